@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The headers that cost most to parse and that nearly every file of src/ needs. Nothing of ours: a change here rebuilds all.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <boost/system/result.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every folder of ours becomes one target, its tests beside it.
+
+find_package(Threads REQUIRED)
+if(SUBLET_STATIC)
+  set(Boost_USE_STATIC_LIBS ON)
+endif()
+find_package(Boost 1.79 REQUIRED)   # headers only: Asio, Beast, System (1.79: boost::system::result)
+find_package(nlohmann_json 3.10 REQUIRED)
+find_package(fmt 8 REQUIRED)
+
+add_library(sublet_flags INTERFACE)
+target_compile_options(sublet_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
+  -Werror=return-type -fno-strict-aliasing -fvisibility-inlines-hidden
+  $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op>)
+# Assertions state our own bugs and stay on in every build type.
+target_compile_options(sublet_flags INTERFACE -UNDEBUG)
+target_link_libraries(sublet_flags INTERFACE Threads::Threads)
+if(SUBLET_STATIC)
+  target_link_options(sublet_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+  target_compile_options(sublet_flags INTERFACE -ffunction-sections -fdata-sections)
+endif()
+
+# One precompiled header for all C++ of src/: the heavy headers, parsed once.
+add_library(sublet_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
+target_precompile_headers(sublet_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
+target_link_libraries(sublet_pch PRIVATE sublet_flags Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
+
+# sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp (main.cpp and
+# *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS are foreign targets.
+function(sublet_library name)
+  cmake_parse_arguments(ARG "NO_PCH" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_test|main)\\.cpp$")
+  list(TRANSFORM ARG_DEPS PREPEND sublet_)
+  add_library(sublet_${name} STATIC ${sources})
+  target_include_directories(sublet_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(sublet_${name} PUBLIC
+    sublet_flags ${ARG_DEPS} ${ARG_LIBS} Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
+  if(NOT ARG_NO_PCH)
+    target_precompile_headers(sublet_${name} REUSE_FROM sublet_pch)
+  endif()
+  if(SUBLET_TESTS AND tests)
+    find_package(GTest REQUIRED)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE sublet_${name} GTest::gtest_main)
+    set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+    target_precompile_headers(${name}_test REUSE_FROM sublet_pch)
+    add_test(NAME ${name} COMMAND ${name}_test)
+  endif()
+endfunction()
+
+# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed.
+function(sublet_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
+  list(TRANSFORM ARG_DEPS PREPEND sublet_)
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sublet_flags ${ARG_DEPS} ${ARG_LIBS})
+  target_precompile_headers(${name} REUSE_FROM sublet_pch)
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()

@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sums the cases of GoogleTest programs and pytest into one closing line, and into one exit status.
+
+Reads what `./dev test` left in its report folder: ctest.json (which programs ctest was to run), ctest.xml (how they
+ended), gtest/*.xml (their cases) and pytest.xml. A program that ended badly without reporting a failed case (it crashed,
+or a sanitizer spoke at exit) counts as one failure: a crash must not make failures disappear.
+"""
+import argparse
+import collections
+import json
+import pathlib
+import sys
+import xml.etree.ElementTree as ET
+
+
+def case_outcome(case):
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
+        return "skipped"
+    return "passed"
+
+
+def count_cases(path):
+    return collections.Counter(case_outcome(case) for case in ET.parse(path).getroot().iter("testcase"))
+
+
+def cases_by_program(folder):
+    """Program name -> its counted cases. GoogleTest adds _1, _2 ... when one program runs several times."""
+    found = collections.defaultdict(collections.Counter)
+    for path in folder.glob("*.xml"):
+        stem = path.stem
+        head, _, tail = stem.rpartition("_")
+        try:
+            found[head if tail.isdigit() else stem] += count_cases(path)
+        except ET.ParseError:
+            pass  # cut short by a crash: ctest's own verdict on the program counts instead
+    return found
+
+
+def count_unit(report):
+    total = collections.Counter()
+    ctest_xml = report / "ctest.xml"
+    if not ctest_xml.exists():
+        return total
+    programs = {}
+    for test in json.loads((report / "ctest.json").read_text())["tests"]:
+        programs[test["name"]] = pathlib.Path(test["command"][0]).name if test.get("command") else test["name"]
+    verdicts = collections.defaultdict(list)
+    for case in ET.parse(ctest_xml).getroot().iter("testcase"):
+        # ctest writes status="run" for a pass, "fail" for a failure, "notrun"/"disabled" otherwise.
+        outcome = {"run": "passed", "fail": "failed"}.get(case.get("status"), case_outcome(case))
+        if case.get("status") == "notrun" and case.find("skipped") is None:
+            outcome = "failed"  # the program was not found
+        verdicts[programs.get(case.get("name"), case.get("name"))].append(outcome)
+    cases = cases_by_program(report / "gtest")
+    for program, outcomes in verdicts.items():
+        counted = cases.get(program)
+        if not counted:
+            total.update(outcomes)
+            continue
+        total += counted
+        if "failed" in outcomes and not counted["failed"]:
+            total["failed"] += 1
+    return total
+
+
+def count_pytest(report):
+    path = report / "pytest.xml"
+    return count_cases(path) if path.exists() else collections.Counter()
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("report", type=pathlib.Path)
+    parser.add_argument("--unit-status", default="-", help="exit status of ctest, or - when it was not asked to run")
+    parser.add_argument("--pytest-status", default="-", help="exit status of pytest, or -")
+    args = parser.parse_args(argv)
+    unit, py = count_unit(args.report), count_pytest(args.report)
+    for name, status, counted in (("ctest", args.unit_status, unit), ("pytest", args.pytest_status, py)):
+        if status not in ("-", "0") and not counted["failed"]:
+            print(f"{name} ended with status {status} and named no failed case", file=sys.stderr)
+            counted["failed"] += 1
+    total = unit + py
+    if not total["passed"] and not total["failed"]:
+        print("no test ran", file=sys.stderr)
+        total["failed"] += 1
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", flush=True)
+    return 1 if total["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
