@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/units.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <ctime>
+#include <utility>
+
+namespace sublet {
+namespace {
+
+__extension__ using Wide = unsigned __int128;  // products of 64-bit numbers, before they are checked
+
+constexpr std::int64_t size_limit = 1LL << 62;
+constexpr auto size_hint = "write a size such as 8GiB, 512M or 8GB; a bare number is bytes";
+
+// A decimal number with an optional fraction as `value / scale`, kept in integers so that 0.1GiB is exact to a byte.
+struct Decimal {
+  Wide value = 0;
+  Wide scale = 1;
+  std::size_t length = 0;  // characters read
+  bool overflow = false;
+};
+
+Decimal read_decimal(std::string_view text) {
+  Decimal number;
+  bool fraction = false;
+  for (const char c : text) {
+    if (c == '.' && !fraction) {
+      fraction = true;
+    } else if (std::isdigit(static_cast<unsigned char>(c)) != 0) {
+      if (number.value > (static_cast<Wide>(1) << 80)) {
+        number.overflow = true;
+      } else if (!fraction || number.scale < 1'000'000'000) {
+        number.value = number.value * 10 + static_cast<unsigned>(c - '0');
+        if (fraction) number.scale *= 10;
+      }
+    } else {
+      break;
+    }
+    ++number.length;
+  }
+  return number;
+}
+
+std::int64_t size_unit(std::string unit) {
+  for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  static constexpr std::string_view prefixes = "KMGTP";
+  if (unit.empty() || unit == "B") return 1;
+  const auto power = prefixes.find(unit[0]);
+  if (power == std::string_view::npos) return 0;
+  const std::string rest = unit.substr(1);
+  std::int64_t scale = 1;
+  if (rest.empty() || rest == "I" || rest == "IB") {
+    for (std::size_t i = 0; i <= power; ++i) scale *= 1024;
+  } else if (rest == "B") {
+    for (std::size_t i = 0; i <= power; ++i) scale *= 1000;
+  } else {
+    return 0;
+  }
+  return scale;
+}
+
+}  // namespace
+
+Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
+  const auto refuse = [&](std::string_view why) {
+    return bad_request(fmt::format("size '{}' {}", printable(text), why), size_hint);
+  };
+  if (text.empty()) return refuse("is empty");
+  if (text[0] == '-') return refuse("is negative");
+  const Decimal number = read_decimal(text);
+  if (number.length == 0 || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return refuse("is not a number");
+  std::string_view unit_text = text.substr(number.length);
+  while (!unit_text.empty() && unit_text[0] == ' ') unit_text.remove_prefix(1);
+  const std::int64_t unit = unit_text.size() > 4 ? 0 : size_unit(std::string(unit_text));
+  if (unit == 0) return refuse(fmt::format("has the unknown unit '{}'", printable(unit_text)));
+  const auto total = number.value * static_cast<Wide>(unit) / number.scale;
+  if (number.overflow || total > static_cast<Wide>(size_limit)) {
+    return refuse("is more than 2^62 bytes");
+  }
+  if (total == 0 && !zero_ok) return refuse("is zero bytes");
+  return Bytes{static_cast<std::int64_t>(total)};
+}
+
+std::string format_size(Bytes bytes) {
+  static constexpr std::array<std::pair<std::int64_t, const char*>, 4> units{{
+      {1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}}};
+  const bool negative = bytes.count < 0;
+  const std::int64_t size = negative ? -bytes.count : bytes.count;
+  for (const auto& [unit, name] : units) {
+    if (size < unit) continue;
+    const double value = static_cast<double>(size) / static_cast<double>(unit);
+    return fmt::format("{}{:.{}f} {}", negative ? "-" : "", value, value < 99.95 ? 1 : 0, name);
+  }
+  return fmt::format("{} B", bytes.count);
+}
+
+Result<Duration> parse_duration(std::string_view text) {
+  constexpr auto hint = "write a duration such as 90s, 5m, 1h30m or 2d; a bare number is seconds";
+  const auto refuse = [&](std::string_view why) {
+    return bad_request(fmt::format("duration '{}' {}", printable(text), why), hint);
+  };
+  constexpr std::int64_t limit = 100LL * 366 * 86400 * 1'000'000'000LL;
+  if (text.empty()) return refuse("is empty");
+  if (text[0] == '-') return refuse("is negative");
+  std::string_view rest = text;
+  Wide total = 0;
+  while (!rest.empty()) {
+    const Decimal number = read_decimal(rest);
+    if (number.length == 0 || std::isdigit(static_cast<unsigned char>(rest[0])) == 0) return refuse("is not a number");
+    rest.remove_prefix(number.length);
+    std::size_t letters = 0;
+    while (letters < rest.size() && std::isalpha(static_cast<unsigned char>(rest[letters])) != 0) ++letters;
+    const std::string_view unit = rest.substr(0, letters);
+    rest.remove_prefix(letters);
+    std::int64_t scale = 0;
+    if (unit == "s" || (unit.empty() && rest.empty() && total == 0)) scale = 1'000'000'000;
+    else if (unit == "ms") scale = 1'000'000;
+    else if (unit == "us") scale = 1'000;
+    else if (unit == "ns") scale = 1;
+    else if (unit == "m" || unit == "min") scale = 60'000'000'000;
+    else if (unit == "h") scale = 3'600'000'000'000;
+    else if (unit == "d") scale = 86'400'000'000'000;
+    else return refuse(fmt::format("has the unknown unit '{}'", printable(unit)));
+    total += number.value * static_cast<Wide>(scale) / number.scale;
+    if (number.overflow || total > static_cast<Wide>(limit)) return refuse("is more than 100 years");
+  }
+  return Duration(static_cast<std::int64_t>(total));
+}
+
+std::string format_duration(Duration duration) {
+  const std::int64_t ms = duration.count() / 1'000'000;
+  if (ms < 0) return "-" + format_duration(-duration);
+  if (ms < 1000) return fmt::format("{} ms", ms);
+  const std::int64_t seconds = (ms + 500) / 1000;
+  const auto pair = [](std::int64_t a, const char* unit_a, std::int64_t b, const char* unit_b) {
+    return b == 0 ? fmt::format("{} {}", a, unit_a) : fmt::format("{} {} {} {}", a, unit_a, b, unit_b);
+  };
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return pair(seconds / 60, "min", seconds % 60, "s");
+  if (seconds < 86400) return pair(seconds / 3600, "h", seconds % 3600 / 60, "min");
+  return pair(seconds / 86400, "d", seconds % 86400 / 3600, "h");
+}
+
+std::string format_rfc3339(Time time) {
+  const std::time_t seconds = time.ns / 1'000'000'000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, time.ns / 1'000'000 % 1000);
+}
+
+}  // namespace sublet

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can happen to the core. The engine observes and turns each event into one of these values; the core never
+// looks for itself. Requests arrive validated for form (sizes, names, rights of the caller); the core decides.
+#pragma once
+
+#include "core/lease.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sublet::core {
+
+// A new lease. `lease` carries what was asked (id, state and times are the core's to fill in).
+// `may_queue` false: refuse with Memory instead of queueing. `held`: a wait or connection of the owner is open.
+struct Submit {
+  Lease lease;
+  bool may_queue = true;
+  bool held = false;
+};
+
+// The owner takes an offered place. `generation` 0 = not given.
+struct Claim { LeaseId lease; std::uint64_t generation = 0; };
+
+// A process tree becomes the owner (`as_owner`) or is merely booked to the lease.
+struct Attach {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  Owner owner;
+  bool as_owner = true;
+};
+
+struct Renew { LeaseId lease; std::uint64_t generation = 0; std::optional<Duration> ttl; };
+
+// The owner, or an admin, gives the lease back. `force`: although processes still hold VRAM (else InUse). `stop`: end
+// the program first; the lease ends when its tree has ended. `revoke`: an admin took it, not the owner.
+struct Release {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  bool force = false;
+  bool stop = false;
+  bool revoke = false;
+};
+
+// The number of open waits and connections of the owner rose from or fell to zero.
+struct HeldChanged { LeaseId lease; bool held = false; };
+
+// The owner's whole process tree has ended. `by_signal`: its main process was killed by a signal.
+struct ProgramEnded {
+  LeaseId lease;
+  std::optional<int> exit_status;
+  bool by_signal = false;
+};
+
+// The program could not be started (executable missing, keeper failed before exec).
+struct ProgramFailed { LeaseId lease; std::string detail; int exit_status = 125; };
+
+struct ProcessUse {
+  ProcessRef process;
+  std::optional<Bytes> used;  // unset: the driver does not tell
+  LeaseId lease;              // none: under no lease
+};
+
+// One device at one moment. `problem` non-empty: not usable (erring, implausible); then only uuid counts.
+struct DeviceReading {
+  std::string uuid;
+  std::string name;
+  int index = 0;
+  std::string pci_bus_id;
+  bool simulated = false;
+  Bytes total;
+  Bytes driver_reserved;  // 0 where the driver counts it as used
+  Bytes used;             // physically, driver_reserved not included
+  std::vector<ProcessUse> processes;
+  std::string problem;
+};
+
+// A reading of all devices that was begun at `began` and finished at `now`. A device that is missing is lost.
+struct Snapshot {
+  Time began;
+  std::vector<DeviceReading> devices;
+};
+
+// No snapshot could be had; the last one only gets older.
+struct SnapshotFailed { std::string problem; };
+
+// Nothing but time has passed.
+struct Tick {};
+
+using Fact = std::variant<Submit, Claim, Attach, Renew, Release, HeldChanged, ProgramEnded, ProgramFailed, Snapshot,
+                          SnapshotFailed, Tick>;
+
+}  // namespace sublet::core

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lease as a value: what was asked, where it stands, who owns it. Plain data, copied freely between threads.
+#pragma once
+
+#include "base/ids.h"
+#include "base/units.h"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sublet::core {
+
+// Closed lists; their text forms are those of the API. Values are stored as text, so their order may change.
+enum class LeaseState { queued, offered, active, pausing, paused, resuming, poisoned, ended };
+enum class EndReason {
+  none, released, expired, revoked, owner_gone, over_limit, failed, cancelled, rejected, unclaimed, lost
+};
+enum class Tier { spot, batch, standard, interactive, critical };  // ascending: a higher one goes first
+enum class Pausable { automatic, cooperative, interposer, driver, no };
+enum class OwnerKind { connection, process, token };
+
+std::string_view to_string(LeaseState state);
+std::string_view to_string(EndReason reason);
+std::string_view to_string(Tier tier);
+std::string_view to_string(Pausable pausable);
+std::string_view to_string(OwnerKind kind);
+std::optional<LeaseState> parse_lease_state(std::string_view text);
+std::optional<EndReason> parse_end_reason(std::string_view text);
+std::optional<Tier> parse_tier(std::string_view text);
+std::optional<Pausable> parse_pausable(std::string_view text);
+std::optional<OwnerKind> parse_owner_kind(std::string_view text);
+
+// Priorities an ordinary tenant may use are -100 … 100, an admin's -1000 … 1000.
+inline constexpr int tenant_priority_limit = 100;
+inline constexpr int admin_priority_limit = 1000;
+
+struct Owner {
+  OwnerKind kind = OwnerKind::connection;
+  ProcessRef process;        // kind process: the main process of the tree
+  ProcessRef keeper;         // its keeper, if it has one: reports the exit status and delivers signals
+  std::string exit_record;   // file in which the keeper leaves the exit status; "" without a keeper
+};
+
+struct Lease {
+  LeaseId id;
+  std::uint64_t generation = 0;  // grows with every grant, claim, attach and end; late actions name an older one
+  LeaseState state = LeaseState::queued;
+  EndReason end_reason = EndReason::none;
+
+  // what was asked
+  std::uint32_t uid = 0;
+  std::string user;
+  std::string tenant;
+  std::string consumer;
+  std::string tag;
+  std::string command;                // what `run` starts; "" for others. Shown to the owner and admins only
+  Tier tier = Tier::standard;
+  int priority = 0;
+  Pausable pausable = Pausable::automatic;
+  Bytes vram;
+  std::string wanted_device;          // uuid of the one device asked for, "" for any
+  std::optional<Duration> ttl;        // runs from the grant, whole again at each renew
+  Owner owner;
+  std::string token;                  // secret, shown once to the owner
+
+  // where it stands
+  std::string device;                 // uuid of the device granted; "" while queued
+  bool had_process = false;           // a process was ever booked to it: its end waits for a measurement
+  int lapsed_offers = 0;
+  std::optional<int> exit_status;     // as a shell gives it: 0-255, 128+N by signal
+  bool stop_requested = false;        // its program is being ended: SIGTERM, grace, SIGKILL
+  Time created_at;
+  Time queued_at;                     // ages from here
+  std::optional<Time> granted_at;     // first grant
+  std::optional<Time> offer_ends_at;  // state offered
+  std::optional<Time> expires_at;     // ttl
+  std::optional<Time> unheld_since;   // owner connection: no connection or wait is open since
+  std::optional<Time> stop_at;        // when the program was first asked to end
+  std::optional<Time> ended_at;
+  Bytes peak_used;                    // most its processes were ever seen to use on the device
+
+  bool ended() const { return state == LeaseState::ended; }
+  // A lease reserves from `offered` to `resuming`.
+  bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
+};
+
+// Why something was decided, in words with the numbers in them; stored with the lease, answered by `sublet why`.
+struct Reason {
+  LeaseId lease;
+  Time at;
+  std::string code;    // stable word: "queued", "granted", "offered", "ended", …
+  std::string text;    // one sentence with the numbers
+};
+
+}  // namespace sublet::core

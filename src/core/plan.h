@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core decided on one fact: a value that says what to store, what to tell, what to do, and when to wake.
+#pragma once
+
+#include "core/lease.h"
+
+#include <variant>
+#include <vector>
+
+namespace sublet::core {
+
+// Take a snapshot as soon as possible: something settles or changed.
+struct TakeSnapshot {};
+
+// The program of a lease is to end: first SIGTERM, after the grace SIGKILL, to its whole tree. Delivered by its keeper
+// while that lives (it sees stop_requested), else by the daemon as far as it has proof and right.
+struct SignalProgram { LeaseId lease; bool kill = false; };
+
+using Action = std::variant<TakeSnapshot, SignalProgram>;
+
+struct Plan {
+  Result<LeaseId> outcome = LeaseId{};  // of the request that the fact was; a LeaseId of 0 for other facts
+  std::vector<Lease> changed;           // new values, each lease once; to store first, then to announce
+  std::vector<Reason> reasons;          // to store with them
+  std::vector<Action> actions;          // to start after the commit
+  Time wake_at = Time::never();         // call step with a Tick then, at the latest
+};
+
+}  // namespace sublet::core

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decisions. Deterministic: no clock, no I/O, no logging, no threads, nothing O(n) per event.
+#pragma once
+
+#include "core/facts.h"
+#include "core/plan.h"
+#include "core/rules.h"
+#include "core/state.h"
+
+namespace sublet::core {
+
+// Applies one fact to the state at `now` (never less than at the call before) and returns what follows from it. A
+// refused request changes nothing and says why in plan.outcome.
+Plan step(State& state, const Rules& rules, const Fact& fact, Time now);
+
+}  // namespace sublet::core
