@@ -17,6 +17,10 @@ target_compile_options(sublet_flags INTERFACE
 # Assertions state our own bugs and stay on in every build type.
 target_compile_options(sublet_flags INTERFACE -UNDEBUG)
 target_link_libraries(sublet_flags INTERFACE Threads::Threads)
+if(SUBLET_SANITIZE)
+  target_compile_options(sublet_flags INTERFACE -fsanitize=${SUBLET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(sublet_flags INTERFACE -fsanitize=${SUBLET_SANITIZE})
+endif()
 if(SUBLET_STATIC)
   target_link_options(sublet_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
   target_compile_options(sublet_flags INTERFACE -ffunction-sections -fdata-sections)
