@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What simgpu-load does: allocate, fill, compute, check every byte. One thread.
+#pragma once
+
+#include "simgpu/tools/cuda_driver.h"
+#include "simgpu/tools/load_options.h"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace simgpu::tools {
+
+struct LoadResult {
+  std::string device;
+  std::uint64_t seed = 0;
+  std::uint64_t filled_bytes = 0;
+  std::uint64_t verified_bytes = 0;  // counted again each time they are checked
+  std::uint64_t errors = 0;          // 8-byte words that were not what was written
+  std::uint64_t launches = 0;
+  std::chrono::nanoseconds fill_time{};
+  std::chrono::nanoseconds compute_time{};
+  std::chrono::nanoseconds longest_stall{};  // beyond what was asked of the device, in one wait for it
+};
+
+// One 2 MiB piece of what is filled (the last may be shorter) and what it must hold: a pattern of 16 bytes and, at
+// `page_offset`, 4 KiB of random words. All of it follows from the seed and the piece's number.
+struct Piece {
+  DevicePointer address = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t page_offset = 0;
+  std::uint64_t page_seed = 0;
+  std::uint64_t low = 0, high = 0;
+};
+inline constexpr std::uint64_t piece_bytes = 2ULL << 20, page_bytes = 4096;
+Piece make_piece(std::uint64_t seed, std::uint64_t number, DevicePointer address, std::uint64_t bytes);
+
+class Load {
+ public:
+  // Waits until the time has come or somebody asks for an early end; true: end now. Zero only asks.
+  using Wait = std::function<bool(std::chrono::nanoseconds)>;
+
+  Load(const CudaDriver& driver, const LoadOptions& options, Wait wait);
+  ~Load();  // frees what it can; a driver that is beyond that frees everything at exit
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
+  // Each throws CudaError when the driver refuses; the result tells how far it came.
+  void prove_kernels();  // a checker that finds nothing must be one that can find something
+  bool fill();           // false: asked to end early
+  void compute();
+  void verify_all();
+  void release();
+
+  const LoadResult& result() const { return result_; }
+
+ private:
+  struct Kernels {
+    Handle busy, fill, check, fill16, check16;
+  };
+  void allocate(std::uint64_t bytes);
+  void fill_piece(const Piece& piece);
+  void check_piece(const Piece& piece);
+  void verify(std::size_t first, std::size_t count);
+  void check_page_by_copy(const Piece& piece);
+  void launch(Handle kernel, std::uint64_t threads, std::vector<std::uint64_t> arguments);
+  void wait_for_device(std::chrono::nanoseconds expected);
+
+  const CudaDriver& driver_;
+  const LoadOptions& options_;
+  Wait wait_;
+  LoadResult result_;
+  Device device_ = 0;
+  Handle stream_ = nullptr, module_ = nullptr;
+  bool context_held_ = false;
+  Kernels kernels_{};
+  DevicePointer found_ = 0;  // where the checkers count the words that differ
+  std::vector<DevicePointer> allocations_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace simgpu::tools
