@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What outlives the daemon: leases, the reasons of what was decided about them, and the answers given to calls with an
+// Idempotency-Key. The engine's loop thread hands over what one tick changed; a writer thread makes it durable, many
+// ticks in one transaction; the engine answers and acts only when it has been told that the tick is committed.
+#pragma once
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "base/units.h"
+#include "core/lease.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet::store {
+
+// The answer that a call with an Idempotency-Key got, so that the same call gets the same answer again.
+struct Remembered {
+  std::uint32_t uid = 0;
+  std::string key;
+  std::string fingerprint;  // hash of method, path and body in hex: the same key with another call is refused
+  int status = 0;           // HTTP status
+  std::string body;         // the JSON reply; may hold a lease's token, so it is as secret as that
+  Time at;
+};
+
+// What one tick changed. Written whole or not at all.
+struct Batch {
+  std::vector<core::Lease> changed;          // each as it stands now; a later one of the same id wins
+  std::vector<core::Reason> reasons;         // appended; the newest `Limits::reasons_per_lease` of a lease are kept
+  std::optional<Remembered> remembered;      // the first answer to (uid, key) stays, a second is ignored
+  // Ended leases whose bytes were measured gone: from now on they are history and no longer loaded. An ended lease that
+  // never had a process settles by itself.
+  std::vector<LeaseId> settled;
+  // Set once per run of the daemon, in the batch that holds its decisions about what a reboot has ended.
+  std::optional<std::string> boot_id;
+  Time now;
+};
+
+// How a consumer behaved before, from its ended leases that were granted.
+struct ConsumerRuns {
+  std::vector<Duration> runs;  // from grant to end, newest last, at most 16
+  Bytes peak_used;             // most that any of its kept leases ever used
+};
+
+struct Loaded {
+  std::vector<core::Lease> leases;              // all that have not ended, and the ended ones not yet settled; by id
+  std::map<std::string, ConsumerRuns> history;  // by consumer
+  std::uint64_t last_id = 0;                    // highest lease id ever stored, pruned ones included
+  Time last_time;                               // latest Batch::now ever stored: the time line goes on from here
+  std::string boot_id;                          // last one stored, "" if none ever was
+};
+
+// What is kept, and for how long, measured by Batch::now.
+struct Limits {
+  Duration keep_ended = std::chrono::hours(30 * 24);      // ended and settled leases, with their reasons
+  Duration keep_remembered = std::chrono::hours(24);
+  std::size_t remembered_rows = 1'000'000;                // the oldest go first
+  std::size_t reasons_per_lease = 200;
+  std::size_t queued_batches = 16'384;                    // see Store::backlog
+};
+
+// Reads of what is committed. Only valid inside the function given to Store::read. An error is Unavailable and means
+// that the store has failed.
+class Reader {
+ public:
+  virtual ~Reader() = default;
+  virtual Result<std::optional<core::Lease>> lease(LeaseId id) = 0;
+  // The newest lease of that tag, of one user or of anybody.
+  virtual Result<std::optional<core::Lease>> by_tag(std::string_view tag, std::optional<std::uint32_t> uid) = 0;
+  // Ended leases, newest end first, of one user or of everybody.
+  virtual Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid) = 0;
+  virtual Result<std::vector<core::Reason>> reasons(LeaseId id) = 0;  // oldest first
+  virtual Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) = 0;
+};
+
+// Told on the writer thread; each should do no more than post the news to the loop. Neither may call the store.
+struct Events {
+  std::function<void(std::uint64_t sequence)> committed;  // all batches up to this one are durable
+  // Nothing after the last `committed` was acknowledged, and its fate is unknown: it may be there after the next open.
+  // The store accepts nothing more; the engine goes into reconcile and calls open again.
+  std::function<void(Error error)> failed;
+};
+
+struct Backlog {
+  std::size_t batches = 0;  // queued or being written
+  std::size_t limit = 0;
+  bool full() const { return batches >= limit; }
+};
+
+// All methods belong to the engine's loop thread.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Opens, checks, migrates and loads; blocks. Also the way back after `failed`. An error leaves the store closed; the
+  // detail names the file and what is wrong with it, the hint what to do. The store's own reading of what is there is
+  // the only one: an unreadable store is an error and never an empty one.
+  virtual Result<Loaded> open(Events events) = 0;
+
+  // Commits what is queued, then lets go of the store. A failed or unopened store just lets go.
+  virtual void close() = 0;
+
+  // Queues a batch and returns its number, which grows by one with each; never blocks and never refuses, because the
+  // decision has been taken already. After a failure it is dropped, and its number is never reported as committed.
+  virtual std::uint64_t intend(Batch batch) = 0;
+
+  // How much is queued. While it is full the engine refuses new requests instead of deciding them.
+  virtual Backlog backlog() const = 0;
+
+  // Runs `work` on the writer thread, after everything intended before is committed. Exactly once: with a store that
+  // is closed or has failed it gets a reader that answers every question with the error (inside this call if there is
+  // no writer thread). `work` must not call the store.
+  virtual void read(std::function<void(Reader&)> work) = 0;
+
+  // Whether an answer to (uid, key) may be stored or queued; false is certain, true asks for a read. Never blocks.
+  virtual bool maybe_remembered(std::uint32_t uid, std::string_view key) const = 0;
+};
+
+}  // namespace sublet::store
