@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/app.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace sublet::cli {
+
+namespace {
+
+// "sublet ps": what a person types to reach this verb.
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? "sublet" : full_name(*app.get_parent()) + " " + app.get_name();
+}
+
+// "Usage: sublet why [flags] LEASE": CLI11's own line leaves out how the verb is reached.
+class Formatter final : public CLI::Formatter {
+ public:
+  Formatter() {
+    label("REQUIRED", "(required)");
+    column_width(34);
+  }
+  std::string make_usage(const CLI::App* app, std::string) const override {
+    std::string usage = "Usage: " + full_name(*app) + " [flags]";
+    const auto visible = [](const CLI::App* sub) { return !sub->get_group().empty(); };
+    if (!app->get_subcommands(visible).empty()) usage += " VERB";
+    for (const CLI::Option* option : app->get_options()) {
+      if (!option->get_positional() || option->get_group().empty()) continue;
+      const std::string name = option->get_name(true) + (option->get_expected_max() > 1 ? "..." : "");
+      usage += option->get_required() ? " " + name : " [" + name + "]";
+    }
+    return usage + "\n";
+  }
+};
+
+// The deepest verb that was recognised; the root if none.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() ? app : innermost(*parsed.back());
+}
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands({})) {
+    if (!sub->get_group().empty()) names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string suggest(const std::string& word, const std::vector<std::string>& known) {
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  return did_you_mean(word, views);
+}
+
+// What the parser did not recognise: the first such word decides the message.
+int refuse_extra(const CLI::App& verb, const std::string& extra) {
+  const std::string name = full_name(verb);
+  const std::string help = name + " --help";
+  if (extra.size() > 1 && extra[0] == '-') {
+    const std::string flag = extra.substr(0, extra.find('='));
+    return usage_error(fmt::format("{} has no flag '{}'{}", name, printable(flag), suggest(flag, flag_names(verb))),
+                       "see: " + help);
+  }
+  const auto names = verb_names(verb);
+  if (names.empty()) {
+    return usage_error(fmt::format("{} takes no further argument, but got '{}'", name, printable(extra)), "see: " + help);
+  }
+  const auto later = verbs_not_yet();
+  if (verb.get_parent() == nullptr && std::find(later.begin(), later.end(), extra) != later.end()) {
+    return usage_error(fmt::format("'{}' is not in this version", extra), "what it can do: sublet --help");
+  }
+  return usage_error(fmt::format("{} has no verb '{}'{}", name, printable(extra), suggest(extra, names)), "see: " + help);
+}
+
+int refuse_parse(const CLI::App& app, const CLI::ParseError& error) {
+  const auto extras = app.remaining(true);
+  const CLI::App& verb = innermost(app);
+  if (!extras.empty()) return refuse_extra(verb, extras.front());
+  // A message of ours may carry its own hint in a second line.
+  const std::string message = error.what();
+  const auto newline = message.find('\n');
+  if (newline != std::string::npos) return usage_error(message.substr(0, newline), message.substr(newline + 1));
+  return usage_error(message, "see: " + full_name(verb) + " --help");
+}
+
+void add_verb(Program& program, const Verb& verb) {
+  CLI::App* sub = program.app.add_subcommand(std::string(verb.name), std::string(verb.summary));
+  sub->group(std::string(verb.group));
+  sub->set_help_flag("-h,--help", "Print this help and exit")->group("Common");
+  program.actions[std::string(verb.name)] = verb.add(*sub, program.common);
+  add_common(*sub, program.common);
+}
+
+void add_help(Program& program) {
+  CLI::App* sub = program.app.add_subcommand("help", "Print the help of a verb");
+  sub->group("Govern");
+  auto name = std::make_shared<std::string>();
+  sub->add_option("VERB", *name, "The verb");
+  program.actions["help"] = [&program, name] {
+    if (name->empty()) return fmt::print("{}", program.app.help()), kOk;
+    for (const CLI::App* verb : program.app.get_subcommands({})) {
+      if (verb->get_name() == *name) return fmt::print("{}", verb->help()), kOk;
+    }
+    return refuse_extra(program.app, *name);
+  };
+}
+
+// Data that could not be written is a failure, also when it is found only at the end.
+int flush(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  print_error("standard output could not be written");
+  return code == kOk ? kFailed : code;
+}
+
+}  // namespace
+
+std::unique_ptr<Program> make_program() {
+  auto program = std::make_unique<Program>();
+  CLI::App& app = program->app;
+  app.formatter(std::make_shared<Formatter>());
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.set_help_flag("-h,--help", "Print this help and exit")->group("Common");
+  app.set_version_flag("--version", "sublet " SUBLET_VERSION, "Print the version and exit")->group("Common");
+  add_json(app, program->common);
+  add_common(app, program->common);
+  for (const Verb& verb : verbs()) add_verb(*program, verb);
+  add_help(*program);
+  app.footer("Help of one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69 no daemon,\n"
+             "75 would have to wait, 77 not allowed, 78 bad configuration.");
+  return program;
+}
+
+int run_program(int argc, const char* const* argv) {
+  const auto program = make_program();
+  CLI::App& app = program->app;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return flush(kOk);
+  } catch (const CLI::CallForVersion& version) {
+    fmt::print("{}\n", version.what());
+    return flush(kOk);
+  } catch (const CLI::ParseError& error) {
+    return refuse_parse(app, error);
+  }
+  const auto parsed = app.get_subcommands();
+  if (parsed.empty()) return usage_error("no verb was given", "see: sublet --help");
+  return flush(program->actions.at(parsed.front()->get_name())());
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tree of verbs and flags as CLI11 holds it. Help, completion and the reference are made from this one tree.
+#pragma once
+
+#include "cli/verb.h"
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace sublet::cli {
+
+struct Program {
+  CLI::App app{"Sublet leases your GPU's memory: it queues programs instead of letting them crash each other.", "sublet"};
+  Common common;
+  std::map<std::string, Action, std::less<>> actions;  // by name of the verb
+};
+
+// Holds pointers into itself: stays where it is.
+std::unique_ptr<Program> make_program();
+
+// Parses and does it. Returns the exit code; throws nothing.
+int run_program(int argc, const char* const* argv);
+
+}  // namespace sublet::cli

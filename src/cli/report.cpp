@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// How errors and talk look.
+#include "base/text.h"
+#include "cli/verb.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace sublet::cli {
+
+void print_error(std::string_view detail, std::string_view hint) {
+  fmt::print(stderr, "sublet: {}\n", printable(detail));
+  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", printable(hint));
+}
+
+int exit_code(Code code) {
+  switch (code) {
+    case Code::Memory:
+    case Code::Priority:
+    case Code::Quota:
+    case Code::Share:
+    case Code::Settling:
+    case Code::External:
+    case Code::HostMemory:
+    case Code::Draining: return kWouldWait;
+    case Code::Denied: return kNotAllowed;
+    case Code::BadRequest: return kUsage;
+    default: return kFailed;
+  }
+}
+
+int fail(const Error& error) {
+  print_error(error.detail, error.hint);
+  return exit_code(error.code);
+}
+
+int usage_error(std::string_view detail, std::string_view hint) {
+  print_error(detail, hint);
+  return kUsage;
+}
+
+void say(const Common& common, std::string_view line) {
+  if (!common.quiet) fmt::print(stderr, "{}\n", line);
+}
+
+}  // namespace sublet::cli

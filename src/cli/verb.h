@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every verb of `sublet` is made of. A verb is one file with one function, `Action add_NAME(CLI::App&, Common&)`,
+// named in the table of verbs.cpp. It declares the verb's flags and returns what is to be done once they are parsed.
+// Data goes to stdout, talk goes to stderr. One thread.
+#pragma once
+
+#include "base/error.h"
+#include "base/units.h"
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet::cli {
+
+// Exit codes of `sublet`. `run` and `wait` return the program's own status instead, see there.
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+inline constexpr int kNoDaemon = 69;
+inline constexpr int kWouldWait = 75;
+inline constexpr int kNotAllowed = 77;
+inline constexpr int kBadConfig = 78;
+
+enum class Color { automatic, always, never };
+
+// The flags that all verbs understand, given before or after the verb. Lives as long as the program.
+struct Common {
+  std::string host;  // --host; "" means: SUBLET_HOST, else the user's own socket if it is there, else the system's
+  bool json = false;
+  bool no_header = false;
+  std::vector<std::string> columns;  // -o; empty: the verb's usual ones
+  bool quiet = false;
+  bool verbose = false;
+  Color color = Color::automatic;
+};
+
+using Action = std::function<int()>;  // does the verb, returns the exit code
+
+struct Verb {
+  std::string_view name;
+  std::string_view group;    // heading in --help: "Work", "Look" or "Govern"
+  std::string_view summary;  // one line, no full stop
+  Action (*add)(CLI::App& app, Common& common);
+};
+
+std::span<const Verb> verbs();                       // what this version can do, in the order of --help
+std::span<const std::string_view> verbs_not_yet();   // what the product will do and this version refuses
+
+// Which common flags a verb takes besides --host, -q, -v and --color, which all take.
+void add_common(CLI::App& app, Common& common);        // called by main for every verb
+void add_json(CLI::App& app, Common& common);          // --json
+void add_table_flags(CLI::App& app, Common& common);   // --json, --no-header, -o COLS
+
+// Options with our own text forms. A wrong value is a usage error that names the flag and the value. `into` keeps
+// what it has when the flag is not given, and must outlive the parse.
+CLI::Option* add_size(CLI::App& app, const std::string& names, std::optional<Bytes>& into, const std::string& text);
+CLI::Option* add_duration(CLI::App& app, const std::string& names, std::optional<Duration>& into,
+                          const std::string& text);
+// Flags of a feature that this version has not: refused with that feature's name, never in --help.
+void add_not_yet(CLI::App& app, std::initializer_list<const char*> flags, const std::string& feature);
+
+// "sublet: DETAIL\n  hint: HINT" on stderr, others' control characters made visible.
+void print_error(std::string_view detail, std::string_view hint = {});
+// Prints the error and returns the exit code that belongs to it.
+int fail(const Error& error);
+int exit_code(Code code);
+// For an error found after the parse that is still the caller's: prints it and returns kUsage.
+int usage_error(std::string_view detail, std::string_view hint = {});
+// One line of talk on stderr, unless -q.
+void say(const Common& common, std::string_view line);
+
+}  // namespace sublet::cli

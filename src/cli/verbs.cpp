@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of verbs: one line each, in the order in which --help shows them.
+#include "cli/verb.h"
+
+#include <array>
+
+namespace sublet::cli {
+
+#define SUBLET_VERB(name) Action add_##name(CLI::App& app, Common& common)
+#ifdef SUBLET_VERB_run
+SUBLET_VERB(run);
+#endif
+#ifdef SUBLET_VERB_hold
+SUBLET_VERB(hold);
+#endif
+#ifdef SUBLET_VERB_attach
+SUBLET_VERB(attach);
+#endif
+#ifdef SUBLET_VERB_claim
+SUBLET_VERB(claim);
+#endif
+#ifdef SUBLET_VERB_release
+SUBLET_VERB(release);
+#endif
+#ifdef SUBLET_VERB_renew
+SUBLET_VERB(renew);
+#endif
+#ifdef SUBLET_VERB_wait
+SUBLET_VERB(wait);
+#endif
+#ifdef SUBLET_VERB_stop
+SUBLET_VERB(stop);
+#endif
+
+namespace {
+
+constexpr Verb kVerbs[] = {
+#ifdef SUBLET_VERB_run
+    {"run", "Work", "Run a program under a lease: wait for the memory, start it, end with it", add_run},
+#endif
+#ifdef SUBLET_VERB_hold
+    {"hold", "Work", "Hold a lease without a program, for as long as this command or a process lives", add_hold},
+#endif
+#ifdef SUBLET_VERB_attach
+    {"attach", "Work", "Book processes that run already to a lease", add_attach},
+#endif
+#ifdef SUBLET_VERB_claim
+    {"claim", "Work", "Take the place that a lease was offered", add_claim},
+#endif
+#ifdef SUBLET_VERB_release
+    {"release", "Work", "End a lease", add_release},
+#endif
+#ifdef SUBLET_VERB_renew
+    {"renew", "Work", "Prolong a lease that has a time to live", add_renew},
+#endif
+#ifdef SUBLET_VERB_stop
+    {"stop", "Work", "End a lease's program: asked first, killed after a grace", add_stop},
+#endif
+#ifdef SUBLET_VERB_wait
+    {"wait", "Work", "Wait until a lease has ended; exits with its program's status", add_wait},
+#endif
+    {"", "", "", nullptr},
+};
+
+constexpr std::string_view kNotYet[] = {
+    "resize", "pause",  "resume",  "preempt", "free",    "logs",  "top",    "events",   "report", "tenant", "session",
+    "stack",  "shim",   "adapter", "enforce", "approve", "update", "restart", "remove", "token",  "simulate", "plan",
+};
+
+}  // namespace
+
+std::span<const Verb> verbs() { return std::span(kVerbs).first(std::size(kVerbs) - 1); }
+std::span<const std::string_view> verbs_not_yet() { return kNotYet; }
+
+}  // namespace sublet::cli
