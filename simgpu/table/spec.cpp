@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "layout.h"
+
+namespace simgpu {
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr std::uint64_t automatic = ~std::uint64_t{0};
+
+bool fail(std::string* error, std::string text) {
+  if (error) *error = std::move(text);
+  return false;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const auto at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+// A measured card keeps about 614 MiB to itself; small simulated ones keep a share, so that something is left.
+std::uint64_t default_reserve(std::uint64_t total) { return std::min(614 * mib, total / 40 / (2 * mib) * (2 * mib)); }
+
+bool says_simulated(std::string_view name) {
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower.find("simulated") != std::string::npos;
+}
+
+bool parse_option(std::string_view option, DeviceSpec& device, Spec& spec, std::string* error) {
+  const auto equals = option.find('=');
+  if (equals == std::string_view::npos) {
+    if (option.empty()) return fail(error, "empty name");
+    device.name = says_simulated(option) ? std::string(option) : "Simulated " + std::string(option);
+    if (device.name.size() >= sizeof(layout::DeviceRecord::name)) return fail(error, "name too long: " + device.name);
+    return true;
+  }
+  const auto key = option.substr(0, equals), value = option.substr(equals + 1);
+  if (key == "reserve") {
+    const auto bytes = parse_bytes(value);
+    if (!bytes) return fail(error, "not a size: " + std::string(value));
+    device.reserve = *bytes;
+    return true;
+  }
+  const auto setting = setting_from_key(key);
+  if (!setting) return fail(error, "unknown key: " + std::string(key));
+  const auto number = parse_setting(*setting, value);
+  if (!number) return fail(error, "not a value for " + std::string(key) + ": " + std::string(value));
+  spec.settings.emplace_back(*setting, *number);
+  return true;
+}
+
+bool parse_group(std::string_view group, Spec& spec, std::string* error) {
+  const auto parts = split(group, ',');
+  const auto x = parts[0].find('x');
+  unsigned count = 0;
+  const auto head = parts[0].substr(0, x);
+  const auto read = std::from_chars(head.data(), head.data() + head.size(), count);
+  if (x == std::string_view::npos || read.ec != std::errc{} || read.ptr != head.data() + head.size() || count == 0)
+    return fail(error, "expected COUNTxSIZE, such as 2x24GiB: " + std::string(parts[0]));
+  const auto bytes = parse_bytes(parts[0].substr(x + 1));
+  if (!bytes) return fail(error, "not a size: " + std::string(parts[0].substr(x + 1)));
+  // Accounts count pages in 32 bits, and a card smaller than its own granularity makes no sense.
+  if (*bytes < 64 * mib || *bytes >= (std::uint64_t{1} << 43))
+    return fail(error, "a simulated card has 64 MiB to 8 TiB: " + std::string(parts[0]));
+  DeviceSpec device;
+  device.total = *bytes / (2 * mib) * (2 * mib);
+  device.reserve = automatic;
+  device.name = "Simulated GPU " + format_bytes(device.total);
+  for (std::size_t i = 1; i < parts.size(); ++i)
+    if (!parse_option(parts[i], device, spec, error)) return false;
+  if (device.reserve == automatic) device.reserve = default_reserve(device.total);
+  if (device.reserve >= device.total) return fail(error, "the reserve leaves nothing of the card");
+  spec.devices.insert(spec.devices.end(), count, device);
+  return true;
+}
+
+bool counts_bytes(Setting setting) {
+  switch (setting) {
+    case Setting::context_bytes:
+    case Setting::link_bandwidth:
+    case Setting::memory_bandwidth:
+    case Setting::pin_bandwidth:
+    case Setting::pin_huge_bandwidth: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+const std::vector<SettingInfo>& settings() {
+  static const auto* all = new std::vector<SettingInfo>{
+      {Setting::driver_version, "driver_version", "as cuDriverGetVersion says it; 13000 is 13.0", 13000},
+      {Setting::context_bytes, "context_bytes", "VRAM that a context takes; default 512 MiB, less on small cards",
+       automatic},
+      {Setting::link_bandwidth, "link_bandwidth",
+       "bytes/s in each direction between host and card, shared by all processes; 0 is unlimited", 25'000'000'000},
+      {Setting::copy_engines, "copy_engines", "2: both directions at once; 1: they share link_bandwidth", 2},
+      {Setting::memory_bandwidth, "memory_bandwidth", "bytes/s of copies inside a card; 0 is unlimited", 0},
+      {Setting::pin_bandwidth, "pin_bandwidth", "bytes/s at which small pages are pinned; 0 is at once", 0},
+      {Setting::pin_huge_bandwidth, "pin_huge_bandwidth", "bytes/s at which huge pages are pinned; 0 is at once", 0},
+      {Setting::call_ns, "call_ns", "cost of every driver call", 0},
+      {Setting::handle_ns, "handle_ns", "cost of making or mapping one physical allocation", 0},
+      {Setting::context_us, "context_us", "cost of making a context", 0},
+      {Setting::kernel_ns, "kernel_ns", "run time of a kernel that the simulation does not know", 10'000},
+      {Setting::timeslice_us, "timeslice_us", "how long one process computes before another's turn", 2000},
+      {Setting::compute_capability, "compute_capability", "90 is 9.0", 90},
+      {Setting::multiprocessors, "multiprocessors", "what the attribute says", 132},
+  };
+  return *all;
+}
+
+std::optional<Setting> setting_from_key(std::string_view key) {
+  for (const auto& info : settings())
+    if (info.key == key) return info.setting;
+  return std::nullopt;
+}
+
+const std::vector<FaultInfo>& faults() {
+  using K = FaultKind;
+  static const auto* all = new std::vector<FaultInfo>{
+      {K::alloc_fail, "alloc-fail", "memory allocation says out of memory", true},
+      {K::create_fail, "create-fail", "cuMemCreate says out of memory", true},
+      {K::map_fail, "map-fail", "cuMemMap says out of memory", true},
+      {K::register_fail, "register-fail", "pinning host memory says out of memory", true},
+      {K::copy_fail, "copy-fail", "a copy ends the context with CUDA_ERROR_UNKNOWN", true},
+      {K::sync_hang, "sync-hang", "a synchronising call does not return", true},
+      {K::launch_hang, "launch-hang", "a launched kernel does not end", true},
+      {K::device_lost, "device-lost", "the card has fallen off the bus", true},
+      {K::ecc, "ecc", "a launch or copy meets an uncorrectable memory error", true},
+      {K::nvml_error, "nvml-error", "NVML queries fail", true},
+      {K::nvml_hang, "nvml-hang", "NVML queries do not return", true},
+      {K::nvml_empty, "nvml-empty", "NVML's process list is empty", true},
+      {K::nvml_missing_pid, "nvml-missing-pid", "NVML's process list lacks one process", true},
+      {K::nvml_late, "nvml-late", "NVML answers with old figures", true},
+      {K::nvml_wrong_namespace, "nvml-wrong-namespace", "NVML's pids are of another namespace", true},
+      {K::checkpoint_hang, "checkpoint-hang", "a driver checkpoint does not return", false},
+      {K::checkpoint_fail, "checkpoint-fail", "a driver checkpoint fails", false},
+      {K::lock_hang, "lock-hang", "a driver lock does not return", false},
+      {K::unlock_hang, "unlock-hang", "a driver unlock does not return", false},
+      {K::state_hang, "state-hang", "asking for the driver's state does not return", false},
+      {K::restore_fail, "restore-fail", "a driver restore fails", false},
+      {K::restore_hang, "restore-hang", "a driver restore does not return", false},
+      {K::bandwidth, "bandwidth", "the link between host and card is slow: argument bytes/s", true},
+  };
+  return *all;
+}
+
+std::optional<FaultKind> fault_from_name(std::string_view name) {
+  for (const auto& info : faults())
+    if (info.name == name) return info.kind;
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  static constexpr std::pair<std::string_view, double> units[] = {
+      {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}, {"kB", 1e3}, {"KB", 1e3},
+      {"MB", 1e6},     {"GB", 1e9},        {"TB", 1e12},          {"K", 1024.0},            {"M", 1048576.0},
+      {"G", 1073741824.0}, {"T", 1099511627776.0}, {"B", 1.0}};
+  if (text.ends_with("/s")) text.remove_suffix(2);
+  double factor = 1;
+  for (const auto& [suffix, value] : units)
+    if (text.ends_with(suffix)) {
+      text.remove_suffix(suffix.size());
+      factor = value;
+      break;
+    }
+  double number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (text.empty() || read.ec != std::errc{} || read.ptr != text.data() + text.size()) return std::nullopt;
+  if (!(number >= 0) || number * factor >= 1.8e19) return std::nullopt;
+  // Whole numbers without a unit stay exact beyond the 53 bits of a double.
+  if (factor == 1) {
+    std::uint64_t whole = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), whole).ptr == text.data() + text.size()) return whole;
+  }
+  return static_cast<std::uint64_t>(std::llround(number * factor));
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  static constexpr std::string_view names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  unsigned unit = 0;
+  while (unit < 4 && bytes >= 1024 && bytes % 1024 == 0) bytes /= 1024, ++unit;
+  return std::to_string(bytes) + std::string(names[unit]);
+}
+
+std::optional<std::uint64_t> parse_setting(Setting setting, std::string_view text) {
+  const auto value = parse_bytes(text);
+  if (!value) return std::nullopt;
+  const bool digits = std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+  if (!counts_bytes(setting) && !digits) return std::nullopt;
+  switch (setting) {
+    case Setting::driver_version:
+      if (*value < 11000 || *value >= 14000) return std::nullopt;
+      break;
+    case Setting::copy_engines:
+      if (*value != 1 && *value != 2) return std::nullopt;
+      break;
+    case Setting::timeslice_us:
+    case Setting::multiprocessors:
+      if (*value == 0) return std::nullopt;
+      break;
+    default: break;
+  }
+  return value;
+}
+
+std::optional<Spec> parse_spec(std::string_view text, std::string* error) {
+  Spec spec;
+  for (const auto group : split(text, '+'))
+    if (!parse_group(group, spec, error)) return std::nullopt;
+  if (spec.devices.size() > max_devices) {
+    fail(error, "at most " + std::to_string(max_devices) + " cards");
+    return std::nullopt;
+  }
+  return spec;
+}
+
+}  // namespace simgpu
