@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs on this machine, read from /proc. Reading is a snapshot of something that moves: a process may be gone, or
+// its pid somebody else's, by the time the answer is used. Who wants to signal uses a pidfd (pidfd.h).
+#pragma once
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/ids.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sublet::proc {
+
+struct ProcessInfo {
+  ProcessRef ref;
+  std::int32_t ppid = 0;     // 0: none that this pid namespace can see
+  std::int32_t pgrp = 0;
+  std::int32_t session = 0;
+  std::uint32_t uid = 0;     // effective
+  char state = '?';          // as in /proc/PID/stat: R S D T t Z X I
+  std::int32_t threads = 0;
+  std::string comm;          // the kernel's short name, printable
+
+  // Nothing of it runs any more and its memory is gone. A process whose first thread has ended shows Z while its other
+  // threads go on: that one lives.
+  bool dead() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
+};
+
+// Reads /proc, or a tree that looks like it. Holds the directory open; one thread at a time.
+class ProcRoot {
+ public:
+  static Result<ProcRoot> open(const std::string& path = "/proc");
+
+  // All processes in one pass, in no order, dead ones included. What ends during the pass is left out.
+  Result<std::vector<ProcessInfo>> list() const;
+
+  // One process; NotFound when there is none with this pid.
+  Result<ProcessInfo> read(std::int32_t pid) const;
+
+  // The arguments joined by spaces, printable, at most 4 KiB (then ending in "…"); "[comm]" where there are none (a
+  // kernel thread, or a process that hides them); "" for a process that is gone.
+  std::string command_line(std::int32_t pid) const;
+
+  // A file below the root, at most `limit` bytes of it.
+  Result<std::string> read_file(const std::string& relative, std::size_t limit = 65536) const;
+
+  // The kernel's id of this boot, 36 characters: start ticks of another boot mean nothing.
+  Result<std::string> boot_id() const;
+
+ private:
+  explicit ProcRoot(Fd dir) : dir_(std::move(dir)) {}
+  Fd dir_;
+};
+
+// Parses the text of /proc/PID/stat (uid is not in it). A name may hold spaces and parentheses.
+std::optional<ProcessInfo> parse_stat(std::string_view text);
+
+}  // namespace sublet::proc
