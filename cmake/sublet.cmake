@@ -2,6 +2,7 @@
 # How every folder of ours becomes one target, its tests beside it.
 
 find_package(Threads REQUIRED)
+set(SUBLET_SIMGPU_DIR ${CMAKE_SOURCE_DIR}/simgpu)
 if(SUBLET_STATIC)
   set(Boost_USE_STATIC_LIBS ON)
 endif()
@@ -57,12 +58,18 @@ function(sublet_library name)
   endif()
 endfunction()
 
-# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed.
+# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed. Programs of simgpu/ are
+# the component "simgpu", which `cmake --install` leaves out unless asked: a simulated card has no place in a product.
 function(sublet_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
   list(TRANSFORM ARG_DEPS PREPEND sublet_)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sublet_flags ${ARG_DEPS} ${ARG_LIBS})
   target_precompile_headers(${name} REUSE_FROM sublet_pch)
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  cmake_path(IS_PREFIX SUBLET_SIMGPU_DIR "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE simulated)
+  if(simulated)
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT simgpu EXCLUDE_FROM_ALL)
+  else()
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
 endfunction()
