@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/client.h"
+
+#include "client/fake_server.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace sublet::client {
+namespace {
+
+using test::FakeRequest;
+using test::FakeServer;
+using test::ScratchDir;
+using namespace std::chrono_literals;
+
+struct ClientTest : ::testing::Test {
+  ScratchDir dir;
+  std::string path = dir.path() + "/s.sock";
+  Client client{Endpoint{path}};
+};
+
+TEST_F(ClientTest, ReadsAnAnswerAndKeepsTheConnection) {
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{FakeServer::json(200, R"({"a":1})")}; });
+  for (int i = 0; i < 3; ++i) {
+    auto reply = client.get("/v1/status");
+    ASSERT_TRUE(reply) << reply.error().error.detail;
+    EXPECT_EQ(reply->status, 200);
+    EXPECT_EQ(parse(*reply).value()["a"], 1);
+  }
+  const auto seen = server.seen();
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[2].connection, 1);
+  EXPECT_EQ(seen[0].line(), "GET /v1/status HTTP/1.1");
+}
+
+TEST_F(ClientTest, ReadsAnAnswerThatComesByteByByteAndChunked) {
+  FakeServer server(path, [](const FakeRequest&) {
+    return FakeServer::Out{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{\"a\r\n4\r\n\":2}\r\n0\r\n\r\n"};
+  });
+  auto reply = client.get("/");
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->text, R"({"a":2})");
+}
+
+TEST_F(ClientTest, ReadsALongAnswer) {
+  const std::string text = '"' + std::string(3'000'000, 'x') + '"';
+  FakeServer server(path, [&](const FakeRequest&) { return FakeServer::Out{FakeServer::json(200, text)}; });
+  auto reply = client.get("/");
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->text, text);
+}
+
+TEST_F(ClientTest, SendsALongBody) {
+  FakeServer server(path, [](const FakeRequest& r) { return FakeServer::Out{FakeServer::json(200, std::to_string(r.body.size()))}; });
+  auto reply = client.post("/", std::string(2'000'000, 'y'));
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->text, "2000002");
+}
+
+TEST_F(ClientTest, TurnsAProblemDocumentIntoAnError) {
+  FakeServer server(path, [](const FakeRequest&) {
+    return FakeServer::Out{FakeServer::json(422, R"({"code":"TooLarge","detail":"30 GiB never fits","hint":"ask less"})")};
+  });
+  auto reply = client.post("/v1/leases", {{"vram_bytes", 1}});
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().kind, FailureKind::answered);
+  EXPECT_EQ(reply.error().error.code, Code::TooLarge);
+  EXPECT_EQ(reply.error().error.detail, "30 GiB never fits");
+  EXPECT_EQ(reply.error().error.hint, "ask less");
+  EXPECT_EQ(reply.error().http_status, 422);
+}
+
+TEST_F(ClientTest, AProblemThatIsNotJsonStillSaysItsStatus) {
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{FakeServer::json(418, "<html>")}; });
+  auto reply = client.get("/");
+  ASSERT_FALSE(reply);
+  EXPECT_NE(reply.error().error.detail.find("418"), std::string::npos);
+}
+
+TEST_F(ClientTest, NoDaemonIsToldFromALostOne) {
+  auto nobody = client.get("/");
+  ASSERT_FALSE(nobody);
+  EXPECT_EQ(nobody.error().kind, FailureKind::no_daemon);
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{"", true}; });
+  auto lost = client.get("/");
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().kind, FailureKind::lost);
+}
+
+TEST_F(ClientTest, ASocketWithoutAListenerIsNoDaemon) {
+  { FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{}; }); }
+  Fd stale(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  ASSERT_EQ(::bind(stale.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  auto reply = client.get("/");
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().kind, FailureKind::no_daemon);
+}
+
+TEST_F(ClientTest, AnAnswerThatIsNotHttpIsLost) {
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{"hello there, this is no HTTP\r\n\r\n"}; });
+  auto reply = client.get("/");
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().kind, FailureKind::lost);
+}
+
+TEST_F(ClientTest, ABrokenKeepAliveConnectionIsReplacedWithTheSameKey) {
+  FakeServer server(path, [](const FakeRequest& r) {
+    if (r.connection == 1 && r.line().starts_with("POST")) return FakeServer::Out{"", true};
+    return FakeServer::Out{FakeServer::json(200, "{}")};
+  });
+  ASSERT_TRUE(client.get("/"));
+  ASSERT_TRUE(client.post("/v1/leases", nlohmann::json::object()));
+  const auto seen = server.seen();
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[2].connection, 2);
+  EXPECT_FALSE(seen[1].header("Idempotency-Key").empty());
+  EXPECT_EQ(seen[1].header("Idempotency-Key"), seen[2].header("Idempotency-Key"));
+}
+
+TEST_F(ClientTest, SilenceEndsWithTheTimeout) {
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{}; });
+  auto reply = client.call({"GET", "/", {}, {}, {}}, 20ms);
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().kind, FailureKind::lost);
+}
+
+TEST_F(ClientTest, InsistingOutlivesADaemonThatComesLater) {
+  // The interrupt's descriptor is always readable: its handler runs at each wait and starts the server at the third.
+  Fd event(::eventfd(1, EFD_CLOEXEC));
+  std::unique_ptr<FakeServer> server;
+  int woken = 0;
+  client.set_interrupt({event.get(), [&] {
+    if (++woken == 3) {
+      server = std::make_unique<FakeServer>(path, [](const FakeRequest& r) {
+        if (r.connection < 3) return FakeServer::Out{"", true};
+        if (r.connection == 3) return FakeServer::Out{FakeServer::json(503, R"({"code":"Unavailable"})"), true};
+        return FakeServer::Out{FakeServer::json(200, "7")};
+      });
+    }
+    return true;
+  }});
+  auto reply = client.insist({"POST", "/x", "{}", {}, {}}, {});
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->text, "7");
+  const auto seen = server->seen();
+  ASSERT_EQ(seen.size(), 4u);
+  for (const auto& request : seen) EXPECT_EQ(request.header("Idempotency-Key"), seen[0].header("Idempotency-Key"));
+}
+
+TEST_F(ClientTest, InsistingStopsAtItsLimitAndAtARefusal) {
+  Patience short_one;
+  short_one.limit = 30ms;
+  auto nobody = client.insist({"GET", "/", {}, {}, {}}, short_one);
+  ASSERT_FALSE(nobody);
+  EXPECT_EQ(nobody.error().kind, FailureKind::no_daemon);
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{FakeServer::json(404, "{}")}; });
+  auto refused = client.insist({"GET", "/", {}, {}, {}}, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code, Code::NotFound);
+}
+
+TEST_F(ClientTest, AnInterruptCancelsACallAndAPause) {
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{}; });
+  Fd event(::eventfd(1, EFD_CLOEXEC));
+  client.set_interrupt({event.get(), [] { return false; }});
+  auto reply = client.get("/");
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().kind, FailureKind::cancelled);
+  EXPECT_FALSE(client.pause(1h));
+}
+
+TEST_F(ClientTest, ReachesASocketWhosePathIsTooLongForAnAddress) {
+  const std::string deep = dir.path() + "/" + std::string(120, 'd');
+  std::filesystem::create_directory(deep);
+  FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{FakeServer::json(200, "1")}; });
+  std::filesystem::rename(path, deep + "/s.sock");
+  Client far(Endpoint{deep + "/s.sock"});
+  EXPECT_TRUE(far.get("/"));
+}
+
+TEST(Endpoint, ReadsUrlsAndPathsAndRefusesOtherTransports) {
+  EXPECT_EQ(parse_endpoint("unix:///run/x.sock")->path, "/run/x.sock");
+  EXPECT_EQ(parse_endpoint("/run/x.sock")->url(), "unix:///run/x.sock");
+  EXPECT_EQ(parse_endpoint("x.sock")->path, std::filesystem::current_path().string() + "/x.sock");
+  for (const char* wrong : {"http://127.0.0.1:80", "unix://", ""}) {
+    auto refused = parse_endpoint(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, Code::BadRequest);
+    EXPECT_FALSE(refused.error().hint.empty());
+  }
+}
+
+TEST(Encode, EscapesWhatAPathMayNotHold) { EXPECT_EQ(encode("a b/ü\r\n"), "a%20b%2F%C3%BC%0D%0A"); }
+
+TEST(Keys, DifferAndArePrintable) {
+  const std::string a = new_idempotency_key(), b = new_idempotency_key();
+  EXPECT_EQ(a.size(), 32u);
+  EXPECT_NE(a, b);
+}
+
+}  // namespace
+}  // namespace sublet::client

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/http.h"
+
+#include "base/text.h"
+
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+namespace sublet::client {
+namespace {
+
+namespace http = boost::beast::http;
+
+constexpr std::size_t body_limit = 256u << 20;  // more than the longest table of a daemon; bounds a broken one
+
+using Parser = http::response_parser<http::string_body>;
+
+std::string to_text(const Request& request) {
+  std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: sublet\r\nAccept: application/json\r\n", request.method,
+                                 request.target);
+  if (!request.idempotency_key.empty()) text += fmt::format("Idempotency-Key: {}\r\n", request.idempotency_key);
+  if (!request.lease_token.empty()) text += fmt::format("Sublet-Lease-Token: {}\r\n", request.lease_token);
+  if (!request.body.empty()) text += "Content-Type: application/json\r\n";
+  if (!request.body.empty() || request.method != "GET") {
+    text += fmt::format("Content-Length: {}\r\n", request.body.size());
+  }
+  return text + "\r\n" + request.body;
+}
+
+Code code_from(std::string_view name, int status) {
+  for (int i = 0; i <= static_cast<int>(Code::Unavailable); ++i) {
+    if (to_string(static_cast<Code>(i)) == name) return static_cast<Code>(i);
+  }
+  if (status == 400) return Code::BadRequest;
+  if (status == 403) return Code::Denied;
+  if (status == 404) return Code::NotFound;
+  return Code::Unavailable;
+}
+
+// The daemon's own error from a problem document; of anything else, what can be said about it.
+Failure problem(int status, std::string text) {
+  Failure failure{FailureKind::answered, {Code::Unavailable, {}, {}}, status, std::move(text)};
+  const auto document = nlohmann::json::parse(failure.text, nullptr, false);
+  const auto field = [&](const char* name) {
+    return document.is_object() && document.contains(name) && document[name].is_string()
+               ? document[name].get<std::string>()
+               : std::string();
+  };
+  failure.error = {code_from(field("code"), status), field("detail"), field("hint")};
+  if (failure.error.detail.empty()) failure.error.detail = field("title");
+  if (failure.error.detail.empty()) {
+    failure.error.detail = fmt::format("the daemon answered with status {} and no explanation", status);
+  }
+  return failure;
+}
+
+Failure not_there(const Endpoint& endpoint, int errnum) {
+  const std::string detail =
+      fmt::format("no daemon answers at {}: {}", endpoint.url(), std::generic_category().message(errnum));
+  if (errnum == EACCES || errnum == EPERM) {
+    return {FailureKind::answered,
+            {Code::Denied, fmt::format("{} may not be opened: {}", endpoint.url(), std::strerror(errnum)),
+             "ask for membership of the group that may use it (usually 'sublet')"}, 403, {}};
+  }
+  return {FailureKind::no_daemon,
+          {Code::Unavailable, detail, "start one: subletd; or name another: --host unix://PATH, SUBLET_HOST"}, 0, {}};
+}
+
+// The address of `path`. One that is too long for an address is reached through its directory, held open by `dir`.
+bool make_address(const std::string& path, sockaddr_un& address, Fd& dir) {
+  address.sun_family = AF_UNIX;
+  std::string name = path;
+  if (name.size() >= sizeof address.sun_path) {
+    const auto slash = path.rfind('/');
+    dir = Fd(::open(path.substr(0, slash + 1).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!dir) return false;
+    name = fmt::format("/proc/self/fd/{}{}", dir.get(), path.substr(slash));
+  }
+  if (name.size() >= sizeof address.sun_path) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  return true;
+}
+
+// False without waiting if the other end has closed, or has said something that nobody asked for.
+bool still_usable(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 0;
+}
+
+}  // namespace
+
+struct Connection::Exchange {
+  std::string out;
+  std::size_t sent = 0;
+  Parser parser;
+  std::string in;  // received and not yet parsed
+};
+
+std::string encode(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("-._~", c) != nullptr) out += c;
+    else out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+Connection::Connection(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
+Connection::~Connection() = default;
+Connection::Connection(Connection&&) noexcept = default;
+Connection& Connection::operator=(Connection&&) noexcept = default;
+
+int Connection::fd() const { return exchange_ ? socket_.get() : -1; }
+bool Connection::reused() const { return reused_; }
+
+short Connection::events() const {
+  if (!exchange_) return 0;
+  return exchange_->sent < exchange_->out.size() ? POLLIN | POLLOUT : POLLIN;
+}
+
+void Connection::close() {
+  exchange_.reset();
+  socket_.reset();
+}
+
+Failure Connection::lose(std::string why) {
+  close();
+  return {FailureKind::lost,
+          {Code::Unavailable, fmt::format("the daemon at {} was lost: {}", endpoint_.url(), why), {}}, 0, {}};
+}
+
+boost::system::result<void, Failure> Connection::open() {
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return lose(std::strerror(errno));
+  // Connecting blocks only while the daemon's backlog is full; the limit keeps a hung one from holding us.
+  const timeval limit{1, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  sockaddr_un address{};
+  Fd dir;
+  if (!make_address(endpoint_.path, address, dir)) return not_there(endpoint_, errno);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == EAGAIN || errno == EINTR) return lose("it does not accept connections at present");
+    return not_there(endpoint_, errno);
+  }
+  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
+  socket_ = std::move(fd);
+  return {};
+}
+
+boost::system::result<void, Failure> Connection::start(const Request& request) {
+  if (exchange_ || (socket_ && !still_usable(socket_.get()))) close();
+  reused_ = static_cast<bool>(socket_);
+  if (!socket_) {
+    if (auto opened = open(); !opened) return opened.error();
+  }
+  exchange_ = std::make_unique<Exchange>();
+  exchange_->out = to_text(request);
+  exchange_->parser.body_limit(body_limit);
+  exchange_->parser.eager(true);
+  if (auto failure = send_some()) return *failure;
+  return {};
+}
+
+std::optional<Failure> Connection::send_some() {
+  Exchange& x = *exchange_;
+  while (x.sent < x.out.size()) {
+    const ssize_t n = ::send(socket_.get(), x.out.data() + x.sent, x.out.size() - x.sent, MSG_NOSIGNAL);
+    if (n > 0) {
+      x.sent += static_cast<std::size_t>(n);
+    } else if (errno == EAGAIN) {
+      return std::nullopt;
+    } else if (errno == EPIPE || errno == ECONNRESET) {
+      // A server may refuse early and close; what it said is still there to be read.
+      x.sent = x.out.size();
+    } else if (errno != EINTR) {
+      return lose(std::strerror(errno));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Answer<Reply>> Connection::advance() {
+  if (!exchange_) return std::nullopt;
+  if (auto failure = send_some()) return Answer<Reply>(std::move(*failure));
+  Exchange& x = *exchange_;
+  char buffer[16384];
+  for (;;) {
+    const ssize_t n = ::recv(socket_.get(), buffer, sizeof buffer, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN)) return std::nullopt;
+    if (n < 0) return Answer<Reply>(lose(std::strerror(errno)));
+    if (n == 0) {
+      boost::system::error_code ec;
+      if (x.parser.got_some()) x.parser.put_eof(ec);
+      if (x.parser.is_done()) return finish();
+      return Answer<Reply>(lose("it closed the connection before it had answered"));
+    }
+    x.in.append(buffer, static_cast<std::size_t>(n));
+    boost::system::error_code ec;
+    const std::size_t used = x.parser.put(boost::asio::buffer(x.in), ec);
+    x.in.erase(0, used);
+    if (ec && ec != http::error::need_more) {
+      return Answer<Reply>(lose(fmt::format("its answer is not HTTP ({})", ec.message())));
+    }
+    if (x.parser.is_done()) return finish();
+  }
+}
+
+Answer<Reply> Connection::finish() {
+  auto response = exchange_->parser.release();
+  const bool keep = response.keep_alive() && exchange_->in.empty() && exchange_->sent == exchange_->out.size();
+  exchange_.reset();
+  if (!keep) close();
+  const int status = static_cast<int>(response.result_int());
+  if (status >= 200 && status < 300) return Reply{status, std::move(response.body())};
+  return problem(status, std::move(response.body()));
+}
+
+}  // namespace sublet::client
