@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration of a daemon as one value. A default-constructed Config holds the defaults: nothing else states
+// them. The name, range and meaning of each value are in the table of config/schema.cpp. Plain values, any thread.
+#pragma once
+
+#include "base/units.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet {
+
+struct Config {
+  struct Device {
+    Bytes headroom = 256 * MiB;
+  } device;
+  struct Gpu {
+    std::string nvml;  // "": the vendor's usual place
+    Duration interval_busy = std::chrono::seconds(1);
+    Duration interval_idle = std::chrono::seconds(5);
+    Duration timeout = std::chrono::seconds(10);
+    Duration max_age = std::chrono::seconds(15);
+  } gpu;
+  struct Lease {
+    Duration linger = std::chrono::seconds(5);
+    Duration reconnect = std::chrono::seconds(30);
+    Duration grace = std::chrono::seconds(30);
+  } lease;
+  struct Limits {
+    std::int64_t connections = 256;
+    std::int64_t waiters = 1024;
+  } limits;
+  struct Queue {
+    Duration claim_window = std::chrono::seconds(10);
+    double aging_per_minute = 1.0;
+  } queue;
+  struct Store {
+    std::string path;  // "": in the state directory of the daemon's mode
+    Duration keep_ended = std::chrono::hours(24 * 30);
+  } store;
+};
+
+namespace config {
+
+// One thing wrong with a file. Line and column count from 1; 0 when the file as a whole is meant.
+struct Problem {
+  enum class Kind { unreadable, syntax, unknown_key, not_supported, bad_value };
+  Kind kind = Kind::syntax;
+  std::string file;
+  unsigned line = 0;
+  unsigned column = 0;
+  std::string key;   // dotted; "" when no key is concerned
+  std::string text;  // what is wrong
+  std::string hint;  // what to write instead; may be ""
+};
+
+std::string to_string(const Problem& problem);  // "FILE:LINE:COLUMN: KEY: TEXT (HINT)"
+
+// Where a value comes from: a line of the file, or line 0 for a default.
+struct Loaded {
+  std::string file;
+  bool file_exists = false;
+  Config config;                                // to be used only when there are no problems
+  std::map<std::string, unsigned> lines;        // line of each key that the file sets
+  std::vector<Problem> problems;                // all of them, in the order of the file
+};
+
+Loaded parse(std::string_view text, const std::string& file_name);
+
+// A missing file is a file that sets nothing. One that cannot be read is a problem.
+Loaded load(const std::filesystem::path& file);
+
+// All problems as one error for a daemon that refuses to start: the first as detail, the others counted in it.
+Error to_error(const std::vector<Problem>& problems);
+
+// The file that a daemon reads, by its mode.
+std::filesystem::path file_in(const std::filesystem::path& dir);  // DIR/sublet.toml
+std::filesystem::path system_file();                              // /etc/sublet/sublet.toml
+// $XDG_CONFIG_HOME/sublet/sublet.toml, else ~/.config/…; "" when neither XDG_CONFIG_HOME nor HOME is set.
+std::filesystem::path user_file();
+
+}  // namespace config
+}  // namespace sublet

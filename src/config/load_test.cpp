@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/schema.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <set>
+
+namespace sublet::config {
+namespace {
+
+using Kind = Problem::Kind;
+
+std::vector<std::string> complaints(const std::string& text) {
+  std::vector<std::string> lines;
+  for (const Problem& problem : parse(text, "f").problems) lines.push_back(to_string(problem));
+  return lines;
+}
+using Lines = std::vector<std::string>;
+
+struct TempDir {
+  TempDir() { path = ::mkdtemp(name); }
+  ~TempDir() { std::filesystem::remove_all(path); }
+  char name[32] = "/tmp/sublet-config-XXXXXX";
+  std::filesystem::path path;
+};
+
+TEST(Config, TakesEveryKeyOfItsOwnSampleFile) {
+  std::string text = sample_file();
+  for (std::size_t at = 0; (at = text.find("\n#", at)) != std::string::npos; ++at) {
+    if (text[at + 2] != ' ') text.erase(at + 1, 1);
+  }
+  const Loaded loaded = parse(text, "sample");
+  EXPECT_TRUE(loaded.problems.empty()) << to_string(loaded.problems.front());
+  EXPECT_EQ(loaded.lines.size(), keys().size());
+  for (const Key& key : keys()) EXPECT_EQ(value_text(key, loaded.config), default_text(key)) << key.name;
+}
+
+TEST(Config, ValuesArriveWhereTheyBelong) {
+  const Loaded loaded = parse(
+      "[queue]\nclaim_window = \"1m30s\"\naging_per_minute = 2.5\n[device]\nheadroom = \"1GiB\"\n"
+      "[limits]\nconnections = 7\n[store]\npath = \"/var/x.db\"\n", "f");
+  ASSERT_TRUE(loaded.problems.empty()) << to_string(loaded.problems.front());
+  EXPECT_EQ(loaded.config.queue.claim_window, std::chrono::seconds(90));
+  EXPECT_EQ(loaded.config.queue.aging_per_minute, 2.5);
+  EXPECT_EQ(loaded.config.device.headroom, GiB);
+  EXPECT_EQ(loaded.config.limits.connections, 7);
+  EXPECT_EQ(loaded.config.store.path, "/var/x.db");
+  EXPECT_EQ(loaded.config.lease.grace, std::chrono::seconds(30));  // a default
+  const std::map<std::string, unsigned> lines{{"queue.claim_window", 2}, {"queue.aging_per_minute", 3},
+                                              {"device.headroom", 5}, {"limits.connections", 7}, {"store.path", 9}};
+  EXPECT_EQ(loaded.lines, lines);
+}
+
+TEST(Config, DottedKeysAndWholeNumbersForNumbers) {
+  const Loaded loaded = parse("queue.aging_per_minute = 3\n", "f");
+  ASSERT_TRUE(loaded.problems.empty()) << to_string(loaded.problems.front());
+  EXPECT_EQ(loaded.config.queue.aging_per_minute, 3.0);
+}
+
+TEST(Config, ReportsEveryErrorInTheOrderOfTheFile) {
+  EXPECT_EQ(complaints("[queue]\nclaim_windw = \"10s\"\n[gpu]\ntimeout = \"soon\"\n[device]\nheadroom = \"-1\"\n"),
+            (Lines{"f:2:1: queue.claim_windw: unknown key – did you mean 'queue.claim_window'?",
+                   "f:4:11: gpu.timeout: duration 'soon' is not a number (write a duration such as 90s, 5m, 1h30m or "
+                   "2d; a bare number is seconds)",
+                   "f:6:12: device.headroom: size '-1' is negative (write a size such as 8GiB, 512M or 8GB; a bare "
+                   "number is bytes)"}));
+}
+
+TEST(Config, TellsLaterKeysFromWrongOnes) {
+  const Loaded loaded = parse("[enforcer]\npolicy = \"observe\"\npolice = 1\n[pauze]\nx = 1\n", "f");
+  ASSERT_EQ(loaded.problems.size(), 3u);
+  EXPECT_EQ(loaded.problems[0].kind, Kind::not_supported);
+  EXPECT_EQ(to_string(loaded.problems[0]),
+            "f:2:1: enforcer.policy: not supported by this version: the enforcer comes later (remove the line)");
+  EXPECT_EQ(loaded.problems[1].kind, Kind::unknown_key);
+  EXPECT_EQ(to_string(loaded.problems[2]), "f:4:2: pauze: unknown table – did you mean 'pause'?");
+}
+
+TEST(Config, FindsTheTableThatAKeyBelongsTo) {
+  EXPECT_EQ(complaints("claim_window = \"10s\"\n"),
+            (Lines{"f:1:1: claim_window: unknown key – did you mean 'queue.claim_window'?"}));
+  EXPECT_EQ(complaints("[lease]\nheadroom = \"1G\"\n"),
+            (Lines{"f:2:1: lease.headroom: unknown key – did you mean 'device.headroom'?"}));
+}
+
+TEST(Config, RefusesWrongTypes) {
+  EXPECT_EQ(complaints("[queue]\nclaim_window = 10\n"),
+            (Lines{"f:2:16: queue.claim_window: 10 is a bare number (write a duration with its unit: \"10s\")"}));
+  EXPECT_EQ(complaints("[limits]\nconnections = \"many\"\n"),
+            (Lines{"f:2:15: limits.connections: is text, not an integer (the default is 256)"}));
+  EXPECT_EQ(complaints("[limits]\nconnections = 1.5\n"),
+            (Lines{"f:2:15: limits.connections: is a number, not an integer (the default is 256)"}));
+  EXPECT_EQ(complaints("queue = 1\n"), (Lines{"f:1:1: queue: is a table, not a value (write [queue] and its keys below)"}));
+  EXPECT_EQ(complaints("[[queue]]\nclaim_window = \"1s\"\n").size(), 1u);
+  EXPECT_EQ(complaints("[gpu]\nnvml = \"lib.so\"\n"),
+            (Lines{"f:2:8: gpu.nvml: 'lib.so' is not an absolute path (begin it with '/')"}));
+}
+
+TEST(Config, RefusesValuesOutOfRange) {
+  EXPECT_EQ(complaints("[limits]\nconnections = 0\n"),
+            (Lines{"f:2:15: limits.connections: 0 is not between 1 and 65536"}));
+  EXPECT_EQ(complaints("[queue]\naging_per_minute = nan\n").size(), 1u);
+  EXPECT_EQ(complaints("[queue]\naging_per_minute = -1\n").size(), 1u);
+  EXPECT_EQ(complaints("[queue]\nclaim_window = \"0s\"\n").size(), 1u);
+  EXPECT_EQ(complaints("[device]\nheadroom = \"8Q\"\n").size(), 1u);
+  EXPECT_EQ(complaints("[device]\nheadroom = \"18446744073709551616\"\n").size(), 1u);
+}
+
+TEST(Config, RefusesValuesThatDoNotFitTogether) {
+  EXPECT_EQ(complaints("[gpu]\ninterval_idle = \"20s\"\n"),
+            (Lines{"f:2:1: gpu.interval_idle: gpu.max_age (15 s) is not more than gpu.interval_idle (20 s): between two "
+                   "looks at the GPUs nothing would be known"}));
+  EXPECT_EQ(complaints("[gpu]\ninterval_busy = \"6s\"\n").size(), 1u);
+}
+
+TEST(Config, SyntaxErrorsHaveAPlace) {
+  const Loaded loaded = parse("[queue]\nclaim_window = \n", "f");
+  ASSERT_EQ(loaded.problems.size(), 1u);
+  EXPECT_EQ(loaded.problems[0].kind, Kind::syntax);
+  EXPECT_EQ(loaded.problems[0].line, 2u);
+  EXPECT_GT(loaded.problems[0].column, 1u);
+  EXPECT_EQ(parse("a = 1\na = 2\n", "f").problems.size(), 1u);
+  EXPECT_EQ(parse(std::string("\xff\xfe\0x", 4), "f").problems.size(), 1u);
+}
+
+TEST(Config, KeysOfOthersCannotWriteToTheTerminal) {
+  for (const std::string& line : complaints("\"\\u001b[31m\" = 1\n[queue]\n\"a\\u0007\" = 1\n")) {
+    EXPECT_EQ(line.find_first_of("\x1b\x07"), std::string::npos) << line;
+  }
+}
+
+TEST(Config, AMissingFileIsAFileThatSetsNothing) {
+  const TempDir dir;
+  const Loaded loaded = load(dir.path / "sublet.toml");
+  EXPECT_FALSE(loaded.file_exists);
+  EXPECT_TRUE(loaded.problems.empty());
+}
+
+TEST(Config, WhatCannotBeReadIsAProblem) {
+  const TempDir dir;
+  EXPECT_EQ(load(dir.path).problems.at(0).kind, Kind::unreadable);  // a directory
+  const auto link = dir.path / "link";
+  std::filesystem::create_symlink(dir.path / "nowhere", link);
+  EXPECT_EQ(load(link).problems.at(0).kind, Kind::unreadable);
+  EXPECT_EQ(load("/dev/zero").problems.at(0).kind, Kind::unreadable);
+  std::filesystem::path large = dir.path / "large";
+  std::ofstream(large) << std::string((1 << 20) + 1, '#');
+  EXPECT_EQ(load(large).problems.at(0).kind, Kind::unreadable);
+  std::ofstream(dir.path / "good") << "[queue]\nclaim_window = \"2s\"\n";
+  EXPECT_EQ(load(dir.path / "good").config.queue.claim_window, std::chrono::seconds(2));
+}
+
+TEST(Config, OneErrorForADaemonThatRefusesToStart) {
+  const Loaded loaded = parse("a = 1\nb = 2\n", "f");
+  EXPECT_EQ(to_error(loaded.problems).detail, to_string(loaded.problems[0]) + "; and 1 more");
+}
+
+TEST(Schema, EveryRowHoldsTogether) {
+  std::set<std::string_view> seen;
+  std::string_view before;
+  for (const Key& key : keys()) {
+    EXPECT_TRUE(seen.insert(key.name).second) << key.name;
+    EXPECT_LT(before, key.name) << "rows are in order";
+    before = key.name;
+    EXPECT_NE(key.name.find('.'), std::string_view::npos) << key.name;
+    EXPECT_EQ(key.summary.back(), '.') << key.name;
+    Config config;
+    for (const std::string_view text : {key.minimum, key.maximum}) {
+      EXPECT_TRUE(set_value(key, text, config)) << key.name << " " << text;
+    }
+    std::string text = default_text(key);
+    if (text[0] == '"') text = text.substr(1, text.size() - 2);
+    EXPECT_TRUE(set_value(key, text, config)) << key.name;
+    EXPECT_EQ(value_text(key, config), default_text(key));
+  }
+  for (const LaterKey& key : later_keys()) EXPECT_EQ(find(key.name), nullptr) << key.name;
+}
+
+TEST(Schema, SpellsValuesAsTheFileHasThem) {
+  Config config;
+  const auto spelled = [&](const char* key, const char* text) {
+    EXPECT_TRUE(set_value(*find(key), text, config)) << key;
+    return value_text(*find(key), config);
+  };
+  EXPECT_EQ(spelled("gpu.timeout", "90s"), "\"90s\"");
+  EXPECT_EQ(spelled("gpu.timeout", "2m"), "\"2m\"");
+  EXPECT_EQ(spelled("gpu.timeout", "1500ms"), "\"1500ms\"");
+  EXPECT_EQ(spelled("device.headroom", "0"), "\"0\"");
+  EXPECT_EQ(spelled("device.headroom", "1.5GiB"), "\"1536MiB\"");
+  EXPECT_EQ(spelled("queue.aging_per_minute", "2"), "2.0");
+}
+
+}  // namespace
+}  // namespace sublet::config

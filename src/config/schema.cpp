@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/schema.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace sublet::config {
+
+namespace {
+
+// One row a key. The lambda is the only place that ties the name to the member.
+constexpr Key table[] = {
+    {"device.headroom", "0", "1TiB",
+     "VRAM of each device that is never promised: room for what cannot be foreseen.",
+     +[](Config& c) -> Bytes& { return c.device.headroom; }},
+    {"gpu.interval_busy", "100ms", "1m",
+     "Time between two looks at the GPUs while anything waits, settles or has changed.",
+     +[](Config& c) -> Duration& { return c.gpu.interval_busy; }},
+    {"gpu.interval_idle", "100ms", "10m", "Time between two looks at the GPUs while nothing happens.",
+     +[](Config& c) -> Duration& { return c.gpu.interval_idle; }},
+    {"gpu.max_age", "1s", "1h",
+     "A look at the GPUs that is older counts as unknown: nothing is granted on it.",
+     +[](Config& c) -> Duration& { return c.gpu.max_age; }},
+    {"gpu.nvml", "", "",
+     "Absolute path of the NVML library (libnvidia-ml.so.1); empty: where the vendor's driver puts it.",
+     +[](Config& c) -> std::string& { return c.gpu.nvml; }},
+    {"gpu.timeout", "1s", "5m", "A look at the GPUs that takes longer is given up, and its helper replaced.",
+     +[](Config& c) -> Duration& { return c.gpu.timeout; }},
+    {"lease.grace", "0s", "1h",
+     "Time between SIGTERM and SIGKILL for a program whose lease is over.",
+     +[](Config& c) -> Duration& { return c.lease.grace; }},
+    {"lease.linger", "0s", "1h",
+     "How long a lease outlives the last connection of the owner that held it by a connection.",
+     +[](Config& c) -> Duration& { return c.lease.linger; }},
+    {"lease.reconnect", "0s", "1h",
+     "How long owners have to come back after a restart of the daemon, before their leases end.",
+     +[](Config& c) -> Duration& { return c.lease.reconnect; }},
+    {"limits.connections", "1", "65536", "Open connections of one user.",
+     +[](Config& c) -> std::int64_t& { return c.limits.connections; }},
+    {"limits.waiters", "1", "1000000", "Requests of one user that wait for something at the same time.",
+     +[](Config& c) -> std::int64_t& { return c.limits.waiters; }},
+    {"queue.aging_per_minute", "0", "1000", "Points of priority that each minute of waiting adds.",
+     +[](Config& c) -> double& { return c.queue.aging_per_minute; }},
+    {"queue.claim_window", "1s", "1h",
+     "How long a granted place is kept for an owner that was not there when its turn came.",
+     +[](Config& c) -> Duration& { return c.queue.claim_window; }},
+    {"store.keep_ended", "0s", "3650d", "How long an ended lease stays in `sublet ps --all`.",
+     +[](Config& c) -> Duration& { return c.store.keep_ended; }},
+    {"store.path", "", "",
+     "Absolute path of the store's file; empty: in the state directory of the daemon's mode.",
+     +[](Config& c) -> std::string& { return c.store.path; }},
+};
+
+constexpr LaterKey later_table[] = {
+    {"api.tcp", "the API over TCP"},
+    {"enforcer.grace", "the enforcer"},
+    {"enforcer.interval", "the enforcer"},
+    {"enforcer.policy", "the enforcer"},
+    {"fairshare.window", "fair share between tenants"},
+    {"ledger.allow_swap", "pausing"},
+    {"ledger.limit", "pausing"},
+    {"ledger.reserve", "pausing"},
+    {"pause.cooldown", "pausing"},
+    {"pause.min_residency", "pausing"},
+    {"pause.orphan_after", "pausing"},
+    {"pause.overhead", "pausing"},
+    {"pause.verify_timeout", "pausing"},
+    {"queue.reserve_after", "holding room for a large request"},
+};
+
+std::string spelled(Duration duration) {
+  static constexpr std::pair<std::int64_t, const char*> units[] = {
+      {86'400'000'000'000, "d"}, {3'600'000'000'000, "h"}, {60'000'000'000, "m"}, {1'000'000'000, "s"},
+      {1'000'000, "ms"},         {1'000, "us"},            {1, "ns"}};
+  const std::int64_t ns = duration.count();
+  if (ns == 0) return "0s";
+  for (const auto& [unit, name] : units) {
+    if (ns % unit == 0) return fmt::format("{}{}", ns / unit, name);
+  }
+  return {};
+}
+
+std::string spelled(Bytes bytes) {
+  static constexpr std::pair<std::int64_t, const char*> units[] = {
+      {1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}};
+  for (const auto& [unit, name] : units) {
+    if (bytes.count != 0 && bytes.count % unit == 0) return fmt::format("{}{}", bytes.count / unit, name);
+  }
+  return fmt::format("{}", bytes.count);
+}
+
+std::string spelled(std::int64_t number) { return fmt::format("{}", number); }
+
+std::string spelled(double number) {
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string spelled(const std::string& path) { return path; }
+
+Status parse(std::string_view text, Duration& into) {
+  const auto value = parse_duration(text);
+  if (!value) return value.error();
+  into = *value;
+  return {};
+}
+
+Status parse(std::string_view text, Bytes& into) {
+  const auto value = parse_size(text, true);
+  if (!value) return value.error();
+  into = *value;
+  return {};
+}
+
+template <typename Number>
+Status parse_number(std::string_view text, Number& into, const char* what) {
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, into);
+  if (error == std::errc() && rest == end) return {};
+  return bad_request(fmt::format("'{}' is not {}", printable(text), what));
+}
+Status parse(std::string_view text, std::int64_t& into) { return parse_number(text, into, "a whole number"); }
+Status parse(std::string_view text, double& into) { return parse_number(text, into, "a number"); }
+
+Status parse(std::string_view text, std::string& into) {
+  if (text.find('\0') != std::string_view::npos || (!text.empty() && text[0] != '/')) {
+    return bad_request(fmt::format("'{}' is not an absolute path", printable(text)), "begin it with '/'");
+  }
+  into = text;
+  return {};
+}
+
+template <typename Value>
+Status set_in_range(const Key& key, std::string_view text, Value& into) {
+  Value value{};
+  if (const Status parsed = parse(text, value); !parsed) return parsed.error();
+  if (!key.minimum.empty()) {
+    Value low{};
+    Value high{};
+    (void)parse(key.minimum, low);  // the table's own texts: a test parses them all
+    (void)parse(key.maximum, high);
+    // Written so that a number that is none (nan) is out of range.
+    if (!(value >= low && value <= high)) {
+      return bad_request(fmt::format("{} is not between {} and {}", printable(text), key.minimum, key.maximum));
+    }
+  }
+  into = value;
+  return {};
+}
+
+bool quoted(const Key& key) {
+  return std::visit([]<typename V>(V& (*)(Config&)) { return !std::is_arithmetic_v<V>; }, key.access);
+}
+
+std::string range_text(const Key& key) {
+  return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
+}
+
+}  // namespace
+
+std::span<const Key> keys() { return table; }
+std::span<const LaterKey> later_keys() { return later_table; }
+
+const Key* find(std::string_view name) {
+  const auto* found = std::find_if(std::begin(table), std::end(table), [&](const Key& key) { return key.name == name; });
+  return found == std::end(table) ? nullptr : found;
+}
+
+std::string_view type_name(const Key& key) {
+  static constexpr std::string_view names[] = {"duration", "size", "integer", "number", "path"};
+  return names[key.access.index()];
+}
+
+std::string value_text(const Key& key, const Config& config) {
+  // Access hands out a mutable reference; nothing is written through it here.
+  auto& source = const_cast<Config&>(config);
+  const std::string text = std::visit([&](auto access) { return spelled(access(source)); }, key.access);
+  return quoted(key) ? fmt::format("\"{}\"", text) : text;
+}
+
+std::string default_text(const Key& key) { return value_text(key, Config{}); }
+
+Status set_value(const Key& key, std::string_view text, Config& config) {
+  return std::visit([&](auto access) { return set_in_range(key, text, access(config)); }, key.access);
+}
+
+std::string sample_file() {
+  std::string out =
+      "# Configuration of subletd. Every key is shown with its default; a line without '#' changes it.\n"
+      "# Check it with: sublet config check. A daemon reads it when it starts.\n";
+  std::string section;
+  for (const Key& key : keys()) {
+    const std::string table_name(key.name.substr(0, key.name.find('.')));
+    if (table_name != section) out += fmt::format("\n[{}]\n", table_name);
+    section = table_name;
+    out += fmt::format("# {} ({})\n", key.summary, range_text(key));
+    out += fmt::format("#{} = {}\n", key.name.substr(section.size() + 1), default_text(key));
+  }
+  return out;
+}
+
+std::string reference_page() {
+  std::string out =
+      "# Configuration\n\n"
+      "<!-- Made from the table in src/config/schema.cpp by `./dev docs`; a test compares the two. -->\n\n"
+      "A daemon reads one file when it starts: `/etc/sublet/sublet.toml` for the system's daemon,\n"
+      "`$XDG_CONFIG_HOME/sublet/sublet.toml` for a user's own, `DIR/sublet.toml` for one started with `--dir DIR`.\n"
+      "Every key has a default, so the file may be missing. `sublet config check` says what is wrong with it,\n"
+      "`sublet config show --origin` prints every value and where it comes from.\n\n"
+      "Durations are text such as `\"10s\"`, `\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.\n\n"
+      "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const Key& key : keys()) {
+    out += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.name, type_name(key), default_text(key),
+                       range_text(key), key.summary);
+  }
+  out += "\nRefused as \"not supported by this version\", because what they steer does not exist yet:\n\n";
+  for (const LaterKey& key : later_keys()) out += fmt::format("- `{}` ({})\n", key.name, key.feature);
+  return out;
+}
+
+}  // namespace sublet::config
