@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers that cost most to parse and that nearly every file of src/ needs. Nothing of ours: a change here rebuilds all.
+// The headers that cost most to parse and that nearly every file of src/ needs. Nothing of ours: a change
+// here rebuilds all.
 #pragma once
 
 #include <algorithm>

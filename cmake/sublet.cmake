@@ -19,7 +19,8 @@ target_compile_options(sublet_flags INTERFACE
 target_compile_options(sublet_flags INTERFACE -UNDEBUG)
 target_link_libraries(sublet_flags INTERFACE Threads::Threads)
 if(SUBLET_SANITIZE)
-  target_compile_options(sublet_flags INTERFACE -fsanitize=${SUBLET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(sublet_flags INTERFACE
+    -fsanitize=${SUBLET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(sublet_flags INTERFACE -fsanitize=${SUBLET_SANITIZE})
 endif()
 if(SUBLET_STATIC)
@@ -32,8 +33,9 @@ add_library(sublet_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
 target_precompile_headers(sublet_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
 target_link_libraries(sublet_pch PRIVATE sublet_flags Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
 
-# sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp (main.cpp and
-# *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS are foreign targets.
+# sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp
+# (main.cpp and *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS
+# are foreign targets.
 function(sublet_library name)
   cmake_parse_arguments(ARG "NO_PCH" "" "DEPS;LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -58,8 +60,9 @@ function(sublet_library name)
   endif()
 endfunction()
 
-# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed. Programs of simgpu/ are
-# the component "simgpu", which `cmake --install` leaves out unless asked: a simulated card has no place in a product.
+# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed. Programs of
+# simgpu/ are the component "simgpu", which `cmake --install` leaves out unless asked: a simulated card has no
+# place in a product.
 function(sublet_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
   list(TRANSFORM ARG_DEPS PREPEND sublet_)

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that what `./dev release` ships runs on the oldest system that we promise: reads with readelf, of every ELF
-file below a folder, the highest glibc version that it asks for and the libraries that it needs.
+"""Checks that what `./dev release` ships runs on the oldest system that we promise.
 
-The loader refuses a program for one symbol that is too new, whether or not it is ever called; so the check reads what
-the linker wrote, not what the source meant.
+Reads with readelf, of every ELF file below a folder, the highest glibc version that it asks for and the
+libraries that it needs. The loader refuses a program for one symbol that is too new, whether or not it is ever
+called; so the check reads what the linker wrote, not what the source meant.
 """
 import argparse
 import pathlib
@@ -15,13 +15,13 @@ import sys
 FLOOR = (2, 35)  # Ubuntu 22.04
 # The preloaded library enters programs that were built for older systems than ours.
 FLOORS = {"libsublet-cuda.so": (2, 17)}
-GLIBC_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2",
-                   "ld-linux-aarch64.so.1"}
+GLIBC_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
+                   "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-keep")
 
 
 def parse(dynamic, versions, sections):
-    """What readelf -d, -V and -S printed -> (NEEDED libraries, glibc versions asked for, whether symbols are left)"""
+    """What readelf -d, -V, -S printed -> (NEEDED libraries, glibc versions, whether symbols are left)"""
     needed = re.findall(r"\(NEEDED\).*\[([^\]]+)\]", dynamic)
     # Only what is needed from others: a library's own versions stand in another section.
     _, _, needs = versions.partition("Version needs section")
@@ -65,7 +65,7 @@ def too_new_symbols(path, floor):
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--any", action="store_true", help="do not ask for the programs that a release must have")
+    parser.add_argument("--any", action="store_true", help="do not ask for the programs of a release")
     args = parser.parse_args(argv)
     failed, names = False, set()
     for path in sorted(args.folder.rglob("*")):
@@ -74,8 +74,8 @@ def main(argv):
         names.add(path.name)
         facts = parse(readelf("-d", path), readelf("-V", path), readelf("-S", path))
         highest, wrong = judge(path.name, *facts)
-        print(f"{str(path.relative_to(args.folder)):40} {path.stat().st_size // 1024:7} KiB  GLIBC_{highest:6} "
-              f"{'; '.join(wrong) or 'ok'}")
+        name, size = str(path.relative_to(args.folder)), path.stat().st_size // 1024
+        print(f"{name:40} {size:7} KiB  GLIBC_{highest:6} {'; '.join(wrong) or 'ok'}")
         if wrong:
             failed = True
             for symbol in too_new_symbols(path, FLOORS.get(path.name, FLOOR)):

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the repository against its own rules: include arrows, lengths, banned calls, and that documents tell the truth.
+"""Checks the repository against its own rules: include arrows, lengths, banned calls, true documents.
 
-The rules are in tools/treecheck/, the table of arrows in tools/arrows.txt, what is excused (with the reason) in
-tools/check_tree.exceptions. Run by `./dev tidy` and, as a test, by `./dev test`.
+The rules are in tools/treecheck/, the table of arrows in tools/arrows.txt, what is excused (with the reason)
+in tools/check_tree.exceptions. Run by `./dev tidy` and, as a test, by `./dev test`.
 """
 import argparse
 import os
@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 20
 
 
 def list_files(root):
-    """What git tracks or would track; without git (a source archive) everything that is not built or hidden."""
+    """What git tracks or would track; without git (a source archive) everything that is not built."""
     try:
         listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=root, check=True,
                                 capture_output=True, text=True).stdout
@@ -28,7 +28,7 @@ def list_files(root):
         found = []
         for folder, folders, files in os.walk(root):
             folders[:] = [name for name in folders
-                          if not name.startswith(("build", ".venv", ".git", "__pycache__")) and name != "dist"]
+                          if not name.startswith(("build", ".venv", ".git", "__pycache__", "dist"))]
             found += [str((pathlib.Path(folder) / name).relative_to(root)) for name in files]
         return found
 
@@ -74,7 +74,8 @@ def check(tree):
         else:
             left.append(finding)
     for key in excused.keys() - used:
-        left.append(Finding(EXCEPTIONS, excused[key], "exception", f"'{' '.join(key)}' excuses nothing: remove it"))
+        message = f"'{' '.join(key)}' excuses nothing: remove it"
+        left.append(Finding(EXCEPTIONS, excused[key], "exception", message))
     return sorted(left)
 
 
@@ -89,7 +90,8 @@ def main():
     for finding in findings:
         if not (finding.warning and args.no_warnings):
             print(finding)
-    print(f"{len(tree)} files, {len(failed)} findings, {len(findings) - len(failed)} warnings", file=sys.stderr)
+    warnings = len(findings) - len(failed)
+    print(f"{len(tree)} files, {len(failed)} findings, {warnings} warnings", file=sys.stderr)
     return 1 if failed else 0
 
 

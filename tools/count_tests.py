@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums the cases of GoogleTest programs and pytest into one closing line, and into one exit status.
 
-Reads what `./dev test` left in its report folder: ctest.json (which programs ctest was to run), ctest.xml (how they
-ended), gtest/*.xml (their cases) and pytest.xml. A program that ended badly without reporting a failed case (it crashed,
-or a sanitizer spoke at exit) counts as one failure: a crash must not make failures disappear.
+Reads what `./dev test` left in its report folder: ctest.json (which programs ctest was to run), ctest.xml
+(how they ended), gtest/*.xml (their cases) and pytest.xml. A program that ended badly without reporting a failed
+case (it crashed, or a sanitizer spoke at exit) counts as one failure: a crash must not make failures disappear.
 """
 import argparse
 import collections
@@ -46,7 +46,8 @@ def count_unit(report):
         return total
     programs = {}
     for test in json.loads((report / "ctest.json").read_text())["tests"]:
-        programs[test["name"]] = pathlib.Path(test["command"][0]).name if test.get("command") else test["name"]
+        command = test.get("command") or [test["name"]]
+        programs[test["name"]] = pathlib.Path(command[0]).name
     verdicts = collections.defaultdict(list)
     for case in ET.parse(ctest_xml).getroot().iter("testcase"):
         # ctest writes status="run" for a pass, "fail" for a failure, "notrun"/"disabled" otherwise.
@@ -74,7 +75,7 @@ def count_pytest(report):
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", type=pathlib.Path)
-    parser.add_argument("--unit-status", default="-", help="exit status of ctest, or - when it was not asked to run")
+    parser.add_argument("--unit-status", default="-", help="exit status of ctest, or - if it did not run")
     parser.add_argument("--pytest-status", default="-", help="exit status of pytest, or -")
     args = parser.parse_args(argv)
     unit, py = count_unit(args.report), count_pytest(args.report)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Proves that a newcomer's two commands work: makes a minimal Debian 12 in a temporary folder, clones HEAD into it, and
-# runs ./dev demo and ./dev test there. Needs root. Mounts are made in a mount namespace of their own, so that they end
-# with this program however it ends, and removing the folder can never reach the host's /proc, /dev or /sys.
+# Proves that a newcomer's two commands work: makes a minimal Debian 12 in a temporary folder, clones HEAD
+# into it, and runs ./dev demo and ./dev test there. Needs root. Mounts are made in a mount namespace of their
+# own, so that they end with this program however it ends, and removing the folder can never reach the host's
+# /proc, /dev or /sys.
 set -euo pipefail
 
 usage() {
@@ -10,7 +11,7 @@ usage() {
 ./dev fresh [--keep] [--demo-only|--test-only|-- COMMAND...]
   --keep        leave the new system's folder, and say where it is
   --demo-only   only ./dev demo        --test-only   only ./dev test
-  -- COMMAND    run this in the clone instead (for looking around: -- bash)
+  -- COMMAND    run this in the clone instead, with your terminal (-- bash looks around)
 FRESH_DIR=DIR   where to make it (default: TMPDIR or /var/tmp; some 4 GB; not on a file system mounted nodev)
 HELP
 }
@@ -21,7 +22,7 @@ die() { printf 'dev fresh: %s\n' "$1" >&2; exit "${2:-1}"; }
 suite=bookworm
 repo=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 
-# ------------------------------------------------------------------------------- inside the namespace (second call)
+# ------------------------------------------------------------------------- inside the namespace (second call)
 
 # The second call of this script: it is pid 1 of a new pid namespace, with a mount table of its own.
 inside() {
@@ -32,22 +33,25 @@ inside() {
   mount --rbind /dev "$root/dev"
   mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
   mount -t tmpfs -o mode=755 tmpfs "$root/run"
-  # No terminal, no input, and of the caller's environment only what reaching the network takes.
+  # Of the caller's environment only what reaching the network takes.
   local keep=() name
   while IFS= read -r name; do keep+=("$name=${!name}"); done < <(network_variables)
-  env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 ${SUBLET_JOBS:+SUBLET_JOBS=$SUBLET_JOBS} "${keep[@]}" \
+  [[ -z ${SUBLET_JOBS:-} ]] || keep+=("SUBLET_JOBS=$SUBLET_JOBS")
+  env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "${keep[@]}" \
     chroot "$root" /bin/bash -c 'cd /root/sublet && "$@"' fresh "$@"
 }
 
 # Names of the variables by which apt, pip and TLS libraries are told how to reach the network.
 network_variables() {
-  compgen -e | grep -E '^(https?_proxy|HTTPS?_PROXY|no_proxy|NO_PROXY|all_proxy|ALL_PROXY|PIP_.*|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE)$' || true
+  compgen -e |
+    grep -iE '^((https?|all|no)_proxy|PIP_.*|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE)$' || true
 }
 
 # ------------------------------------------------------------------------------- making the system
 
-# Prints "URI SUITE COMPONENTS..." for each apt source of Debian 12 itself that the host has, in either format.
-# Sources of other makers stay out: they are not part of a minimal system, and need keys that it does not have.
+# Prints "URI SUITE COMPONENTS..." for each apt source of Debian 12 itself that the host has, in either
+# format. Sources of other makers stay out: they are not part of a minimal system, and need keys that it does
+# not have.
 host_sources() {
   local files=()
   [[ -f /etc/apt/sources.list ]] && files+=(/etc/apt/sources.list)
@@ -72,7 +76,7 @@ host_sources() {
 }
 
 debian_sources() {
-  host_sources | grep -E "^[^ ]+ $suite(-updates|-security)? " | grep -E '/debian(-security)?/? ' | sort -u || true
+  host_sources | grep -E "^[^ ]+/debian(-security)?/? $suite(-updates|-security)? " | sort -u || true
 }
 
 # Gives the new system the host's way to the network: apt's settings, certificates, pip's configuration.
@@ -164,11 +168,15 @@ main() {
     say "$*"
     local start=$SECONDS
     unshare --mount --pid --fork --kill-child --propagation private bash "$repo/tools/fresh.sh" \
-      --inside "$root" "$@" </dev/null || status=$?
+      --inside "$root" "$@" <&"$input" || status=$?
     say "$* ended with status $status after $((SECONDS - start)) s"
     return "$status"
   }
+  # The two commands must do without a terminal and without input.
+  local input
+  exec {input}</dev/null
   if [[ ${#command[@]} -gt 0 ]]; then
+    exec {input}<&0
     in_it "${command[@]}" || true
   else
     if [[ -n $demo ]]; then in_it ./dev demo || true; fi

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """clang-format, clang-tidy and the checker of the tree, over all files of the repository or over those named.
 
-Called by `./dev tidy`, which installs the two programs and configures a build folder for the compile commands.
+Called by `./dev tidy`, which installs the two programs and configures a build folder for compile commands.
 """
 import argparse
 import concurrent.futures
@@ -35,15 +35,15 @@ def run_format(files, fix):
 
 
 def run_tidy(files, build, jobs):
-    """clang-tidy over the files that the build compiles; headers are seen through the sources that include them."""
+    """clang-tidy over the files that the build compiles; headers are seen through what includes them."""
     commands = json.loads((ROOT / build / "compile_commands.json").read_text())
     compiled = {str(pathlib.Path(entry["file"]).relative_to(ROOT)) for entry in commands}
     clang_tidy = program("clang-tidy")
 
     def one(path):
         # g++'s own warning flags mean nothing to clang.
-        done = subprocess.run([clang_tidy, "--quiet", "-p", build, "--extra-arg=-Wno-unknown-warning-option", path],
-                              cwd=ROOT, capture_output=True, text=True)
+        command = [clang_tidy, "--quiet", "-p", build, "--extra-arg=-Wno-unknown-warning-option", path]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         return path, done.returncode, done.stdout
 
     passed = True

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import check_release  # noqa: E402
 
-DYNAMIC = " 0x01 (NEEDED)             Shared library: [libc.so.6]\n 0x01 (NEEDED)  Shared library: [libm.so.6]\n"
+DYNAMIC = " 0x01 (NEEDED)   Shared library: [libc.so.6]\n 0x01 (NEEDED)  Shared library: [libm.so.6]\n"
 VERSIONS = """Version definition section '.gnu.version_d' contains 1 entry:
   000000: Rev: 1  Flags: none  Index: 2  Cnt: 1  Name: GLIBC_9.9
 Version needs section '.gnu.version_r' contains 1 entry:
@@ -28,7 +28,8 @@ def test_what_may_ship():
 
 
 def test_a_symbol_that_is_too_new():
-    assert judge("subletd", DYNAMIC, VERSIONS.replace("2.34", "2.36"))[1] == ["asks for GLIBC_2.36, the floor is 2.35"]
+    found = judge("subletd", DYNAMIC, VERSIONS.replace("2.34", "2.36"))[1]
+    assert found == ["asks for GLIBC_2.36, the floor is 2.35"]
 
 
 def test_the_preloaded_library_has_a_lower_floor():
@@ -52,7 +53,9 @@ def test_nothing_to_check_is_a_failure(tmp_path):
     assert check_release.main([str(tmp_path), "--any"]) == 1
 
 
-@pytest.mark.parametrize("flags, status", [(["-s"], 0), ([], 1), (["-s", "-Wl,--no-as-needed", "-lstdc++"], 1)])
+@pytest.mark.parametrize("flags, status", [
+    (["-s"], 0), ([], 1), (["-s", "-Wl,--no-as-needed", "-lstdc++"], 1),
+])
 def test_a_real_program(tmp_path, flags, status):
     if not shutil.which("gcc") or not shutil.which("readelf"):
         pytest.skip("no gcc or readelf here")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unit, its user and the example of a configuration, as far as they can be judged without installing them."""
+"""The unit, its user and the example of a configuration, as far as they can be judged uninstalled."""
 import os
 import pathlib
 import re
@@ -53,7 +53,7 @@ def test_the_example_says_nothing_until_edited_and_is_right_when_it_is(tmp_path)
     assert edited["device"]["headroom"] == "256MiB" and edited["queue"]["aging_per_minute"] == 1
 
 
-@pytest.mark.parametrize("edit", [lambda text: text, without_comment_marks], ids=["as-shipped", "switched-on"])
+@pytest.mark.parametrize("edit", [str, without_comment_marks], ids=["as-shipped", "switched-on"])
 def test_our_own_check_accepts_the_example(tmp_path, edit):
     program = BUILD / "bin/sublet"
     if not program.exists():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of tools/check_tree.py. A tree is a dict from path to text, so that a test can write one down literally."""
+"""The rules of tools/check_tree.py. A tree is a dict from path to text: a test can write one down."""
 import dataclasses
 
 

@@ -11,7 +11,7 @@ LIBRARY = re.compile(r"\bsublet_library\(\s*(\w+)([^)]*)\)")
 
 
 def parse(text):
-    """-> (folder name -> folders it may include, all transitive), (header prefix -> folders where it is at home)"""
+    """-> (folder -> all folders it may include), (header prefix -> folders where it is at home)"""
     direct, homes = {}, {}
     for line in text.splitlines():
         line = line.split("#", 1)[0].strip()
@@ -56,14 +56,16 @@ def check_includes(tree, path, text, folder, allowed, homes):
         if angled:
             for prefix, where in homes.items():
                 if angled.startswith(prefix) and path.startswith("src/") and folder not in where:
-                    yield Finding(path, line, "home", f"{angled} is at home in {', '.join(sorted(where))} only")
+                    message = f"{angled} is at home in {', '.join(sorted(where))} only"
+                    yield Finding(path, line, "home", message)
             continue
         beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), quoted))
         target = beside if beside in tree else f"src/{quoted}" if f"src/{quoted}" in tree else None
         if folder is None:
             continue
         if target is None:
-            # simgpu has several include roots of its own; a compiler says more about a missing file than we can.
+            # simgpu has several include roots of its own; a compiler says more about a missing file than we
+            # can.
             other = folder_of(f"src/{quoted}", allowed)
         else:
             other = folder_of(target, allowed)

@@ -15,7 +15,8 @@ CPP = r"\.(cpp|h|c)$"
 BANNED = [
     (r"\b(steady|system|high_resolution)_clock::now\b", r"^src/.*" + CPP, r"^src/base/clock",
      "take a Clock& (base/clock.h): one clock read a tick, and tests that own the time"),
-    (r"(?<![\w.>:])(clock_gettime|gettimeofday)\s*\(|(?<![\w.>:])(std::)?time\s*\(\s*(nullptr|NULL|0|&)", r"^src/.*" + CPP, r"^src/base/clock",
+    (r"(?<![\w.>:])(clock_gettime|gettimeofday)\s*\(|(?<![\w.>:])(std::)?time\s*\(\s*(nullptr|NULL|0|&)",
+     r"^src/.*" + CPP, r"^src/base/clock",
      "take a Clock& (base/clock.h)"),
     (r"\b(sleep_for|sleep_until)\b|(?<![\w.>:])(usleep|nanosleep|sleep)\s*\(", r"_test\.cpp$", r"^$",
      "wait for the condition itself: a pipe, a condition variable, a stepped clock"),
@@ -25,28 +26,32 @@ BANNED = [
      "a pid may be another process by now: use a pidfd, or state Z in /proc/PID/stat with the start time"),
     (r"(?<![\w.>:])(std::)?system\s*\(|(?<![\w.>:])popen\s*\(", CPP, r"^$",
      "posix_spawn with an argument vector: no shell ever reads our strings"),
-    (r"\bos\.(system|popen)\s*\(|\bshell\s*=\s*True\b", r"\.py$", r"^$", "subprocess.run with a list of arguments"),
+    (r"\bos\.(system|popen)\s*\(|\bshell\s*=\s*True\b", r"\.py$", r"^$",
+     "subprocess.run with a list of arguments"),
     (r"(?<![\w.>:])(std::)?(strcpy|strcat|sprintf|vsprintf|gets|strtok)\s*\(", CPP, r"^$",
      "std::string, std::string_view or fmt::format_to_n"),
     (r"(?<![\w.>:])(std::)?(atoi|atol|atoll|atof)\s*\(", CPP, r"^$",
      "std::from_chars, or the parsers of base: they tell a wrong number from 0"),
     (r"(?<![\w.>:])(std::)?s?rand\s*\(", CPP, r"^$", "a seeded <random> engine, its seed printed"),
-    (r"#\s*include\s*<sys/pidfd\.h>", CPP, r"^$", "syscall(SYS_pidfd_open, ...): glibc's wrappers need glibc 2.36"),
+    (r"#\s*include\s*<sys/pidfd\.h>", CPP, r"^$",
+     "syscall(SYS_pidfd_open, ...): glibc's wrappers need glibc 2.36"),
     (r"\busing\s+namespace\s+std\s*;", CPP, r"^$", "the name itself"),
     (r"#\s*include\s*<format>", CPP, r"^$", "<fmt/format.h>: g++ 12 has no <format>"),
     (r"#\s*include\s*<iostream>", r"^src/.*" + CPP, r"^$", "fmt::print for data, base/log.h for talk"),
 ]
-BANNED = [(re.compile(call, re.S), re.compile(where), re.compile(but), instead) for call, where, but, instead in BANNED]
+BANNED = [(re.compile(call, re.S), re.compile(where), re.compile(but), instead)
+          for call, where, but, instead in BANNED]
 
 # Written in halves, so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 # A checkout must mean the same on every machine.
 MACHINE = [
-    (re.compile(r"(?<![\w.>}$*-])/(?:work|mnt|farm|scratch|Users|home/(?!USER\b|user\b|\.\.\.|…)[a-z]\w*)/[\w.-]"),
+    (re.compile(r"(?<![\w.>}$*-])/(?:work|mnt|farm|scratch|Users|home/(?!USER\b|user\b)[a-z]\w*)/[\w.-]"),
      "an absolute path of one machine"),
     (re.compile(r"\b(?:10\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3}\b"),
      "a private network address"),
-    (re.compile(r"\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:internal|corp|intranet|lan)\b(?!\()"), "a host of a private network"),
+    (re.compile(r"\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:internal|corp|intranet|lan)\b(?!\()"),
+     "a host of a private network"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY|\bghp_[A-Za-z0-9]{30}|\bAKIA[A-Z0-9]{16}\b"), "a secret"),
 ]
 
@@ -72,7 +77,8 @@ def check_shape(path, text):
     if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:3]):
         yield Finding(path, 1, "licence", "no SPDX-License-Identifier: Apache-2.0 in the first three lines")
     if len(lines) > MOST_LINES:
-        yield Finding(path, MOST_LINES, "file-length", f"{len(lines)} lines, at most {MOST_LINES}: split it by topic")
+        message = f"{len(lines)} lines, at most {MOST_LINES}: split it by topic"
+        yield Finding(path, MOST_LINES, "file-length", message)
     for number, line in enumerate(lines, 1):
         if len(line) > MOST_COLUMNS and "://" not in line:
             yield Finding(path, number, "width", f"{len(line)} columns, at most {MOST_COLUMNS}")
@@ -86,7 +92,8 @@ def check_shape(path, text):
 
 def check_words(path, text):
     for match in UNFINISHED.finditer(text):
-        yield Finding(path, line_of(text, match), "unfinished", f"{match.group(0)}: do it, or refuse the case aloud")
+        message = f"{match.group(0)}: do it, or refuse the case aloud"
+        yield Finding(path, line_of(text, match), "unfinished", message)
     for pattern, what in MACHINE:
         for match in pattern.finditer(text):
             yield Finding(path, line_of(text, match), "machine", f"'{match.group(0)}' looks like {what}")
@@ -121,8 +128,8 @@ def check_calls(path, text):
 
 
 OPENING = re.compile(r"^( {0,2})(?!\s)(.*)\{$")
-NOT_A_FUNCTION = re.compile(r"^(namespace|struct|class|enum|union|extern|if|else|for|while|do|switch|try|return|constexpr "
-                            r"auto \w+ =|static const|const)\b")
+NOT_A_FUNCTION = re.compile(r"^(namespace|struct|class|enum|union|extern|if|else|for|while|do|switch|try|"
+                            r"return|constexpr auto \w+ =|static const|const)\b")
 
 
 def check_functions(path, text):
@@ -139,7 +146,7 @@ def check_functions(path, text):
 
 
 def cpp_functions(text):
-    """(line, length) of functions as our layout writes them: opened at column 0 or 2, closed at the same column."""
+    """(line, length) of functions as our layout writes them: opened and closed at column 0, or both at 2."""
     lines = text.splitlines()
     opened = None
     for number, line in enumerate(lines, 1):

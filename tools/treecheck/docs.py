@@ -91,8 +91,8 @@ def check_path(tree, path, line, word):
     word = word.removeprefix("./")
     if word.startswith(BUILT):
         name = word.rstrip("/").rsplit("/", 1)[-1]
-        if "/bin/" in word and not any(re.search(rf"\b{re.escape(name)}\b", text) for file, text in tree.items()
-                                       if file.endswith("CMakeLists.txt")):
+        recipes = "".join(text for file, text in tree.items() if file.endswith("CMakeLists.txt"))
+        if "/bin/" in word and not re.search(rf"\b{re.escape(name)}\b", recipes):
             yield Finding(path, line, "path", f"'{word}': no CMakeLists.txt makes '{name}'")
         return
     places = [word, f"src/{word}", posixpath.normpath(posixpath.join(posixpath.dirname(path), word))]
@@ -105,7 +105,7 @@ def check_path(tree, path, line, word):
         yield Finding(path, line, "path", f"'{word}' does not exist")
 
 
-# ---------------------------------------------------------------------------------------------------- commands
+# --------------------------------------------------------------------------------------------------- commands
 
 class Commands:
     """What the repository's own commands understand, read from their sources."""
@@ -150,8 +150,8 @@ class Commands:
 
 
 def sources(tree, folder):
-    return "".join(text for path, text in tree.items()
-                   if path.startswith(folder) and path.endswith((".cpp", ".h")) and not path.endswith("_test.cpp"))
+    return "".join(text for path, text in tree.items() if path.startswith(folder)
+                   and path.endswith((".cpp", ".h")) and not path.endswith("_test.cpp"))
 
 
 def before_program(words):
