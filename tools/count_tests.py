@@ -3,8 +3,8 @@
 """Sums the cases of GoogleTest programs and pytest into one closing line, and into one exit status.
 
 Reads what `./dev test` left in its report folder: ctest.json (which programs ctest was to run), ctest.xml
-(how they ended), gtest/*.xml (their cases) and pytest.xml. A program that ended badly without reporting a failed
-case (it crashed, or a sanitizer spoke at exit) counts as one failure: a crash must not make failures disappear.
+(how they ended), gtest/*.xml (their cases) and pytest.xml. A program that ended badly without reporting a
+failed case (it crashed, or a sanitizer spoke at exit) counts as one failure: a crash hides nothing.
 """
 import argparse
 import collections
