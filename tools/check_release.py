@@ -3,7 +3,8 @@
 """Checks that what `./dev release` ships runs on the oldest system that we promise.
 
 Reads with readelf, of every ELF file below a folder, the highest glibc version that it asks for and the
-libraries that it needs. The loader refuses a program for one symbol that is too new, called or not; so the check reads what the linker wrote, not what the source meant.
+libraries that it needs. The loader refuses a program for one symbol that is too new, called or not; so
+the check reads what the linker wrote, not what the source meant.
 """
 import argparse
 import pathlib
