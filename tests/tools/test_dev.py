@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""./dev itself: its verbs, its refusals, and what `setup` asks of apt (a stand-in that notes what it is told)."""
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def dev(*arguments, **environment):
+    return subprocess.run([str(ROOT / "dev"), *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment}, timeout=60)
+
+
+def test_help_names_exactly_the_verbs_that_are_there():
+    text = (ROOT / "dev").read_text()
+    verbs = {name.replace("_", "-") for name in re.findall(r"^verb_(\w+)\(\)", text, re.M)} - {"help"}
+    done = dev("help")
+    assert done.returncode == 0
+    assert set(re.findall(r"^  ([a-z-]+)", done.stdout, re.M)) == verbs
+    assert dev().stdout == done.stdout == dev("--help").stdout
+
+
+@pytest.mark.parametrize("verb", ["frob", "sim", "soak", "fuzz", "package", "verb_build", "--frob"])
+def test_a_verb_that_is_not_there_is_refused(verb):
+    done = dev(verb)
+    assert done.returncode == 2 and verb in done.stderr and not done.stdout
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A PATH whose apt-get, dpkg-query, id and sudo are ours."""
+    class Machine:
+        bin = tmp_path / "bin"
+        log = tmp_path / "log"
+
+        def program(self, name, text):
+            path = self.bin / name
+            path.write_text(f"#!/bin/bash\n{text}\n")
+            path.chmod(0o755)
+
+        def setup(self):
+            done = dev("setup", PATH=f"{self.bin}:{tmp_path}/tools")
+            return done, self.log.read_text().splitlines() if self.log.exists() else []
+
+    made = Machine()
+    made.bin.mkdir()
+    # Of the real system only the plain tools that the script itself is made of.
+    (tmp_path / "tools").mkdir()
+    for name in ("bash", "env", "readlink", "dirname", "nproc", "sort", "sed", "comm", "cat", "xargs", "echo"):
+        (tmp_path / "tools" / name).symlink_to(f"/usr/bin/{name}")
+    made.program("id", "echo ${FAKE_UID:-0}")
+    made.program("apt-get", f'echo "apt-get $*" >>{made.log}')
+    made.program("dpkg-query", "exit 1")
+    return made
+
+
+def test_setup_installs_what_is_missing_without_recommends_and_without_removals(machine):
+    done, log = machine.setup()
+    assert done.returncode == 0, done.stderr
+    assert len(log) == 2 and log[0].endswith(" update")
+    assert "--no-install-recommends" in log[1] and "--no-remove" in log[1]
+    for package in ("g++", "cmake", "ninja-build", "ccache", "python3-pytest", "libgtest-dev"):
+        assert f" {package}" in log[1]
+
+
+def test_setup_asks_only_for_what_is_missing(machine):
+    machine.program("dpkg-query", 'for p in "$@"; do case $p in -*|cmake) ;; *) echo "installed $p";; esac; done; exit 1')
+    done, log = machine.setup()
+    assert done.returncode == 0
+    assert log[1].endswith(" --no-remove cmake")
+
+
+def test_setup_with_everything_there_calls_apt_not_at_all(machine):
+    machine.program("dpkg-query", 'for p in "$@"; do echo "installed $p"; done')
+    done, log = machine.setup()
+    assert (done.returncode, log, done.stderr) == (0, [], "")
+
+
+def test_a_package_that_was_removed_but_left_its_settings_is_missing(machine):
+    machine.program("dpkg-query", 'for p in "$@"; do echo "config-files $p"; done')
+    assert len(machine.setup()[1]) == 2
+
+
+def test_setup_without_root_and_without_sudo_says_what_root_must_do(machine):
+    machine.program("id", "echo 1000")
+    done, log = machine.setup()
+    assert done.returncode == 1 and not log
+    assert "As root: apt-get install --no-install-recommends binutils" in done.stderr
+
+
+def test_setup_with_sudo_never_waits_for_a_password_without_a_terminal(machine):
+    machine.program("id", "echo 1000")
+    machine.program("sudo", f'echo "sudo $*" >>{machine.log}; exec "${{@:2}}"')
+    done, log = machine.setup()
+    assert done.returncode == 0, done.stderr
+    assert log[0].startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get")
+
+
+def test_setup_without_network_uses_the_lists_that_are_there(machine):
+    machine.program("apt-get", f'echo "apt-get $*" >>{machine.log}; [[ "$*" != *" update" ]]')
+    done, log = machine.setup()
+    assert done.returncode == 0 and "update failed" in done.stderr and len(log) == 2
+
+
+def test_setup_says_which_packages_apt_could_not_install(machine):
+    machine.program("apt-get", '[[ "$*" == *" update" ]]')
+    done, _ = machine.setup()
+    assert done.returncode == 1 and "could not install" in done.stderr
+
+
+def test_setup_without_apt_names_the_tool_that_is_missing(machine):
+    (machine.bin / "apt-get").unlink()
+    done, _ = machine.setup()
+    assert done.returncode == 1 and "no apt here, and no g++" in done.stderr
+
+
+def test_ci_calls_the_one_command_and_nothing_else():
+    lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[-1] == "exec ./dev test"
