@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// How busy a card is, and with whom.
+#include "library.h"
+
+#include <time.h>
+
+namespace {
+
+using namespace simgpu;
+using namespace simgpu::nvml;
+
+constexpr Count sampling_us = 166667;  // how often a driver looks
+
+Wide now_us() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<Wide>(now.tv_sec) * 1'000'000 + static_cast<Wide>(now.tv_nsec) / 1000;
+}
+
+void convert(const Activity::OfProcess& process, Wide now, ProcessUtilizationSample& sample) {
+  sample.pid = process.pid;
+  sample.timestamp_us = now;
+  sample.sm = process.percent;
+  sample.memory = process.percent / 2;
+}
+void convert(const Activity::OfProcess& process, Wide now, ProcessUtilizationInfo& sample) {
+  sample.timestamp_us = now;
+  sample.pid = process.pid;
+  sample.sm = process.percent;
+  sample.memory = process.percent / 2;
+}
+
+// One sample for each process that is newer than `last_seen`; none at all is "not found".
+template <typename Sample>
+Return samples_since(const Card& card, Wide last_seen, Count* count, Sample* out) {
+  const Activity activity = Library::instance().activity(card.table, card.index);
+  const Wide now = now_us();
+  if (activity.processes.empty() || now <= last_seen) return give(count, 0) == success ? not_found : invalid_argument;
+  std::vector<Sample> samples(activity.processes.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) convert(activity.processes[i], now, samples[i]);
+  if (count != nullptr && out == nullptr) *count = 0;  // how clients ask for the number: with no array
+  return give_list(count, out, samples);
+}
+
+// Video engines and the like, which no simulated program uses.
+Return idle_engine(const char* name, Handle handle, Count* percent, Count* period_us) {
+  return ask(name, handle, [&](Card) -> Return {
+    if (percent == nullptr) return invalid_argument;
+    *percent = 0;
+    return give(period_us, sampling_us);
+  });
+}
+
+}  // namespace
+
+SIMGPU_NVML nvmlDeviceGetUtilizationRates(Handle handle, Utilization* out) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    if (out == nullptr) return invalid_argument;
+    const unsigned percent = Library::instance().activity(card.table, card.index).percent;
+    *out = {percent, percent / 2};
+    return success;
+  });
+}
+SIMGPU_NVML nvmlDeviceGetProcessUtilization(Handle handle, ProcessUtilizationSample* samples, Count* count,
+                                            Wide last_seen) {
+  return ask(__func__, handle, [&](const Card& card) { return samples_since(card, last_seen, count, samples); });
+}
+SIMGPU_NVML nvmlDeviceGetProcessesUtilizationInfo(Handle handle, ProcessesUtilization* list) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    if (list == nullptr) return invalid_argument;
+    if (!has_version(list, 1)) return argument_version_mismatch;
+    return samples_since(card, list->last_seen_us, &list->count, list->samples);
+  });
+}
+
+SIMGPU_NVML nvmlDeviceGetEncoderUtilization(Handle handle, Count* percent, Count* period_us) {
+  return idle_engine(__func__, handle, percent, period_us);
+}
+SIMGPU_NVML nvmlDeviceGetDecoderUtilization(Handle handle, Count* percent, Count* period_us) {
+  return idle_engine(__func__, handle, percent, period_us);
+}
+SIMGPU_NVML nvmlDeviceGetJpgUtilization(Handle handle, Count* percent, Count* period_us) {
+  return idle_engine(__func__, handle, percent, period_us);
+}
+SIMGPU_NVML nvmlDeviceGetOfaUtilization(Handle handle, Count* percent, Count* period_us) {
+  return idle_engine(__func__, handle, percent, period_us);
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modes and errors: a data-centre card as it comes out of the box, ECC on, MIG off, no display.
+#include "library.h"
+
+namespace {
+
+using namespace simgpu;
+using namespace simgpu::nvml;
+
+enum ErrorType : Count { corrected = 0, uncorrected = 1 };
+
+Return pair_of(const char* name, Handle handle, Count* one, Count* other, Count value) {
+  return ask(name, handle, [&](Card) -> Return {
+    if (one == nullptr) return invalid_argument;
+    *one = value;
+    return give(other, value);
+  });
+}
+
+Return errors(const Card& card, Count type, Wide* count) {
+  if (type > uncorrected) return invalid_argument;
+  return give(count, type == uncorrected ? card.device().ecc_errors.load() : 0);
+}
+
+struct EccErrorCounts {
+  Wide l1_cache, l2_cache, device_memory, register_file;
+};
+
+}  // namespace
+
+SIMGPU_NVML nvmlDeviceGetEccMode(Handle handle, Count* current, Count* pending) {
+  return pair_of(__func__, handle, current, pending, 1);
+}
+SIMGPU_NVML nvmlDeviceGetDefaultEccMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 1); }
+SIMGPU_NVML nvmlDeviceGetTotalEccErrors(Handle handle, Count type, Count, Wide* count) {
+  return ask(__func__, handle, [&](const Card& card) { return errors(card, type, count); });
+}
+SIMGPU_NVML nvmlDeviceGetMemoryErrorCounter(Handle handle, Count type, Count, Count location, Wide* count) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    constexpr Count device_memory = 2;
+    return location == device_memory ? errors(card, type, count) : not_supported;
+  });
+}
+SIMGPU_NVML nvmlDeviceGetDetailedEccErrors(Handle handle, Count type, Count, EccErrorCounts* counts) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    if (counts == nullptr) return invalid_argument;
+    *counts = {};
+    return errors(card, type, &counts->device_memory);
+  });
+}
+SIMGPU_NVML nvmlDeviceGetRemappedRows(Handle handle, Count* of_corrected, Count* of_uncorrected, Count* pending,
+                                      Count* failed) {
+  return ask(__func__, handle, [&](Card) -> Return {
+    for (Count* out : {of_corrected, of_uncorrected, pending, failed})
+      if (give(out, 0) != success) return invalid_argument;
+    return success;
+  });
+}
+SIMGPU_NVML nvmlDeviceValidateInforom(Handle handle) {
+  return ask(__func__, handle, [](Card) { return success; });
+}
+
+SIMGPU_NVML nvmlDeviceGetPersistenceMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 1); }
+SIMGPU_NVML nvmlDeviceGetComputeMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
+SIMGPU_NVML nvmlDeviceGetDisplayMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
+SIMGPU_NVML nvmlDeviceGetDisplayActive(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
+
+SIMGPU_NVML nvmlDeviceGetMigMode(Handle handle, Count* current, Count* pending) {
+  return pair_of(__func__, handle, current, pending, 0);
+}
+SIMGPU_NVML nvmlDeviceGetMaxMigDeviceCount(Handle handle, Count* count) { return constant(__func__, handle, count, 0); }
+SIMGPU_NVML nvmlDeviceIsMigDeviceHandle(Handle handle, Count* is) { return constant(__func__, handle, is, 0); }
+SIMGPU_NVML nvmlDeviceGetMigDeviceHandleByIndex(Handle handle, Count, Handle*) {
+  return ask(__func__, handle, [](Card) { return not_found; });
+}

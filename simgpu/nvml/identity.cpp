@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which cards there are, and what they are called.
+#include "library.h"
+
+#include <strings.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+
+namespace {
+
+using namespace simgpu;
+using namespace simgpu::nvml;
+
+// Low half: the vendor. High half: no card of theirs.
+constexpr Count pci_device_id = 0xffff10de;
+constexpr Count pci_subsystem_id = 0xffff10de;
+
+enum Topology : int { same_gpu = 0, same_node = 40 };
+constexpr int p2p_not_supported = 5;
+
+Return count(const char* name, Count* out) {
+  return ask(name, [&](Table& table) { return give(out, table.device_count()); });
+}
+
+Return handle_where(const char* name, Handle* out, const std::function<bool(Table&, unsigned)>& wanted) {
+  return ask(name, [&](Table& table) -> Return {
+    if (out == nullptr) return invalid_argument;
+    for (unsigned i = 0; i < table.device_count(); ++i) {
+      if (!wanted(table, i)) continue;
+      if (table.meet(FaultKind::device_lost, static_cast<int>(i))) return gpu_is_lost;
+      *out = Library::instance().handle_of(i);
+      return success;
+    }
+    return not_found;
+  });
+}
+
+Return handle_by_index(const char* name, unsigned index, Handle* out) {
+  const Return found = handle_where(name, out, [&](Table&, unsigned i) { return i == index; });
+  return found == not_found ? invalid_argument : found;
+}
+
+std::string serial(const Card& card) {
+  const auto& uuid = card.device().uuid;
+  unsigned long long number = 0;
+  for (unsigned i = 0; i < 5; ++i) number = number << 8 | uuid.at(i);
+  char text[16];
+  std::snprintf(text, sizeof text, "%013llu", number);
+  return text;
+}
+
+// "0000:17:00.0", "00000000:17:00.0" and "17:00.0" are one place.
+bool names_place(const char* text, const layout::DeviceRecord& device) {
+  unsigned domain = 0, bus = 0, slot = 0, function = 0;
+  int end = 0;
+  if (std::sscanf(text, "%x:%x:%x.%u%n", &domain, &bus, &slot, &function, &end) != 4) {
+    domain = 0;
+    if (std::sscanf(text, "%x:%x.%u%n", &bus, &slot, &function, &end) != 3) return false;
+  }
+  return text[end] == '\0' && function == 0 && domain == device.pci_domain && bus == device.pci_bus &&
+         slot == device.pci_device;
+}
+
+Return handle_by_bus_id(const char* name, const char* bus_id, Handle* out) {
+  if (bus_id == nullptr) return ask(name, [](Table&) { return invalid_argument; });
+  return handle_where(name, out, [&](Table& table, unsigned i) { return names_place(bus_id, table.device(i)); });
+}
+
+template <typename Info>
+void fill_place(Info& info, const layout::DeviceRecord& device) {
+  info.domain = device.pci_domain;
+  info.bus = device.pci_bus;
+  info.device = device.pci_device;
+  info.device_id = pci_device_id;
+  info.subsystem_id = pci_subsystem_id;
+}
+
+template <std::size_t size>
+void bus_id_text(char (&text)[size], const layout::DeviceRecord& device, const char* format) {
+  std::snprintf(text, size, format, device.pci_domain, device.pci_bus, device.pci_device);
+}
+
+Return pci_info_v2(const char* name, Handle handle, PciInfoV2* info) {
+  return ask(name, handle, [&](const Card& card) -> Return {
+    if (info == nullptr) return invalid_argument;
+    *info = {};
+    bus_id_text(info->bus_id, card.device(), "%04X:%02X:%02X.0");
+    fill_place(*info, card.device());
+    return success;
+  });
+}
+
+Count architecture(const Table& table) {
+  switch (const auto capability = table.get(Setting::compute_capability); capability / 10) {
+    case 7: return capability >= 75 ? 6 : 5;
+    case 8: return capability >= 89 ? 8 : 7;
+    case 9: return 9;
+    default: return capability >= 100 ? 10 : 0xffffffff;
+  }
+}
+
+Return cpu_affinity(const char* name, Handle handle, unsigned words, unsigned long* set) {
+  return ask(name, handle, [&](Card) -> Return {
+    if (set == nullptr || words == 0) return invalid_argument;
+    const auto cpus = static_cast<unsigned>(sysconf(_SC_NPROCESSORS_CONF));
+    for (unsigned i = 0; i < words; ++i) set[i] = 0;
+    for (unsigned cpu = 0; cpu < cpus && cpu / 64 < words; ++cpu) set[cpu / 64] |= 1UL << (cpu % 64);
+    return success;
+  });
+}
+
+Return between(const char* name, Handle one, Handle other, int* out, int same, int different) {
+  return ask(name, one, [&](const Card& card) -> Return {
+    const int index = Library::instance().index_of(other, card.table);
+    if (index < 0) return invalid_argument;
+    return give(out, static_cast<unsigned>(index) == card.index ? same : different);
+  });
+}
+
+}  // namespace
+
+SIMGPU_NVML nvmlDeviceGetCount(Count* out) { return count(__func__, out); }
+SIMGPU_NVML nvmlDeviceGetCount_v2(Count* out) { return count(__func__, out); }
+SIMGPU_NVML nvmlDeviceGetHandleByIndex(unsigned index, Handle* out) { return handle_by_index(__func__, index, out); }
+SIMGPU_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle* out) { return handle_by_index(__func__, index, out); }
+SIMGPU_NVML nvmlDeviceGetHandleByUUID(const char* uuid, Handle* out) {
+  if (uuid == nullptr) return ask(__func__, [](Table&) { return invalid_argument; });
+  return handle_where(__func__, out, [&](Table& table, unsigned i) {
+    return strcasecmp(uuid, table.uuid_text(i).c_str()) == 0;
+  });
+}
+SIMGPU_NVML nvmlDeviceGetHandleBySerial(const char* number, Handle* out) {
+  if (number == nullptr) return ask(__func__, [](Table&) { return invalid_argument; });
+  return handle_where(__func__, out, [&](Table& table, unsigned i) { return serial({table, i}) == number; });
+}
+SIMGPU_NVML nvmlDeviceGetHandleByPciBusId(const char* id, Handle* out) { return handle_by_bus_id(__func__, id, out); }
+SIMGPU_NVML nvmlDeviceGetHandleByPciBusId_v2(const char* id, Handle* out) {
+  return handle_by_bus_id(__func__, id, out);
+}
+
+SIMGPU_NVML nvmlDeviceGetName(Handle handle, char* out, unsigned length) {
+  return ask(__func__, handle, [&](const Card& card) { return give_text(out, length, card.device().name.data()); });
+}
+SIMGPU_NVML nvmlDeviceGetUUID(Handle handle, char* out, unsigned length) {
+  return ask(__func__, handle, [&](const Card& card) { return give_text(out, length, card.table.uuid_text(card.index)); });
+}
+SIMGPU_NVML nvmlDeviceGetSerial(Handle handle, char* out, unsigned length) {
+  return ask(__func__, handle, [&](const Card& card) { return give_text(out, length, serial(card)); });
+}
+SIMGPU_NVML nvmlDeviceGetBoardPartNumber(Handle handle, char* out, unsigned length) {
+  return ask(__func__, handle, [&](const Card&) { return give_text(out, length, "simulated"); });
+}
+SIMGPU_NVML nvmlDeviceGetVbiosVersion(Handle handle, char* out, unsigned length) {
+  return ask(__func__, handle, [&](const Card&) { return give_text(out, length, "00.00.00.00.00"); });
+}
+SIMGPU_NVML nvmlDeviceGetIndex(Handle handle, Count* out) {
+  return ask(__func__, handle, [&](const Card& card) { return give(out, card.index); });
+}
+SIMGPU_NVML nvmlDeviceGetMinorNumber(Handle handle, Count* out) {
+  return ask(__func__, handle, [&](const Card& card) { return give(out, card.index); });
+}
+SIMGPU_NVML nvmlDeviceGetBoardId(Handle handle, Count* out) {
+  return ask(__func__, handle, [&](const Card& card) { return give(out, card.device().pci_bus << 8); });
+}
+SIMGPU_NVML nvmlDeviceGetBrand(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
+SIMGPU_NVML nvmlDeviceGetMultiGpuBoard(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
+SIMGPU_NVML nvmlDeviceGetBusType(Handle handle, Count* out) { return constant(__func__, handle, out, 2); }
+SIMGPU_NVML nvmlDeviceGetVirtualizationMode(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
+SIMGPU_NVML nvmlDeviceGetArchitecture(Handle handle, Count* out) {
+  return ask(__func__, handle, [&](const Card& card) { return give(out, architecture(card.table)); });
+}
+SIMGPU_NVML nvmlDeviceGetNumGpuCores(Handle handle, Count* out) {
+  return ask(__func__, handle, [&](const Card& card) { return give(out, card.table.get(Setting::multiprocessors) * 128); });
+}
+SIMGPU_NVML nvmlDeviceGetCudaComputeCapability(Handle handle, int* major, int* minor) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    const auto capability = static_cast<int>(card.table.get(Setting::compute_capability));
+    if (major == nullptr) return invalid_argument;
+    *major = capability / 10;
+    return give(minor, capability % 10);
+  });
+}
+
+SIMGPU_NVML nvmlDeviceGetPciInfo(Handle handle, PciInfoV2* info) { return pci_info_v2(__func__, handle, info); }
+SIMGPU_NVML nvmlDeviceGetPciInfo_v2(Handle handle, PciInfoV2* info) { return pci_info_v2(__func__, handle, info); }
+SIMGPU_NVML nvmlDeviceGetPciInfo_v3(Handle handle, PciInfo* info) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    if (info == nullptr) return invalid_argument;
+    *info = {};
+    bus_id_text(info->bus_id_legacy, card.device(), "%04X:%02X:%02X.0");
+    bus_id_text(info->bus_id, card.device(), "%08X:%02X:%02X.0");
+    fill_place(*info, card.device());
+    return success;
+  });
+}
+SIMGPU_NVML nvmlDeviceGetPciInfoExt(Handle handle, PciInfoExt* info) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    if (info == nullptr) return invalid_argument;
+    if (!has_version(info, 1)) return argument_version_mismatch;
+    bus_id_text(info->bus_id, card.device(), "%08X:%02X:%02X.0");
+    fill_place(*info, card.device());
+    info->base_class = 3;  // a display controller, of the 3D kind
+    info->sub_class = 2;
+    return success;
+  });
+}
+
+SIMGPU_NVML nvmlDeviceOnSameBoard(Handle one, Handle other, int* out) { return between(__func__, one, other, out, 1, 0); }
+SIMGPU_NVML nvmlDeviceGetTopologyCommonAncestor(Handle one, Handle other, int* out) {
+  return between(__func__, one, other, out, same_gpu, same_node);
+}
+SIMGPU_NVML nvmlDeviceGetP2PStatus(Handle one, Handle other, int, int* out) {
+  return between(__func__, one, other, out, p2p_not_supported, p2p_not_supported);
+}
+SIMGPU_NVML nvmlDeviceGetTopologyNearestGpus(Handle handle, int level, Count* count, Handle* handles) {
+  return ask(__func__, handle, [&](const Card& card) {
+    std::vector<Handle> nearest;
+    for (unsigned i = 0; i < card.table.device_count() && level == same_node; ++i)
+      if (i != card.index) nearest.push_back(Library::instance().handle_of(i));
+    return give_list(count, handles, nearest);
+  });
+}
+SIMGPU_NVML nvmlDeviceGetCpuAffinity(Handle handle, unsigned words, unsigned long* set) {
+  return cpu_affinity(__func__, handle, words, set);
+}
+SIMGPU_NVML nvmlDeviceGetCpuAffinityWithinScope(Handle handle, unsigned words, unsigned long* set, int) {
+  return cpu_affinity(__func__, handle, words, set);
+}
+SIMGPU_NVML nvmlDeviceGetMemoryAffinity(Handle handle, unsigned words, unsigned long* set, int) {
+  return ask(__func__, handle, [&](Card) -> Return {
+    if (set == nullptr || words == 0) return invalid_argument;
+    for (unsigned i = 0; i < words; ++i) set[i] = i == 0 ? 1 : 0;
+    return success;
+  });
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the simulated NVML in one process, and the way that every query takes: initialised? whose card? faults?
+// Only reads the table. Functions are called from any thread, also after main() has returned.
+#pragma once
+
+#include "abi.h"
+#include "simgpu/table/table.h"
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Every exported name of the interface is declared by this; the rest of the library stays hidden.
+#define SIMGPU_NVML extern "C" __attribute__((visibility("default"))) int
+
+namespace simgpu::nvml {
+
+// What a card was like at one moment.
+struct Snapshot {
+  DeviceUse use;
+  std::vector<ProcessUse> processes;  // those that hold anything of this card
+};
+
+// How busy a card and its processes were since somebody asked last; the first time, since each process began.
+struct Activity {
+  struct OfProcess {
+    std::uint32_t pid;
+    unsigned percent;
+  };
+  unsigned percent = 0;
+  std::vector<OfProcess> processes;
+};
+
+class Library {
+ public:
+  static Library& instance();
+
+  Return init();
+  Return shutdown();
+  // The cards while initialised, else null. A query keeps them over a shutdown in another thread.
+  std::shared_ptr<Table> table();
+
+  Handle handle_of(unsigned index) { return &places_[index]; }
+  // Whose handle it is; -1 for what was never handed out.
+  int index_of(Handle handle, const Table& table) const;
+
+  Snapshot snapshot(Table& table, unsigned device);
+  Activity activity(Table& table, unsigned device);
+  // Bytes/s over the link since somebody asked last; direction 0 is to the card.
+  std::uint64_t link_rate(Table& table, unsigned device, unsigned direction);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Seen {
+    Clock::time_point at{};
+    std::uint64_t count = 0;
+    std::uint64_t rate = 0;  // the last answer, for who asks again at once
+  };
+  static std::uint64_t rate_since(Seen& seen, std::uint64_t count, std::uint64_t first_rate);
+  struct Place {
+    char unused;
+  };
+
+  std::mutex mutex_;
+  std::shared_ptr<Table> table_;
+  unsigned references_ = 0;
+  Place places_[max_devices]{};
+  std::map<unsigned, Snapshot> last_;                                          // per card, for the fault nvml-late
+  std::map<std::pair<unsigned, std::uint64_t>, Seen> process_busy_;            // by card, and pid with start time
+  std::map<std::pair<unsigned, unsigned>, Seen> link_;                         // by card and direction
+};
+
+// ------------------------------------------------------------------------------------------- the way of a query
+
+struct Card {
+  Table& table;
+  unsigned index;
+  layout::DeviceRecord& device() const { return table.device(index); }
+};
+
+// Counts the call and meets the faults that stop any query; `device` is -1 for a query about no card.
+Return enter(Table& table, std::string_view name, int device);
+
+// A query about no particular card.
+template <typename Answer>
+Return ask(std::string_view name, Answer answer) {
+  const auto table = Library::instance().table();
+  if (!table) return uninitialized;
+  if (const Return refused = enter(*table, name, -1); refused != success) return refused;
+  return answer(*table);
+}
+
+// A query about one card: a wrong handle and a lost card are refused before `answer` is asked.
+template <typename Answer>
+Return ask(std::string_view name, Handle handle, Answer answer) {
+  const auto table = Library::instance().table();
+  if (!table) return uninitialized;
+  const int index = Library::instance().index_of(handle, *table);
+  if (index < 0) return invalid_argument;
+  if (const Return refused = enter(*table, name, index); refused != success) return refused;
+  return answer(Card{*table, static_cast<unsigned>(index)});
+}
+
+template <typename Out, typename Value>
+Return give(Out* out, Value value) {
+  if (out == nullptr) return invalid_argument;
+  *out = static_cast<Out>(value);
+  return success;
+}
+
+// The answer to a query whose answer is the same for every card.
+template <typename Out, typename Value>
+Return constant(std::string_view name, Handle handle, Out* out, Value value) {
+  return ask(name, handle, [&](Card) { return give(out, value); });
+}
+
+// Text with its end into `length` characters.
+Return give_text(char* out, unsigned length, std::string_view text);
+
+// A list into an array of *count entries: with too few of them the count is what is needed.
+template <typename Entry>
+Return give_list(Count* count, Entry* entries, const std::vector<Entry>& list) {
+  if (count == nullptr || (*count != 0 && entries == nullptr)) return invalid_argument;
+  const Count room = *count;
+  *count = static_cast<Count>(list.size());
+  if (room < list.size()) return insufficient_size;
+  if (!list.empty()) std::memcpy(entries, list.data(), list.size() * sizeof(Entry));
+  return success;
+}
+
+template <typename Struct>
+bool has_version(const Struct* argument, Count counter) {
+  return argument->version == version_of<Struct>(counter);
+}
+
+}  // namespace simgpu::nvml
