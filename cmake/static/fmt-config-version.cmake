@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# The version of the installed headers, as fmt writes it: 90100 is 9.1.0.
+find_path(SUBLET_FMT_INCLUDE fmt/core.h REQUIRED)
+file(GLOB headers ${SUBLET_FMT_INCLUDE}/fmt/core.h ${SUBLET_FMT_INCLUDE}/fmt/base.h)
+foreach(header IN LISTS headers)
+  file(STRINGS ${header} line REGEX "^#define FMT_VERSION [0-9]+")
+  if(line MATCHES "([0-9]+)([0-9][0-9])([0-9][0-9])$")
+    math(EXPR major "${CMAKE_MATCH_1}")
+    math(EXPR minor "${CMAKE_MATCH_2}")
+    math(EXPR patch "${CMAKE_MATCH_3}")
+    set(PACKAGE_VERSION ${major}.${minor}.${patch})
+  endif()
+endforeach()
+if(PACKAGE_VERSION VERSION_GREATER_EQUAL PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()

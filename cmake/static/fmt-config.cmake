@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+# Debian and Ubuntu ship fmt as a shared library only. Where everything is to be linked statically, fmt::fmt means
+# its header-only form; find_package(fmt), ours and other packages', comes here by fmt_DIR.
+if(NOT TARGET fmt::fmt)
+  add_library(fmt::fmt INTERFACE IMPORTED GLOBAL)
+  set_target_properties(fmt::fmt PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES ${SUBLET_FMT_INCLUDE} INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
+  add_library(fmt::fmt-header-only ALIAS fmt::fmt)
+endif()
