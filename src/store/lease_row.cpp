@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/lease_row.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <limits>
+
+namespace sublet::store {
+namespace {
+
+constexpr std::array columns{
+    "id",          "generation",  "state",          "end_reason",   "uid",           "user",
+    "tenant",      "consumer",    "tag",            "command",      "tier",          "priority",
+    "pausable",    "vram_bytes",  "wanted_device",  "ttl_ns",       "owner_kind",    "owner_pid",
+    "owner_start_ticks", "keeper_pid", "keeper_start_ticks", "exit_record", "token", "device",
+    "had_process", "lapsed_offers", "exit_status",  "stop_requested", "created_at",  "queued_at",
+    "granted_at",  "offer_ends_at", "expires_at",   "unheld_since", "stop_at",       "ended_at",
+    "peak_used_bytes"};
+
+std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+std::optional<std::int64_t> number(const std::optional<Time>& time) {
+  return time ? std::optional(time->ns) : std::nullopt;
+}
+
+// Reads columns from left to right and notes if one of them cannot have been written by bind_lease.
+struct Decoder {
+  Statement& row;
+  bool good = true;
+
+  template <typename Integer>
+  Integer integer() {
+    const std::int64_t value = row.integer();
+    if constexpr (sizeof(Integer) < sizeof(value)) {
+      if (value < std::numeric_limits<Integer>::min() || value > std::numeric_limits<Integer>::max()) good = false;
+    }
+    return static_cast<Integer>(value);
+  }
+
+  bool boolean() {
+    const std::int64_t value = row.integer();
+    if (value != 0 && value != 1) good = false;
+    return value != 0;
+  }
+
+  template <typename Enum>
+  Enum word(std::optional<Enum> (*parse)(std::string_view)) {
+    const std::optional<Enum> value = parse(row.text());
+    if (!value) good = false;
+    return value.value_or(Enum{});
+  }
+
+  Bytes bytes() {
+    const std::int64_t value = row.integer();
+    if (value < 0 || value > (1LL << 62)) good = false;
+    return {value};
+  }
+
+  std::optional<Time> maybe_time() {
+    const auto ns = row.maybe_integer();
+    return ns ? std::optional(Time{*ns}) : std::nullopt;
+  }
+};
+
+}  // namespace
+
+const std::string& lease_columns() {
+  static const std::string list = fmt::format("{}", fmt::join(columns, ", "));
+  return list;
+}
+
+std::string upsert_lease_sql() {
+  std::string places, updates;
+  for (const char* column : columns) {
+    places += "?, ";
+    updates += fmt::format("{0} = excluded.{0}, ", column);
+  }
+  return fmt::format("INSERT INTO leases ({}, settled) VALUES ({}?) ON CONFLICT (id) DO UPDATE SET {}"
+                     "settled = max(settled, excluded.settled)",
+                     lease_columns(), places, updates);
+}
+
+void bind_lease(Statement& statement, const core::Lease& lease) {
+  // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
+  const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
+               vram, wanted_device, ttl, owner, token, device, had_process, lapsed_offers, exit_status, stop_requested,
+               created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at,
+               peak_used] = lease;
+  const auto& [owner_kind, process, keeper, exit_record] = owner;
+  statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason)
+            << std::int64_t{uid} << user << tenant << consumer << tag << command << to_string(tier)
+            << std::int64_t{priority} << to_string(pausable) << vram.count << wanted_device
+            << (ttl ? std::optional(std::int64_t{ttl->count()}) : std::nullopt)
+            << to_string(owner_kind) << std::int64_t{process.pid} << number(process.start_ticks)
+            << std::int64_t{keeper.pid} << number(keeper.start_ticks) << exit_record << token << device
+            << std::int64_t{had_process} << std::int64_t{lapsed_offers}
+            << (exit_status ? std::optional(std::int64_t{*exit_status}) : std::nullopt)
+            << std::int64_t{stop_requested} << created_at.ns << queued_at.ns << number(granted_at)
+            << number(offer_ends_at) << number(expires_at) << number(unheld_since) << number(stop_at)
+            << number(ended_at) << peak_used.count
+            << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
+}
+
+std::optional<core::Lease> read_lease(Statement& row) {
+  Decoder column{row};
+  core::Lease lease;
+  lease.id.number = column.integer<std::uint64_t>();
+  lease.generation = column.integer<std::uint64_t>();
+  lease.state = column.word(core::parse_lease_state);
+  lease.end_reason = column.word(core::parse_end_reason);
+  lease.uid = column.integer<std::uint32_t>();
+  lease.user = row.text();
+  lease.tenant = row.text();
+  lease.consumer = row.text();
+  lease.tag = row.text();
+  lease.command = row.text();
+  lease.tier = column.word(core::parse_tier);
+  lease.priority = column.integer<int>();
+  lease.pausable = column.word(core::parse_pausable);
+  lease.vram = column.bytes();
+  lease.wanted_device = row.text();
+  if (const auto ttl = row.maybe_integer()) lease.ttl = Duration(*ttl);
+  lease.owner.kind = column.word(core::parse_owner_kind);
+  lease.owner.process.pid = column.integer<std::int32_t>();
+  lease.owner.process.start_ticks = column.integer<std::uint64_t>();
+  lease.owner.keeper.pid = column.integer<std::int32_t>();
+  lease.owner.keeper.start_ticks = column.integer<std::uint64_t>();
+  lease.owner.exit_record = row.text();
+  lease.token = row.text();
+  lease.device = row.text();
+  lease.had_process = column.boolean();
+  lease.lapsed_offers = column.integer<int>();
+  if (const auto status = row.maybe_integer()) lease.exit_status = static_cast<int>(*status);
+  lease.stop_requested = column.boolean();
+  lease.created_at.ns = row.integer();
+  lease.queued_at.ns = row.integer();
+  lease.granted_at = column.maybe_time();
+  lease.offer_ends_at = column.maybe_time();
+  lease.expires_at = column.maybe_time();
+  lease.unheld_since = column.maybe_time();
+  lease.stop_at = column.maybe_time();
+  lease.ended_at = column.maybe_time();
+  lease.peak_used = column.bytes();
+  if (!lease.id || !column.good) return std::nullopt;
+  return lease;
+}
+
+}  // namespace sublet::store

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/sqlite_store.h"
+
+#include "store/failed_reader.h"
+#include "store/files.h"
+#include "store/schema.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace sublet::store {
+namespace {
+
+constexpr std::size_t group = 512;             // batches in one transaction at most: bounds the wait for its commit
+constexpr std::size_t idle_slice = 64;         // rows pruned in one transaction while nothing else is to be done
+constexpr int pages_before_checkpoint = 1000;  // 4 MiB of log
+
+Error closed_error() { return unavailable("the store is closed"); }
+
+}  // namespace
+
+SqliteStore::SqliteStore(std::filesystem::path path, Limits limits)
+    : path_(std::filesystem::absolute(path)), limits_(limits), error_(closed_error()) {}
+
+SqliteStore::~SqliteStore() { close(); }
+
+// ------------------------------------------------------------------------------------------------ loop thread
+
+Result<Loaded> SqliteStore::open(Events events) {
+  stop_writer();
+  events_ = std::move(events);
+  if (!lock_) {
+    if (auto ready = prepare_directory(path_.parent_path()); !ready) return ready.error();
+    auto lock = take_lock(path_);
+    if (!lock) return lock.error();
+    lock_ = std::move(*lock);
+  }
+  auto loaded = load();
+  if (!loaded) {
+    tables_.reset();
+    keys_.clear();
+    const std::lock_guard lock(mutex_);
+    error_ = loaded.error();
+    return loaded;
+  }
+  start_writer();
+  return loaded;
+}
+
+Result<Loaded> SqliteStore::load() {
+  const auto site = inspect(path_);
+  if (!site) return site.error();
+  auto database = open_database(path_, site->exists);
+  if (!database) return database.error();
+  tables_ = std::make_unique<Tables>(std::move(*database), limits_);
+  auto loaded = tables_->load();
+  keys_.clear();
+  Status keys;
+  if (loaded) keys = tables_->each_answer_key([this](auto uid, auto key) { keys_.insert(uid, key); });
+  if (loaded && keys) {
+    now_ = loaded->last_time;
+    return loaded;
+  }
+  Error error = loaded ? keys.error() : loaded.error();
+  if (!tables_->database().corrupt()) return error;
+  tables_->database().checkpoint_on_close(false);
+  tables_.reset();
+  return set_aside(path_, error.detail);
+}
+
+void SqliteStore::start_writer() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::open;
+    stopping_ = false;
+  }
+  // Signals are the loop thread's: the writer must never be the one that a handler interrupts.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  writer_ = std::thread([this] { write_loop(); });
+  pthread_setname_np(writer_.native_handle(), "store");
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void SqliteStore::stop_writer() {
+  if (!writer_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_ready_.notify_one();
+  writer_.join();
+  tables_.reset();
+  const std::lock_guard lock(mutex_);
+  state_ = State::closed;
+  error_ = closed_error();
+}
+
+void SqliteStore::close() {
+  stop_writer();
+  lock_.reset();
+}
+
+std::uint64_t SqliteStore::intend(Batch batch) {
+  std::uint64_t sequence = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    sequence = ++last_sequence_;
+    if (state_ != State::open) return sequence;
+    // Before the batch is queued, so that the writer can never forget the key before it is there.
+    if (batch.remembered) keys_.insert(batch.remembered->uid, batch.remembered->key);
+    queue_.push_back({sequence, std::move(batch)});
+  }
+  work_ready_.notify_one();
+  return sequence;
+}
+
+Backlog SqliteStore::backlog() const {
+  const std::lock_guard lock(mutex_);
+  return {queue_.size() + being_written_, limits_.queued_batches};
+}
+
+void SqliteStore::read(std::function<void(Reader&)> work) {
+  {
+    std::unique_lock lock(mutex_);
+    if (state_ == State::closed) {
+      FailedReader reader(error_);
+      lock.unlock();
+      work(reader);
+      return;
+    }
+    reads_.push_back(std::move(work));
+  }
+  work_ready_.notify_one();
+}
+
+bool SqliteStore::maybe_remembered(std::uint32_t uid, std::string_view key) const { return keys_.contains(uid, key); }
+
+// ------------------------------------------------------------------------------------------------ writer thread
+
+void SqliteStore::write_loop() {
+  for (;;) {
+    Work work = next_work();
+    if (!work.batches.empty()) {
+      const std::uint64_t sequence = work.batches.back().sequence;
+      if (auto done = commit(work.batches); !done) {
+        fail(done.error());
+      } else {
+        {
+          const std::lock_guard lock(mutex_);
+          being_written_ = 0;
+        }
+        if (events_.committed) events_.committed(sequence);
+      }
+    }
+    answer(work.reads);
+    // Housekeeping comes after the news: nobody waits for it.
+    if (tables_) {
+      if (auto done = tidy(); !done) fail(done.error());
+    }
+    if (work.last) return;
+  }
+}
+
+SqliteStore::Work SqliteStore::next_work() {
+  std::unique_lock lock(mutex_);
+  work_ready_.wait(lock, [this] {
+    return stopping_ || !queue_.empty() || !reads_.empty() || (more_to_prune_ && state_ == State::open);
+  });
+  Work work;
+  const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(std::min(queue_.size(), group));
+  work.batches.assign(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  queue_.erase(queue_.begin(), end);
+  being_written_ = work.batches.size();
+  // A read sees all that was intended before it, so it waits while some of that is still queued.
+  if (queue_.empty()) work.reads.swap(reads_);
+  work.last = stopping_ && queue_.empty();
+  return work;
+}
+
+Status SqliteStore::commit(const std::vector<Queued>& batches) {
+  std::vector<AnswerKey> dropped;
+  if (auto done = tables_->begin(); !done) return done;
+  for (const Queued& queued : batches) {
+    if (auto done = tables_->put(queued.batch, dropped); !done) return done;
+    now_ = std::max(now_, queued.batch.now);
+  }
+  // Twice what may have come in, so that pruning keeps up under any load.
+  const auto pruned = tables_->prune(now_, 2 * batches.size() + 2, dropped);
+  if (!pruned) return pruned.error();
+  if (auto done = tables_->commit(); !done) return done;
+  more_to_prune_ = *pruned;
+  for (const auto& [uid, key] : dropped) keys_.erase(uid, key);
+  return {};
+}
+
+Status SqliteStore::tidy() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!queue_.empty()) return tables_->database().checkpoint(pages_before_checkpoint);
+  }
+  if (more_to_prune_) {
+    std::vector<AnswerKey> dropped;
+    if (auto done = tables_->begin(); !done) return done;
+    const auto pruned = tables_->prune(now_, idle_slice, dropped);
+    if (!pruned) return pruned.error();
+    if (auto done = tables_->commit(); !done) return done;
+    more_to_prune_ = *pruned;
+    for (const auto& [uid, key] : dropped) keys_.erase(uid, key);
+  }
+  return tables_->database().checkpoint(pages_before_checkpoint);
+}
+
+void SqliteStore::answer(std::vector<std::function<void(Reader&)>>& reads) {
+  for (auto& work : reads) {
+    if (tables_) {
+      work(*tables_);
+      if (const auto& failure = tables_->database().failure()) fail(*failure);
+    } else {
+      std::unique_lock lock(mutex_);
+      FailedReader reader(error_);
+      lock.unlock();
+      work(reader);
+    }
+  }
+}
+
+void SqliteStore::fail(Error error) {
+  Database& database = tables_->database();
+  const bool corrupt = database.corrupt();
+  // What the files hold now is all that is known about the last transaction: closing must not add to it.
+  database.checkpoint_on_close(false);
+  tables_.reset();
+  error = corrupt ? set_aside(path_, error.detail) : with_free_space(std::move(error));
+  more_to_prune_ = false;
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::failed;
+    error_ = error;
+    queue_.clear();
+    being_written_ = 0;
+  }
+  if (events_.failed) events_.failed(std::move(error));
+}
+
+Error SqliteStore::with_free_space(Error error) const {
+  error.detail += "; " + free_space(path_.parent_path());
+  if (error.hint.empty()) error.hint = "free space there or repair the disk; nothing is granted until the store works";
+  return error;
+}
+
+}  // namespace sublet::store

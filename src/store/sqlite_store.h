@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Store of the daemon: one SQLite file, one connection, one writer thread that puts all that is queued into one
+// transaction and syncs it.
+#pragma once
+
+#include "base/fd.h"
+#include "store/key_set.h"
+#include "store/store.h"
+#include "store/tables.h"
+
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace sublet::store {
+
+class SqliteStore final : public Store {
+ public:
+  // `path` is the file, such as /var/lib/sublet/store.db; its directory is made with mode 0700 if it is missing. The
+  // lock beside it is taken at the first open and kept until close.
+  explicit SqliteStore(std::filesystem::path path, Limits limits = {});
+  ~SqliteStore() override;
+
+  Result<Loaded> open(Events events) override;
+  void close() override;
+  std::uint64_t intend(Batch batch) override;
+  Backlog backlog() const override;
+  void read(std::function<void(Reader&)> work) override;
+  bool maybe_remembered(std::uint32_t uid, std::string_view key) const override;
+
+ private:
+  enum class State { closed, open, failed };
+  struct Queued {
+    std::uint64_t sequence = 0;
+    Batch batch;
+  };
+  struct Work {
+    std::vector<Queued> batches;
+    std::vector<std::function<void(Reader&)>> reads;
+    bool last = false;
+  };
+
+  Result<Loaded> load();
+  void start_writer();
+  void stop_writer();
+  Error with_free_space(Error error) const;
+
+  // On the writer thread.
+  void write_loop();
+  Work next_work();
+  Status commit(const std::vector<Queued>& batches);
+  Status tidy();
+  void answer(std::vector<std::function<void(Reader&)>>& reads);
+  void fail(Error error);
+
+  const std::filesystem::path path_;
+  const Limits limits_;
+  Fd lock_;
+  Events events_;
+  KeySet keys_;
+  std::thread writer_;
+
+  // The writer thread's alone while it runs.
+  std::unique_ptr<Tables> tables_;
+  Time now_;                    // latest Batch::now
+  bool more_to_prune_ = false;
+
+  mutable std::mutex mutex_;    // guards what follows
+  std::condition_variable work_ready_;
+  State state_ = State::closed;
+  Error error_;                 // why it is closed or failed
+  bool stopping_ = false;
+  std::deque<Queued> queue_;
+  std::size_t being_written_ = 0;
+  std::vector<std::function<void(Reader&)>> reads_;
+  std::uint64_t last_sequence_ = 0;
+};
+
+}  // namespace sublet::store

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/tables.h"
+
+#include "store/lease_row.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+namespace sublet::store {
+namespace {
+
+constexpr std::size_t runs_kept = 16;
+
+std::string select_leases(std::string_view where) {
+  return fmt::format("SELECT {} FROM leases WHERE {}", lease_columns(), where);
+}
+
+std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+}  // namespace
+
+// Placeholders only: no value ever becomes part of an SQL text.
+Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
+    : database_(std::move(database)),
+      limits_(limits),
+      begin_(*database_, "BEGIN IMMEDIATE"),
+      commit_(*database_, "COMMIT"),
+      put_lease_(*database_, upsert_lease_sql()),
+      settle_(*database_, "UPDATE leases SET settled = 1 WHERE id = ? AND state = 'ended'"),
+      put_reason_(*database_,
+                  "INSERT INTO reasons SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4 FROM reasons "
+                  "WHERE lease = ?1 RETURNING seq"),
+      trim_reasons_(*database_, "DELETE FROM reasons WHERE lease = ? AND seq <= ?"),
+      put_answer_(*database_,
+                  "INSERT INTO remembered (uid, key, fingerprint, status, body, at) VALUES (?, ?, ?, ?, ?, ?) "
+                  "ON CONFLICT (uid, key) DO NOTHING"),
+      max_meta_(*database_,
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"),
+      set_meta_(*database_, "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"),
+      old_leases_(*database_,
+                  "SELECT id FROM leases WHERE state = 'ended' AND settled = 1 AND ended_at < ? "
+                  "ORDER BY ended_at LIMIT ?"),
+      drop_lease_(*database_, "DELETE FROM leases WHERE id = ?"),
+      drop_reasons_(*database_, "DELETE FROM reasons WHERE lease = ?"),
+      old_answers_(*database_, "SELECT number, uid, key, at FROM remembered ORDER BY number LIMIT ?"),
+      drop_answer_(*database_, "DELETE FROM remembered WHERE number = ?"),
+      answer_bounds_(*database_,
+                     "SELECT coalesce((SELECT max(number) FROM remembered) - "
+                     "(SELECT min(number) FROM remembered) + 1, 0)"),
+      lease_by_id_(*database_, select_leases("id = ?")),
+      lease_by_tag_(*database_, select_leases("tag = ? AND tag <> '' ORDER BY id DESC LIMIT 1")),
+      lease_by_tag_and_user_(*database_,
+                             select_leases("tag = ? AND tag <> '' AND uid = ? ORDER BY id DESC LIMIT 1")),
+      ended_(*database_, select_leases("state = 'ended' ORDER BY ended_at DESC LIMIT ?")),
+      ended_of_user_(*database_, select_leases("state = 'ended' AND uid = ? ORDER BY ended_at DESC LIMIT ?")),
+      reasons_(*database_, "SELECT at, code, text FROM reasons WHERE lease = ? ORDER BY seq"),
+      answer_(*database_, "SELECT fingerprint, status, body, at FROM remembered WHERE uid = ? AND key = ?") {}
+
+// ------------------------------------------------------------------------------------------------ writing
+
+Status Tables::begin() { return begin_.run(); }
+Status Tables::commit() { return commit_.run(); }
+
+Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
+  for (const core::Lease& lease : batch.changed) {
+    assert(lease.id && "a lease without an id");
+    bind_lease(put_lease_, lease);
+    if (auto done = put_lease_.run(); !done) return done;
+  }
+  for (const LeaseId id : batch.settled) {
+    settle_ << number(id.number);
+    if (auto done = settle_.run(); !done) return done;
+  }
+  for (const core::Reason& reason : batch.reasons) {
+    if (auto done = put_reason(reason); !done) return done;
+  }
+  if (batch.remembered) {
+    if (auto done = put_answer(*batch.remembered, dropped); !done) return done;
+  }
+  return put_meta(batch);
+}
+
+Status Tables::put_reason(const core::Reason& reason) {
+  put_reason_ << number(reason.lease.number) << reason.at.ns << reason.code << reason.text;
+  const auto row = put_reason_.step();
+  if (!row) return row.error();
+  const std::int64_t seq = put_reason_.integer();
+  if (auto done = put_reason_.run(); !done) return done;
+  const auto kept = static_cast<std::int64_t>(limits_.reasons_per_lease);
+  if (seq <= kept) return {};
+  trim_reasons_ << number(reason.lease.number) << seq - kept;
+  return trim_reasons_.run();
+}
+
+Status Tables::put_answer(const Remembered& answer, std::vector<AnswerKey>& dropped) {
+  put_answer_ << std::int64_t{answer.uid} << answer.key << answer.fingerprint << std::int64_t{answer.status}
+              << answer.body << answer.at.ns;
+  if (auto done = put_answer_.run(); !done) return done;
+  if (database_->changed_rows() == 0) dropped.emplace_back(answer.uid, answer.key);
+  return {};
+}
+
+Status Tables::put_meta(const Batch& batch) {
+  std::uint64_t last_id = 0;
+  for (const core::Lease& lease : batch.changed) last_id = std::max(last_id, lease.id.number);
+  if (last_id != 0) {
+    max_meta_ << "last_id" << number(last_id);
+    if (auto done = max_meta_.run(); !done) return done;
+  }
+  if (batch.boot_id) {
+    set_meta_ << "boot_id" << *batch.boot_id;
+    if (auto done = set_meta_.run(); !done) return done;
+  }
+  max_meta_ << "last_time" << batch.now.ns;
+  return max_meta_.run();
+}
+
+// ------------------------------------------------------------------------------------------------ pruning
+
+Result<bool> Tables::prune(Time now, std::size_t slice, std::vector<AnswerKey>& dropped) {
+  const auto leases = prune_leases(now - limits_.keep_ended, slice);
+  if (!leases) return leases;
+  const auto answers = prune_answers(now - limits_.keep_remembered, slice, dropped);
+  if (!answers) return answers;
+  return *leases || *answers;
+}
+
+Result<bool> Tables::prune_leases(Time before, std::size_t slice) {
+  std::vector<std::int64_t> ids;
+  old_leases_ << before.ns << number(slice);
+  for (;;) {
+    const auto row = old_leases_.step();
+    if (!row) return row.error();
+    if (!*row) break;
+    ids.push_back(old_leases_.integer());
+  }
+  for (const std::int64_t id : ids) {
+    drop_lease_ << id;
+    if (auto done = drop_lease_.run(); !done) return done.error();
+    drop_reasons_ << id;
+    if (auto done = drop_reasons_.run(); !done) return done.error();
+  }
+  return !ids.empty();
+}
+
+Result<bool> Tables::prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped) {
+  // Numbers grow by one and go from the front, so the span between the ends is their count.
+  const auto bounds = answer_bounds_.step();
+  if (!bounds) return bounds.error();
+  const std::int64_t excess = answer_bounds_.integer() - number(limits_.remembered_rows);
+  answer_bounds_.reset();
+
+  std::vector<std::int64_t> numbers;
+  old_answers_ << number(slice);
+  for (;;) {
+    const auto row = old_answers_.step();
+    if (!row) return row.error();
+    if (!*row) break;
+    const std::int64_t answer = old_answers_.integer();
+    AnswerKey key(static_cast<std::uint32_t>(old_answers_.integer()), old_answers_.text());
+    const bool too_old = old_answers_.integer() < before.ns;
+    if (!too_old && std::ssize(numbers) >= excess) {
+      old_answers_.reset();
+      break;
+    }
+    numbers.push_back(answer);
+    dropped.push_back(std::move(key));
+  }
+  for (const std::int64_t answer : numbers) {
+    drop_answer_ << answer;
+    if (auto done = drop_answer_.run(); !done) return done.error();
+  }
+  return !numbers.empty();
+}
+
+// ------------------------------------------------------------------------------------------------ loading
+
+Result<Loaded> Tables::load() {
+  Loaded loaded;
+  Statement unsettled(*database_, select_leases("settled = 0 ORDER BY id"));
+  auto found = leases(unsettled);
+  if (!found) return found.error();
+  loaded.leases = std::move(*found);
+  if (auto done = load_history(loaded); !done) return done.error();
+  if (auto done = load_meta(loaded); !done) return done.error();
+  for (const core::Lease& lease : loaded.leases) loaded.last_id = std::max(loaded.last_id, lease.id.number);
+  return loaded;
+}
+
+Status Tables::load_history(Loaded& loaded) {
+  Statement rows(*database_,
+                 "SELECT consumer, ended_at, granted_at, peak_used_bytes FROM leases "
+                 "WHERE state = 'ended' AND granted_at IS NOT NULL ORDER BY consumer, ended_at");
+  std::string consumer;
+  ConsumerRuns* runs = nullptr;
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    if (std::string name = rows.text(); runs == nullptr || name != consumer) {
+      consumer = std::move(name);
+      runs = &loaded.history[consumer];
+    }
+    const Time ended{rows.integer()};
+    const Time granted{rows.integer()};
+    runs->peak_used = std::max(runs->peak_used, Bytes{rows.integer()});
+    if (runs->runs.size() == runs_kept) runs->runs.erase(runs->runs.begin());
+    runs->runs.push_back(std::max(ended - granted, Duration::zero()));
+  }
+}
+
+Status Tables::load_meta(Loaded& loaded) {
+  Statement rows(*database_, "SELECT key, value FROM meta");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    const std::string key = rows.text();
+    if (key == "last_id") loaded.last_id = static_cast<std::uint64_t>(rows.integer());
+    else if (key == "last_time") loaded.last_time.ns = rows.integer();
+    else if (key == "boot_id") loaded.boot_id = rows.text();
+  }
+}
+
+Status Tables::each_answer_key(const std::function<void(std::uint32_t, std::string_view)>& visit) {
+  Statement rows(*database_, "SELECT uid, key FROM remembered INDEXED BY remembered_by_key");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    const auto uid = static_cast<std::uint32_t>(rows.integer());
+    visit(uid, rows.text());
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ reading
+
+Result<std::vector<core::Lease>> Tables::leases(Statement& rows) {
+  std::vector<core::Lease> found;
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return found;
+    auto lease = read_lease(rows);
+    if (!lease) {
+      rows.reset();
+      return database_->fail_undecodable(
+          fmt::format("row {} of the table 'leases' makes no sense", found.size() + 1));
+    }
+    found.push_back(std::move(*lease));
+  }
+}
+
+Result<std::optional<core::Lease>> Tables::one_lease(Statement& rows) {
+  auto found = leases(rows);
+  if (!found) return found.error();
+  if (found->empty()) return std::optional<core::Lease>();
+  return std::optional(std::move(found->front()));
+}
+
+Result<std::optional<core::Lease>> Tables::lease(LeaseId id) {
+  lease_by_id_ << number(id.number);
+  return one_lease(lease_by_id_);
+}
+
+Result<std::optional<core::Lease>> Tables::by_tag(std::string_view tag, std::optional<std::uint32_t> uid) {
+  if (!uid) {
+    lease_by_tag_ << tag;
+    return one_lease(lease_by_tag_);
+  }
+  lease_by_tag_and_user_ << tag << std::int64_t{*uid};
+  return one_lease(lease_by_tag_and_user_);
+}
+
+Result<std::vector<core::Lease>> Tables::ended(std::size_t limit, std::optional<std::uint32_t> uid) {
+  if (!uid) {
+    ended_ << number(limit);
+    return leases(ended_);
+  }
+  ended_of_user_ << std::int64_t{*uid} << number(limit);
+  return leases(ended_of_user_);
+}
+
+Result<std::vector<core::Reason>> Tables::reasons(LeaseId id) {
+  std::vector<core::Reason> found;
+  reasons_ << number(id.number);
+  for (;;) {
+    const auto row = reasons_.step();
+    if (!row) return row.error();
+    if (!*row) return found;
+    core::Reason reason;
+    reason.lease = id;
+    reason.at.ns = reasons_.integer();
+    reason.code = reasons_.text();
+    reason.text = reasons_.text();
+    found.push_back(std::move(reason));
+  }
+}
+
+Result<std::optional<Remembered>> Tables::remembered(std::uint32_t uid, std::string_view key) {
+  answer_ << std::int64_t{uid} << key;
+  const auto row = answer_.step();
+  if (!row) return row.error();
+  if (!*row) return std::optional<Remembered>();
+  Remembered found;
+  found.uid = uid;
+  found.key = key;
+  found.fingerprint = answer_.text();
+  found.status = static_cast<int>(answer_.integer());
+  found.body = answer_.text();
+  found.at.ns = answer_.integer();
+  answer_.reset();
+  return std::optional(std::move(found));
+}
+
+}  // namespace sublet::store

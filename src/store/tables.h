@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The SQL: what a batch writes, what a restart loads, what reads answer, what pruning removes. One thread at a time;
+// every error has been recorded by the database, so that the caller can ask it whether the file is corrupt.
+#pragma once
+
+#include "store/sqlite.h"
+#include "store/store.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sublet::store {
+
+using AnswerKey = std::pair<std::uint32_t, std::string>;  // uid and key of a remembered answer
+
+class Tables final : public Reader {
+ public:
+  // The schema must be the newest one.
+  Tables(std::unique_ptr<Database> database, const Limits& limits);
+
+  Result<Loaded> load();
+  Status each_answer_key(const std::function<void(std::uint32_t uid, std::string_view key)>& visit);
+
+  Status begin();
+  // Inside begin and commit. Keys whose answer went unused because there is one already are added to `dropped`.
+  Status put(const Batch& batch, std::vector<AnswerKey>& dropped);
+  // Inside begin and commit: removes at most `slice` leases and `slice` answers that are too old, or too many; their
+  // keys are added to `dropped`. Whether it removed anything.
+  Result<bool> prune(Time now, std::size_t slice, std::vector<AnswerKey>& dropped);
+  Status commit();
+
+  Result<std::optional<core::Lease>> lease(LeaseId id) override;
+  Result<std::optional<core::Lease>> by_tag(std::string_view tag, std::optional<std::uint32_t> uid) override;
+  Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid) override;
+  Result<std::vector<core::Reason>> reasons(LeaseId id) override;
+  Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) override;
+
+  Database& database() { return *database_; }
+
+ private:
+  Status put_reason(const core::Reason& reason);
+  Status put_answer(const Remembered& answer, std::vector<AnswerKey>& dropped);
+  Status put_meta(const Batch& batch);
+  Result<bool> prune_leases(Time before, std::size_t slice);
+  Result<bool> prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped);
+  Status load_history(Loaded& loaded);
+  Status load_meta(Loaded& loaded);
+  Result<std::vector<core::Lease>> leases(Statement& rows);
+  Result<std::optional<core::Lease>> one_lease(Statement& rows);
+
+  std::unique_ptr<Database> database_;  // outlives the statements
+  Limits limits_;
+  Statement begin_, commit_;
+  Statement put_lease_, settle_, put_reason_, trim_reasons_, put_answer_, max_meta_, set_meta_;
+  Statement old_leases_, drop_lease_, drop_reasons_, old_answers_, drop_answer_, answer_bounds_;
+  Statement lease_by_id_, lease_by_tag_, lease_by_tag_and_user_, ended_, ended_of_user_, reasons_, answer_;
+};
+
+}  // namespace sublet::store
