@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 
+import rewrap
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = (".cpp", ".h", ".c")
 
@@ -30,8 +32,12 @@ def program(name):
 
 
 def run_format(files, fix):
+    if not files:
+        return True
+    if fix:
+        rewrap.main([str(ROOT / path) for path in files])
     command = [program("clang-format"), "-i"] if fix else [program("clang-format"), "--dry-run", "-Werror"]
-    return subprocess.run(command + files, cwd=ROOT).returncode == 0 if files else True
+    return subprocess.run(command + files, cwd=ROOT).returncode == 0
 
 
 def run_tidy(files, build, jobs):
@@ -60,7 +66,7 @@ def main():
     parser.add_argument("files", nargs="*", help="default: all of the repository")
     parser.add_argument("--build", required=True, help="build folder whose compile_commands.json is used")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--fix", action="store_true", help="let clang-format rewrite the files; nothing else")
+    parser.add_argument("--fix", action="store_true", help="only rewrite the files: long comments, then clang-format")
     parser.add_argument("--no-clang-tidy", action="store_true", help="only the two quick ones")
     args = parser.parse_args()
     files = [path for path in args.files if path.endswith(SOURCE)] if args.files else repository_files()

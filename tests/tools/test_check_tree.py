@@ -167,6 +167,7 @@ def doc(text):
 @pytest.mark.parametrize("text", [
     "`src/core/step.cpp` `core/step.cpp` `src/core/` `tests/e2e/test_*.py` `guide.md` `./dev`",
     "`/etc/sublet/sublet.toml` `DIR/sublet.toml` `$XDG_CONFIG_HOME/sublet` `application/problem+json` `a/b`",
+    "`step.cpp`, `train.py`, `NAME_test.cpp`",
     "`build/bin/sublet` and `src/core/step.cpp:12`",
     "[a](guide.md) [b](guide.md#what-is-this) [c](../src/core/step.cpp)",
     "[d](https://example.org/x) [e](#top)\n# Top\n",
@@ -185,6 +186,7 @@ def test_a_document_that_tells_the_truth(text):
     ("a\n`tests/x/`", "docs/a.md:2 'tests/x/' does not exist"),
     ("`tests/e2e/demo_*.py`", "does not exist"),
     ("`python3 tests/e2e/gone.py`", "does not exist"),
+    ("`gone.cpp`", "no file 'gone.cpp'"),
     ("`build/bin/subletx`", "no CMakeLists.txt makes 'subletx'"),
     ("[a](gone.md)", "leads nowhere"),
     ("[a](guide.md#none)", "no heading '#none'"),

@@ -13,6 +13,8 @@ LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
 PATH = re.compile(r"^(?:\./)?[\w.@+-]+(?:/[\w.@+*?\[\]-]+)+/?$|^(?:\./)?[\w.-]+/$")
 FILE_NAME = re.compile(r"\.(cpp|h|c|py|md|yaml|yml|toml|sh|service|cmake|txt|json)$")
+# A file named without its folder: other programs' files have such names too, so only kinds that are ours here.
+BARE_NAME = re.compile(r"^[\w-]+\.(cpp|md)$|^[\w]+_test\.\w+$")
 BUILT = ("build/", "build-", "dist/")
 FLAG = re.compile(r"^--[a-z][a-z0-9-]*")
 
@@ -187,5 +189,8 @@ def check_code(tree, commands, path, line, code, every_word):
     ours = words[:1] if every_word else words if len(words) == 1 else before_program(words)
     for word in ours:
         word = word.strip("(),;:")
-        if PATH.match(word) and not re.match(r"^[A-Z_]+/", word):
+        if BARE_NAME.match(word) and not word.startswith(("NAME", "X_")):
+            if not any(file.rsplit("/", 1)[-1] == word for file in tree):
+                yield Finding(path, line, "path", f"there is no file '{word}'")
+        elif PATH.match(word) and not re.match(r"^[A-Z_]+/", word):
             yield from check_path(tree, path, line, re.sub(r":\d+$", "", word))
