@@ -32,7 +32,7 @@ std::string_view to_string(CgroupLayout layout);
 
 struct Hierarchies {
   CgroupLayout layout = CgroupLayout::none;
-  std::vector<CgroupMount> mounts;  // in the order of mountinfo; a mount hidden by a later one is left out
+  std::vector<CgroupMount> mounts;  // in the order of mountinfo; one that another mount covers is left out
 
   const CgroupMount* v2() const;                                // null: none
   const CgroupMount* v1(std::string_view controller) const;     // null: none

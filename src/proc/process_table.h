@@ -41,7 +41,8 @@ class ProcRoot {
   Result<ProcessInfo> read(std::int32_t pid) const;
 
   // The arguments joined by spaces, printable, at most 4 KiB (then ending in "…"); "[comm]" where there are none (a
-  // kernel thread, or a process that hides them); "" for a process that is gone.
+  // kernel thread, or a process that hides them); "" for a process that is gone. A process chooses what it shows here.
+  // The kernel may make the reader wait while that process's memory is being rearranged: not for the event loop in bulk.
   std::string command_line(std::int32_t pid) const;
 
   // A file below the root, at most `limit` bytes of it.

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proc/process_table.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+namespace sublet::proc {
+namespace {
+
+constexpr std::size_t command_limit = 4096;
+
+// The layout that getdents64 writes.
+struct DirEntry {
+  std::uint64_t inode;
+  std::int64_t offset;
+  std::uint16_t length;
+  std::uint8_t type;
+  char name[1];
+};
+
+std::int32_t parse_pid(std::string_view name) {
+  std::int32_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  return error == std::errc{} && end == name.data() + name.size() && pid > 0 ? pid : 0;
+}
+
+bool all_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+// As printable(), which cuts at 200 characters, for longer text: in pieces that stay below that even if every byte of
+// one becomes four characters. No piece ends inside a UTF-8 character.
+std::string printable_long(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    std::size_t piece = std::min<std::size_t>(text.size(), 48);
+    while (piece < text.size() && piece > 44 && (static_cast<unsigned char>(text[piece]) & 0xc0) == 0x80) --piece;
+    shown += printable(text.substr(0, piece));
+    text.remove_prefix(piece);
+  }
+  return shown;
+}
+
+ssize_t read_retrying(int fd, char* to, std::size_t size) {
+  ssize_t got = 0;
+  do {
+    got = ::read(fd, to, size);
+  } while (got < 0 && errno == EINTR);
+  return got;
+}
+
+// Reads a file until its end or until `text` has grown to `limit`; 0 or an errno.
+int read_all(int fd, std::size_t limit, std::string& text) {
+  std::array<char, 4096> chunk;
+  while (text.size() < limit) {
+    const ssize_t got = read_retrying(fd, chunk.data(), std::min(chunk.size(), limit - text.size()));
+    if (got < 0) return errno;
+    if (got == 0) break;
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  return 0;
+}
+
+// What one process's directory tells; errno is set when there is no answer. The directory is opened first, so that owner
+// and text are of the same process even if its pid is taken over in between. (The owner of the files in it would not do:
+// a process that may not be dumped shows root there.)
+std::optional<ProcessInfo> read_process(int proc_dir, const char* pid) {
+  const Fd dir(::openat(proc_dir, pid, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!dir) return std::nullopt;
+  struct stat owner {};
+  if (::fstat(dir.get(), &owner) != 0) return std::nullopt;
+  const Fd file(::openat(dir.get(), "stat", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  std::array<char, 2048> text;
+  const ssize_t got = read_retrying(file.get(), text.data(), text.size());
+  if (got < 0) return std::nullopt;
+  auto info = parse_stat({text.data(), static_cast<std::size_t>(got)});
+  if (!info) {
+    errno = ESRCH;
+    return std::nullopt;
+  }
+  info->uid = owner.st_uid;
+  return info;
+}
+
+}  // namespace
+
+std::optional<ProcessInfo> parse_stat(std::string_view text) {
+  const auto open = text.find('(');
+  const auto close = text.rfind(')');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open || open < 2) return {};
+  ProcessInfo info;
+  info.ref.pid = parse_pid(text.substr(0, open - 1));
+  if (info.ref.pid == 0) return {};
+  const std::string_view comm = text.substr(open + 1, close - open - 1);
+  info.comm = all_plain(comm) ? std::string(comm) : printable(comm);
+  if (text.size() < close + 4) return {};
+  info.state = text[close + 2];
+
+  const char* at = text.data() + close + 3;
+  const char* const end = text.data() + text.size();
+  // Field numbers as in proc(5); 3, the state, has been read.
+  for (int field = 4; field <= 22; ++field) {
+    if (at == end || *at != ' ') return {};
+    ++at;
+    std::from_chars_result parsed{};
+    switch (field) {
+      case 4: parsed = std::from_chars(at, end, info.ppid); break;
+      case 5: parsed = std::from_chars(at, end, info.pgrp); break;
+      case 6: parsed = std::from_chars(at, end, info.session); break;
+      case 20: parsed = std::from_chars(at, end, info.threads); break;
+      case 22: parsed = std::from_chars(at, end, info.ref.start_ticks); break;
+      default: parsed = {std::find(at, end, ' '), {}}; break;
+    }
+    if (parsed.ec != std::errc{} || parsed.ptr == at) return {};
+    at = parsed.ptr;
+  }
+  if (at != end && *at != ' ' && *at != '\n') return {};
+  return info;
+}
+
+Result<ProcRoot> ProcRoot::open(const std::string& path) {
+  Fd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!dir) return from_errno(fmt::format("cannot open {}", path), errno);
+  return ProcRoot(std::move(dir));
+}
+
+Result<std::vector<ProcessInfo>> ProcRoot::list() const {
+  std::vector<ProcessInfo> found;
+  alignas(DirEntry) std::array<char, 32768> buffer;
+  if (::lseek(dir_.get(), 0, SEEK_SET) < 0) return from_errno("cannot list the processes", errno);
+  for (;;) {
+    const long got = ::syscall(SYS_getdents64, dir_.get(), buffer.data(), buffer.size());
+    if (got < 0) return from_errno("cannot list the processes", errno);
+    if (got == 0) return found;
+    for (long at = 0; at < got;) {
+      const char* entry = buffer.data() + at;
+      std::uint16_t length = 0;
+      std::memcpy(&length, entry + offsetof(DirEntry, length), sizeof length);
+      const char* name = entry + offsetof(DirEntry, name);
+      at += length;
+      if (parse_pid(name) == 0) continue;
+      if (auto info = read_process(dir_.get(), name)) {
+        found.push_back(std::move(*info));
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+        // A list that silently lacks processes would make living ones look ended.
+        return from_errno("cannot list the processes", errno);
+      }
+    }
+  }
+}
+
+Result<ProcessInfo> ProcRoot::read(std::int32_t pid) const {
+  if (pid <= 0) return not_found(fmt::format("{} is no process id", pid));
+  auto info = read_process(dir_.get(), std::to_string(pid).c_str());
+  if (info) return std::move(*info);
+  const int problem = errno;
+  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no process {}", pid));
+  return from_errno(fmt::format("cannot read process {}", pid), problem);
+}
+
+std::string ProcRoot::command_line(std::int32_t pid) const {
+  auto text = read_file(fmt::format("{}/cmdline", pid), command_limit + 1);
+  if (text && !text->empty()) {
+    const bool cut = text->size() > command_limit;
+    if (cut) text->resize(command_limit);
+    while (!text->empty() && text->back() == '\0') text->pop_back();
+    std::replace(text->begin(), text->end(), '\0', ' ');
+    if (!all_plain(*text)) *text = printable_long(*text);
+    const bool grown = text->size() > command_limit;
+    if (grown) {
+      std::size_t keep = command_limit;
+      while (keep > 0 && (static_cast<unsigned char>((*text)[keep]) & 0xc0) == 0x80) --keep;
+      text->resize(keep);
+    }
+    if (!text->empty()) return cut || grown ? *text + "…" : *text;
+  }
+  const auto info = read(pid);
+  return info ? fmt::format("[{}]", info->comm) : std::string();
+}
+
+Result<std::string> ProcRoot::read_file(const std::string& relative, std::size_t limit) const {
+  const Fd file(::openat(dir_.get(), relative.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  const int problem = file ? read_all(file.get(), limit, text) : errno;
+  if (problem == 0) return text;
+  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no {}", printable(relative)));
+  return from_errno(fmt::format("cannot read {}", printable(relative)), problem);
+}
+
+Result<std::string> ProcRoot::boot_id() const {
+  auto text = read_file("sys/kernel/random/boot_id", 64);
+  if (!text) return text.error();
+  while (!text->empty() && text->back() == '\n') text->pop_back();
+  const bool plain = std::all_of(text->begin(), text->end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-';
+  });
+  if (text->size() != 36 || !plain) {
+    return unavailable(fmt::format("the kernel's boot id '{}' is not one", printable(*text)));
+  }
+  return text;
+}
+
+}  // namespace sublet::proc
