@@ -59,6 +59,7 @@ struct ProcessUse {
   ProcessRef process;
   std::optional<Bytes> used;  // unset: the driver does not tell
   LeaseId lease;              // none: under no lease
+  std::string name = {};      // of the program, as everybody may see it; "" if not known
 };
 
 // One device at one moment. `problem` non-empty: not usable (erring, implausible); then only uuid counts.

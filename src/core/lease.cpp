@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/lease.h"
+
+#include <utility>
+
+namespace sublet::core {
+namespace {
+
+template <typename Enum, std::size_t N>
+using Names = std::array<std::pair<Enum, std::string_view>, N>;
+
+constexpr Names<LeaseState, 8> lease_states{{
+    {LeaseState::queued, "queued"},
+    {LeaseState::offered, "offered"},
+    {LeaseState::active, "active"},
+    {LeaseState::pausing, "pausing"},
+    {LeaseState::paused, "paused"},
+    {LeaseState::resuming, "resuming"},
+    {LeaseState::poisoned, "poisoned"},
+    {LeaseState::ended, "ended"},
+}};
+
+constexpr Names<EndReason, 11> end_reasons{{
+    {EndReason::none, "none"},
+    {EndReason::released, "released"},
+    {EndReason::expired, "expired"},
+    {EndReason::revoked, "revoked"},
+    {EndReason::owner_gone, "owner_gone"},
+    {EndReason::over_limit, "over_limit"},
+    {EndReason::failed, "failed"},
+    {EndReason::cancelled, "cancelled"},
+    {EndReason::rejected, "rejected"},
+    {EndReason::unclaimed, "unclaimed"},
+    {EndReason::lost, "lost"},
+}};
+
+constexpr Names<Tier, 5> tiers{{
+    {Tier::spot, "spot"},
+    {Tier::batch, "batch"},
+    {Tier::standard, "standard"},
+    {Tier::interactive, "interactive"},
+    {Tier::critical, "critical"},
+}};
+
+constexpr Names<Pausable, 5> pausables{{
+    {Pausable::automatic, "auto"},
+    {Pausable::cooperative, "cooperative"},
+    {Pausable::interposer, "interposer"},
+    {Pausable::driver, "driver"},
+    {Pausable::no, "no"},
+}};
+
+constexpr Names<OwnerKind, 3> owner_kinds{{
+    {OwnerKind::connection, "connection"},
+    {OwnerKind::process, "process"},
+    {OwnerKind::token, "token"},
+}};
+
+template <typename Enum, std::size_t N>
+std::string_view name_of(const Names<Enum, N>& names, Enum value) {
+  for (const auto& [known, name] : names)
+    if (known == value) return name;
+  return "unknown";
+}
+
+template <typename Enum, std::size_t N>
+std::optional<Enum> value_of(const Names<Enum, N>& names, std::string_view text) {
+  for (const auto& [value, name] : names)
+    if (name == text) return value;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view to_string(LeaseState state) { return name_of(lease_states, state); }
+std::string_view to_string(EndReason reason) { return name_of(end_reasons, reason); }
+std::string_view to_string(Tier tier) { return name_of(tiers, tier); }
+std::string_view to_string(Pausable pausable) { return name_of(pausables, pausable); }
+std::string_view to_string(OwnerKind kind) { return name_of(owner_kinds, kind); }
+
+std::optional<LeaseState> parse_lease_state(std::string_view text) { return value_of(lease_states, text); }
+std::optional<EndReason> parse_end_reason(std::string_view text) { return value_of(end_reasons, text); }
+std::optional<Tier> parse_tier(std::string_view text) { return value_of(tiers, text); }
+std::optional<Pausable> parse_pausable(std::string_view text) { return value_of(pausables, text); }
+std::optional<OwnerKind> parse_owner_kind(std::string_view text) { return value_of(owner_kinds, text); }
+
+}  // namespace sublet::core

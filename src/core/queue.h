@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits, in the one total order of the queue. A plain value: copying it copies the whole queue.
+#pragma once
+
+#include "core/lease.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace sublet::core {
+
+// Where a lease stands in the order. Waiting raises every waiter's priority at the same rate, so the difference of
+// two waiters never changes, and neither does the key: nothing is sorted again as time passes.
+struct QueueKey {
+  Tier tier = Tier::standard;   // higher first
+  int points = 0;               // higher first; the priority where nothing ages, else 0
+  std::int64_t since = 0;       // lower first: queued_at in ns, moved back by the time that its priority is worth
+  LeaseId lease;                // lower first
+
+  bool operator==(const QueueKey&) const = default;
+  bool before(const QueueKey& other) const;
+};
+
+// The key under `aging_per_minute` points of priority a minute. An ageing slower than a point in 52 days counts as
+// that (it keeps the arithmetic in 64 bits); zero or less: priority alone, then first come, first served.
+QueueKey queue_key(const Lease& lease, double aging_per_minute);
+
+// Bytes that may be promised on a device.
+struct Room {
+  std::string_view device;  // uuid
+  Bytes free;
+};
+
+// A tree of waiters in order, balanced by a hash of the lease's number (deterministic, and nobody chooses numbers).
+// Each node knows how many waiters are below it and the least and the most that one of them asks for.
+class QueueTree {
+ public:
+  void insert(const QueueKey& key, Bytes bytes);
+  void erase(const QueueKey& key);
+  std::size_t size() const { return count(root_); }
+  std::size_t before(const QueueKey& key) const;               // how many stand before it
+  const QueueKey* first_within(Bytes room) const;              // first that asks for `room` at most
+  const QueueKey* first_above(Bytes bytes) const;              // first that asks for more than `bytes`
+  void first(std::size_t limit, std::vector<QueueKey>& out) const;
+
+ private:
+  using Index = std::uint32_t;  // 0: none
+  struct Node {
+    QueueKey key;
+    std::uint64_t balance = 0;
+    Bytes bytes, least, most;
+    std::uint32_t count = 0;
+    Index left = 0, right = 0;
+  };
+
+  std::size_t count(Index at) const { return at == 0 ? 0 : nodes_[at].count; }
+  void update(Index at);
+  void split(Index at, const QueueKey& key, Index& below, Index& rest);
+  Index merge(Index left, Index right);
+  Index insert(Index at, Index fresh);
+  Index erase(Index at, const QueueKey& key);
+
+  std::vector<Node> nodes_{1};  // nodes_[0] is nobody
+  std::vector<Index> spare_;
+  Index root_ = 0;
+};
+
+// All waiters: one tree for those that take any device, one for each device that was asked for by name.
+class Queue {
+ public:
+  // What a point of priority is worth; orders everybody again if it changed. Called before anything else.
+  void set_aging(double per_minute);
+
+  void insert(const Lease& lease);
+  void erase(LeaseId lease);
+
+  bool empty() const { return entries_.empty(); }
+  std::size_t size() const { return entries_.size(); }
+  bool contains(LeaseId lease) const { return entries_.count(lease) != 0; }
+  Bytes waiting_bytes() const { return {static_cast<std::int64_t>(waiting_)}; }
+
+  std::size_t place(LeaseId lease) const;                                 // 1 = next; 0 = does not wait
+  std::vector<LeaseId> in_order(std::size_t limit = SIZE_MAX) const;      // the first `limit`
+  // The first in the order that fits in one of the rooms.
+  std::optional<LeaseId> first_fit(std::span<const Room> rooms) const;
+  // The first of those that want `device` ("" = any) and ask for more than `bytes`.
+  std::optional<LeaseId> first_above(const std::string& device, Bytes bytes) const;
+  bool wanted(const std::string& device) const { return trees_.count(device) != 0; }
+
+ private:
+  struct Entry {
+    QueueKey key;
+    int priority = 0;
+    Time queued_at;
+    Bytes bytes;
+    std::string device;
+  };
+
+  double aging_ = 1.0;
+  std::map<std::string, QueueTree, std::less<>> trees_;  // by wanted device; only that of "" is ever empty
+  std::unordered_map<LeaseId, Entry> entries_;
+  std::uint64_t waiting_ = 0;  // unsigned: the sum of absurd requests wraps instead of being undefined
+};
+
+}  // namespace sublet::core

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/state.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+namespace sublet::core {
+namespace {
+
+constexpr std::size_t runs_kept = 16;
+// Consumers are named by users: what is remembered of them is bounded, the longest unused goes first.
+constexpr std::size_t consumers_kept = 4096;
+
+Time after(Time t, Duration d) {
+  if (d.count() > 0 && t.ns > std::numeric_limits<std::int64_t>::max() - d.count()) return Time::never();
+  return t + d;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ reading
+
+const Lease* State::find(LeaseId id) const {
+  const auto found = leases_.find(id);
+  return found == leases_.end() ? nullptr : &found->second;
+}
+
+const Lease* State::find_tag(std::uint32_t uid, std::string_view tag) const {
+  const auto found = tags_.find({uid, std::string(tag)});
+  return found == tags_.end() ? nullptr : find(found->second);
+}
+
+const Device* State::find_device(std::string_view name) const {
+  if (name.empty()) return nullptr;
+  const auto exact = devices_.find(std::string(name));
+  if (exact != devices_.end()) return &exact->second;
+  if (name.substr(0, 3) == "gpu") name.remove_prefix(3);
+  for (const auto& [uuid, device] : devices_)
+    if (device.read_at && std::to_string(device.reading.index) == name) return &device;
+  return nullptr;
+}
+
+const ConsumerHistory* State::history(const std::string& consumer) const {
+  const auto found = history_.find(consumer);
+  return found == history_.end() ? nullptr : &found->second.first;
+}
+
+const Charge& State::charge(LeaseId id) const {
+  static const Charge none;
+  const auto found = sides_.find(id);
+  return found == sides_.end() ? none : found->second.charge;
+}
+
+bool State::known(const Device& device, const Rules& rules, Time now) const {
+  return device.read_at && device.problem.empty() && !device.lost && now - *device.read_at <= rules.max_age;
+}
+
+Bytes State::capacity(const Device& device, const Rules& rules) {
+  return device.reading.total - device.reading.driver_reserved - rules.headroom;
+}
+
+Bytes State::effective_free(const Device& device, const Rules& rules, Time now) const {
+  if (!known(device, rules, now)) return {};
+  return capacity(device, rules) - device.charged - device.other;
+}
+
+Bytes State::charged(const Lease& lease) const {
+  const Charge& charge = this->charge(lease.id);
+  if (lease.reserves() || (charge.settling && !charge.measured)) return std::max(lease.vram, charge.used);
+  return charge.settling ? charge.used : Bytes{};
+}
+
+// ------------------------------------------------------------------------------------------------ changing
+
+Lease& State::add(Lease lease) {
+  const LeaseId id = lease.id;
+  const auto [at, fresh] = leases_.emplace(id, std::move(lease));
+  assert(fresh && "an id is used once");
+  sides_.emplace(id, Side{});
+  if (!at->second.ended() && !at->second.tag.empty()) tags_[{at->second.uid, at->second.tag}] = id;
+  return at->second;
+}
+
+void State::drop(LeaseId id) {
+  const auto lease = leases_.find(id);
+  const auto side = sides_.find(id);
+  assert(lease != leases_.end() && side != sides_.end());
+  if (side->second.due != Time::never()) timers_.erase({side->second.due, id});
+  free_tag(lease->second);
+  if (queue_.contains(id)) queue_.erase(id);
+  sides_.erase(side);
+  leases_.erase(lease);
+}
+
+void State::free_tag(const Lease& lease) {
+  const auto tag = tags_.find({lease.uid, lease.tag});
+  if (tag != tags_.end() && tag->second == lease.id) tags_.erase(tag);
+}
+
+Device& State::device_entry(const std::string& uuid) {
+  const auto [at, fresh] = devices_.try_emplace(uuid);
+  if (fresh) {
+    at->second.reading.uuid = uuid;
+    at->second.problem = "not read yet";
+  }
+  return at->second;
+}
+
+// Adds (`sign` 1) or takes away (−1) what the lease counts for in the sums and indices of its device.
+void State::include(Device& device, const Lease& lease, const Charge& charge, int sign) {
+  const Bytes bytes = charged(lease);
+  device.charged += sign * bytes;
+  device.leased_used += sign * charge.used;
+  if (charge.settling) device.settling += sign * bytes;
+  if (sign > 0) {
+    device.leases.insert(lease.id);
+    device.by_charge.insert({bytes, lease.id});
+  } else {
+    device.leases.erase(lease.id);
+    device.by_charge.erase({bytes, lease.id});
+  }
+}
+
+void State::refresh_other(Device& device) {
+  device.other = std::max({device.unleased, device.reading.used - device.leased_used, Bytes{}});
+}
+
+void State::book(Lease& lease) {
+  assert(lease.reserves() || charge(lease.id).settling);
+  include(device_entry(lease.device), lease, charge(lease.id), 1);
+}
+
+void State::unbook(const Lease& lease) {
+  Device& device = devices_.at(lease.device);
+  Charge& charge = sides_.at(lease.id).charge;
+  include(device, lease, charge, -1);
+  device.unleased += charge.used;
+  charge = {};
+  refresh_other(device);
+}
+
+// Called while the lease is booked and before its state says `ended`, so that what is taken out is what was put in.
+void State::settle(LeaseId id) {
+  Lease& lease = leases_.at(id);
+  Device& device = devices_.at(lease.device);
+  Charge& charge = sides_.at(id).charge;
+  include(device, lease, charge, -1);
+  lease.state = LeaseState::ended;
+  charge.settling = true;
+  include(device, lease, charge, 1);
+}
+
+void State::measure(const Lease& lease, Bytes used, bool untold, bool after_end) {
+  Device& device = devices_.at(lease.device);
+  Charge& charge = sides_.at(lease.id).charge;
+  const bool measured = charge.measured || (charge.settling && after_end && !untold);
+  if (charge.used == used && charge.untold == untold && charge.measured == measured) return;
+  include(device, lease, charge, -1);
+  charge.used = used;
+  charge.untold = untold;
+  charge.measured = measured;
+  include(device, lease, charge, 1);
+}
+
+// ------------------------------------------------------------------------------------------------ time
+
+// The earliest point at which time alone changes this lease.
+Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) const {
+  Time due = Time::never();
+  if (!lease.ended()) {
+    if (lease.owner.kind == OwnerKind::connection && lease.unheld_since)
+      due = std::min(due, std::max(after(*lease.unheld_since, rules.linger), side.grace_until));
+    if (lease.state == LeaseState::offered && lease.offer_ends_at) due = std::min(due, *lease.offer_ends_at);
+    if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
+  }
+  if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)
+    due = std::min(due, after(*lease.stop_at, rules.grace));
+  return due;
+}
+
+void State::schedule(const Lease& lease, const Rules& rules) {
+  Side& side = sides_.at(lease.id);
+  const Time due = deadline(lease, side, rules);
+  if (due == side.due) return;
+  if (side.due != Time::never()) timers_.erase({side.due, lease.id});
+  if (due != Time::never()) timers_.insert({due, lease.id});
+  side.due = due;
+}
+
+void State::remember(const std::string& consumer, Bytes peak, std::optional<Duration> run) {
+  if (consumer.empty() || (!run && peak <= Bytes{})) return;
+  auto& [history, sequence] = history_[consumer];
+  if (sequence != 0) history_order_.erase(sequence);
+  sequence = ++history_sequence_;
+  history_order_.emplace(sequence, consumer);
+  history.peak_used = std::max(history.peak_used, peak);
+  if (run) {
+    if (history.runs.size() == runs_kept) history.runs.erase(history.runs.begin());
+    history.runs.push_back(*run);
+  }
+  if (history_.size() > consumers_kept) {
+    history_.erase(history_order_.begin()->second);
+    history_order_.erase(history_order_.begin());
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ restart
+
+State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
+                  const Rules& rules, Time now) {
+  State state;
+  state.last_id_ = last_id;
+  state.queue_.set_aging(rules.aging_per_minute);
+  for (auto& [consumer, known] : history) {
+    const std::uint64_t sequence = ++state.history_sequence_;
+    state.history_order_.emplace(sequence, consumer);
+    state.history_.emplace(consumer, std::pair(std::move(known), sequence));
+  }
+  std::sort(leases.begin(), leases.end(), [](const Lease& a, const Lease& b) { return a.id < b.id; });
+  const Time back_by = after(now, rules.reconnect);
+  for (Lease& given : leases) {
+    Lease& lease = state.add(std::move(given));
+    Side& side = state.sides_.at(lease.id);
+    side.grace_until = back_by;
+    state.last_id_ = std::max(state.last_id_, lease.id.number);
+    state.last_queued_at_ = std::max(state.last_queued_at_, lease.queued_at);
+    if (lease.ended()) {
+      side.charge.settling = !lease.device.empty();
+    } else if (lease.state == LeaseState::queued) {
+      state.queue_.insert(lease);
+    }
+    if (!lease.ended()) {
+      if (lease.owner.kind == OwnerKind::connection) lease.unheld_since = now;
+      if (lease.owner.kind == OwnerKind::token && lease.expires_at)
+        lease.expires_at = std::max(*lease.expires_at, back_by);
+      if (lease.state == LeaseState::offered) lease.offer_ends_at = after(now, rules.claim_window);
+    }
+    if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
+    if (lease.reserves() || side.charge.settling) state.book(lease);
+    if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);
+    state.schedule(lease, rules);
+  }
+  return state;
+}
+
+}  // namespace sublet::core

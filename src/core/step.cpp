@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/step.h"
+
+#include "core/stepper.h"
+#include "core/words.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+
+Plan step(State& state, const Rules& rules, const Fact& fact, Time now) { return Stepper(state, rules, now).run(fact); }
+
+Plan Stepper::run(const Fact& fact) {
+  state_.queue_.set_aging(rules_.aging_per_minute);
+  plan_.outcome = std::visit([this](const auto& what) { return on(what); }, fact);
+  if (plan_.outcome.has_value()) {
+    repeat_signals();
+    run_timers();
+    grant_waiting();
+  }
+  finish();
+  return std::move(plan_);
+}
+
+Lease* Stepper::find(LeaseId id) {
+  const auto found = state_.leases_.find(id);
+  return found == state_.leases_.end() ? nullptr : &found->second;
+}
+
+Result<Lease*> Stepper::find_for(LeaseId id, std::uint64_t generation) {
+  Lease* lease = find(id);
+  if (lease == nullptr) return not_found(to_string(id) + " is not a live lease", "`sublet ps --all` lists ended ones");
+  if (generation != 0 && generation != lease->generation)
+    return Error{Code::Stale,
+                 to_string(id) + " is at generation " + std::to_string(lease->generation) +
+                     ", the request is for generation " + std::to_string(generation),
+                 "read the lease again: it is " + std::string(to_string(lease->state)) + " now"};
+  return lease;
+}
+
+// An order to end a program may have been lost with the daemon that gave it; giving it twice does no harm.
+void Stepper::repeat_signals() {
+  for (const LeaseId id : state_.unsignalled_) {
+    const Lease* lease = find(id);
+    if (lease != nullptr && program_may_live(*lease)) plan_.actions.push_back(SignalProgram{id, false});
+  }
+  state_.unsignalled_.clear();
+}
+
+void Stepper::touch(const Lease& lease) {
+  bool& touched = state_.sides_.at(lease.id).touched;
+  if (!touched) touched_.push_back(lease.id);
+  touched = true;
+}
+
+void Stepper::explain(const Lease& lease, std::string_view code, std::string text) {
+  plan_.reasons.push_back({lease.id, now_, std::string(code), std::move(text)});
+}
+
+// Copies out what changed, and lets go of ended leases that nothing is waited for any more.
+void Stepper::finish() {
+  for (const LeaseId id : touched_) {
+    plan_.changed.push_back(state_.leases_.at(id));
+    state_.sides_.at(id).touched = false;
+  }
+  std::sort(ended_.begin(), ended_.end());
+  ended_.erase(std::unique(ended_.begin(), ended_.end()), ended_.end());
+  for (const LeaseId id : ended_) {
+    const Lease& lease = state_.leases_.at(id);
+    if (state_.sides_.at(id).charge.settling || program_may_live(lease)) continue;
+    if (lease.had_process) plan_.settled.push_back(id);
+    state_.drop(id);
+  }
+  if (snapshot_wanted_) plan_.actions.push_back(TakeSnapshot{});
+  plan_.wake_at = wake_at();
+}
+
+Time Stepper::wake_at() const {
+  Time wake = Time::never();
+  if (!state_.timers_.empty()) wake = state_.timers_.begin()->first;
+  if (state_.queue_.empty()) return wake;
+  // When a reading grows too old, those that wait are told another reason.
+  for (const auto& [uuid, device] : state_.devices_) {
+    if (!state_.known(device, rules_, now_)) continue;
+    wake = std::min(wake, *device.read_at + rules_.max_age + Duration(1));
+  }
+  return wake;
+}
+
+}  // namespace sublet::core

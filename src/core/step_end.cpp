@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// How leases end: given back, taken back, with their program, or by time alone.
+#include "core/stepper.h"
+#include "core/words.h"
+
+#include <cassert>
+
+namespace sublet::core {
+namespace {
+
+std::string status_text(const std::optional<int>& status) {
+  return status ? "with status " + std::to_string(*status) : "with an unknown status";
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ given back
+
+Result<LeaseId> Stepper::on(const Release& fact) {
+  if (const Lease* ended = find(fact.lease); ended != nullptr && ended->ended()) return ended->id;
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (!lease.reserves() || lease.state == LeaseState::offered) {
+    end(lease, EndReason::cancelled,
+        std::string(fact.revoke ? "an administrator took it" : "its owner gave up") + " while it was " +
+            std::string(to_string(lease.state)));
+    return lease.id;
+  }
+  if (fact.revoke) {
+    end(lease, EndReason::revoked, "an administrator took it back");
+    return lease.id;
+  }
+  if (fact.stop && program_may_live(lease)) {
+    if (!lease.stop_requested) {
+      stop_program(lease);
+      explain(lease, "stopping", "its program is asked to end, and killed if it lives after " +
+                                     format_duration(rules_.grace));
+      state_.schedule(lease, rules_);
+      touch(lease);
+    }
+    return lease.id;
+  }
+  const Charge& charge = state_.charge(lease.id);
+  if (!fact.force && (charge.used > Bytes{} || charge.untold))
+    return Error{Code::InUse,
+                 "the processes of " + name_of(lease) + " still hold " +
+                     (charge.used > Bytes{} ? format_size(charge.used) : "VRAM that the driver does not tell") + " on " +
+                     name_of(state_.devices_.at(lease.device)),
+                 "end them first, or force it: their bytes then count as used by nobody until they are gone"};
+  end(lease, EndReason::released, "its owner gave it back");
+  return lease.id;
+}
+
+// ------------------------------------------------------------------------------------------------ the program
+
+Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
+  if (!lease->exit_status && fact.exit_status) {
+    lease->exit_status = fact.exit_status;
+    touch(*lease);
+  }
+  state_.sides_.at(lease->id).program_ended = true;
+  if (lease->ended()) {
+    ended_.push_back(lease->id);
+    state_.schedule(*lease, rules_);
+  } else if (lease->owner.kind == OwnerKind::token) {
+    // A program that was merely booked to it: the lease is its token's.
+  } else if (lease->state == LeaseState::queued || lease->state == LeaseState::offered) {
+    end(*lease, EndReason::cancelled, "its process ended while it was " + std::string(to_string(lease->state)));
+  } else if (lease->stop_requested) {
+    end(*lease, EndReason::released, "its program was stopped and ended " + status_text(fact.exit_status));
+  } else if (fact.by_signal) {
+    end(*lease, EndReason::owner_gone, "its program was killed by a signal that was not ours, " +
+                                           status_text(fact.exit_status));
+  } else {
+    end(*lease, EndReason::released, "its program exited " + status_text(fact.exit_status));
+  }
+  return lease->id;
+}
+
+Result<LeaseId> Stepper::on(const ProgramFailed& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
+  if (!lease->exit_status) {
+    lease->exit_status = fact.exit_status;
+    touch(*lease);
+  }
+  state_.sides_.at(lease->id).program_ended = true;
+  if (lease->ended()) {
+    ended_.push_back(lease->id);
+    state_.schedule(*lease, rules_);
+  } else {
+    end(*lease, EndReason::failed, "its program could not start: " + fact.detail);
+  }
+  return lease->id;
+}
+
+bool Stepper::program_may_live(const Lease& lease) const {
+  // Only a program with a keeper was started by Sublet; what somebody else started is never signalled.
+  return !lease.device.empty() && lease.owner.kind == OwnerKind::process && lease.owner.keeper &&
+         !state_.sides_.at(lease.id).program_ended;
+}
+
+void Stepper::stop_program(Lease& lease) {
+  if (lease.stop_requested) return;
+  lease.stop_requested = true;
+  lease.stop_at = now_;
+  plan_.actions.push_back(SignalProgram{lease.id, false});
+}
+
+// ------------------------------------------------------------------------------------------------ the end
+
+// Whatever held bytes goes on being charged until they are measured gone; without a process there is nothing to
+// measure, and the bytes are free at once.
+void Stepper::end(Lease& lease, EndReason why, std::string text) {
+  assert(!lease.ended());
+  const bool ran = lease.state == LeaseState::active;
+  if (lease.state == LeaseState::queued) {
+    state_.queue_.erase(lease.id);
+  } else if (lease.had_process) {
+    state_.settle(lease.id);
+    want_snapshot();
+  } else {
+    state_.unbook(lease);
+  }
+  state_.free_tag(lease);
+  lease.state = LeaseState::ended;
+  lease.end_reason = why;
+  lease.ended_at = now_;
+  lease.offer_ends_at.reset();
+  lease.unheld_since.reset();
+  ++lease.generation;
+  // How long a consumer takes is learned from runs that came to their own good end.
+  std::optional<Duration> run;
+  if (ran && why == EndReason::released && !lease.stop_requested && lease.exit_status.value_or(0) == 0)
+    run = now_ - *lease.granted_at;
+  state_.remember(lease.consumer, lease.peak_used, run);
+  if ((why == EndReason::expired || why == EndReason::revoked) && program_may_live(lease)) {
+    stop_program(lease);
+    text += "; its program is asked to end, and killed if it lives after " + format_duration(rules_.grace);
+  }
+  if (!lease.device.empty()) {
+    text += "; it held " + format_size(lease.vram) + " on " + name_of(state_.devices_.at(lease.device));
+    if (lease.peak_used > Bytes{}) text += ", and used " + format_size(lease.peak_used) + " at most";
+  }
+  explain(lease, "ended", std::string(to_string(why)) + ": " + std::move(text));
+  ended_.push_back(lease.id);
+  state_.schedule(lease, rules_);
+  touch(lease);
+}
+
+// ------------------------------------------------------------------------------------------------ time
+
+void Stepper::run_timers() {
+  for (auto& timers = state_.timers_; !timers.empty() && timers.begin()->first <= now_;) {
+    const auto [due, id] = *timers.begin();
+    Lease& lease = *find(id);
+    fire(lease);
+    state_.schedule(lease, rules_);
+    assert((timers.empty() || timers.begin()->second != id || timers.begin()->first > due) && "a timer fires once");
+  }
+}
+
+void Stepper::fire(Lease& lease) {
+  const auto over = [this](const std::optional<Time>& at) { return at && *at <= now_; };
+  const bool live = !lease.ended();
+  if (live && lease.state == LeaseState::active && over(lease.expires_at)) {
+    end(lease, EndReason::expired, "its time of " + format_duration(lease.ttl.value_or(Duration{})) + " is over");
+  } else if (live && lease.owner.kind == OwnerKind::connection && over(lease.unheld_since) &&
+             std::max(*lease.unheld_since + rules_.linger, state_.sides_.at(lease.id).grace_until) <= now_) {
+    const bool waited = lease.state == LeaseState::queued || lease.state == LeaseState::offered;
+    end(lease, waited ? EndReason::cancelled : EndReason::owner_gone,
+        "its owner has had no connection open for " + format_duration(now_ - *lease.unheld_since));
+  } else if (live && lease.state == LeaseState::offered && over(lease.offer_ends_at)) {
+    lapse(lease);
+  } else {
+    state_.sides_.at(lease.id).killed = true;
+    plan_.actions.push_back(SignalProgram{lease.id, true});
+    explain(lease, "killing", "its program was asked to end " + format_duration(now_ - *lease.stop_at) +
+                                  " ago and still lives: it is killed");
+  }
+}
+
+// Once it queues again behind its equals; who lets it pass twice is not there.
+void Stepper::lapse(Lease& lease) {
+  ++lease.lapsed_offers;
+  if (lease.lapsed_offers >= 2) {
+    end(lease, EndReason::unclaimed, "two offers were not claimed within " + format_duration(rules_.claim_window));
+    return;
+  }
+  state_.unbook(lease);
+  lease.device.clear();
+  lease.granted_at.reset();
+  lease.offer_ends_at.reset();
+  ++lease.generation;
+  enqueue(lease);
+  explain(lease, "lapsed", "the offer was not claimed within " + format_duration(rules_.claim_window) +
+                               "; queued again behind its equals, at place " +
+                               std::to_string(state_.queue_.place(lease.id)) + "; the next one is the last");
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an owner does with its lease while it lives: claim, attach, renew, come and go.
+#include "core/stepper.h"
+#include "core/words.h"
+
+namespace sublet::core {
+namespace {
+
+Error wrong_state(const Lease& lease, std::string_view call, std::string hint) {
+  std::string detail = std::string(call) + " needs a lease that is active; " + name_of(lease) + " is " +
+                       std::string(to_string(lease.state));
+  if (lease.ended()) detail += " (" + std::string(to_string(lease.end_reason)) + ")";
+  return Error{Code::Stale, std::move(detail), std::move(hint)};
+}
+
+}  // namespace
+
+Result<LeaseId> Stepper::on(const Claim& fact) {
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (lease.state == LeaseState::active) return lease.id;  // it was granted while its owner waited: nothing to claim
+  if (lease.state != LeaseState::offered) {
+    Error error = wrong_state(lease, "claim", lease.ended() ? "ask for a new lease" : "claim it when it is offered");
+    error.detail = "there is no offer to claim: " + name_of(lease) + " is " + std::string(to_string(lease.state));
+    if (lease.lapsed_offers > 0) error.detail += " after an offer lapsed";
+    return error;
+  }
+  if (*lease.offer_ends_at <= now_)
+    return Error{Code::Stale,
+                 "the offer of " + name_of(lease) + " ended " + format_duration(now_ - *lease.offer_ends_at) + " ago",
+                 "wait for the next one with an open request, which needs no claim"};
+  lease.state = LeaseState::active;
+  lease.offer_ends_at.reset();
+  ++lease.generation;
+  start_ttl(lease);
+  explain(lease, "claimed", "claimed " + format_duration(now_ - *lease.granted_at) + " after it was offered");
+  state_.schedule(lease, rules_);
+  touch(lease);
+  return lease.id;
+}
+
+Result<LeaseId> Stepper::on(const Attach& fact) {
+  Lease* lease = find(fact.lease);
+  const bool repeated = lease != nullptr && lease->state == LeaseState::active && fact.as_owner &&
+                        lease->owner.kind == OwnerKind::process && fact.owner.process &&
+                        lease->owner.process == fact.owner.process && lease->owner.keeper == fact.owner.keeper;
+  if (repeated) return lease->id;
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  lease = *found;
+  if (lease->state == LeaseState::offered)
+    return wrong_state(*lease, "attach", "claim the offer first: `sublet claim " + to_string(lease->id) + "`");
+  if (lease->state != LeaseState::active)
+    return wrong_state(*lease, "attach", lease->ended() ? "ask for a new lease" : "wait until it is granted");
+  if (fact.as_owner && !fact.owner.process) return bad_request("attach names no process to own " + name_of(*lease));
+  const bool first = !lease->had_process;
+  lease->had_process = true;
+  if (fact.as_owner) {
+    lease->owner = fact.owner;
+    lease->owner.kind = OwnerKind::process;
+    lease->unheld_since.reset();
+    ++lease->generation;
+    state_.sides_.at(lease->id).program_ended = false;
+    explain(*lease, "attached", "owned by the process tree of pid " + std::to_string(fact.owner.process.pid) +
+                                    (fact.owner.keeper ? ", kept by pid " + std::to_string(fact.owner.keeper.pid) : ""));
+    state_.schedule(*lease, rules_);
+  }
+  if (fact.as_owner || first) touch(*lease);
+  return lease->id;
+}
+
+Result<LeaseId> Stepper::on(const Renew& fact) {
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (lease.ended()) return wrong_state(lease, "renew", "ask for a new lease");
+  if (fact.ttl && fact.ttl->count() <= 0) return bad_request("a time limit must be above zero");
+  if (!fact.ttl && !lease.ttl)
+    return bad_request(name_of(lease) + " has no time limit to renew", "give one with the call");
+  if (lease.state == LeaseState::active && lease.expires_at && *lease.expires_at <= now_)
+    return Error{Code::Stale,
+                 name_of(lease) + " expired " + format_duration(now_ - *lease.expires_at) + " ago",
+                 "renew well before the end; ask for a new lease"};
+  if (fact.ttl) lease.ttl = fact.ttl;
+  if (lease.state == LeaseState::active) start_ttl(lease);
+  state_.schedule(lease, rules_);
+  touch(lease);
+  return lease.id;
+}
+
+// Coming and going is observed again after a restart, so it is not a change to store.
+Result<LeaseId> Stepper::on(const HeldChanged& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
+  if (lease->ended()) return lease->id;
+  State::Side& side = state_.sides_.at(lease->id);
+  side.held = fact.held;
+  if (fact.held) side.grace_until = {};
+  if (lease->owner.kind == OwnerKind::connection) {
+    if (fact.held) {
+      lease->unheld_since.reset();
+    } else if (!lease->unheld_since) {
+      lease->unheld_since = now_;
+    }
+  }
+  state_.schedule(*lease, rules_);
+  return lease->id;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the devices report: what of it is believed, who is charged for it, what is thereby measured gone.
+#include "core/stepper.h"
+#include "core/words.h"
+
+#include <algorithm>
+#include <set>
+
+namespace sublet::core {
+namespace {
+
+// No card has this much; a larger figure is an error of the driver, and would let sums overflow.
+constexpr Bytes largest_device{std::int64_t{1} << 50};
+
+// Figures of one reading are taken one after the other; between them a program may allocate a little.
+constexpr Bytes slack = 64 * MiB;
+
+// A device is given up when it was missing from so many snapshots in a row, over rules.max_age at least: a driver that
+// forgets a card for a moment must not end anybody's lease.
+constexpr int missing_snapshots = 3;
+
+bool within(Bytes bytes, Bytes most) { return bytes >= Bytes{} && bytes <= most; }
+
+}  // namespace
+
+Result<LeaseId> Stepper::on(const SnapshotFailed& fact) {
+  state_.snapshot_problem_ = fact.problem.empty() ? "no snapshot could be had" : fact.problem;
+  return LeaseId{};
+}
+
+Result<LeaseId> Stepper::on(const Snapshot& fact) {
+  if (fact.began < state_.snapshot_began_) return LeaseId{};  // overtaken by a newer one
+  if (fact.began > now_) return on(SnapshotFailed{"a snapshot claims to have begun in the future"});
+  state_.snapshot_began_ = fact.began;
+  if (fact.devices.empty()) {
+    // One card that fell off the bus looks the same as a driver that lists nothing: unknown, nothing is forgotten.
+    for (auto& [uuid, device] : state_.devices_) device.problem = "the driver lists no device at all";
+    return on(SnapshotFailed{"the driver lists no device at all"});
+  }
+  state_.snapshot_problem_.clear();
+  std::set<std::string_view> seen;
+  for (const DeviceReading& reading : fact.devices) {
+    if (seen.insert(reading.uuid).second) {
+      read_device(fact, reading);
+    } else {
+      state_.devices_.at(reading.uuid).problem = "the driver lists it twice";
+    }
+  }
+  for (auto& [uuid, device] : state_.devices_)
+    if (seen.count(uuid) == 0) miss_device(device);
+  adopt_named_devices();
+  give_up_missing();
+  reject_hopeless();
+  return LeaseId{};
+}
+
+// ------------------------------------------------------------------------------------------------ one device
+
+void Stepper::read_device(const Snapshot& fact, const DeviceReading& reading) {
+  Device& device = state_.device_entry(reading.uuid);
+  device.lost = false;
+  device.missing = 0;
+  device.missing_since.reset();
+  device.problem = implausible(device, reading);
+  if (device.problem.empty()) accept(device, reading, fact.began);
+}
+
+// Why the reading is not believed; "" if it is.
+std::string Stepper::implausible(const Device& device, const DeviceReading& reading) const {
+  if (!reading.problem.empty()) return reading.problem;
+  if (reading.total <= Bytes{} || reading.total > largest_device)
+    return "implausible: a total of " + std::to_string(reading.total.count) + " bytes";
+  if (!within(reading.driver_reserved, reading.total) || !within(reading.used, reading.total - reading.driver_reserved))
+    return "implausible: " + std::to_string(reading.used.count) + " bytes used and " +
+           std::to_string(reading.driver_reserved.count) + " kept by the driver, of " + format_size(reading.total);
+  Bytes listed;
+  for (const ProcessUse& use : reading.processes) {
+    const Bytes used = use.used.value_or(Bytes{});
+    if (!within(used, reading.total))
+      return "implausible: pid " + std::to_string(use.process.pid) + " is said to use " + std::to_string(used.count) +
+             " bytes";
+    listed += used;
+    if (listed > reading.total)
+      return "implausible: the listed processes use more than the " + format_size(reading.total) + " there are";
+  }
+  // Leases whose programs run had bytes a moment ago, the list is empty, and the bytes are still taken: the list lies.
+  if (!reading.processes.empty() || !device.read_at) return {};
+  Bytes live;
+  for (const LeaseId id : device.leases)
+    if (!state_.leases_.at(id).ended()) live += state_.charge(id).used;
+  const Bytes hidden = std::max(device.reading.used - device.leased_used - device.unleased, Bytes{});
+  if (live > slack && reading.used - hidden > std::max(slack, Bytes{live.count / 2}))
+    return "implausible: no process is listed and " + format_size(reading.used) + " is used, " + format_size(live) +
+           " of it by running leases a moment ago";
+  return {};
+}
+
+void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
+  struct Seen {
+    Bytes used;
+    bool untold = false;
+  };
+  std::unordered_map<LeaseId, Seen> seen;
+  Bytes unleased;
+  for (const ProcessUse& use : reading.processes) {
+    if (device.leases.count(use.lease) == 0) {
+      unleased += use.used.value_or(Bytes{});
+      continue;
+    }
+    Seen& of_lease = seen[use.lease];
+    of_lease.used += use.used.value_or(Bytes{});
+    of_lease.untold |= !use.used;
+  }
+  device.reading = reading;
+  device.read_at = began;
+  device.unleased = unleased;
+  const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
+  for (const LeaseId id : here) {
+    Lease& lease = state_.leases_.at(id);
+    const auto listed = seen.find(id);
+    const Seen now = listed == seen.end() ? Seen{} : listed->second;
+    state_.measure(lease, now.used, now.untold, !lease.ended_at || began >= *lease.ended_at);
+    lease.peak_used = std::max(lease.peak_used, now.used);
+    if (listed != seen.end() && !lease.had_process) {
+      lease.had_process = true;
+      touch(lease);
+    }
+  }
+  settle_measured(device);
+  state_.refresh_other(device);
+}
+
+void Stepper::settle_measured(Device& device) {
+  const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
+  for (const LeaseId id : here) {
+    const Charge& charge = state_.charge(id);
+    if (!charge.settling || !charge.measured || charge.used > Bytes{} || charge.untold) continue;
+    const Lease& lease = state_.leases_.at(id);
+    state_.unbook(lease);
+    explain(lease, "settled", "its bytes on " + name_of(device) + " are measured gone " +
+                                  format_duration(now_ - *lease.ended_at) + " after its end");
+    ended_.push_back(id);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ missing ones
+
+void Stepper::miss_device(Device& device) {
+  device.lost = true;
+  ++device.missing;
+  if (!device.missing_since) device.missing_since = now_;
+}
+
+// A device may be asked for by its name before any was read. The first reading says which one that is.
+void Stepper::adopt_named_devices() {
+  for (auto at = state_.devices_.begin(); at != state_.devices_.end();) {
+    const Device* named = nullptr;
+    if (!at->second.read_at && at->second.lost && at->second.leases.empty())
+      for (const auto& [uuid, device] : state_.devices_)
+        if (device.read_at && (name_of(device) == at->first || name_of(device) == "gpu" + at->first)) named = &device;
+    if (named == nullptr) {
+      ++at;
+      continue;
+    }
+    while (const auto id = state_.queue_.first_above(at->first, Bytes{-1})) {
+      Lease& lease = *find(*id);
+      state_.queue_.erase(lease.id);
+      lease.wanted_device = named->reading.uuid;
+      state_.queue_.insert(lease);
+      touch(lease);
+    }
+    at = state_.devices_.erase(at);
+  }
+}
+
+// If a device that was given up comes back, what its programs still hold is seen as used by others: nothing that is
+// not charged any more could be promised twice.
+void Stepper::give_up_missing() {
+  for (auto at = state_.devices_.begin(); at != state_.devices_.end();) {
+    Device& device = at->second;
+    const bool gone = device.missing >= missing_snapshots && now_ - *device.missing_since >= rules_.max_age;
+    if (!gone) {
+      ++at;
+      continue;
+    }
+    const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
+    for (const LeaseId id : here) {
+      Lease& lease = *find(id);
+      if (!lease.ended())
+        end(lease, EndReason::failed, "its device " + name_of(device) + " has been missing from " +
+                                          std::to_string(device.missing) + " snapshots over " +
+                                          format_duration(now_ - *device.missing_since));
+      if (state_.charge(id).settling) state_.unbook(lease);
+      ended_.push_back(id);
+    }
+    // Known by name only: there is no such device.
+    while (!device.read_at) {
+      const auto id = state_.queue_.first_above(at->first, Bytes{-1});
+      if (!id) break;
+      end(*find(*id), EndReason::rejected,
+          "there is no device '" + at->first + "'; the devices are: " + list_devices(state_));
+    }
+    at = device.read_at ? std::next(at) : state_.devices_.erase(at);
+  }
+}
+
+}  // namespace sublet::core

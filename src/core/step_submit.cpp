@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// A new lease: what can be refused at once, its place in the queue, and what is said to one who must wait.
+#include "core/stepper.h"
+#include "core/words.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+// No device is larger; keeps sums of sizes far from overflow even while no device was read.
+constexpr Bytes largest_request{std::int64_t{1} << 50};
+
+// Which refusal fits best when the lease would have to wait.
+Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  bool known = false, settling = false, leased = false;
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!may_use(lease, device) || !state.known(device, rules, now)) continue;
+    known = true;
+    settling |= state.effective_free(device, rules, now) + device.settling >= lease.vram;
+    leased |= State::capacity(device, rules) - device.other >= lease.vram;
+  }
+  if (!known) return Code::Unverified;
+  if (settling) return Code::Settling;
+  return leased ? Code::Memory : Code::External;
+}
+
+std::string waiting_hint(Code code) {
+  switch (code) {
+    case Code::Unverified: return "`sublet status` says what is wrong with the device; nothing is granted on a guess";
+    case Code::Settling: return "try again in a moment: what ended holds these bytes until they are measured gone";
+    case Code::External: return "programs under no lease hold the room: end one (`sublet proclist`), or lease it";
+    default: return "let it queue, or ask for less";
+  }
+}
+
+}  // namespace
+
+Status Stepper::check_form(const Lease& asked) const {
+  if (asked.vram <= Bytes{}) return bad_request("a lease needs a size above zero", "for example 8GiB");
+  if (asked.ttl && asked.ttl->count() <= 0) return bad_request("a time limit must be above zero");
+  if (asked.owner.kind == OwnerKind::process && !asked.owner.process) return bad_request("the owner names no process");
+  if (asked.vram > largest_request)
+    return Error{Code::TooLarge, "the lease needs " + format_size(asked.vram) + "; no device has that much", {}};
+  return {};
+}
+
+// TooLarge is final, so it is said only when every device that could serve has been read at least once.
+Status Stepper::check_size(const Lease& asked) const {
+  const Device* largest = nullptr;
+  bool any_read = false, unread = false;
+  for (const auto& [uuid, device] : state_.devices_) any_read |= device.read_at.has_value();
+  if (!asked.wanted_device.empty() && any_read && state_.find_device(asked.wanted_device) == nullptr)
+    return not_found("there is no device '" + asked.wanted_device + "'", "the devices are: " + list_devices(state_));
+  for (const auto& [uuid, device] : state_.devices_) {
+    if (!may_use(asked, device)) continue;
+    unread |= !device.read_at;
+    if (device.read_at && (largest == nullptr || State::capacity(device, rules_) > State::capacity(*largest, rules_)))
+      largest = &device;
+  }
+  if (largest == nullptr || unread || asked.vram <= State::capacity(*largest, rules_)) return {};
+  const std::string which = asked.wanted_device.empty() ? "no device can ever hold that: the most is " : "at most ";
+  return Error{Code::TooLarge,
+               "the lease needs " + format_size(asked.vram) + "; " + which + capacity_text(*largest, rules_),
+               "ask for " + format_size(State::capacity(*largest, rules_)) + " or less"};
+}
+
+Status Stepper::check_tag(const Lease& asked) const {
+  const Lease* holder = asked.tag.empty() ? nullptr : state_.find_tag(asked.uid, asked.tag);
+  if (holder == nullptr) return {};
+  return Error{Code::InUse,
+               "the tag '" + asked.tag + "' belongs to " + to_string(holder->id) + ", which is " +
+                   std::string(to_string(holder->state)),
+               "release that lease first, or choose another tag"};
+}
+
+// Makes the lease and puts it into the queue.
+LeaseId Stepper::admit(const Submit& fact) {
+  Lease lease = fact.lease;
+  lease.id = {++state_.last_id_};
+  lease.generation = 1;
+  lease.state = LeaseState::queued;
+  lease.end_reason = EndReason::none;
+  lease.device.clear();
+  lease.created_at = now_;
+  lease.lapsed_offers = 0;
+  lease.exit_status.reset();
+  lease.granted_at.reset();
+  lease.offer_ends_at.reset();
+  lease.expires_at.reset();
+  lease.stop_at.reset();
+  lease.ended_at.reset();
+  lease.unheld_since.reset();
+  lease.stop_requested = false;
+  lease.peak_used = {};
+  // A process that owns a lease may use it the moment it is granted.
+  lease.had_process = lease.owner.kind == OwnerKind::process;
+  if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = now_;
+  Lease& kept = state_.add(std::move(lease));
+  state_.sides_.at(kept.id).held = fact.held;
+  enqueue(kept);
+  return kept.id;
+}
+
+// No two leases are queued at the same time: who comes later in one instant stands a nanosecond behind, so that the
+// stored time alone is the order, also after a restart and for an offer that lapsed.
+void Stepper::enqueue(Lease& lease) {
+  lease.state = LeaseState::queued;
+  lease.queued_at = std::max(now_, state_.last_queued_at_ + Duration(1));
+  state_.last_queued_at_ = lease.queued_at;
+  state_.queue_.insert(lease);
+  state_.schedule(lease, rules_);
+  touch(lease);
+}
+
+void Stepper::announce_wait(Lease& lease) {
+  bool known = false;
+  for (const auto& [uuid, device] : state_.devices_)
+    known |= may_use(lease, device) && state_.known(device, rules_, now_);
+  if (!known) want_snapshot();
+  if (!lease.wanted_device.empty()) state_.device_entry(lease.wanted_device);
+  explain(lease, "queued",
+          "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
+              std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_));
+}
+
+Result<LeaseId> Stepper::on(const Submit& fact) {
+  if (const Status ok = check_form(fact.lease); !ok) return ok.error();
+  Submit asked = fact;
+  if (const Device* device = state_.find_device(asked.lease.wanted_device); device != nullptr)
+    asked.lease.wanted_device = device->reading.uuid;
+  if (const Status ok = check_size(asked.lease); !ok) return ok.error();
+  if (const Status ok = check_tag(asked.lease); !ok) return ok.error();
+  const Time last_queued_at = state_.last_queued_at_;
+  const LeaseId id = admit(asked);
+  submitted_ = id;
+  grant_waiting();
+  Lease& lease = *find(id);
+  if (lease.state != LeaseState::queued) return id;
+  if (!asked.may_queue) {
+    const Code code = waiting_code(state_, rules_, lease, now_);
+    Error refusal{code, "the lease " + shortage_text(state_, rules_, lease, now_), waiting_hint(code)};
+    touched_.erase(std::find(touched_.begin(), touched_.end(), id));
+    state_.drop(id);
+    --state_.last_id_;
+    state_.last_queued_at_ = last_queued_at;
+    return refusal;
+  }
+  announce_wait(lease);
+  return id;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of step(): one object for one step. Each kind of fact has its own on(); what they share, and what time
+// and free bytes bring about by themselves, stands below. Private to this folder.
+#pragma once
+
+#include "core/plan.h"
+#include "core/step.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet::core {
+
+class Stepper {
+ public:
+  Stepper(State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {}
+  Plan run(const Fact& fact);
+
+ private:
+  // A request that returns an error has changed nothing.
+  Result<LeaseId> on(const Submit& fact);          // step_submit.cpp
+  Result<LeaseId> on(const Claim& fact);           // step_owner.cpp
+  Result<LeaseId> on(const Attach& fact);
+  Result<LeaseId> on(const Renew& fact);
+  Result<LeaseId> on(const HeldChanged& fact);
+  Result<LeaseId> on(const Release& fact);         // step_end.cpp
+  Result<LeaseId> on(const ProgramEnded& fact);
+  Result<LeaseId> on(const ProgramFailed& fact);
+  Result<LeaseId> on(const Snapshot& fact);        // step_snapshot.cpp
+  Result<LeaseId> on(const SnapshotFailed& fact);
+  Result<LeaseId> on(const Tick&) { return LeaseId{}; }
+
+  // Submitting.
+  Status check_form(const Lease& asked) const;
+  Status check_size(const Lease& asked) const;
+  Status check_tag(const Lease& asked) const;
+  LeaseId admit(const Submit& fact);
+  void enqueue(Lease& lease);
+  void announce_wait(Lease& lease);
+
+  // Granting: whoever fits, in order (step_grant.cpp).
+  void grant_waiting();
+  Device* best_device(const Lease& lease);
+  void grant(Lease& lease, Device& device);
+  void start_ttl(Lease& lease);
+  void reject_hopeless();
+
+  // Ending and everything that time alone does (step_end.cpp).
+  void end(Lease& lease, EndReason why, std::string text);
+  void stop_program(Lease& lease);
+  bool program_may_live(const Lease& lease) const;
+  void run_timers();
+  void fire(Lease& lease);
+  void lapse(Lease& lease);
+
+  // Measuring (step_snapshot.cpp).
+  void read_device(const Snapshot& fact, const DeviceReading& reading);
+  std::string implausible(const Device& device, const DeviceReading& reading) const;
+  void accept(Device& device, const DeviceReading& reading, Time began);
+  void settle_measured(Device& device);
+  void miss_device(Device& device);
+  void adopt_named_devices();
+  void give_up_missing();
+
+  // Bookkeeping of the plan.
+  Lease* find(LeaseId id);
+  Result<Lease*> find_for(LeaseId id, std::uint64_t generation);   // refuses the unknown and the outdated
+  void touch(const Lease& lease);
+  void repeat_signals();
+  void explain(const Lease& lease, std::string_view code, std::string text);
+  void want_snapshot() { snapshot_wanted_ = true; }
+  void finish();
+  Time wake_at() const;
+
+  State& state_;
+  const Rules& rules_;
+  const Time now_;
+  Plan plan_;
+  std::vector<LeaseId> touched_;
+  std::vector<LeaseId> ended_;     // may have nothing left to wait for
+  LeaseId submitted_;              // its request is open: a grant within this step needs no claim
+  bool snapshot_wanted_ = false;
+};
+
+}  // namespace sublet::core

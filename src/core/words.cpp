@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/words.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+
+std::string name_of(const Device& device) {
+  return device.read_at ? "gpu" + std::to_string(device.reading.index) : device.reading.uuid;
+}
+
+std::string name_of(const Lease& lease) {
+  std::string inside = lease.tag.empty() ? lease.consumer : lease.tag;
+  if (!lease.user.empty()) inside += (inside.empty() ? "" : ", ") + lease.user;
+  return to_string(lease.id) + (inside.empty() ? "" : " (" + inside + ")");
+}
+
+std::string list_devices(const State& state) {
+  std::string text;
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!text.empty()) text += ", ";
+    text += name_of(device);
+    if (device.read_at)
+      text += " (" + device.reading.name + ", " + format_size(device.reading.total) + ", " + uuid + ")";
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string capacity_text(const Device& device, const Rules& rules) {
+  return format_size(State::capacity(device, rules)) + " of " + format_size(device.reading.total) + " on " +
+         name_of(device) + " (the driver keeps " + format_size(device.reading.driver_reserved) + ", " +
+         format_size(rules.headroom) + " is headroom)";
+}
+
+std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now) {
+  if (state.known(device, rules, now)) return {};
+  if (device.lost) return name_of(device) + " is no longer listed by the driver";
+  if (!device.problem.empty()) return name_of(device) + ": " + device.problem;
+  if (!device.read_at) return name_of(device) + " was not read yet";
+  return name_of(device) + " was last read " + format_duration(now - *device.read_at) + " ago, more than the " +
+         format_duration(rules.max_age) + " that a reading is trusted for" +
+         (state.snapshot_problem().empty() ? "" : " (" + state.snapshot_problem() + ")");
+}
+
+bool may_use(const Lease& lease, const Device& device) {
+  return lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid;
+}
+
+Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  Nearest nearest;
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!may_use(lease, device) || !state.known(device, rules, now)) continue;
+    const Bytes free = state.effective_free(device, rules, now);
+    if (nearest.device == nullptr || free > nearest.free) nearest = {&device, free};
+  }
+  return nearest;
+}
+
+std::vector<Holder> holders_of(const State& state, const Device& device, std::size_t limit) {
+  std::vector<Holder> holders;
+  for (const ChargedLease& entry : device.by_charge) {
+    if (holders.size() == limit || entry.charged <= Bytes{}) break;
+    const Lease& lease = *state.find(entry.lease);
+    holders.push_back({lease.id, name_of(lease) + (lease.ended() ? ", ended and not yet measured gone" : ""),
+                       entry.charged});
+  }
+  if (device.other > Bytes{}) {
+    std::vector<Holder> outside;
+    for (const ProcessUse& use : device.reading.processes) {
+      const Lease* lease = state.find(use.lease);
+      const bool leased = lease != nullptr && device.leases.count(use.lease) != 0;
+      if (leased || use.used.value_or(Bytes{}) <= Bytes{}) continue;
+      const std::string name = use.name.empty() ? "" : use.name + ", ";
+      outside.push_back({{}, "pid " + std::to_string(use.process.pid) + " (" + name + "under no lease)", *use.used});
+    }
+    if (device.other > device.unleased)
+      outside.push_back({{}, "bytes of no listed process", device.other - device.unleased});
+    holders.insert(holders.end(), outside.begin(), outside.end());
+  }
+  std::stable_sort(holders.begin(), holders.end(),
+                   [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
+  if (holders.size() > limit) holders.resize(limit);
+  return holders;
+}
+
+std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  std::string text = "needs " + format_size(lease.vram) + "; ";
+  const Nearest nearest = nearest_device(state, rules, lease, now);
+  if (nearest.device == nullptr) {
+    std::string why;
+    for (const auto& [uuid, device] : state.devices()) {
+      if (!may_use(lease, device)) continue;
+      if (why.empty()) why = unknown_text(state, device, rules, now);
+    }
+    if (why.empty()) why = state.snapshot_problem().empty() ? "no device was read yet" : state.snapshot_problem();
+    return text + "nothing is known to be free: " + why;
+  }
+  if (nearest.free < Bytes{}) {
+    text += "nothing is free on " + name_of(*nearest.device) + " (" + format_size(Bytes{} - nearest.free) +
+            " more is taken than may be promised)";
+  } else {
+    text += format_size(nearest.free) + " is effectively free on " + name_of(*nearest.device);
+  }
+  if (!nearest.device->problem.empty()) text += " (" + nearest.device->problem + ")";
+  std::string held;
+  for (const Holder& holder : holders_of(state, *nearest.device, 3))
+    held += (held.empty() ? ", held by " : "; ") + holder.what + " " + format_size(holder.bytes);
+  return text + held;
+}
+
+}  // namespace sublet::core

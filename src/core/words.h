@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the core speaks of leases, devices and bytes: the parts that its sentences are made of. Private to this folder.
+#pragma once
+
+#include "core/explain.h"
+#include "core/rules.h"
+#include "core/state.h"
+
+#include <string>
+#include <vector>
+
+namespace sublet::core {
+
+std::string name_of(const Device& device);                     // "gpu0", its uuid while it was never read
+std::string name_of(const Lease& lease);                       // "lease-3 (train, ana)"
+std::string list_devices(const State& state);                  // "gpu0 (NVIDIA H200, 139 GiB, GPU-…), gpu1 (…)"
+std::string capacity_text(const Device& device, const Rules& rules);   // "23.2 GiB of 24.0 GiB, after …"
+// Why a device counts as unknown; "" while it is known.
+std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now);
+
+bool may_use(const Lease& lease, const Device& device);
+
+// The known device on which the lease lacks least, and what is free there; null if none is known.
+struct Nearest {
+  const Device* device = nullptr;
+  Bytes free;
+};
+Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+// Who holds the device, the largest first, `limit` of them at most.
+std::vector<Holder> holders_of(const State& state, const Device& device, std::size_t limit);
+
+// "needs 6.0 GiB; 2.1 GiB is effectively free on gpu0, held by lease-1 (train, ana) 20.0 GiB, …"
+std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+}  // namespace sublet::core
