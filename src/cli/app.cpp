@@ -144,10 +144,19 @@ std::unique_ptr<Program> make_program() {
 }
 
 int run_program(int argc, const char* const* argv) {
+  if (argc > 1 && std::string_view(argv[1]).substr(0, 2) == "__") {
+    std::vector<std::string> words(argv + 2, argv + argc);
+    if (!words.empty() && words.front() == "--") words.erase(words.begin());
+    if (std::string_view(argv[1]) == "__complete") return flush(run_complete(words));
+    if (std::string_view(argv[1]) == "__reference") return flush(run_reference(words));
+  }
   const auto program = make_program();
   CLI::App& app = program->app;
+  // What stands behind "--" is another program's: the parser would take some of it apart ("[1,2]" becomes two words).
+  const auto mark = std::find(argv + 1, argv + argc, std::string_view("--"));
+  if (mark != argv + argc) program->common.command.emplace(mark + 1, argv + argc);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(mark - argv), argv);
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return flush(kOk);
@@ -159,6 +168,9 @@ int run_program(int argc, const char* const* argv) {
   }
   const auto parsed = app.get_subcommands();
   if (parsed.empty()) return usage_error("no verb was given", "see: sublet --help");
+  if (program->common.command && parsed.front()->get_name() != "run") {
+    return usage_error(fmt::format("{} takes no program behind '--'", full_name(*parsed.front())));
+  }
   return flush(program->actions.at(parsed.front()->get_name())());
 }
 

@@ -38,6 +38,7 @@ struct Common {
   bool quiet = false;
   bool verbose = false;
   Color color = Color::automatic;
+  std::optional<std::vector<std::string>> command;  // what stands behind "--", untouched; only `run` takes it
 };
 
 using Action = std::function<int()>;  // does the verb, returns the exit code

@@ -55,6 +55,10 @@ std::string new_idempotency_key() {
   return key;
 }
 
+std::string to_text(const nlohmann::json& body) {
+  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 Client::Woken Client::wait(std::int64_t deadline_ns) {
   for (;;) {
     const std::int64_t left = deadline_ns - monotonic_ns();

@@ -13,6 +13,9 @@
 
 namespace sublet::client {
 
+// JSON as it is sent: bytes that are not UTF-8 (from a command line, say) are replaced, never thrown over.
+std::string to_text(const nlohmann::json& body);
+
 // What the caller wants to be told of while a call waits: `ready` is called whenever `fd` is readable and returns false
 // to cancel the call. `fd` may be an epoll descriptor, so that one is enough for signals, timers and children.
 struct Interrupt {
@@ -47,7 +50,7 @@ class Client {
 
   Answer<Reply> get(std::string target) { return call({"GET", std::move(target), {}, {}, {}}); }
   Answer<Reply> post(std::string target, const nlohmann::json& body) {
-    return call({"POST", std::move(target), body.dump(), {}, {}});
+    return call({"POST", std::move(target), to_text(body), {}, {}});
   }
 
   // Waits, interruptibly: false if it was cancelled.

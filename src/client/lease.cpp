@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/lease.h"
+
+namespace sublet::client {
+namespace {
+
+using nlohmann::json;
+
+// Fields may be missing or null, and a newer daemon may send more of them: what is absent keeps its default.
+const json* field(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string text(const json& object, const char* name) {
+  const json* value = field(object, name);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+std::optional<std::int64_t> number(const json& object, const char* name) {
+  const json* value = field(object, name);
+  if (value == nullptr || !value->is_number()) return std::nullopt;
+  if (value->is_number_float()) return static_cast<std::int64_t>(value->get<double>());
+  return value->get<std::int64_t>();
+}
+
+Bytes bytes(const json& object, const char* name) { return {number(object, name).value_or(0)}; }
+
+Place parse_place(const json& queue) {
+  Place place;
+  place.place = static_cast<int>(number(queue, "place").value_or(0));
+  place.short_by = bytes(queue, "short_bytes");
+  place.device = text(queue, "device");
+  place.basis = text(queue, "basis");
+  if (const auto eta = number(queue, "eta_seconds")) place.eta = std::chrono::seconds(*eta);
+  if (const json* holders = field(queue, "holders"); holders != nullptr && holders->is_array()) {
+    for (const json& holder : *holders) {
+      if (!holder.is_object()) continue;
+      place.holders.push_back({text(holder, "lease"), text(holder, "what"), bytes(holder, "bytes")});
+    }
+  }
+  return place;
+}
+
+}  // namespace
+
+Answer<Lease> parse_lease(const json& body) {
+  Lease lease;
+  if (body.is_object()) {
+    lease.id = text(body, "id");
+    lease.state = text(body, "state");
+  }
+  if (lease.id.empty() || lease.state.empty()) {
+    return Failure{FailureKind::lost, {Code::Unavailable, "the daemon's answer is not a lease", {}}, 0, {}};
+  }
+  lease.end_reason = text(body, "end_reason");
+  lease.consumer = text(body, "consumer");
+  lease.vram = bytes(body, "vram_bytes");
+  lease.used = bytes(body, "used_bytes");
+  lease.generation = static_cast<std::uint64_t>(number(body, "generation").value_or(0));
+  const json* stopping = field(body, "stopping");
+  lease.stopping = stopping != nullptr && stopping->is_boolean() && stopping->get<bool>();
+  if (const auto grace = number(body, "stop_grace_seconds")) lease.stop_grace = std::chrono::seconds(*grace);
+  if (const auto status = number(body, "exit_status")) lease.exit_status = static_cast<int>(*status);
+  lease.exit_record = text(body, "exit_record");
+  if (const json* devices = field(body, "devices"); devices != nullptr && devices->is_array()) {
+    for (const json& device : *devices) {
+      if (device.is_string()) lease.devices.push_back(device.get<std::string>());
+    }
+  }
+  if (const json* owner = field(body, "owner"); owner != nullptr && owner->is_object()) {
+    lease.owner_kind = text(*owner, "kind");
+    lease.owner_pid = static_cast<int>(number(*owner, "pid").value_or(0));
+    lease.keeper_pid = static_cast<int>(number(*owner, "keeper_pid").value_or(0));
+  }
+  if (const json* queue = field(body, "queue"); queue != nullptr && queue->is_object()) lease.queue = parse_place(*queue);
+  return lease;
+}
+
+Answer<Lease> parse_lease(const std::string& body) { return parse_lease(json::parse(body, nullptr, false)); }
+
+}  // namespace sublet::client

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keep/child.h"
+
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace sublet::keep {
+namespace {
+
+constexpr int abandoned_status = 125;
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+// 0 if it could be executed, else the errno of exec.
+int executable(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return errno;
+  if (!S_ISREG(status.st_mode)) return EACCES;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+// Runs in the child, between fork and exec. Only what is safe there: no lock of another thread can be held, since
+// there is one thread.
+[[noreturn]] void become(char* const* arguments, char* const* environment, int gate, int exec) {
+  char go = 0;
+  ssize_t n = 0;
+  do {
+    n = ::read(gate, &go, 1);
+  } while (n < 0 && errno == EINTR);
+  if (n != 1) ::_exit(abandoned_status);
+  ::execvpe(arguments[0], arguments, environment);
+  const int errnum = errno;
+  // Nothing more can be done if this fails: the parent sees the exit status.
+  const ssize_t told = ::write(exec, &errnum, sizeof errnum);
+  ::_exit(told == static_cast<ssize_t>(sizeof errnum) ? ExecFailure{errnum}.status() : abandoned_status);
+}
+
+}  // namespace
+
+int ExecFailure::status() const { return errnum == ENOENT ? 127 : 126; }
+
+std::string ExecFailure::detail(const std::string& program) const {
+  if (errnum == ENOENT && program.find('/') == std::string::npos) {
+    return fmt::format("'{}' was not found in PATH", printable(program));
+  }
+  return fmt::format("'{}' cannot be executed: {}", printable(program), std::strerror(errnum));
+}
+
+std::optional<ExecFailure> find_program(const std::string& program) {
+  const auto failure = [](int errnum) { return errnum == 0 ? std::nullopt : std::optional(ExecFailure{errnum}); };
+  if (program.empty()) return ExecFailure{ENOENT};
+  if (program.find('/') != std::string::npos) return failure(executable(program));
+  const char* variable = std::getenv("PATH");
+  std::string_view path = variable != nullptr ? variable : "/bin:/usr/bin";
+  int found = ENOENT;
+  for (;;) {
+    const auto colon = path.find(':');
+    const std::string_view dir = path.substr(0, colon);
+    const int errnum = executable(dir.empty() ? program : fmt::format("{}/{}", dir, program));
+    if (errnum == 0) return std::nullopt;
+    if (errnum == EACCES) found = EACCES;  // as exec does: it goes on looking, and says this if nothing better comes
+    if (colon == std::string_view::npos) return failure(found);
+    path.remove_prefix(colon + 1);
+  }
+}
+
+Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping grouping) {
+  int gate[2], exec[2];
+  if (::pipe2(gate, O_CLOEXEC) != 0) return from_errno("a pipe for the program", errno);
+  Child child;
+  Fd gate_reader(gate[0]);
+  child.gate_ = Fd(gate[1]);
+  if (::pipe2(exec, O_CLOEXEC) != 0) return from_errno("a pipe for the program", errno);
+  child.exec_ = Fd(exec[0]);
+  Fd exec_writer(exec[1]);
+  const auto arguments = pointers(launch.arguments);
+  const auto environment = pointers(launch.environment);
+  const pid_t pid = ::fork();
+  if (pid < 0) return from_errno("the program cannot be started: fork", errno);
+  if (pid == 0) {
+    if (grouping == Grouping::own) ::setpgid(0, 0);
+    child.gate_.reset();  // else it would never see that we are gone
+    signals.restore();
+    become(arguments.data(), environment.data(), gate_reader.get(), exec_writer.get());
+  }
+  child.pid_ = pid;
+  // In both, because nobody knows who runs first, and the group must exist before it is used.
+  if (grouping == Grouping::own) ::setpgid(pid, pid);
+  return child;
+}
+
+void Child::let_go() {
+  const char go = 1;
+  while (::write(gate_.get(), &go, 1) < 0 && errno == EINTR) {}
+  gate_.reset();
+}
+
+void Child::abandon() { gate_.reset(); }
+
+std::optional<ExecFailure> Child::exec_result() {
+  int errnum = 0;
+  ssize_t n = 0;
+  do {
+    n = ::read(exec_.get(), &errnum, sizeof errnum);
+  } while (n < 0 && errno == EINTR);
+  exec_.reset();
+  if (n == static_cast<ssize_t>(sizeof errnum)) return ExecFailure{errnum};
+  return std::nullopt;
+}
+
+}  // namespace sublet::keep

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keep/keeper.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "proc/exit_record.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace sublet::keep {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr Duration poll_wait = 60s;
+
+std::string describe(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  return fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
+// The lease ended, its program lives, and Sublet started it: then the program ends too. After the other reasons it is
+// nobody's business, and goes on.
+bool ends_program(const std::string& reason) {
+  return reason == "expired" || reason == "revoked" || reason == "over_limit";
+}
+
+}  // namespace
+
+client::Patience patience(const Listener& listener) {
+  client::Patience patience;
+  patience.say = [&listener](const Error& error, Duration away) {
+    listener.say(fmt::format("{}; away for {}, trying again every 5 s", error.detail, format_duration(away)));
+  };
+  return patience;
+}
+
+Keeper::Keeper(client::Client& client, Events& events, Signals& signals, Listener listener, client::Lease lease,
+               std::string token)
+    : client_(client), events_(events), signals_(signals), listener_(std::move(listener)), lease_(std::move(lease)),
+      token_(std::move(token)), stop_timer_(events), tell_timer_(events) {}
+
+client::Request Keeper::request(const char* method, const std::string& call, const json& body) const {
+  return {method, fmt::format("/v1/leases/{}{}", client::encode(lease_.id), call), body.is_null() ? "" : client::to_text(body), {},
+          token_};
+}
+
+Outcome Keeper::run(const Launch& launch) {
+  program_ = launch.arguments.front();
+  events_.watch(signals_.fd(), [this] {
+    while (const auto signal = signals_.next()) on_signal(*signal);
+  });
+  auto tree = Tree::open();
+  if (!tree) return give_up(tree.error().detail, 125);
+  tree_ = std::move(*tree);
+  // Orphans of the program stay below us: we can wait for them, and the daemon sees whose they are.
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return give_up("this process cannot become a subreaper", 125);
+  grouping_ = terminal_.grouping();
+  auto child = Child::fork(launch, signals_, grouping_);
+  if (!child) return give_up(child.error().detail, 125);
+  child_ = std::move(*child);
+  if (!book()) {
+    child_->abandon();
+    if (phase_ != Phase::tree_ended) ::waitpid(child_->pid(), nullptr, 0);
+    return give_up("", leave_by_ != 0 ? 128 + leave_by_ : 125);
+  }
+  start();
+  watch_lease();
+  events_.resume();
+  report();
+  events_.forget(signals_.fd());
+  return outcome();
+}
+
+// Nothing was started: the lease goes back.
+Outcome Keeper::give_up(const std::string& why, int code) {
+  if (!why.empty()) listener_.say(why);
+  events_.resume();
+  client::Patience short_one;
+  short_one.limit = 5s;
+  const json body = why.empty() ? json::object() : json{{"failed", why}};
+  // If this cannot be told either, the connection's end tells it: the lease is still owned by it.
+  (void)client_.insist(request("POST", "/release", body), short_one, 5s);
+  events_.forget(signals_.fd());
+  return {code, 0};
+}
+
+// Books the held child to the lease. False if it must not be started.
+bool Keeper::book() {
+  const json body{{"pid", child_->pid()}, {"keeper_pid", ::getpid()}};
+  const auto answer = client_.insist(request("POST", "/attach", body), patience(listener_));
+  if (answer && phase_ == Phase::held && leave_by_ == 0) {
+    const auto lease = client::parse_lease(answer->text);
+    if (lease) lease_ = *lease;
+    return true;
+  }
+  if (!answer && answer.error().kind != client::FailureKind::cancelled) {
+    listener_.say(fmt::format("{} could not be booked to the program, which was not started: {}", lease_.id,
+                              answer.error().error.detail));
+  }
+  return false;
+}
+
+void Keeper::start() {
+  phase_ = Phase::running;
+  events_.watch(child_->exec_fd(), [this] { on_exec(); });
+  if (grouping_ == Grouping::own && terminal_.foreground() == ::getpgrp()) terminal_.set_foreground(child_->pid());
+  child_->let_go();
+}
+
+void Keeper::on_exec() {
+  events_.forget(child_->exec_fd());
+  exec_failure_ = child_->exec_result();
+  exec_done_ = true;
+  if (exec_failure_) {
+    listener_.say(exec_failure_->detail(program_));
+    return;
+  }
+  listener_.note("started", {{"pid", child_->pid()}});
+}
+
+void Keeper::watch_lease() {
+  while (!events_.cancelled()) {
+    const auto call = fmt::format("?wait={}s&since={}", poll_wait / 1s, client::encode(lease_.state));
+    const auto answer = client_.insist(request("GET", call, nullptr), patience(listener_), poll_wait + 30s);
+    if (!answer) {
+      if (answer.error().kind == client::FailureKind::cancelled) break;
+      listener_.say(fmt::format("{}: {}. The program goes on without a lease.", lease_.id, answer.error().error.detail));
+      break;
+    }
+    auto lease = client::parse_lease(answer->text);
+    if (!lease) {
+      client_.pause(1s);
+      continue;
+    }
+    lease_ = std::move(*lease);
+    if (lease_.stopping || (lease_.ended() && ends_program(lease_.end_reason))) {
+      begin_stop(lease_.ended() ? lease_.end_reason : "stopped", lease_.stop_grace);
+      break;
+    }
+    if (lease_.ended()) {
+      listener_.say(fmt::format("{} ended ({}). The program goes on without a lease.", lease_.id, lease_.end_reason));
+      break;
+    }
+  }
+  while (!events_.cancelled()) client_.pause(1h);
+}
+
+// --- signals, the terminal
+
+void Keeper::on_signal(const Signal& signal) {
+  switch (signal.number) {
+    case SIGCHLD: return reap();
+    case SIGCONT: return continue_program();
+    case SIGINT:
+    case SIGQUIT:
+      key_pressed_ = key_pressed_ || signal.from_kernel;
+      [[fallthrough]];
+    case SIGTERM:
+    case SIGHUP:
+      if (phase_ == Phase::held || phase_ == Phase::tree_ended) {
+        leave_by_ = signal.number;
+        return events_.cancel();
+      }
+      return pass_on(signal);
+    case SIGTSTP:
+      if (phase_ == Phase::held || phase_ == Phase::tree_ended || (grouping_ == Grouping::shared && signal.from_kernel)) {
+        signals_.stop_self(SIGTSTP);
+        return continue_program();
+      }
+      stop_with_program_ = true;
+      return pass_on(signal);
+    default:
+      if (phase_ == Phase::running || phase_ == Phase::main_ended) pass_on(signal);
+  }
+}
+
+void Keeper::pass_on(const Signal& signal) {
+  const int number = signal.number;
+  if (phase_ == Phase::main_ended) {
+    // What the terminal sent went to our whole group already.
+    if (number != SIGWINCH) (void)tree_->signal(number, signal.from_kernel);
+    return;
+  }
+  if (grouping_ == Grouping::shared) {
+    if (!signal.from_kernel) ::kill(child_->pid(), number);
+    return;
+  }
+  // As the terminal would: to the whole job. SIGUSR1 and SIGUSR2 end a program that does not expect them, and only the
+  // main one is meant by who sends them to us. Neither pid nor group can be another's: the child is not reaped yet.
+  const bool main_only = number == SIGUSR1 || number == SIGUSR2;
+  ::kill(main_only ? child_->pid() : -child_->pid(), number);
+}
+
+void Keeper::on_stopped(int signal) {
+  const bool for_terminal = signal == SIGTTIN || signal == SIGTTOU;
+  if (grouping_ == Grouping::own && terminal_ && for_terminal && terminal_.foreground() == ::getpgrp()) {
+    return continue_program();  // `fg` gave the terminal to us and nobody told us: the program wants it now
+  }
+  const bool asked = std::exchange(stop_with_program_, false);
+  // In our own group the shell has stopped us as well. Without a terminal, whoever stopped the program itself meant it.
+  if (!asked && (grouping_ == Grouping::shared || !terminal_)) return;
+  signals_.stop_self(signal == SIGSTOP ? SIGTSTP : signal);
+  continue_program();
+}
+
+void Keeper::continue_program() {
+  if (phase_ != Phase::running || grouping_ == Grouping::shared) return;
+  if (terminal_.foreground() == ::getpgrp()) terminal_.set_foreground(child_->pid());
+  ::kill(-child_->pid(), SIGCONT);
+}
+
+// --- the end of the program
+
+void Keeper::reap() {
+  bool children_left = false;
+  for (;;) {
+    int status = 0;
+    const pid_t pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) {
+      children_left = pid == 0;
+      break;
+    }
+    if (!child_ || pid != child_->pid()) continue;
+    if (WIFSTOPPED(status)) on_stopped(WSTOPSIG(status));
+    else on_main_ended(status);
+  }
+  if (phase_ == Phase::main_ended) check_tree(children_left);
+}
+
+void Keeper::on_main_ended(int status) {
+  main_status_ = status;
+  if (phase_ == Phase::held) {  // somebody killed it before it ran
+    phase_ = Phase::tree_ended;
+    listener_.say(fmt::format("the program ended before it was started ({})", describe(status)));
+    return events_.cancel();
+  }
+  if (!exec_done_) on_exec();
+  phase_ = Phase::main_ended;
+  if (grouping_ == Grouping::own && terminal_ && terminal_.foreground() == child_->pid()) {
+    if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT)) key_pressed_ = true;
+    // What is left of the tree is in the background now; keys come to us, and we pass them on.
+    terminal_.set_foreground(::getpgrp());
+  }
+}
+
+void Keeper::check_tree(bool children_left) {
+  if (children_left) {
+    const auto left = tree_->processes();
+    if (!left || !left->empty()) {
+      // Those that are about to end anyway need no word.
+      if (!std::exchange(told_, true)) tell_timer_.set(1s, [this] { tell_of_descendants(); });
+      return;
+    }
+  }
+  phase_ = Phase::tree_ended;
+  tell_timer_.clear();
+  stop_timer_.clear();
+  events_.cancel();
+}
+
+void Keeper::tell_of_descendants() {
+  const auto left = tree_->processes();
+  if (!left || left->empty()) return;
+  listener_.say(fmt::format("{} has ended ({}); waiting for {} of its processes, among them {} (pid {})",
+                            printable(program_), describe(main_status_), left->size(), printable(left->front().comm),
+                            left->front().ref.pid));
+  listener_.note("main_ended", {{"processes_left", left->size()}});
+}
+
+void Keeper::begin_stop(const std::string& why, Duration grace) {
+  if (std::exchange(stopping_, true)) return;
+  listener_.say(fmt::format("{} is {}: ending the program (SIGTERM, after {} SIGKILL)", lease_.id,
+                            why == "expired" ? "over, its time is up" : why, format_duration(grace)));
+  listener_.note("stopping", {{"reason", why}, {"grace_seconds", grace / 1s}});
+  (void)tree_->signal(SIGTERM);
+  (void)tree_->signal(SIGCONT);  // what is stopped could not act on it
+  stop_timer_.set(grace, [this] { kill_tree(); });
+}
+
+void Keeper::kill_tree() {
+  if (!std::exchange(kill_said_, true)) listener_.say(fmt::format("{}: the program did not end: SIGKILL", lease_.id));
+  // Whatever was forked while the table was read is found by the next pass.
+  const auto sent = tree_->signal(SIGKILL);
+  stop_timer_.set(sent && *sent > 0 ? 20ms : 500ms, [this] { kill_tree(); });
+}
+
+void Keeper::report() {
+  json body = json::object();
+  proc::ExitRecord record;
+  record.ended_at = SystemClock().now();
+  if (WIFSIGNALED(main_status_)) body["signal"] = *(record.signal = WTERMSIG(main_status_));
+  else body["exit_status"] = *(record.exit_status = WEXITSTATUS(main_status_));
+  if (exec_failure_) body["failed"] = exec_failure_->detail(program_);
+  if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty()) {
+    record.lease = *id;
+    if (const auto written = proc::write_exit_record(lease_.exit_record, record); !written) {
+      listener_.say(fmt::format("the exit record could not be written: {}", written.error().detail));
+    }
+  }
+  auto release = request("POST", "/release", body);
+  release.idempotency_key = client::new_idempotency_key();
+  client::Patience brief;
+  brief.limit = 3s;
+  auto answer = client_.insist(release, brief, 10s);
+  if (!answer && answer.error().passing()) {
+    listener_.say(fmt::format("the program has ended ({}); waiting up to a minute for the daemon, to tell it",
+                              describe(main_status_)));
+    brief.limit = 57s;
+    answer = client_.insist(release, brief, 10s);
+  }
+  if (answer || answer.error().kind == client::FailureKind::answered) return;
+  listener_.say(fmt::format("the daemon was not told of the end of {}: {}{}", lease_.id, answer.error().error.detail,
+                            lease_.exit_record.empty() ? "" : "; it will find the exit record when it is back"));
+}
+
+Outcome Keeper::outcome() const {
+  if (exec_failure_) return {exec_failure_->status(), 0};
+  if (!WIFSIGNALED(main_status_)) return {WEXITSTATUS(main_status_), 0};
+  const int signal = WTERMSIG(main_status_);
+  const bool interrupted = terminal_ && key_pressed_ && (signal == SIGINT || signal == SIGQUIT);
+  return {128 + signal, interrupted ? signal : 0};
+}
+
+}  // namespace sublet::keep
