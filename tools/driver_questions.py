@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to a CUDA driver and to NVML whose answers are the rules that the simulated ones keep.
+"""Questions to a CUDA driver whose answers are the rules that the simulated one keeps.
 
-Each question is a function; its docstring says what is asked, its answer is a dict of numbers and truth values. Result
-codes are the driver's own (CUresult, nvmlReturn_t). Names that end in _bytes are noted and not compared: they differ
-from card to card. tools/record-driver asks each in a process of its own, because some end the context or worse.
+Each question is a function; its docstring says what is asked, its answer is a dict of numbers and truth
+values. Result codes are the driver's own (CUresult). Names that end in _bytes are noted and not compared:
+they differ from card to card. tools/record-driver asks each in a process of its own, because some end the context.
 """
+
 import ctypes
 import os
 import pathlib
@@ -31,7 +32,10 @@ class Library:
         function = getattr(self.library, name)
 
         def call(*arguments):
-            return function(*(ctypes.c_uint64(value) if isinstance(value, int) else value for value in arguments))
+            return function(
+                *(ctypes.c_uint64(value) if isinstance(value, int) else value for value in arguments)
+            )
+
         return call
 
 
@@ -40,8 +44,13 @@ class Location(ctypes.Structure):
 
 
 class AllocationProperties(ctypes.Structure):
-    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location),
-                ("security", ctypes.c_void_p), ("flags", ctypes.c_ubyte * 8)]
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location", Location),
+        ("security", ctypes.c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    ]
 
 
 class Access(ctypes.Structure):
@@ -79,7 +88,9 @@ class Cuda(Library):
         return free.value
 
     def granularity(self, recommended=False):
-        return self.number("cuMemGetAllocationGranularity", ctypes.byref(device_properties()), int(recommended))
+        return self.number(
+            "cuMemGetAllocationGranularity", ctypes.byref(device_properties()), int(recommended)
+        )
 
     def create(self, size, handle_types=0):
         return self.number("cuMemCreate", size, ctypes.byref(device_properties(handle_types)), 0)
@@ -102,7 +113,9 @@ class Cuda(Library):
         return self.cuMemcpyDtoH_v2(ctypes.create_string_buffer(size), address, size)
 
     def kernel(self, name):
-        text = re.search(r'R"ptx\((.*?)\)ptx"', (ROOT / "simgpu/tools/kernels_ptx.h").read_text(), re.S).group(1)
+        text = re.search(
+            r'R"ptx\((.*?)\)ptx"', (ROOT / "simgpu/tools/kernels_ptx.h").read_text(), re.S
+        ).group(1)
         self.module = self.number("cuModuleLoadData", text.strip().encode() + b"\0")
         return self.number("cuModuleGetFunction", self.module, name.encode())
 
@@ -110,7 +123,9 @@ class Cuda(Library):
         values = [ctypes.c_uint64(value) for value in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         one = ctypes.c_uint(1)
-        return self.cuLaunchKernel(function, one, one, one, one, one, one, ctypes.c_uint(0), 0, pointers, None)
+        return self.cuLaunchKernel(
+            function, one, one, one, one, one, one, ctypes.c_uint(0), 0, pointers, None
+        )
 
     def waits_for_pending_work(self, call):
         """Whether the call returns only when a kernel that was launched before it has ended."""
@@ -125,12 +140,15 @@ class Cuda(Library):
 
 # ------------------------------------------------------------------------------------------- start
 
+
 @question
 def before_init():
     """Calls before cuInit."""
     cuda, count = Cuda(), ctypes.c_int()
-    return {"device_count": cuda.cuDeviceGetCount(ctypes.byref(count)),
-            "alloc": cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096)}
+    return {
+        "device_count": cuda.cuDeviceGetCount(ctypes.byref(count)),
+        "alloc": cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096),
+    }
 
 
 @question
@@ -138,7 +156,10 @@ def without_context():
     """Calls when no context is current."""
     cuda = Cuda()
     cuda.must("cuInit", 0)
-    return {"alloc": cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096), "synchronize": cuda.cuCtxSynchronize()}
+    return {
+        "alloc": cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096),
+        "synchronize": cuda.cuCtxSynchronize(),
+    }
 
 
 @question
@@ -148,7 +169,7 @@ def forked_child():
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write_end, bytes([cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096) & 0xff]))
+        os.write(write_end, bytes([cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096) & 0xFF]))
         os._exit(0)
     os.close(write_end)
     os.waitpid(child, 0)
@@ -164,23 +185,33 @@ def lookup_by_version():
 
     def find(name, version, flags=0):
         pointer, status = ctypes.c_void_p(), ctypes.c_int(-1)
-        code = cuda.cuGetProcAddress_v2(name, ctypes.byref(pointer), ctypes.c_int(version), flags, ctypes.byref(status))
+        code = cuda.cuGetProcAddress_v2(
+            name, ctypes.byref(pointer), ctypes.c_int(version), flags, ctypes.byref(status)
+        )
         return code, pointer.value, status.value
+
     unknown = find(b"cuNobodyKnowsThis", 12000)
-    return {"mem_alloc_differs_2000_3020": find(b"cuMemAlloc", 2000)[1] != find(b"cuMemAlloc", 3020)[1],
-            "per_thread_differs": find(b"cuMemcpyDtoH", 12000, 1)[1] != find(b"cuMemcpyDtoH", 12000, 2)[1],
-            "unknown_code": unknown[0], "unknown_is_null": unknown[1] is None, "unknown_status": unknown[2]}
+    return {
+        "mem_alloc_differs_2000_3020": find(b"cuMemAlloc", 2000)[1] != find(b"cuMemAlloc", 3020)[1],
+        "per_thread_differs": find(b"cuMemcpyDtoH", 12000, 1)[1] != find(b"cuMemcpyDtoH", 12000, 2)[1],
+        "unknown_code": unknown[0],
+        "unknown_is_null": unknown[1] is None,
+        "unknown_status": unknown[2],
+    }
 
 
 # ------------------------------------------------------------------------------------------- memory
+
 
 @question
 def allocation_sizes():
     """cuMemAlloc of nothing and of more than there is; whether the second spoils the context."""
     cuda, pointer = Cuda().start(), ctypes.c_uint64()
-    return {"zero": cuda.cuMemAlloc_v2(ctypes.byref(pointer), 0),
-            "too_much": cuda.cuMemAlloc_v2(ctypes.byref(pointer), 1 << 45),
-            "after_that": cuda.cuMemAlloc_v2(ctypes.byref(pointer), 4096)}
+    return {
+        "zero": cuda.cuMemAlloc_v2(ctypes.byref(pointer), 0),
+        "too_much": cuda.cuMemAlloc_v2(ctypes.byref(pointer), 1 << 45),
+        "after_that": cuda.cuMemAlloc_v2(ctypes.byref(pointer), 4096),
+    }
 
 
 @question
@@ -188,8 +219,12 @@ def freeing():
     """cuMemFree of null, of a pointer into an allocation, and twice."""
     cuda = Cuda().start()
     address = cuda.number("cuMemAlloc_v2", 4 * MIB)
-    return {"null": cuda.cuMemFree_v2(0), "inside": cuda.cuMemFree_v2(address + 4096), "once": cuda.cuMemFree_v2(address),
-            "twice": cuda.cuMemFree_v2(address)}
+    return {
+        "null": cuda.cuMemFree_v2(0),
+        "inside": cuda.cuMemFree_v2(address + 4096),
+        "once": cuda.cuMemFree_v2(address),
+        "twice": cuda.cuMemFree_v2(address),
+    }
 
 
 @question
@@ -234,11 +269,16 @@ def illegal_address_is_sticky():
     """A kernel that writes where nothing is mapped, and what follows."""
     cuda = Cuda().start()
     address, fill = cuda.reserve(cuda.granularity()), cuda.kernel("sublet_fill")
-    return {"launch": cuda.launch(fill, address, 512, 1), "synchronize": cuda.cuCtxSynchronize(),
-            "alloc": cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096), "again": cuda.cuCtxSynchronize()}
+    return {
+        "launch": cuda.launch(fill, address, 512, 1),
+        "synchronize": cuda.cuCtxSynchronize(),
+        "alloc": cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096),
+        "again": cuda.cuCtxSynchronize(),
+    }
 
 
 # ------------------------------------------------------------------------------------------- virtual memory
+
 
 @question
 def granularity():
@@ -252,8 +292,10 @@ def sizes_off_the_granularity():
     """cuMemCreate and cuMemAddressReserve of sizes that are no multiple of the granularity."""
     cuda, out = Cuda().start(), ctypes.c_uint64()
     size = cuda.granularity() + 4096
-    return {"create": cuda.cuMemCreate(ctypes.byref(out), size, ctypes.byref(device_properties()), 0),
-            "reserve": cuda.cuMemAddressReserve(ctypes.byref(out), size, 0, 0, 0)}
+    return {
+        "create": cuda.cuMemCreate(ctypes.byref(out), size, ctypes.byref(device_properties()), 0),
+        "reserve": cuda.cuMemAddressReserve(ctypes.byref(out), size, 0, 0, 0),
+    }
 
 
 @question
@@ -262,7 +304,10 @@ def mapping_rules():
     cuda = Cuda().start()
     size = cuda.granularity()
     address, handle = cuda.reserve(4 * size), cuda.create(2 * size)
-    answer = {"offset": cuda.cuMemMap(address, size, size, handle, 0), "part": cuda.cuMemMap(address, size, 0, handle, 0)}
+    answer = {
+        "offset": cuda.cuMemMap(address, size, size, handle, 0),
+        "part": cuda.cuMemMap(address, size, 0, handle, 0),
+    }
     cuda.cuMemUnmap(address, size)
     answer["whole"] = cuda.cuMemMap(address, 2 * size, 0, handle, 0)
     answer["over"] = cuda.cuMemMap(address, 2 * size, 0, cuda.create(2 * size), 0)
@@ -272,14 +317,19 @@ def mapping_rules():
 
 @question
 def access_rules():
-    """Reading mapped memory before access is set; setting access on half of it, and where nothing is mapped."""
+    """Reading mapped memory before access is set; setting access on half of it, and on nothing mapped."""
     cuda = Cuda().start()
     size = cuda.granularity()
     address, handle = cuda.reserve(4 * size), cuda.create(2 * size)
     cuda.must("cuMemMap", address, 2 * size, 0, handle, 0)
-    return {"read_before": cuda.read(address), "unmapped": cuda.allow(address + 2 * size, size),
-            "beyond": cuda.allow(address, 4 * size), "half": cuda.allow(address, size), "whole": cuda.allow(address, 2 * size),
-            "read_after": cuda.read(address)}
+    return {
+        "read_before": cuda.read(address),
+        "unmapped": cuda.allow(address + 2 * size, size),
+        "beyond": cuda.allow(address, 4 * size),
+        "half": cuda.allow(address, size),
+        "whole": cuda.allow(address, 2 * size),
+        "read_after": cuda.read(address),
+    }
 
 
 @question
@@ -288,9 +338,13 @@ def unmapping_rules():
     cuda = Cuda().start()
     size = cuda.granularity()
     address, _ = cuda.mapped(2 * size)
-    return {"part": cuda.cuMemUnmap(address, size), "free_while_mapped": cuda.cuMemAddressFree(address, 2 * size),
-            "whole": cuda.cuMemUnmap(address, 2 * size), "twice": cuda.cuMemUnmap(address, 2 * size),
-            "free": cuda.cuMemAddressFree(address, 2 * size)}
+    return {
+        "part": cuda.cuMemUnmap(address, size),
+        "free_while_mapped": cuda.cuMemAddressFree(address, 2 * size),
+        "whole": cuda.cuMemUnmap(address, 2 * size),
+        "twice": cuda.cuMemUnmap(address, 2 * size),
+        "free": cuda.cuMemAddressFree(address, 2 * size),
+    }
 
 
 @question
@@ -300,9 +354,17 @@ def release_before_unmap():
     size = 64 * MIB
     address, handle = cuda.mapped(size)
     before = cuda.free_bytes()
-    answer = {"release": cuda.cuMemRelease(handle), "kept_after_release": cuda.free_bytes() == before,
-              "read": cuda.read(address), "release_twice": cuda.cuMemRelease(handle)}
-    return {**answer, "unmap": cuda.cuMemUnmap(address, size), "returned_by_unmap": cuda.free_bytes() - before == size}
+    answer = {
+        "release": cuda.cuMemRelease(handle),
+        "kept_after_release": cuda.free_bytes() == before,
+        "read": cuda.read(address),
+        "release_twice": cuda.cuMemRelease(handle),
+    }
+    return {
+        **answer,
+        "unmap": cuda.cuMemUnmap(address, size),
+        "returned_by_unmap": cuda.free_bytes() - before == size,
+    }
 
 
 @question
@@ -316,7 +378,11 @@ def address_range_stops_at_a_segment():
     cuda.allow(address, 2 * size)
     base, length = ctypes.c_uint64(), ctypes.c_size_t()
     code = cuda.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(length), address + size + 16)
-    return {"code": code, "base_offset_in_granules": (base.value - address) // size, "granules": length.value // size}
+    return {
+        "code": code,
+        "base_offset_in_granules": (base.value - address) // size,
+        "granules": length.value // size,
+    }
 
 
 @question
@@ -326,10 +392,12 @@ def what_mapped_memory_cannot_do():
     size = cuda.granularity()
     address, handle = cuda.mapped(size)
     flag, descriptor = ctypes.c_int(1), ctypes.c_int(-1)
-    return {"ipc": cuda.cuIpcGetMemHandle(ctypes.create_string_buffer(64), address),
-            "sync_memops": cuda.cuPointerSetAttribute(ctypes.byref(flag), 6, address),
-            "export": cuda.cuMemExportToShareableHandle(ctypes.byref(descriptor), handle, 1, 0),
-            "free": cuda.cuMemFree_v2(address)}
+    return {
+        "ipc": cuda.cuIpcGetMemHandle(ctypes.create_string_buffer(64), address),
+        "sync_memops": cuda.cuPointerSetAttribute(ctypes.byref(flag), 6, address),
+        "export": cuda.cuMemExportToShareableHandle(ctypes.byref(descriptor), handle, 1, 0),
+        "free": cuda.cuMemFree_v2(address),
+    }
 
 
 @question
@@ -339,70 +407,10 @@ def export_by_descriptor():
     size = cuda.granularity()
     handle, descriptor, imported = cuda.create(size, 1), ctypes.c_int(-1), ctypes.c_uint64()
     before = cuda.free_bytes()
-    answer = {"export": cuda.cuMemExportToShareableHandle(ctypes.byref(descriptor), handle, 1, 0),
-              "import": cuda.cuMemImportFromShareableHandle(ctypes.byref(imported), ctypes.c_void_p(descriptor.value), 1)}
+    answer = {
+        "export": cuda.cuMemExportToShareableHandle(ctypes.byref(descriptor), handle, 1, 0),
+        "import": cuda.cuMemImportFromShareableHandle(
+            ctypes.byref(imported), ctypes.c_void_p(descriptor.value), 1
+        ),
+    }
     return {**answer, "takes_no_more": cuda.free_bytes() == before}
-
-
-# ------------------------------------------------------------------------------------------- NVML
-
-class ProcessInfo(ctypes.Structure):
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("instances", ctypes.c_uint * 2)]
-
-
-class Memory(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
-
-
-class MemoryV2(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_uint)] + [(name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")]
-
-
-def nvml_and_card():
-    nvml, card = Library("libnvidia-ml.so.1"), ctypes.c_void_p()
-    if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)) != 0:
-        raise RuntimeError("NVML does not start")
-    return nvml, card
-
-
-@question
-def nvml_refusals():
-    """NVML before init, with a card that is not there, with too little room for a name, and a wrong structure version."""
-    nvml, out = Library("libnvidia-ml.so.1"), ctypes.c_void_p()
-    before = nvml.nvmlDeviceGetCount_v2(ctypes.byref(ctypes.c_uint()))
-    nvml, card = nvml_and_card()
-    memory = MemoryV2(version=1)
-    return {"before_init": before, "index_1000": nvml.nvmlDeviceGetHandleByIndex_v2(1000, ctypes.byref(out)),
-            "unknown_uuid": nvml.nvmlDeviceGetHandleByUUID(b"GPU-00000000-0000-0000-0000-000000000000", ctypes.byref(out)),
-            "short_name": nvml.nvmlDeviceGetName(card, ctypes.create_string_buffer(4), 4),
-            "null_handle": nvml.nvmlDeviceGetIndex(None, ctypes.byref(ctypes.c_uint())),
-            "memory_version": nvml.nvmlDeviceGetMemoryInfo_v2(card, ctypes.byref(memory)),
-            "shutdown": nvml.nvmlShutdown(), "shutdown_twice": nvml.nvmlShutdown()}
-
-
-@question
-def nvml_memory_versions():
-    """Memory info v1 against v2: where the driver's reserve is counted."""
-    nvml, card = nvml_and_card()
-    one, two = Memory(), MemoryV2(version=0x02000028)
-    codes = [nvml.nvmlDeviceGetMemoryInfo(card, ctypes.byref(one)), nvml.nvmlDeviceGetMemoryInfo_v2(card, ctypes.byref(two))]
-    return {"codes": codes, "same_total": one.total == two.total, "v1_used_is_v2_used_and_reserved":
-            abs(one.used - two.used - two.reserved) < MIB, "v2_adds_up": two.used + two.free + two.reserved == two.total,
-            "reserved_bytes": two.reserved}
-
-
-@question
-def nvml_process_list():
-    """The list of processes with one of them: sizes, counts, and what a context costs."""
-    nvml, card = nvml_and_card()
-    cuda = Cuda().start()
-    cuda.number("cuMemAlloc_v2", 64 * MIB)
-    count = ctypes.c_uint(0)
-    answer = {"no_room": nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), None),
-              "needs_room": count.value >= 1}
-    count, infos = ctypes.c_uint(256), (ProcessInfo * 256)()
-    answer["code"] = nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), infos)
-    mine = [info for info in infos[:count.value] if info.pid == os.getpid()]
-    if mine:
-        answer |= {"instance": mine[0].instances[0], "used_bytes": mine[0].used, "context_counts": mine[0].used > 64 * MIB}
-    return {**answer, "own_pid_is_listed": bool(mine)}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes of NVML's interface, declared anew from its public documentation. Sizes are part of the interface: a
-// client that was built against another version passes another structure, or another version number inside it.
+// The shapes of NVML's interface, declared anew from its public documentation. Sizes are part of the
+// interface: a client that was built against another version passes another structure, or another version
+// number inside it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Event sets: a card that is lost or meets a memory error is told of as an Xid, once to each set that registered.
+// Event sets: a card that is lost or meets a memory error is told of as an Xid, once to each set that
+// registered.
 #include "library.h"
 
 #include <algorithm>

@@ -14,8 +14,8 @@ using namespace simgpu::nvml;
 
 std::optional<Wide> value_of(const Card& card, Count field) {
   switch (field) {
-    case 1:    // ECC mode, current
-    case 2:    // and pending
+    case 1:  // ECC mode, current
+    case 2:  // and pending
       return 1;
     case 3:    // single bit errors, volatile
     case 5:    // and aggregate

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the simulated NVML in one process, and the way that every query takes: initialised? whose card? faults?
-// Only reads the table. Functions are called from any thread, also after main() has returned.
+// The state of the simulated NVML in one process, and the way that every query takes: initialised? whose
+// card? faults? Only reads the table. Functions are called from any thread, also after main() has returned.
 #pragma once
 
 #include "abi.h"
@@ -71,12 +71,13 @@ class Library {
   std::shared_ptr<Table> table_;
   unsigned references_ = 0;
   Place places_[max_devices]{};
-  std::map<unsigned, Snapshot> last_;                                          // per card, for the fault nvml-late
-  std::map<std::pair<unsigned, std::uint64_t>, Seen> process_busy_;            // by card, and pid with start time
-  std::map<std::pair<unsigned, unsigned>, Seen> link_;                         // by card and direction
+  std::map<unsigned, Snapshot> last_;                                // per card, for the fault nvml-late
+  std::map<std::pair<unsigned, std::uint64_t>, Seen> process_busy_;  // by card, and pid with start time
+  std::map<std::pair<unsigned, unsigned>, Seen> link_;               // by card and direction
 };
 
-// ------------------------------------------------------------------------------------------- the way of a query
+// ------------------------------------------------------------------------------------------- the way of a
+// query
 
 struct Card {
   Table& table;

@@ -46,11 +46,23 @@ constexpr std::array<const char*, 31> error_texts = {
     "Reset type not supported",
 };
 
-// Which driver series brought which CUDA version; the series is all that a simulated driver can mean by its version.
+// Which driver series brought which CUDA version; the series is all that a simulated driver can mean by its
+// version.
 std::string driver_series(const Table& table) {
-  static constexpr std::array<std::pair<unsigned, unsigned>, 14> first_series = {
-      {{13010, 590}, {13000, 580}, {12090, 575}, {12080, 570}, {12070, 565}, {12060, 560}, {12050, 555},
-       {12040, 550}, {12030, 545}, {12020, 535}, {12010, 530}, {12000, 525}, {11080, 520}, {11070, 515}}};
+  static constexpr std::array<std::pair<unsigned, unsigned>, 14> first_series = {{{13010, 590},
+                                                                                  {13000, 580},
+                                                                                  {12090, 575},
+                                                                                  {12080, 570},
+                                                                                  {12070, 565},
+                                                                                  {12060, 560},
+                                                                                  {12050, 555},
+                                                                                  {12040, 550},
+                                                                                  {12030, 545},
+                                                                                  {12020, 535},
+                                                                                  {12010, 530},
+                                                                                  {12000, 525},
+                                                                                  {11080, 520},
+                                                                                  {11070, 515}}};
   const auto cuda = table.get(Setting::driver_version);
   const auto* found = std::find_if(first_series.begin(), first_series.end(),
                                    [&](const auto& entry) { return cuda >= entry.first; });

@@ -16,8 +16,8 @@ namespace simgpu::tools {
 // Where the cards of a daemon's directory lie.
 std::string cards_directory(const std::string& dir);
 
-// Makes the cards, or leaves them as they are when they are as specified. Others than those are an error (InUse)
-// that names both.
+// Makes the cards, or leaves them as they are when they are as specified. Others than those are an error
+// (InUse) that names both.
 sublet::Result<std::unique_ptr<Table>> create_cards(const std::string& cards_dir, std::string_view spec);
 sublet::Result<std::unique_ptr<Table>> open_cards(const std::string& cards_dir);
 

@@ -19,7 +19,7 @@ sublet::Result<Fault> parse_fault(const std::vector<std::string_view>& arguments
 sublet::Result<FaultKind> parse_fault_name(std::string_view name);
 sublet::Result<SettingInfo> parse_setting_key(std::string_view key);
 
-std::string fault_list();    // a line for each, for --help
+std::string fault_list();  // a line for each, for --help
 std::string setting_list();
 
 }  // namespace simgpu::tools

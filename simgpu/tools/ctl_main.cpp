@@ -30,7 +30,7 @@ constexpr std::string_view help_text = R"(simgpu-ctl: make, show and steer simul
   simgpu-ctl --dir DIR show [--json]     devices, processes, violations, calls, settings, faults
   simgpu-ctl --dir DIR set KEY VALUE     change a setting, also while programs run
   simgpu-ctl --dir DIR fault NAME [...]  make something go wrong
-  simgpu-ctl --dir DIR clear [NAME]      end one fault; without NAME end all, and count calls and violations anew
+  simgpu-ctl --dir DIR clear [NAME]      end one fault; without NAME all, and count calls and violations anew
 
 DIR is the directory of a private daemon (subletd --dir DIR): its cards lie in DIR/simgpu. Without --dir the
 environment variable SIMGPU_DIR names that place itself; programs find their cards by it.
@@ -38,7 +38,8 @@ Exit status: 0 ok, 1 failed, 2 usage.
 
 Options of a fault:
   --device N             only on this card (else on any)
-  --pid P                only calls of this process (nvml-missing-pid: the process that is missing; else the first)
+  --pid P                only calls of this process (nvml-missing-pid: the process that is missing, else
+                         the first)
   --nth N                only the N-th such call from now on (else every one)
   --duration DUR         how long it stays, of a hang how long it takes (else until cleared)
   --bandwidth SIZE/s     of the fault bandwidth
@@ -75,7 +76,8 @@ Status set(Table& table, const Words& words) {
   if (!info) return info.error();
   const auto value = parse_setting(info->setting, words[1]);
   if (!value)
-    return bad_request(fmt::format("'{}' is not a value for {}: {}", sublet::printable(words[1]), info->key, info->help));
+    return bad_request(
+        fmt::format("'{}' is not a value for {}: {}", sublet::printable(words[1]), info->key, info->help));
   table.set(info->setting, *value);
   return {};
 }
@@ -109,7 +111,8 @@ Status create(const std::string& cards_dir, const Words& words) {
 
 Status run(std::string_view verb, const std::string& dir, const Words& words) {
   if (std::find(verbs.begin(), verbs.end(), verb) == verbs.end())
-    return bad_request(fmt::format("unknown verb '{}'{}", sublet::printable(verb), sublet::did_you_mean(verb, verbs)));
+    return bad_request(
+        fmt::format("unknown verb '{}'{}", sublet::printable(verb), sublet::did_you_mean(verb, verbs)));
   const auto cards_dir = cards_dir_of(dir);
   if (!cards_dir) return cards_dir.error();
   if (verb == "create") return create(*cards_dir, words);

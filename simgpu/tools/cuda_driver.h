@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver API as a client sees it: libcuda.so.1 found at run time, whoever wrote it, and its calls as members.
-// Declarations are our own; a failing call throws CudaError. Used on one thread.
+// The CUDA driver API as a client sees it: libcuda.so.1 found at run time, whoever wrote it, and its calls as
+// members. Declarations are our own; a failing call throws CudaError. Used on one thread.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline constexpr int out_of_memory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 
 class CudaDriver {
  public:
-  CudaDriver();  // dlopen, look everything up, cuInit
+  CudaDriver();             // dlopen, look everything up, cuInit
   ~CudaDriver() = default;  // the library stays loaded: a driver does not survive dlclose
   CudaDriver(const CudaDriver&) = delete;
   CudaDriver& operator=(const CudaDriver&) = delete;
@@ -51,7 +51,8 @@ class CudaDriver {
   void unload_module(Handle module) const;
   Handle function(Handle module, const char* name) const;
   // Arguments are 8 bytes each; `threads` of them in all, in blocks of at most 256.
-  void launch(Handle function, std::uint64_t threads, Handle stream, std::uint64_t* arguments, int count) const;
+  void launch(Handle function, std::uint64_t threads, Handle stream, std::uint64_t* arguments,
+              int count) const;
 
  private:
   template <typename Function>

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in kernels: the names under which the simulated driver finds them in PTX text, their arguments, and what
-// they compute, as C++ that the simulated driver may run and tests compare with. tools/kernels_ptx.h is the same in
-// PTX, for a real card. A "word" is 8 bytes, little endian; pointers are 8-byte aligned, those of *16 16-byte aligned.
+// The built-in kernels: the names under which the simulated driver finds them in PTX text, their arguments,
+// and what they compute, as C++ that the simulated driver may run and tests compare with. tools/kernels_ptx.h
+// is the same in PTX, for a real card. A "word" is 8 bytes, little endian; pointers are 8-byte aligned, those
+// of *16 16-byte aligned.
 //
 //   sublet_busy   (u64 nanoseconds)                              keeps the device busy for so long
 //   sublet_fill   (ptr, u64 words, u64 seed)                     word i = random_word(seed, i)
 //   sublet_check  (ptr, u64 words, u64 seed, ptr out)            out[0] += words that differ from that
-//   sublet_hash   (ptr, u64 words, ptr out)                      out[0] += Σ word i · hash_factor^(i+1), mod 2^64
-//   sublet_fill16 (ptr, u64 pairs, u64 low, u64 high)            words 2i = low, 2i+1 = high
+//   sublet_hash   (ptr, u64 words, ptr out)                      out[0] += Σ word i · hash_factor^(i+1), mod
+//   2^64 sublet_fill16 (ptr, u64 pairs, u64 low, u64 high)            words 2i = low, 2i+1 = high
 //   sublet_check16(ptr, u64 pairs, u64 low, u64 high, ptr out)   out[0] += words that differ from that
 //
-// The hash is a polynomial so that a run of one 16-byte pattern has a closed form (hash_of_pattern): a sparse store
-// hashes it, or zeroes, without making it.
+// The hash is a polynomial so that a run of one 16-byte pattern has a closed form (hash_of_pattern): a sparse
+// store hashes it, or zeroes, without making it.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +51,8 @@ constexpr std::uint64_t hash_of_words(const std::uint64_t* word, std::uint64_t w
   return sum;
 }
 
-// The same of `pairs` times (low, high), in logarithmic time: Σ q^i for i < pairs by halving, as 2^64 has no division.
+// The same of `pairs` times (low, high), in logarithmic time: Σ q^i for i < pairs by halving, as 2^64 has no
+// division.
 constexpr std::uint64_t hash_of_pattern(std::uint64_t low, std::uint64_t high, std::uint64_t pairs,
                                         std::uint64_t first) {
   std::uint64_t sum = 0, q = hash_factor * hash_factor, span = 1, weight = 1;  // span = Σ q^i, i < 2^k

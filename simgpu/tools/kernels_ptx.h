@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in kernels (kernels.h) in PTX, for a real card; the simulated driver only looks for their names. Written
-// for the oldest instruction set that current drivers still compile, so that any card will do. Every kernel walks its
-// range with a grid-sized stride, so the launch may have any shape; a launch of sublet_busy should be one thread.
+// The built-in kernels (kernels.h) in PTX, for a real card; the simulated driver only looks for their names.
+// Written for the oldest instruction set that current drivers still compile, so that any card will do. Every
+// kernel walks its range with a grid-sized stride, so the launch may have any shape; a launch of sublet_busy
+// should be one thread.
 #pragma once
 
 namespace simgpu::kernels {
@@ -202,7 +203,8 @@ end:
   ret;
 }
 
-.visible .entry sublet_check16(.param .u64 p_data, .param .u64 p_words, .param .u64 p_low, .param .u64 p_high, .param .u64 p_out)
+.visible .entry sublet_check16(.param .u64 p_data, .param .u64 p_words, .param .u64 p_low,
+    .param .u64 p_high, .param .u64 p_out)
 {
   .reg .pred %done, %odd, %differs;
   .reg .b32 %block, %size, %thread, %blocks;

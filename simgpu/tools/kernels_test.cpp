@@ -37,8 +37,8 @@ TEST(Kernels, HashOfARangeIsTheSumOfItsParts) {
 
 TEST(Kernels, TextNamesThemAll) {
   const std::string text = kernels::ptx;
-  for (const char* name : {kernels::busy, kernels::fill, kernels::check, kernels::hash, kernels::fill16,
-                           kernels::check16})
+  for (const char* name :
+       {kernels::busy, kernels::fill, kernels::check, kernels::hash, kernels::fill16, kernels::check16})
     EXPECT_NE(text.find(std::string(".visible .entry ") + name + "("), std::string::npos) << name;
 }
 
@@ -52,7 +52,8 @@ TEST(Pieces, DifferByNumberAndSeedAndStayInside) {
                 seen.insert(piece.page_seed).second);
   }
   EXPECT_EQ(tools::make_piece(3, 0, 0, tools::page_bytes).page_offset, 0U);
-  EXPECT_NE(tools::make_piece(3, 0, 0, tools::piece_bytes).low, tools::make_piece(4, 0, 0, tools::piece_bytes).low);
+  EXPECT_NE(tools::make_piece(3, 0, 0, tools::piece_bytes).low,
+            tools::make_piece(4, 0, 0, tools::piece_bytes).low);
 }
 
 }  // namespace

@@ -104,10 +104,11 @@ void Load::allocate(std::uint64_t bytes) {
   } catch (const CudaError& error) {
     std::size_t free_bytes = 0, total_bytes = 0;
     driver_.memory_info(free_bytes, total_bytes);
-    throw CudaError(fmt::format("cannot allocate {} more after {} of {}; {} has {} free of {}: {}", size(bytes),
-                                size(result_.filled_bytes), size(static_cast<std::uint64_t>(options_.alloc.count)),
-                                result_.device, size(free_bytes), size(total_bytes), error.what()),
-                    error.code());
+    throw CudaError(
+        fmt::format("cannot allocate {} more after {} of {}; {} has {} free of {}: {}", size(bytes),
+                    size(result_.filled_bytes), size(static_cast<std::uint64_t>(options_.alloc.count)),
+                    result_.device, size(free_bytes), size(total_bytes), error.what()),
+        error.code());
   }
 }
 
@@ -147,7 +148,8 @@ void Load::fill_piece(const Piece& piece) {
 
 void Load::check_piece(const Piece& piece) {
   if (options_.dense)
-    return launch(kernels_.check, piece.bytes / word, {piece.address, piece.bytes / word, piece.page_seed, found_});
+    return launch(kernels_.check, piece.bytes / word,
+                  {piece.address, piece.bytes / word, piece.page_seed, found_});
   const auto check_pattern = [&](std::uint64_t from, std::uint64_t to) {
     const std::uint64_t pairs = (to - from) / pair;
     if (pairs != 0)

@@ -25,8 +25,8 @@ struct LoadResult {
   std::chrono::nanoseconds longest_stall{};  // beyond what was asked of the device, in one wait for it
 };
 
-// One 2 MiB piece of what is filled (the last may be shorter) and what it must hold: a pattern of 16 bytes and, at
-// `page_offset`, 4 KiB of random words. All of it follows from the seed and the piece's number.
+// One 2 MiB piece of what is filled (the last may be shorter) and what it must hold: a pattern of 16 bytes
+// and, at `page_offset`, 4 KiB of random words. All of it follows from the seed and the piece's number.
 struct Piece {
   DevicePointer address = 0;
   std::uint64_t bytes = 0;

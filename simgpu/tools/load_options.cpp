@@ -41,8 +41,9 @@ using sublet::Bytes;
 using sublet::Result;
 using sublet::Status;
 
-constexpr std::array<std::string_view, 12> known = {"--alloc", "--step",   "--rate", "--seconds", "--busy", "--on-pause",
-                                                    "--seed",  "--verify", "--dense", "--json",   "--help", "--version"};
+constexpr std::array<std::string_view, 12> known = {"--alloc", "--step",     "--rate", "--seconds",
+                                                    "--busy",  "--on-pause", "--seed", "--verify",
+                                                    "--dense", "--json",     "--help", "--version"};
 
 template <typename Number>
 Result<Number> parse_number(std::string_view flag, std::string_view text, Number low, Number high) {
@@ -93,19 +94,20 @@ Result<LoadOptions> parse_load_options(const std::vector<std::string_view>& argu
     const bool inline_value = flag.starts_with("--") && equals != std::string_view::npos;
     const std::string_view value = inline_value ? flag.substr(equals + 1) : std::string_view();
     if (inline_value) flag = flag.substr(0, equals);
-    bool* const toggle = flag == "--verify"                     ? &options.verify
-                         : flag == "--dense"                    ? &options.dense
-                         : flag == "--json"                     ? &options.json
-                         : flag == "--help" || flag == "-h"     ? &options.help
-                         : flag == "--version"                  ? &options.version
-                                                                : nullptr;
+    bool* const toggle = flag == "--verify"                 ? &options.verify
+                         : flag == "--dense"                ? &options.dense
+                         : flag == "--json"                 ? &options.json
+                         : flag == "--help" || flag == "-h" ? &options.help
+                         : flag == "--version"              ? &options.version
+                                                            : nullptr;
     if (toggle != nullptr && !inline_value) {
       *toggle = true;
       continue;
     }
     if (toggle != nullptr) return bad_request(fmt::format("{} takes no value", flag));
     if (std::find(known.begin(), known.end(), flag) == known.end())
-      return bad_request(fmt::format("unknown option '{}'{}", sublet::printable(flag), sublet::did_you_mean(flag, known)));
+      return bad_request(
+          fmt::format("unknown option '{}'{}", sublet::printable(flag), sublet::did_you_mean(flag, known)));
     if (!inline_value && i + 1 == arguments.size()) return bad_request(fmt::format("{} needs a value", flag));
     if (auto set = set_value(options, flag, inline_value ? value : arguments[++i]); !set) return set.error();
   }

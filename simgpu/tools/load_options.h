@@ -11,14 +11,14 @@
 namespace simgpu::tools {
 
 struct LoadOptions {
-  sublet::Bytes alloc;                       // VRAM to allocate and fill, a multiple of 4 KiB
-  sublet::Bytes step = 256 * sublet::MiB;    // allocated at a time
-  sublet::Bytes rate;                        // per second while filling; 0: as fast as it goes
+  sublet::Bytes alloc;                                  // VRAM to allocate and fill, a multiple of 4 KiB
+  sublet::Bytes step = 256 * sublet::MiB;               // allocated at a time
+  sublet::Bytes rate;                                   // per second while filling; 0: as fast as it goes
   sublet::Duration seconds = std::chrono::seconds(30);  // of computing, after the fill
-  int busy = 50;                             // percent of that time in which a kernel runs
-  std::uint64_t seed = 0;                    // of the contents; 0: the process id
-  bool verify = false;                       // check while computing too, not only at the end
-  bool dense = false;                        // random everywhere instead of one page in 2 MiB
+  int busy = 50;                                        // percent of that time in which a kernel runs
+  std::uint64_t seed = 0;                               // of the contents; 0: the process id
+  bool verify = false;                                  // check while computing too, not only at the end
+  bool dense = false;                                   // random everywhere instead of one page in 2 MiB
   bool json = false;
   bool help = false;
   bool version = false;

@@ -12,8 +12,9 @@ std::string refusal(const std::vector<std::string_view>& arguments) {
 }
 
 TEST(LoadOptions, ReadsEveryOption) {
-  const auto options = parse_load_options({"--alloc", "6GiB", "--step=64MiB", "--rate", "1GiB/s", "--seconds", "5",
-                                           "--busy", "75", "--seed", "42", "--verify", "--dense", "--json"});
+  const auto options =
+      parse_load_options({"--alloc", "6GiB", "--step=64MiB", "--rate", "1GiB/s", "--seconds", "5", "--busy",
+                          "75", "--seed", "42", "--verify", "--dense", "--json"});
   ASSERT_TRUE(options.has_value());
   EXPECT_EQ(options->alloc, 6 * sublet::GiB);
   EXPECT_EQ(options->step, 64 * sublet::MiB);

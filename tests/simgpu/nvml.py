@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints as JSON what NVML says of the first card; run as a program, so that it may be another user's."""
+
 import ctypes
 import json
 import os
@@ -10,7 +11,9 @@ class ProcessInfo(ctypes.Structure):
 
 
 class MemoryV2(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_uint)] + [(name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")]
+    _fields_ = [("version", ctypes.c_uint)] + [
+        (name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")
+    ]
 
 
 def check(result):
@@ -27,8 +30,16 @@ def main():
     check(nvml.nvmlDeviceGetMemoryInfo_v2(card, ctypes.byref(memory)))
     count, infos = ctypes.c_uint(64), (ProcessInfo * 64)()
     check(nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), infos))
-    print(json.dumps({"used": memory.used, "total": memory.total, "reserved": memory.reserved,
-                      "processes": {info.pid: info.used for info in infos[:count.value]}}))
+    print(
+        json.dumps(
+            {
+                "used": memory.used,
+                "total": memory.total,
+                "reserved": memory.reserved,
+                "processes": {info.pid: info.used for info in infos[: count.value]},
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

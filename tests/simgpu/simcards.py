@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated cards in a directory of their own, and programs on them."""
+
 import contextlib
 import json
 import os
@@ -19,8 +20,14 @@ class Load:
     """A simgpu-load in the background."""
 
     def __init__(self, cards, arguments, **environment):
-        self.process = subprocess.Popen([LOAD, "--json", *map(str, arguments)], env=cards.env(**environment), text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [LOAD, "--json", *map(str, arguments)],
+            env=cards.env(**environment),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
         self.pid = self.process.pid
         self.talk = ""
         self.max_rss_bytes = None
@@ -63,7 +70,9 @@ class Cards:
         return {**os.environ, "SIMGPU_DIR": str(self.dir / "simgpu"), "LD_LIBRARY_PATH": str(DRIVER), **more}
 
     def ctl(self, *arguments, check=True):
-        done = subprocess.run([CTL, "--dir", self.dir, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [CTL, "--dir", self.dir, *map(str, arguments)], capture_output=True, text=True, timeout=60
+        )
         assert not check or done.returncode == 0, done.stderr
         return done
 
@@ -84,9 +93,11 @@ class Cards:
 
 def closed_list_of_faults():
     """As the design names them; --help and the driver must agree with it."""
-    return ("alloc-fail create-fail map-fail register-fail copy-fail sync-hang launch-hang device-lost ecc nvml-error "
-            "nvml-hang nvml-empty nvml-missing-pid nvml-late nvml-wrong-namespace checkpoint-hang checkpoint-fail "
-            "lock-hang unlock-hang state-hang restore-fail restore-hang bandwidth").split()
+    return (
+        "alloc-fail create-fail map-fail register-fail copy-fail sync-hang launch-hang device-lost ecc "
+        "nvml-error nvml-hang nvml-empty nvml-missing-pid nvml-late nvml-wrong-namespace checkpoint-hang "
+        "checkpoint-fail lock-hang unlock-hang state-hang restore-fail restore-hang bandwidth"
+    ).split()
 
 
 SIGTERM, SIGINT, SIGKILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL

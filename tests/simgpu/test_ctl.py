@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """simgpu-ctl: making, showing and steering the cards, and what it refuses."""
+
 import re
 import subprocess
 
@@ -25,7 +26,9 @@ def test_create_compares_the_settings_that_it_names(make_cards):
     assert cards.ctl("create", "1x4GiB,context_bytes=32MiB", check=False).returncode == 1
 
 
-@pytest.mark.parametrize("spec", ["", "0x4GiB", "4GiB", "1x", "1x1", "17x4GiB", "1x4GiB,frob=1", "1x4GiB,reserve=8GiB"])
+@pytest.mark.parametrize(
+    "spec", ["", "0x4GiB", "4GiB", "1x", "1x1", "17x4GiB", "1x4GiB,frob=1", "1x4GiB,reserve=8GiB"]
+)
 def test_create_refuses_what_is_no_specification(tmp_path, spec):
     done = subprocess.run([simcards.CTL, "--dir", tmp_path, "create", spec], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("simgpu-ctl: ")
@@ -34,9 +37,17 @@ def test_create_refuses_what_is_no_specification(tmp_path, spec):
 
 def test_show_has_every_part(cards):
     shown = cards.show()
-    assert set(shown) == {"dir", "devices", "processes", "violations", "violations_by_kind", "calls", "settings",
-                          "faults"}
-    device, = shown["devices"]
+    assert set(shown) == {
+        "dir",
+        "devices",
+        "processes",
+        "violations",
+        "violations_by_kind",
+        "calls",
+        "settings",
+        "faults",
+    }
+    (device,) = shown["devices"]
     assert device["name"].startswith("Simulated") and device["uuid"].startswith("GPU-")
     assert device["total_bytes"] == 4 * simcards.GIB and device["used_bytes"] == 0
     assert device["free_bytes"] == device["total_bytes"] - device["driver_reserved_bytes"]
@@ -50,7 +61,12 @@ def test_settings_are_set_shown_and_checked(cards):
     assert cards.show()["settings"]["link_bandwidth"] == simcards.GIB
     done = cards.ctl("set", "link_bandwith", "1", check=False)
     assert done.returncode == 2 and "link_bandwidth" in done.stderr
-    for key, value in [("copy_engines", "3"), ("driver_version", "9"), ("multiprocessors", "-1"), ("call_ns", "x")]:
+    for key, value in [
+        ("copy_engines", "3"),
+        ("driver_version", "9"),
+        ("multiprocessors", "-1"),
+        ("call_ns", "x"),
+    ]:
         done = cards.ctl("set", key, value, check=False)
         assert done.returncode == 2 and value in done.stderr, (key, value)
 
@@ -66,7 +82,11 @@ def test_faults_are_set_shown_cleared_one_by_one_and_all(cards):
     cards.fault("bandwidth", "--bandwidth", "1GiB/s")
     cards.fault("nvml-missing-pid", "--pid", 99)
     shown = {fault["name"]: fault for fault in cards.show()["faults"]}
-    assert {key: shown["alloc-fail"][key] for key in ("device", "pid", "nth")} == {"device": 0, "pid": 77, "nth": 3}
+    assert {key: shown["alloc-fail"][key] for key in ("device", "pid", "nth")} == {
+        "device": 0,
+        "pid": 77,
+        "nth": 3,
+    }
     assert shown["bandwidth"]["argument"] == simcards.GIB
     assert shown["nvml-missing-pid"]["argument"] == 99 and shown["nvml-missing-pid"]["pid"] is None
     cards.ctl("clear", "bandwidth")
@@ -81,13 +101,28 @@ def test_a_fault_with_a_duration_ends_by_itself(cards):
         pass
 
 
-@pytest.mark.parametrize("arguments, nearest", [
-    (["frob"], ""), (["shwo"], "show"), (["fault"], "--help"), (["fault", "nvml-eror"], "nvml-error"),
-    (["fault", "alloc-fail", "--devcie", "0"], "--device"), (["fault", "alloc-fail", "--device"], "--device"),
-    (["fault", "alloc-fail", "--device", "99"], "99"), (["fault", "alloc-fail", "--nth", "-1"], "-1"),
-    (["fault", "alloc-fail", "--duration", "0"], "--duration"), (["fault", "bandwidth"], "--bandwidth"),
-    (["fault", "alloc-fail", "--code", "3"], "nvml-error"), (["clear", "eec"], "ecc"), (["clear", "ecc", "x"], "x"),
-    (["set", "call_ns"], "VALUE"), (["show", "--jsno"], "--json"), (["create"], "2x24GiB"), ([], "create")])
+@pytest.mark.parametrize(
+    "arguments, nearest",
+    [
+        (["frob"], ""),
+        (["shwo"], "show"),
+        (["fault"], "--help"),
+        (["fault", "nvml-eror"], "nvml-error"),
+        (["fault", "alloc-fail", "--devcie", "0"], "--device"),
+        (["fault", "alloc-fail", "--device"], "--device"),
+        (["fault", "alloc-fail", "--device", "99"], "99"),
+        (["fault", "alloc-fail", "--nth", "-1"], "-1"),
+        (["fault", "alloc-fail", "--duration", "0"], "--duration"),
+        (["fault", "bandwidth"], "--bandwidth"),
+        (["fault", "alloc-fail", "--code", "3"], "nvml-error"),
+        (["clear", "eec"], "ecc"),
+        (["clear", "ecc", "x"], "x"),
+        (["set", "call_ns"], "VALUE"),
+        (["show", "--jsno"], "--json"),
+        (["create"], "2x24GiB"),
+        ([], "create"),
+    ],
+)
 def test_wrong_usage_is_refused_with_what_would_be_right(cards, arguments, nearest):
     done = cards.ctl(*arguments, check=False)
     assert done.returncode == 2 and not done.stdout
@@ -106,13 +141,19 @@ def test_cards_are_found_by_the_environment_and_by_nothing_else(cards, tmp_path)
     environment = {key: value for key, value in cards.env().items() if key != "SIMGPU_DIR"}
     nowhere = subprocess.run([simcards.CTL, "show"], env=environment, capture_output=True, text=True)
     assert nowhere.returncode == 2 and "SIMGPU_DIR" in nowhere.stderr
-    empty = subprocess.run([simcards.CTL, "--dir", tmp_path / "empty", "show"], capture_output=True, text=True)
+    empty = subprocess.run(
+        [simcards.CTL, "--dir", tmp_path / "empty", "show"], capture_output=True, text=True
+    )
     assert empty.returncode == 1 and "create" in empty.stderr
 
 
 def test_many_creating_at_once_make_one_set_of_cards(tmp_path):
-    racers = [subprocess.Popen([simcards.CTL, "--dir", tmp_path, "create", "1x4GiB"], stderr=subprocess.PIPE, text=True)
-              for _ in range(8)]
+    racers = [
+        subprocess.Popen(
+            [simcards.CTL, "--dir", tmp_path, "create", "1x4GiB"], stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(8)
+    ]
     for racer in racers:
         assert racer.wait() == 0, racer.stderr.read()
         racer.stderr.close()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """simgpu-load on simulated cards: right when all is right, and loud when not."""
+
 import subprocess
 
 import pytest
@@ -23,7 +24,11 @@ def test_a_right_run_says_what_it_did(cards):
 
 def test_the_text_form_is_one_line_on_stdout(cards):
     done = subprocess.run([simcards.LOAD, *SMALL], env=cards.env(), capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count("\n") == 1 and done.stdout.startswith("right: 64.0 MiB filled on")
+    assert (
+        done.returncode == 0
+        and done.stdout.count("\n") == 1
+        and done.stdout.startswith("right: 64.0 MiB filled on")
+    )
 
 
 def test_verify_checks_while_it_computes(cards):
@@ -32,7 +37,12 @@ def test_verify_checks_while_it_computes(cards):
 
 
 def test_dense_contents_and_odd_sizes_are_right(cards):
-    for arguments in (["--dense"], ["--alloc", str(5 * MIB + 4096)], ["--alloc", "4096"], ["--step", str(3 * MIB)]):
+    for arguments in (
+        ["--dense"],
+        ["--alloc", str(5 * MIB + 4096)],
+        ["--alloc", "4096"],
+        ["--step", str(3 * MIB)],
+    ):
         status, said = cards.load(*SMALL, *arguments).end()
         assert status == 0 and said["verified_bytes"] == said["filled_bytes"], arguments
 
@@ -79,9 +89,15 @@ def test_without_a_card_or_a_driver_it_says_so(cards, tmp_path):
     assert status == 1 and "libcuda.so.1" in said["error"]
 
 
-@pytest.mark.parametrize("arguments, part", [
-    ([], "--alloc"), (["--alloc", "8Q"], "8Q"), (["--alloc", "1GiB", "--on-pause", "honest"], "do not exist yet"),
-    (["--alloc", "1GiB", "--retry"], "unknown option")])
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        ([], "--alloc"),
+        (["--alloc", "8Q"], "8Q"),
+        (["--alloc", "1GiB", "--on-pause", "honest"], "do not exist yet"),
+        (["--alloc", "1GiB", "--retry"], "unknown option"),
+    ],
+)
 def test_wrong_usage_is_refused(cards, arguments, part):
     done = subprocess.run([simcards.LOAD, *arguments], env=cards.env(), capture_output=True, text=True)
     assert done.returncode == 2 and part in done.stderr

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVML and the driver see the same cards: what simgpu-load holds is what NVML lists, until it is gone."""
+
 import json
 import os
 import subprocess
@@ -13,7 +14,9 @@ from simcards import MIB
 
 def ask(cards, **popen):
     script = os.path.join(os.path.dirname(__file__), "nvml.py")
-    done = subprocess.run([sys.executable, script], env=cards.env(), capture_output=True, text=True, timeout=60, **popen)
+    done = subprocess.run(
+        [sys.executable, script], env=cards.env(), capture_output=True, text=True, timeout=60, **popen
+    )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     return {**answer, "processes": {int(pid): used for pid, used in answer["processes"].items()}}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated driver answers the questions of tools/record-driver, and as the recorded real drivers did."""
+
 import json
 import subprocess
 
@@ -26,22 +27,29 @@ def comparable(answer):
 def test_every_question_can_be_asked(simulated):
     listed = subprocess.run([RECORD, "--list"], capture_output=True, text=True, check=True).stdout
     assert list(simulated) == [line.split(":")[0] for line in listed.splitlines()]
-    assert not {name: answer for name, answer in simulated.items()
-                if {"could_not_be_asked", "hung", "died_of_signal"} & set(answer)}
+    assert not {
+        name: answer
+        for name, answer in simulated.items()
+        if {"could_not_be_asked", "hung", "died_of_signal"} & set(answer)
+    }
 
 
 @pytest.mark.skipif(bool(RECORDINGS), reason="there are recordings")
 def test_there_are_recordings_of_a_real_driver():
-    pytest.skip("no recording in tests/data: tools/record-driver was never run on a real card, so the simulated rules "
-                "stand on documentation alone")
+    pytest.skip(
+        "no recording in tests/data: tools/record-driver never ran on a real card, so the simulated rules "
+        "stand on documentation alone"
+    )
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDINGS, ids=[path.stem for path in RECORDINGS])
 def test_the_simulated_driver_answers_as_the_recorded_one(simulated, path):
     recorded = json.loads(path.read_text())["answers"]
-    different = {name: {"recorded": comparable(answer), "simulated": comparable(simulated.get(name, {}))}
-                 for name, answer in recorded.items()
-                 if "could_not_be_asked" not in answer and comparable(answer) != comparable(simulated.get(name, {}))}
+    different = {
+        name: {"recorded": comparable(answer), "simulated": comparable(simulated.get(name, {}))}
+        for name, answer in recorded.items()
+        if "could_not_be_asked" not in answer and comparable(answer) != comparable(simulated.get(name, {}))
+    }
     assert not different, json.dumps(different, indent=1)
 
 
@@ -55,5 +63,7 @@ def test_a_simulated_driver_is_not_recorded(tmp_path):
 
 def test_without_a_driver_it_says_so(tmp_path):
     cards = simcards.Cards(tmp_path / "cards", "1x4GiB")
-    done = subprocess.run([RECORD], env=cards.env(SIMGPU_DIR="/nonexistent"), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [RECORD], env=cards.env(SIMGPU_DIR="/nonexistent"), capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 1 and "no NVIDIA driver" in done.stderr
