@@ -18,6 +18,9 @@ target_compile_options(sublet_flags INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op>)
 # Assertions state our own bugs and stay on in every build type.
 target_compile_options(sublet_flags INTERFACE -UNDEBUG)
+target_compile_definitions(sublet_flags INTERFACE SUBLET_VERSION="${PROJECT_VERSION}")
+# g++ 12 takes the operator delete of Asio's coroutine frames for another allocator's; theirs match.
+target_compile_options(sublet_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-mismatched-new-delete>)
 target_link_libraries(sublet_flags INTERFACE Threads::Threads)
 if(SUBLET_SANITIZE)
   target_compile_options(sublet_flags INTERFACE
@@ -28,6 +31,9 @@ if(SUBLET_STATIC)
   target_link_options(sublet_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
   target_compile_options(sublet_flags INTERFACE -ffunction-sections -fdata-sections)
 endif()
+
+# Programs are compiled as libraries are (-fPIC, not -fPIE): g++ takes a precompiled header only with the same flags.
+set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 
 # One precompiled header for all C++ of src/: the heavy headers, parsed once.
 add_library(sublet_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
