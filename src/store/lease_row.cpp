@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/lease_row.h"
 
+#include "store/history.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,6 +25,10 @@ std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(valu
 
 std::optional<std::int64_t> number(const std::optional<Time>& time) {
   return time ? std::optional(time->ns) : std::nullopt;
+}
+
+std::optional<std::int64_t> number(const std::optional<Duration>& duration) {
+  return duration ? std::optional(std::int64_t{duration->count()}) : std::nullopt;
 }
 
 // Reads columns from left to right and notes if one of them cannot have been written by bind_lease.
@@ -77,8 +83,8 @@ std::string upsert_lease_sql() {
     places += "?, ";
     updates += fmt::format("{0} = excluded.{0}, ", column);
   }
-  return fmt::format("INSERT INTO leases ({}, settled) VALUES ({}?) ON CONFLICT (id) DO UPDATE SET {}"
-                     "settled = max(settled, excluded.settled)",
+  return fmt::format("INSERT INTO leases ({}, run_ns, settled) VALUES ({}?, ?) ON CONFLICT (id) DO UPDATE SET {}"
+                     "run_ns = excluded.run_ns, settled = max(settled, excluded.settled)",
                      lease_columns(), places, updates);
 }
 
@@ -92,14 +98,13 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason)
             << std::int64_t{uid} << user << tenant << consumer << tag << command << to_string(tier)
             << std::int64_t{priority} << to_string(pausable) << vram.count << wanted_device
-            << (ttl ? std::optional(std::int64_t{ttl->count()}) : std::nullopt)
-            << to_string(owner_kind) << std::int64_t{process.pid} << number(process.start_ticks)
+            << number(ttl) << to_string(owner_kind) << std::int64_t{process.pid} << number(process.start_ticks)
             << std::int64_t{keeper.pid} << number(keeper.start_ticks) << exit_record << token << device
             << std::int64_t{had_process} << std::int64_t{lapsed_offers}
             << (exit_status ? std::optional(std::int64_t{*exit_status}) : std::nullopt)
             << std::int64_t{stop_requested} << created_at.ns << queued_at.ns << number(granted_at)
             << number(offer_ends_at) << number(expires_at) << number(unheld_since) << number(stop_at)
-            << number(ended_at) << peak_used.count
+            << number(ended_at) << peak_used.count << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 

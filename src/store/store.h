@@ -32,20 +32,20 @@ struct Remembered {
 
 // What one tick changed. Written whole or not at all.
 struct Batch {
-  std::vector<core::Lease> changed;          // each as it stands now; a later one of the same id wins
-  std::vector<core::Reason> reasons;         // appended; the newest `Limits::reasons_per_lease` of a lease are kept
-  std::optional<Remembered> remembered;      // the first answer to (uid, key) stays, a second is ignored
+  std::vector<core::Lease> changed{};        // each as it stands now; a later one of the same id wins
+  std::vector<core::Reason> reasons{};       // appended; the newest `Limits::reasons_per_lease` of a lease are kept
+  std::optional<Remembered> remembered{};    // the first answer to (uid, key) stays, a second is ignored
   // Ended leases whose bytes were measured gone: from now on they are history and no longer loaded. An ended lease that
   // never had a process settles by itself.
-  std::vector<LeaseId> settled;
+  std::vector<LeaseId> settled{};
   // Set once per run of the daemon, in the batch that holds its decisions about what a reboot has ended.
-  std::optional<std::string> boot_id;
-  Time now;
+  std::optional<std::string> boot_id{};
+  Time now{};
 };
 
-// How a consumer behaved before, from its ended leases that were granted.
+// How a consumer behaved before, from its ended leases.
 struct ConsumerRuns {
-  std::vector<Duration> runs;  // from grant to end, newest last, at most 16
+  std::vector<Duration> runs;  // of those that came to their own good end: from grant to end, newest last, at most 16
   Bytes peak_used;             // most that any of its kept leases ever used
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/tables.h"
 
+#include "store/history.h"
 #include "store/lease_row.h"
 
 #include <fmt/format.h>
@@ -10,8 +11,6 @@
 
 namespace sublet::store {
 namespace {
-
-constexpr std::size_t runs_kept = 16;
 
 std::string select_leases(std::string_view where) {
   return fmt::format("SELECT {} FROM leases WHERE {}", lease_columns(), where);
@@ -159,7 +158,8 @@ Result<bool> Tables::prune_answers(Time before, std::size_t slice, std::vector<A
     if (!row) return row.error();
     if (!*row) break;
     const std::int64_t answer = old_answers_.integer();
-    AnswerKey key(static_cast<std::uint32_t>(old_answers_.integer()), old_answers_.text());
+    const auto uid = static_cast<std::uint32_t>(old_answers_.integer());
+    AnswerKey key(uid, old_answers_.text());
     const bool too_old = old_answers_.integer() < before.ns;
     if (!too_old && std::ssize(numbers) >= excess) {
       old_answers_.reset();
@@ -191,8 +191,8 @@ Result<Loaded> Tables::load() {
 
 Status Tables::load_history(Loaded& loaded) {
   Statement rows(*database_,
-                 "SELECT consumer, ended_at, granted_at, peak_used_bytes FROM leases "
-                 "WHERE state = 'ended' AND granted_at IS NOT NULL ORDER BY consumer, ended_at");
+                 "SELECT consumer, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
+                 "WHERE state = 'ended' AND consumer <> '' ORDER BY consumer, ended_at");
   std::string consumer;
   ConsumerRuns* runs = nullptr;
   for (;;) {
@@ -203,11 +203,8 @@ Status Tables::load_history(Loaded& loaded) {
       consumer = std::move(name);
       runs = &loaded.history[consumer];
     }
-    const Time ended{rows.integer()};
-    const Time granted{rows.integer()};
-    runs->peak_used = std::max(runs->peak_used, Bytes{rows.integer()});
-    if (runs->runs.size() == runs_kept) runs->runs.erase(runs->runs.begin());
-    runs->runs.push_back(std::max(ended - granted, Duration::zero()));
+    const auto run = rows.maybe_integer();
+    learn(*runs, Bytes{rows.integer()}, run ? std::optional(Duration(*run)) : std::nullopt);
   }
 }
 

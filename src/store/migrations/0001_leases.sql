@@ -45,6 +45,7 @@ CREATE TABLE leases (
   stop_at            INTEGER,
   ended_at           INTEGER,
   peak_used_bytes    INTEGER NOT NULL,
+  run_ns             INTEGER,           -- from grant to end, if it came to its own good end
   settled            INTEGER NOT NULL   -- 1: ended and measured gone; only history from then on
 ) STRICT;
 
@@ -54,8 +55,8 @@ CREATE INDEX leases_by_end ON leases (ended_at) WHERE state = 'ended';
 CREATE INDEX leases_by_user_and_end ON leases (uid, ended_at) WHERE state = 'ended';
 CREATE INDEX leases_by_tag ON leases (tag, uid, id) WHERE tag <> '';
 -- Holds all that a consumer's history is made of, so that loading it reads no row of the table.
-CREATE INDEX leases_by_consumer ON leases (consumer, ended_at, granted_at, peak_used_bytes)
-  WHERE state = 'ended' AND granted_at IS NOT NULL;
+CREATE INDEX leases_by_consumer ON leases (consumer, ended_at, run_ns, peak_used_bytes)
+  WHERE state = 'ended' AND consumer <> '';
 
 CREATE TABLE reasons (
   lease INTEGER NOT NULL,

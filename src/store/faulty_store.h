@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Store whose n-th commit fails, for tests: the fault falls either before the batch became durable or after it did
+// but before anybody was told, the two things an I/O error can mean.
+#pragma once
+
+#include "store/store.h"
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace sublet::store {
+
+class FaultyStore final : public Store {
+ public:
+  enum class Fate { lost, kept };
+
+  // `inner` must outlive this, and is opened and closed through it alone.
+  explicit FaultyStore(Store& inner) : inner_(inner) {}
+
+  // The n-th batch from now (1: the next one) fails; those after it are dropped until open() is called again.
+  void fail_commit(std::uint64_t n, Fate fate, Error error);
+
+  Result<Loaded> open(Events events) override;
+  void close() override;
+  std::uint64_t intend(Batch batch) override;
+  Backlog backlog() const override { return inner_.backlog(); }
+  void read(std::function<void(Reader&)> work) override;
+  bool maybe_remembered(std::uint32_t uid, std::string_view key) const override {
+    return inner_.maybe_remembered(uid, key);
+  }
+
+ private:
+  void report(std::uint64_t inner_sequence);
+
+  Store& inner_;
+  Events events_;
+  std::uint64_t last_sequence_ = 0;
+  std::uint64_t until_failure_ = 0;  // 0: no failure is planned
+  Fate fate_ = Fate::lost;
+
+  std::mutex mutex_;                 // guards what follows: the writer thread reports while the loop intends
+  Error error_;
+  bool failed_ = false;              // the planned failure has been reached by intend
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> passed_;  // inner sequence → ours, oldest first
+};
+
+}  // namespace sublet::store

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/memory_store.h"
+
+#include "store/failed_reader.h"
+#include "store/history.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace sublet::store {
+
+MemoryStore::MemoryStore(Limits limits, std::function<void()> wake) : limits_(limits), wake_(std::move(wake)) {}
+
+// ------------------------------------------------------------------------------------------------ the store
+
+Result<Loaded> MemoryStore::open(Events events) {
+  close();
+  events_ = std::move(events);
+  open_ = true;
+  return tables_.load();
+}
+
+void MemoryStore::close() {
+  pump();
+  open_ = false;
+}
+
+void MemoryStore::crash() {
+  open_ = false;
+  queue_.clear();
+  reads_.clear();
+}
+
+std::uint64_t MemoryStore::intend(Batch batch) {
+  const std::uint64_t sequence = ++last_sequence_;
+  if (!open_) return sequence;
+  queue_.push_back(std::move(batch));
+  if (wake_) wake_();
+  return sequence;
+}
+
+Backlog MemoryStore::backlog() const { return {queue_.size(), limits_.queued_batches}; }
+
+void MemoryStore::read(std::function<void(Reader&)> work) {
+  if (!open_) {
+    FailedReader reader(unavailable("the store is closed"));
+    work(reader);
+    return;
+  }
+  reads_.push_back(std::move(work));
+  if (wake_) wake_();
+}
+
+bool MemoryStore::maybe_remembered(std::uint32_t uid, std::string_view key) const {
+  if (tables_.answers.contains({uid, std::string(key)})) return true;
+  return std::ranges::any_of(queue_, [&](const Batch& batch) {
+    return batch.remembered && batch.remembered->uid == uid && batch.remembered->key == key;
+  });
+}
+
+void MemoryStore::pump() {
+  if (!open_) return;
+  if (!queue_.empty()) {
+    for (const Batch& batch : queue_) tables_.put(batch, limits_);
+    queue_.clear();
+    tables_.prune(limits_);
+    if (events_.committed) events_.committed(last_sequence_);
+  }
+  std::vector<std::function<void(Reader&)>> reads;
+  reads.swap(reads_);
+  for (auto& work : reads) work(tables_);
+}
+
+// ------------------------------------------------------------------------------------------------ the tables
+
+void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
+  for (const core::Lease& lease : batch.changed) {
+    assert(lease.id && "a lease without an id");
+    Row& row = leases[lease.id];
+    row.lease = lease;
+    if (lease.ended() && !lease.had_process) row.settled = true;
+    last_id = std::max(last_id, lease.id.number);
+  }
+  for (const LeaseId id : batch.settled) {
+    if (const auto found = leases.find(id); found != leases.end() && found->second.lease.ended()) {
+      found->second.settled = true;
+    }
+  }
+  for (const core::Reason& reason : batch.reasons) {
+    auto& reasons = reasons_of[reason.lease];
+    reasons.push_back(reason);
+    if (reasons.size() > limits.reasons_per_lease) reasons.pop_front();
+  }
+  if (batch.remembered) {
+    const AnswerKey key(batch.remembered->uid, batch.remembered->key);
+    if (answers.emplace(key, *batch.remembered).second) answers_by_age.push_back(key);
+  }
+  if (batch.boot_id) boot_id = *batch.boot_id;
+  last_time = std::max(last_time, batch.now);
+}
+
+void MemoryStore::Tables::prune(const Limits& limits) {
+  std::erase_if(leases, [&](const auto& entry) {
+    const auto& [id, row] = entry;
+    const bool old = row.settled && row.lease.ended_at && *row.lease.ended_at < last_time - limits.keep_ended;
+    if (old) reasons_of.erase(id);
+    return old;
+  });
+  while (!answers_by_age.empty() &&
+         (answers_by_age.size() > limits.remembered_rows ||
+          answers.at(answers_by_age.front()).at < last_time - limits.keep_remembered)) {
+    answers.erase(answers_by_age.front());
+    answers_by_age.pop_front();
+  }
+}
+
+Loaded MemoryStore::Tables::load() const {
+  Loaded loaded;
+  loaded.last_id = last_id;
+  loaded.last_time = last_time;
+  loaded.boot_id = boot_id;
+  std::vector<const core::Lease*> ended;
+  for (const auto& [id, row] : leases) {
+    if (!row.settled) loaded.leases.push_back(row.lease);
+    if (row.lease.ended() && !row.lease.consumer.empty()) ended.push_back(&row.lease);
+  }
+  std::ranges::stable_sort(ended, {}, [](const core::Lease* lease) { return lease->ended_at; });
+  for (const core::Lease* lease : ended) learn(loaded.history[lease->consumer], lease->peak_used, run_of(*lease));
+  return loaded;
+}
+
+Result<std::optional<core::Lease>> MemoryStore::Tables::lease(LeaseId id) {
+  const auto found = leases.find(id);
+  if (found == leases.end()) return std::optional<core::Lease>();
+  return std::optional(found->second.lease);
+}
+
+Result<std::optional<core::Lease>> MemoryStore::Tables::by_tag(std::string_view tag,
+                                                               std::optional<std::uint32_t> uid) {
+  for (auto row = leases.rbegin(); row != leases.rend() && !tag.empty(); ++row) {
+    const core::Lease& lease = row->second.lease;
+    if (lease.tag == tag && (!uid || lease.uid == *uid)) return std::optional(lease);
+  }
+  return std::optional<core::Lease>();
+}
+
+Result<std::vector<core::Lease>> MemoryStore::Tables::ended(std::size_t limit, std::optional<std::uint32_t> uid) {
+  std::vector<core::Lease> found;
+  for (const auto& [id, row] : leases) {
+    if (row.lease.ended() && (!uid || row.lease.uid == *uid)) found.push_back(row.lease);
+  }
+  std::ranges::stable_sort(found, [](const core::Lease& a, const core::Lease& b) {
+    return std::pair(a.ended_at, a.id) > std::pair(b.ended_at, b.id);
+  });
+  if (found.size() > limit) found.resize(limit);
+  return found;
+}
+
+Result<std::vector<core::Reason>> MemoryStore::Tables::reasons(LeaseId id) {
+  const auto found = reasons_of.find(id);
+  if (found == reasons_of.end()) return std::vector<core::Reason>();
+  return std::vector<core::Reason>(found->second.begin(), found->second.end());
+}
+
+Result<std::optional<Remembered>> MemoryStore::Tables::remembered(std::uint32_t uid, std::string_view key) {
+  const auto found = answers.find({uid, std::string(key)});
+  if (found == answers.end()) return std::optional<Remembered>();
+  return std::optional(found->second);
+}
+
+}  // namespace sublet::store

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Store without files or threads, for tests and simulations: nothing happens until `pump`, so that a test decides
+// between which two steps a commit falls. What is committed outlives close and crash, as a file would.
+#pragma once
+
+#include "store/store.h"
+
+#include <deque>
+#include <map>
+#include <utility>
+
+namespace sublet::store {
+
+class MemoryStore final : public Store {
+ public:
+  // `wake` is called by intend and read when there is something for `pump` to do, never from inside `pump`.
+  explicit MemoryStore(Limits limits = {}, std::function<void()> wake = {});
+
+  // Commits what is queued as one group, tells it, and then runs the reads. One thread with all the rest.
+  void pump();
+  // The daemon is killed: what is queued is lost, what is committed stays. Opens again by open().
+  void crash();
+
+  Result<Loaded> open(Events events) override;
+  void close() override;
+  std::uint64_t intend(Batch batch) override;
+  Backlog backlog() const override;
+  void read(std::function<void(Reader&)> work) override;
+  bool maybe_remembered(std::uint32_t uid, std::string_view key) const override;
+
+ private:
+  struct Row {
+    core::Lease lease;
+    bool settled = false;
+  };
+  using AnswerKey = std::pair<std::uint32_t, std::string>;
+  class Tables final : public Reader {
+   public:
+    Result<std::optional<core::Lease>> lease(LeaseId id) override;
+    Result<std::optional<core::Lease>> by_tag(std::string_view tag, std::optional<std::uint32_t> uid) override;
+    Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid) override;
+    Result<std::vector<core::Reason>> reasons(LeaseId id) override;
+    Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) override;
+
+    void put(const Batch& batch, const Limits& limits);
+    void prune(const Limits& limits);
+    Loaded load() const;
+
+    std::map<LeaseId, Row> leases;
+    std::map<LeaseId, std::deque<core::Reason>> reasons_of;
+    std::map<AnswerKey, Remembered> answers;
+    std::deque<AnswerKey> answers_by_age;
+    std::uint64_t last_id = 0;
+    Time last_time;
+    std::string boot_id;
+  };
+
+  const Limits limits_;
+  const std::function<void()> wake_;
+  Events events_;
+  bool open_ = false;
+  Tables tables_;
+  std::deque<Batch> queue_;
+  std::vector<std::function<void(Reader&)>> reads_;
+  std::uint64_t last_sequence_ = 0;
+};
+
+}  // namespace sublet::store

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of this folder share: a directory that goes away, news of a store to wait for, answers to reads, and a
+// sequence of batches of which it can be told afterwards which were kept and whether one was torn.
+#pragma once
+
+#include "store/store.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sublet::store::test {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "sublet-store-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  std::filesystem::path operator/(const char* name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Collects what a store tells, and lets a test wait for it.
+class News {
+ public:
+  Events events() {
+    return {[this](std::uint64_t sequence) {
+              const std::lock_guard lock(mutex_);
+              committed_ = sequence;
+              changed_.notify_all();
+            },
+            [this](Error error) {
+              const std::lock_guard lock(mutex_);
+              failure_ = std::move(error);
+              changed_.notify_all();
+            }};
+  }
+  // Whether the batch was committed; false if the store failed first.
+  bool wait_for(std::uint64_t sequence) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return committed_ >= sequence || failure_; });
+    return committed_ >= sequence;
+  }
+  std::uint64_t committed() const {
+    const std::lock_guard lock(mutex_);
+    return committed_;
+  }
+  std::optional<Error> failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t committed_ = 0;
+  std::optional<Error> failure_;
+};
+
+// The answer of a read, waited for. `settle` lets a store without a thread do its work.
+template <typename Question>
+auto ask(Store& store, Question question, const std::function<void()>& settle = {}) {
+  using Reply = decltype(question(std::declval<Reader&>()));
+  auto promise = std::make_shared<std::promise<Reply>>();
+  auto future = promise->get_future();
+  store.read([promise, question](Reader& reader) { promise->set_value(question(reader)); });
+  if (settle) settle();
+  return future.get();
+}
+
+inline core::Lease make_lease(std::uint64_t id) {
+  core::Lease lease;
+  lease.id.number = id;
+  lease.generation = 1;
+  lease.uid = 1000;
+  lease.user = "ada";
+  lease.tenant = "lab";
+  lease.consumer = "train";
+  lease.vram = 6 * GiB;
+  lease.token = "secret";
+  lease.created_at = lease.queued_at = {1'000};
+  return lease;
+}
+
+inline core::Lease ended_lease(std::uint64_t id, Time at, Duration run = std::chrono::seconds(5)) {
+  core::Lease lease = make_lease(id);
+  lease.state = core::LeaseState::ended;
+  lease.end_reason = core::EndReason::released;
+  lease.granted_at = at - run;
+  lease.ended_at = at;
+  return lease;
+}
+
+// --- a sequence of batches that shows what became of it ---
+
+// Batch n moves lease 1 to generation n, makes lease 1000 + n, says why, and remembers an answer: four traces of it.
+inline Batch step(std::uint64_t n) {
+  Batch batch;
+  batch.now = {static_cast<std::int64_t>(n) * 1'000'000};
+  core::Lease first = make_lease(1);
+  first.generation = n;
+  batch.changed = {first, make_lease(1000 + n)};
+  batch.reasons = {{LeaseId{1}, batch.now, "step", std::to_string(n)}};
+  batch.remembered = Remembered{1000, fmt::format("key-{}", n), "00ff", 201, std::string(300, 'x'), batch.now};
+  return batch;
+}
+
+// How many steps are in the store, or what is wrong with what is there.
+inline Result<std::uint64_t> count_steps(Store& store, const Loaded& loaded) {
+  const auto wrong = [](std::string what) { return Error{Code::Unavailable, std::move(what), {}}; };
+  std::uint64_t steps = 0;
+  if (!loaded.leases.empty() && loaded.leases[0].id.number == 1) steps = loaded.leases[0].generation;
+  if (loaded.leases.size() != (steps == 0 ? 0 : steps + 1)) {
+    return wrong(fmt::format("{} leases after step {}", loaded.leases.size(), steps));
+  }
+  for (std::uint64_t n = 1; n <= steps; ++n) {
+    if (loaded.leases[n].id.number != 1000 + n) return wrong(fmt::format("the lease of step {} is missing", n));
+  }
+  if (steps != 0 && loaded.last_time.ns != static_cast<std::int64_t>(steps) * 1'000'000) {
+    return wrong(fmt::format("last time {} after step {}", loaded.last_time.ns, steps));
+  }
+  const auto reasons = ask(store, [](Reader& reader) { return reader.reasons(LeaseId{1}); });
+  if (!reasons) return reasons.error();
+  if (steps != 0 && (reasons->empty() || reasons->back().text != std::to_string(steps))) {
+    return wrong(fmt::format("no reason of step {}", steps));
+  }
+  for (const std::uint64_t n : {steps, steps + 1}) {
+    if (n == 0) continue;
+    const std::string key = fmt::format("key-{}", n);
+    const auto answer = ask(store, [key](Reader& reader) { return reader.remembered(1000, key); });
+    if (!answer) return answer.error();
+    if (answer->has_value() != (n <= steps)) return wrong(fmt::format("torn: the answer {} after step {}", n, steps));
+    if (n <= steps && !store.maybe_remembered(1000, key)) return wrong("an answer is there that 'certainly' is not");
+  }
+  return steps;
+}
+
+// --- children: what a test does to a whole process is done to one of its own ---
+
+// Runs `body` in a child; returns what it returned there ("" = all is well) or how it died.
+inline std::string in_child(const std::function<std::string()>& body) {
+  int ends[2];
+  if (::pipe(ends) != 0) return "no pipe";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    const std::string said = body();
+    (void)!::write(ends[1], said.data(), said.size());
+    ::_exit(said.empty() ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char part[4096];
+  for (ssize_t n = 0; (n = ::read(ends[0], part, sizeof(part))) > 0;) said.append(part, static_cast<std::size_t>(n));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
+  return said;
+}
+
+// Names of the files in a directory, sorted.
+inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace sublet::store::test
