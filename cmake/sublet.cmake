@@ -32,7 +32,8 @@ if(SUBLET_STATIC)
   target_compile_options(sublet_flags INTERFACE -ffunction-sections -fdata-sections)
 endif()
 
-# Programs are compiled as libraries are (-fPIC, not -fPIE): g++ takes a precompiled header only with the same flags.
+# Programs are compiled as libraries are (-fPIC, not -fPIE), because g++ takes a precompiled header only with
+# the flags that it was made with.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 
 # One precompiled header for all C++ of src/: the heavy headers, parsed once.
