@@ -2,7 +2,7 @@
 // How busy a card is, and with whom.
 #include "library.h"
 
-#include <time.h>
+#include <ctime>
 
 namespace {
 

@@ -53,8 +53,9 @@ SIMGPU_NVML nvmlDeviceGetDetailedEccErrors(Handle handle, Count type, Count, Ecc
 SIMGPU_NVML nvmlDeviceGetRemappedRows(Handle handle, Count* of_corrected, Count* of_uncorrected,
                                       Count* pending, Count* failed) {
   return ask(__func__, handle, [&](Card) -> Return {
-    for (Count* out : {of_corrected, of_uncorrected, pending, failed})
-      if (give(out, 0) != success) return invalid_argument;
+    if (of_corrected == nullptr || of_uncorrected == nullptr || pending == nullptr || failed == nullptr)
+      return invalid_argument;
+    *of_corrected = *of_uncorrected = *pending = *failed = 0;
     return success;
   });
 }

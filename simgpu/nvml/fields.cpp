@@ -3,8 +3,7 @@
 #include "condition.h"
 #include "library.h"
 
-#include <time.h>
-
+#include <ctime>
 #include <optional>
 
 namespace {

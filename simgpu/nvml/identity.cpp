@@ -51,16 +51,20 @@ std::string serial(const Card& card) {
   return text;
 }
 
-// "0000:17:00.0", "00000000:17:00.0" and "17:00.0" are one place.
+template <std::size_t size>
+void bus_id_text(char (&text)[size], const layout::DeviceRecord& device, const char* format) {
+  std::snprintf(text, size, format, device.pci_domain, device.pci_bus, device.pci_device);
+}
+
+// "0000:17:00.0", "00000000:17:00.0" and, in domain 0, "17:00.0" are one place.
 bool names_place(const char* text, const layout::DeviceRecord& device) {
-  unsigned domain = 0, bus = 0, slot = 0, function = 0;
-  int end = 0;
-  if (std::sscanf(text, "%x:%x:%x.%u%n", &domain, &bus, &slot, &function, &end) != 4) {
-    domain = 0;
-    if (std::sscanf(text, "%x:%x.%u%n", &bus, &slot, &function, &end) != 3) return false;
+  char place[32];
+  for (const char* format : {"%04X:%02X:%02X.0", "%08X:%02X:%02X.0"}) {
+    bus_id_text(place, device, format);
+    if (strcasecmp(text, place) == 0) return true;
   }
-  return text[end] == '\0' && function == 0 && domain == device.pci_domain && bus == device.pci_bus &&
-         slot == device.pci_device;
+  const char* without_domain = std::strchr(place, ':') + 1;
+  return device.pci_domain == 0 && strcasecmp(text, without_domain) == 0;
 }
 
 Return handle_by_bus_id(const char* name, const char* bus_id, Handle* out) {
@@ -76,11 +80,6 @@ void fill_place(Info& info, const layout::DeviceRecord& device) {
   info.device = device.pci_device;
   info.device_id = pci_device_id;
   info.subsystem_id = pci_subsystem_id;
-}
-
-template <std::size_t size>
-void bus_id_text(char (&text)[size], const layout::DeviceRecord& device, const char* format) {
-  std::snprintf(text, size, format, device.pci_domain, device.pci_bus, device.pci_device);
 }
 
 Return pci_info_v2(const char* name, Handle handle, PciInfoV2* info) {

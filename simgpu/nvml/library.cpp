@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "library.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <thread>
 
@@ -72,7 +72,7 @@ std::shared_ptr<Table> Library::table() {
 
 int Library::index_of(Handle handle, const Table& table) const {
   const auto* place = static_cast<const Place*>(handle);
-  const std::less<const Place*> before;
+  const std::less<> before;
   if (place == nullptr || before(place, places_) || !before(place, places_ + table.device_count())) return -1;
   return static_cast<int>(place - places_);
 }

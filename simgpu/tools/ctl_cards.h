@@ -18,7 +18,7 @@ std::string cards_directory(const std::string& dir);
 
 // Makes the cards, or leaves them as they are when they are as specified. Others than those are an error
 // (InUse) that names both.
-sublet::Result<std::unique_ptr<Table>> create_cards(const std::string& cards_dir, std::string_view spec);
+sublet::Result<std::unique_ptr<Table>> create_cards(const std::string& cards_dir, std::string_view text);
 sublet::Result<std::unique_ptr<Table>> open_cards(const std::string& cards_dir);
 
 // The text form of cards, as `create` takes it: "2x24GiB,Simulated GPU 24GiB,reserve=614MiB".

@@ -82,6 +82,7 @@ Status set_option(Fault& fault, std::string_view flag, std::string_view value) {
 template <typename Info, typename Text>
 std::vector<std::string_view> words(const std::vector<Info>& infos, Text text) {
   std::vector<std::string_view> all;
+  all.reserve(infos.size());
   for (const auto& info : infos) all.push_back(text(info));
   return all;
 }

@@ -51,7 +51,7 @@ Faults:
 
 sublet::Result<std::string> cards_dir_of(const std::string& dir) {
   if (!dir.empty()) return cards_directory(dir);
-  const char* from_environment = std::getenv(directory_variable);
+  const char* from_environment = std::getenv(directory_variable);  // NOLINT(concurrency-mt-unsafe)
   if (from_environment != nullptr && *from_environment != '\0') return std::string(from_environment);
   return bad_request(fmt::format("which cards? give --dir DIR, or set {}", directory_variable));
 }

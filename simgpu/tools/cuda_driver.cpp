@@ -20,7 +20,7 @@ void CudaDriver::find(Function& into, const char* name) {
 CudaDriver::CudaDriver() {
   library_ = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) {
-    const char* why = dlerror();
+    const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): one thread, by contract
     throw CudaError(fmt::format("no CUDA driver: {}", why != nullptr ? why : "libcuda.so.1 does not load"),
                     -1);
   }

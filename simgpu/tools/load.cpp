@@ -79,7 +79,8 @@ void Load::prove_kernels() {
   const auto count_after = [&](Handle checker, std::vector<std::uint64_t> arguments) {
     driver_.clear(found_, word);
     arguments.push_back(found_);
-    launch(checker, arguments[1], std::move(arguments));
+    const std::uint64_t threads = arguments[1];
+    launch(checker, threads, std::move(arguments));
     driver_.synchronize(stream_);
     std::uint64_t found = 0;
     driver_.copy_to_host(&found, found_, word);

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of others, unmodified, on simulated cards. What is not installed is skipped, and says so."""
+
+import functools
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "simgpu"))
+import simcards  # noqa: E402
+
+VENV = simcards.ROOT / ".venv-thirdparty"
+
+
+@functools.cache
+def installed(package):
+    python = VENV / "bin/python"
+    if not python.exists():
+        return False
+    found = subprocess.run([python, "-m", "pip", "show", "-q", package], capture_output=True)
+    return found.returncode == 0
+
+
+class Foreign:
+    """The virtual environment of tools/thirdparty-venv, and programs of the system."""
+
+    def need(self, *packages):
+        for package in packages:
+            if not installed(package):
+                pytest.skip(f"{package} is not installed: tools/thirdparty-venv installs it from PyPI")
+        return self
+
+    def program(self, name):
+        path = shutil.which(name)
+        if path is None:
+            pytest.skip(f"{name} is not installed: apt-get install {name}")
+        return path
+
+    def python(self, cards, *arguments, **keywords):
+        """Runs the environment's Python on the cards, its own modules instead of ours."""
+        return self.run(cards, VENV / "bin/python", "-I", *arguments, **keywords)
+
+    def run(self, cards, *command, environment=None, timeout=120):
+        return subprocess.run(
+            list(map(str, command)),
+            env=cards.env(**(environment or {})),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout,
+        )
+
+
+@pytest.fixture
+def foreign():
+    return Foreign()
+
+
+@pytest.fixture
+def make_cards(tmp_path):
+    made = []
+
+    def make(spec="1x4GiB", name="cards"):
+        made.append(simcards.Cards(tmp_path / name, spec))
+        return made[-1]
+
+    yield make
+    for cards in made:
+        cards.end()
+
+
+@pytest.fixture
+def cards(make_cards):
+    return make_cards()

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's ffmpeg, which loads libcuda.so.1 itself: frames go up to the card and come back bit by bit the same."""
+
+import pytest
+
+FRAMES = ["-f", "lavfi", "-i", "testsrc2=size=322x242:rate=10:duration=1"]
+
+
+def frames(foreign, cards, filters):
+    done = foreign.run(
+        cards, foreign.program("ffmpeg"), "-hide_banner", "-loglevel", "error", "-init_hw_device", "cuda=card:0",
+        "-filter_hw_device", "card", *FRAMES, "-vf", filters, "-f", "framemd5", "-",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if not line.startswith("#")]
+
+
+@pytest.fixture
+def with_filter(foreign, cards):
+    listed = foreign.run(cards, foreign.program("ffmpeg"), "-hide_banner", "-filters").stdout
+    if "hwupload_cuda" not in listed:
+        pytest.skip("this ffmpeg was built without hwupload_cuda")
+
+
+@pytest.mark.parametrize("pixels", ["nv12", "yuv420p", "p010le", "0rgb32"])
+def test_frames_come_back_from_the_card_unchanged(foreign, cards, with_filter, pixels):
+    there_and_back = frames(foreign, cards, f"format={pixels},hwupload_cuda,hwdownload,format={pixels}")
+    assert len(there_and_back) == 10
+    assert there_and_back == frames(foreign, cards, f"format={pixels}")
+    shown = cards.show()
+    assert sum(count for name, count in shown["calls"].items() if name.startswith("cuMemcpy2D")) >= 20
+    assert shown["violations"] == 0 and shown["devices"][0]["used_bytes"] == 0
+
+
+def test_too_large_a_frame_for_the_card_is_an_error_not_a_crash(foreign, make_cards, with_filter):
+    cards = make_cards("1x64MiB,reserve=0,context_bytes=48MiB", name="tiny")
+    done = foreign.run(
+        cards, foreign.program("ffmpeg"), "-hide_banner", "-loglevel", "error", "-init_hw_device", "cuda=card:0",
+        "-filter_hw_device", "card", "-f", "lavfi", "-i", "testsrc2=size=7680x4320:duration=0.1",
+        "-vf", "format=nv12,hwupload_cuda,hwdownload,format=nv12", "-f", "null", "-",
+    )  # fmt: skip
+    assert done.returncode > 0 and "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr
