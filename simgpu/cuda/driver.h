@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the simulated driver in one process. Everything below is guarded by one lock (`Guard`), which no call
+// holds while it waits for the card or touches contents; the exceptions say so. Nothing is ever destroyed at exit, so
+// that calls from destructors and other threads stay safe to the very end.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "content.h"
+#include "simgpu/cuda_abi.h"
+#include "simgpu/table/table.h"
+
+namespace simgpu {
+
+inline constexpr std::uint64_t granule = 2 << 20;  // of physical memory and of its mappings
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
+
+using Lock = std::unique_lock<std::mutex>;
+
+// ------------------------------------------------------------------------------------------- physical memory
+
+// Memory of a card. Its bytes are charged in the table until the last reference goes: a mapping, a handle, an
+// allocation, or work that is using it right now.
+class Physical {
+ public:
+  // Null when the card has not so much left.
+  static std::shared_ptr<Physical> create(unsigned device, std::uint64_t bytes);
+  // From a file made by Process::share; takes a descriptor of its own.
+  static std::shared_ptr<Physical> import(int fd);
+  ~Physical();
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+
+  // A new descriptor by which other processes import this memory. Its contents move into the file. -1 and errno.
+  int export_fd();
+
+  Piece next(std::uint64_t offset, std::uint64_t limit, std::uint8_t* buffer) const;
+  void write(std::uint64_t offset, const std::uint8_t* data, std::uint64_t size);
+  void fill(std::uint64_t offset, std::uint64_t size, const Pattern& pattern);
+
+  const unsigned device;
+  const std::uint64_t bytes;
+  // What cuMemCreate was told; fixed before anybody else sees the object.
+  CUmemAllocationProp properties{};
+  CUmemGenericAllocationHandle handle = 0;  // guarded by the driver's lock
+
+ private:
+  Physical(unsigned device_index, std::uint64_t size) : device(device_index), bytes(size) {}
+  mutable std::mutex mutex_;  // of the content alone: work touches it without the driver's lock
+  std::unique_ptr<Content> content_;
+  int fd_ = -1;
+};
+
+// ------------------------------------------------------------------------------------------- addresses
+
+struct Context;
+struct Pool;
+
+enum class RangeKind {
+  device,       // cuMemAlloc and its like
+  pooled,       // cuMemAllocAsync
+  reservation,  // cuMemAddressReserve: holds mappings
+  host,         // pinned memory that the driver allocated
+  registered,   // pinned memory of the program
+  managed,
+};
+
+struct Mapping {
+  std::uint64_t size = 0;
+  std::shared_ptr<Physical> physical;
+  std::map<unsigned, CUmemAccess_flags> access;  // by card; absent is none
+};
+
+struct Range {
+  std::uint64_t base = 0, size = 0;  // as the program asked; `reserved` is what the addresses take
+  std::uint64_t reserved = 0;
+  RangeKind kind = RangeKind::device;
+  Context* context = nullptr;  // who made it; null for reservations
+  unsigned device = 0;
+  std::uint64_t id = 0;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  unsigned flags = 0;
+  bool sync_memops = false;
+  std::shared_ptr<Physical> physical;
+  std::uint64_t offset = 0;  // into it
+  Pool* pool = nullptr;
+  bool ending = false;  // pooled: freed in stream order, still readable by earlier work
+  std::map<std::uint64_t, Mapping> mappings;
+};
+
+// A stretch of one memory: of a card, or of the host (then `host` points at it).
+struct Segment {
+  std::shared_ptr<Physical> physical;
+  std::uint64_t offset = 0;
+  std::uint8_t* host = nullptr;
+  std::uint64_t size = 0;
+  unsigned device = 0;
+};
+
+class AddressSpace {
+ public:
+  // Addresses that look like the driver's and that the CPU faults on. 0 when there are none left.
+  std::uint64_t reserve(std::uint64_t size, std::uint64_t alignment, std::uint64_t hint = 0);
+  void release(std::uint64_t base, std::uint64_t size);
+  bool ours(std::uint64_t address) const { return address >= region_ && address - region_ < region_size_; }
+
+  Range* add(std::unique_ptr<Range> range);
+  void remove(Range* range);
+  Range* find(std::uint64_t address);
+  std::map<std::uint64_t, std::unique_ptr<Range>>& all() { return ranges_; }
+  // Whether any range intersects [base, base + size).
+  bool overlaps(std::uint64_t base, std::uint64_t size) const;
+
+ private:
+  bool open_region();
+  std::uint64_t region_ = 0, region_size_ = 0;
+  std::map<std::uint64_t, std::uint64_t> free_;
+  std::map<std::uint64_t, std::unique_ptr<Range>> ranges_;
+  std::uint64_t next_id_ = 1;
+};
+
+// ------------------------------------------------------------------------------------------- work
+
+struct Stream;
+
+struct Touch {
+  std::uint64_t address = 0, size = 0;
+};
+
+struct Dependency {
+  std::shared_ptr<Stream> stream;
+  std::uint64_t sequence = 0;
+};
+
+struct Work {
+  std::function<CUresult()> run;  // without the driver's lock
+  std::vector<Touch> touches;
+  std::vector<Dependency> after;
+  std::uint64_t sequence = 0;
+  bool by_caller = false;  // the calling thread runs it when its turn comes
+};
+
+struct Stream {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  int priority = 0;
+  std::uint64_t id = 0;
+  std::deque<std::shared_ptr<Work>> queue;  // the first may be running
+  std::uint64_t enqueued = 0, completed = 0;
+  bool worker = false;  // a thread serves the queue
+  std::vector<Dependency> waits;  // of the next work: from cuStreamWaitEvent
+  std::condition_variable changed;
+};
+
+struct Timestamp {
+  std::atomic<std::uint64_t> ns{0};
+};
+
+struct Event {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  Dependency last;  // no stream: never recorded
+  std::shared_ptr<Timestamp> time;
+};
+
+// ------------------------------------------------------------------------------------------- contexts
+
+struct SmallBlock {
+  std::shared_ptr<Physical> physical;
+  std::uint64_t base = 0;
+  std::vector<bool> taken;  // units of 512 bytes
+  std::uint64_t free_units = 0;
+};
+
+struct Context {
+  int ordinal = 0;
+  unsigned device = 0;  // its card in the table
+  bool primary = false, alive = false;
+  unsigned flags = 0, api_version = 0;
+  std::uint64_t id = 0;
+  int retained = 0;
+  std::uint64_t charged = 0;
+  std::atomic<int> error{0};  // sticky; set by work, without the lock
+  std::shared_ptr<Stream> legacy;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Stream>> per_thread;
+  std::vector<std::weak_ptr<Stream>> streams;  // all of them, destroyed ones too while they have work
+  std::vector<std::unique_ptr<SmallBlock>> small;
+  std::map<int, std::size_t> limits;
+  std::set<Context*> peers;
+  int cache_config = 0, shared_config = 0;
+};
+
+struct PoolBlock {
+  std::shared_ptr<Physical> physical;
+  std::uint64_t base = 0, bytes = 0, used = 0;
+  std::map<std::uint64_t, std::uint64_t> gaps;  // offset, bytes
+};
+
+struct Pool {
+  unsigned device = 0;
+  bool standard = false;  // a card's own: never destroyed
+  CUmemAllocationProp properties{};
+  std::uint64_t threshold = 0, reserved = 0, reserved_high = 0, used = 0, used_high = 0, max_size = 0;
+  int follow_events = 1, opportunistic = 1, internal = 1;
+  std::map<unsigned, CUmemAccess_flags> access;
+  std::vector<std::unique_ptr<PoolBlock>> blocks;
+  bool destroyed = false;
+};
+
+// ------------------------------------------------------------------------------------------- the driver
+
+struct Driver {
+  std::unique_ptr<Table> table;
+  Process* process = nullptr;
+  std::vector<unsigned> cards;  // by ordinal: index in the table
+  AddressSpace addresses;
+  std::vector<std::unique_ptr<Context>> primary;          // by ordinal
+  std::vector<std::unique_ptr<Context>> created;          // destroyed ones too: their handles stay recognisable
+  std::unordered_map<void*, std::shared_ptr<Stream>> streams;
+  std::unordered_map<void*, std::shared_ptr<Event>> events;
+  std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>> handles;  // and how often retained
+  std::uint64_t next_handle = 1;
+  std::vector<std::unique_ptr<Pool>> pools;
+  std::vector<Pool*> default_pool, current_pool;  // by ordinal
+  std::uint64_t next_id = 1;
+  std::condition_variable progress;  // some work is done
+};
+
+std::mutex& driver_mutex();
+// Null before cuInit has succeeded in this process.
+Driver* driver_or_null();
+inline Driver& driver() { return *driver_or_null(); }
+CUresult initialise(unsigned flags);
+// The table without cuInit, for what may be asked before it; null without cards.
+Table* table_or_null();
+
+// One exported function: counts its calls and refuses them where the driver would.
+class CallSite {
+ public:
+  constexpr explicit CallSite(const char* name) : name_(name) {}
+  CUresult enter();        // NOT_INITIALIZED before cuInit and in a forked child
+  CUresult enter_early();  // only counts, and refuses a forked child
+ private:
+  void count();
+  const char* name_;
+  std::atomic<layout::Word*> counter_{nullptr};
+};
+
+bool forked();  // from a process that had called cuInit
+
+// The thread runs a host function of a stream: the driver may not be called from it.
+extern thread_local bool in_host_function;
+
+}  // namespace simgpu
+
+#define SIMGPU_API extern "C" __attribute__((visibility("default"))) CUresult
+
+// First statement of every exported function.
+#define SIMGPU_ENTER(name)                                                  \
+  static constinit ::simgpu::CallSite call_site{#name};                     \
+  if (const CUresult refused = call_site.enter(); refused != CUDA_SUCCESS) return refused
