@@ -90,7 +90,7 @@ class Forecast {
     const std::size_t shown = std::min<std::size_t>(because.size(), 2);
     for (std::size_t i = because.size() - shown; i < because.size(); ++i)
       info.basis += (info.basis.empty() ? "" : "; ") + because[i];
-    if (because.size() > shown) info.basis += "; after " + std::to_string(because.size() - shown) + " earlier ends";
+    if (because.size() > shown) info.basis += "; after the ends of " + std::to_string(because.size() - shown) + " more before them";
     if (info.basis.empty()) info.basis = "it fits now";
   }
 
@@ -98,7 +98,7 @@ class Forecast {
   struct Place {
     const Device* device;
     Bytes free;
-    std::vector<std::string> because;  // the ends that it was freed by, in order
+    std::vector<std::string> because = {};  // the ends that it was freed by, in order
   };
   struct End {
     std::size_t room;

@@ -30,7 +30,7 @@ struct Attach {
   bool as_owner = true;
 };
 
-struct Renew { LeaseId lease; std::uint64_t generation = 0; std::optional<Duration> ttl; };
+struct Renew { LeaseId lease; std::uint64_t generation = 0; std::optional<Duration> ttl = {}; };
 
 // The owner, or an admin, gives the lease back. `force`: although processes still hold VRAM (else InUse). `stop`: end
 // the program first; the lease ends when its tree has ended. `revoke`: an admin took it, not the owner.

@@ -30,7 +30,7 @@ bool QueueKey::before(const QueueKey& other) const {
 
 QueueKey queue_key(const Lease& lease, double aging_per_minute) {
   if (!(aging_per_minute > 0)) return {lease.tier, lease.priority, lease.queued_at.ns, lease.id};
-  const double exact = std::round(ns_per_minute / aging_per_minute);
+  const double exact = std::max(std::round(ns_per_minute / aging_per_minute), 1.0);
   const std::int64_t ns_per_point =
       exact < static_cast<double>(max_ns_per_point) ? static_cast<std::int64_t>(exact) : max_ns_per_point;
   const int priority = std::clamp(lease.priority, -admin_priority_limit, admin_priority_limit);

@@ -72,6 +72,8 @@ class State {
   const Queue& queue() const { return queue_; }
   const ConsumerHistory* history(const std::string& consumer) const;
   const Charge& charge(LeaseId id) const;
+  // All histories by consumer, each with the sequence of its last use.
+  const std::map<std::string, std::pair<ConsumerHistory, std::uint64_t>>& histories() const { return history_; }
   // Why the last attempt at a snapshot gave nothing at all; "" if it gave something.
   const std::string& snapshot_problem() const { return snapshot_problem_; }
   std::uint64_t last_id() const { return last_id_; }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+struct OneCard : World {
+  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
+  QueueInfo info(LeaseId id) const { return queue_info(state, rules, at(id), now); }
+  // A finished run of that length, so that there is something to go by.
+  void learn(std::string consumer, Duration run_time) {
+    const LeaseId id = run(GiB, 900, std::move(consumer));
+    pass(run_time);
+    step(ProgramEnded{id, 0, false});
+    snapshot({gpu(0, 24 * GiB)});
+  }
+};
+
+TEST(QueueInfo, SaysPlaceShortageAndHolders) {
+  OneCard w;
+  const LeaseId big = w.run(12 * GiB, 100), small = w.run(3 * GiB, 200, "infer");
+  w.snapshot({gpu(0, 24 * GiB, {uses(100, 5 * GiB, big), uses(4711, 2 * GiB)}, 1 * GiB)});
+  const LeaseId first = w.submit(20 * GiB), second = w.submit(10 * GiB);
+  const QueueInfo info = w.info(second);
+  EXPECT_EQ(info.place, 2u);
+  EXPECT_EQ(w.info(first).place, 1u);
+  EXPECT_EQ(info.device, uuid_of(0));
+  EXPECT_EQ(info.short_bytes, 4 * GiB);
+  ASSERT_EQ(info.holders.size(), 4u);
+  EXPECT_EQ(info.holders[0].lease, big);
+  EXPECT_EQ(info.holders[0].bytes, 12 * GiB);
+  EXPECT_EQ(info.holders[1].lease, small);
+  EXPECT_EQ(info.holders[2].what, "pid 4711 (under no lease)");
+  EXPECT_EQ(info.holders[2].bytes, 2 * GiB);
+  EXPECT_EQ(info.holders[3].what, "bytes of no listed process");
+  EXPECT_EQ(info.holders[3].bytes, 1 * GiB);
+}
+
+TEST(QueueInfo, IsEmptyForALeaseThatDoesNotWait) {
+  OneCard w;
+  EXPECT_EQ(w.info(w.submit(GiB)).place, 0u);
+}
+
+TEST(Estimate, ByTheTimeLimitOfTheHolder) {
+  OneCard w;
+  w.run(20 * GiB, 100, "train", 10min);
+  const LeaseId id = w.submit(20 * GiB);
+  w.pass(4s);
+  EXPECT_EQ(w.info(id).eta, 10min - 4s);
+  EXPECT_SAYS(w.info(id).basis, "lease-1 (train, ana) ends at its time limit");
+}
+
+TEST(Estimate, ByTheMedianOfEarlierRuns) {
+  OneCard w;
+  for (const Duration run : {10s, 60s, 20s}) w.learn("train", run);
+  w.run(20 * GiB, 100);
+  const LeaseId id = w.submit(20 * GiB);
+  w.pass(5s);
+  EXPECT_EQ(w.info(id).eta, 15s);
+  EXPECT_SAYS(w.info(id).basis, "the median of 3 earlier runs of 'train'");
+}
+
+TEST(Estimate, AnOverdueHolderMakesItUnknownInsteadOfNow) {
+  OneCard w;
+  w.learn("train", 10s);
+  w.run(20 * GiB, 100);
+  const LeaseId id = w.submit(20 * GiB);
+  w.pass(12s);
+  EXPECT_FALSE(w.info(id).eta);
+  EXPECT_SAYS(w.info(id).basis, "has run for 12 s, longer than the one earlier run of 'train' (10 s)");
+}
+
+TEST(Estimate, IsUnknownWhenANeededHolderIs) {
+  OneCard w;
+  w.run(12 * GiB, 100, "train", 10min);
+  w.run(12 * GiB, 200, "server");
+  const LeaseId both = w.submit(20 * GiB), one = w.submit(10 * GiB);
+  EXPECT_FALSE(w.info(both).eta);
+  EXPECT_SAYS(w.info(both).basis, "lease-2 (server, ana) has no known end");
+  EXPECT_EQ(w.info(one).eta, 10min) << "this one needs only the other holder";
+}
+
+TEST(Estimate, ARenewedTokenHasNoKnownEnd) {
+  OneCard w;
+  Lease lease = wish(20 * GiB, "session");
+  lease.ttl = 5min;
+  w.submit(lease);
+  const LeaseId id = w.submit(20 * GiB);
+  EXPECT_FALSE(w.info(id).eta);
+}
+
+TEST(Estimate, CountsThoseBeforeIt) {
+  OneCard w;
+  for (int i = 0; i < 3; ++i) w.learn("train", 100s);
+  w.run(20 * GiB, 100);
+  const LeaseId first = w.submit(20 * GiB), second = w.submit(20 * GiB), third = w.submit(20 * GiB);
+  EXPECT_EQ(w.info(first).eta, 100s);
+  EXPECT_EQ(w.info(second).eta, 200s);
+  EXPECT_EQ(w.info(third).eta, 300s);
+  EXPECT_SAYS(w.info(third).basis, "after the ends of 1 more before them");
+}
+
+TEST(Estimate, SumsWhatSeveralEndsFree) {
+  OneCard w;
+  w.run(8 * GiB, 100, "a", 1min);
+  w.run(8 * GiB, 200, "b", 2min);
+  w.run(8 * GiB, 300, "c", 3min);
+  EXPECT_EQ(w.info(w.submit(16 * GiB)).eta, 2min);
+}
+
+TEST(Estimate, IsUnknownWhileTheDeviceIs) {
+  OneCard w;
+  w.run(20 * GiB, 100, "train", 10min);
+  const LeaseId id = w.submit(20 * GiB);
+  w.pass(w.rules.max_age + 1s);
+  const QueueInfo info = w.info(id);
+  EXPECT_FALSE(info.eta);
+  EXPECT_EQ(info.device, "");
+  EXPECT_SAYS(info.basis, "last read 16 s ago");
+}
+
+TEST(Estimate, OutsidersHaveNoKnownEnd) {
+  OneCard w;
+  w.run(4 * GiB, 100, "train", 1min);
+  w.snapshot({gpu(0, 24 * GiB, {uses(4711, 10 * GiB)})});
+  const LeaseId id = w.submit(20 * GiB);
+  EXPECT_FALSE(w.info(id).eta);
+  EXPECT_SAYS(w.info(id).basis, "under no lease hold 10.0 GiB on gpu0");
+}
+
+TEST(Estimate, IsNotGuessedForTheEndOfALongQueue) {
+  OneCard w;
+  w.run(24 * GiB, 100, "train", 10min);
+  LeaseId last;
+  for (int i = 0; i < 300; ++i) last = w.submit(GiB);
+  EXPECT_FALSE(w.info(last).eta);
+  EXPECT_SAYS(w.info(last).basis, "more than 200 wait before it");
+}
+
+TEST(Helps, NamesWhatWouldMakeRoom) {
+  OneCard w;
+  w.run(20 * GiB, 100);
+  const LeaseId id = w.submit(6 * GiB);
+  const auto helps = what_would_help(w.state, w.rules, w.at(id), w.now);
+  ASSERT_EQ(helps.size(), 2u);
+  EXPECT_SAYS(helps[0], "ask for 4.0 GiB or less");
+  EXPECT_SAYS(helps[1], "the end of lease-1 (train, ana) would free 20.0 GiB, which is enough; `sublet stop lease-1`");
+}
+
+TEST(Helps, AnOfferIsToBeClaimed) {
+  OneCard w;
+  const LeaseId holder = w.submit(24 * GiB), id = w.submit(6 * GiB);
+  w.step(Release{holder});
+  EXPECT_EQ(what_would_help(w.state, w.rules, w.at(id), w.now),
+            std::vector<std::string>{"claim it within 10 s: `sublet claim lease-2`"});
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace sublet::core {
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+
+Lease waiter(std::uint64_t id, int priority, std::int64_t at_ns, Bytes vram = GiB, std::string device = "") {
+  Lease lease;
+  lease.id = {id};
+  lease.priority = priority;
+  lease.queued_at = {1'800'000'000 * second + at_ns};
+  lease.vram = vram;
+  lease.wanted_device = std::move(device);
+  return lease;
+}
+
+TEST(QueueOrder, TierComesBeforeEverything) {
+  Lease late = waiter(2, -100, 100 * second);
+  late.tier = Tier::interactive;
+  EXPECT_TRUE(queue_key(late, 1).before(queue_key(waiter(1, 100, 0), 1)));
+}
+
+TEST(QueueOrder, AMinuteOfWaitingIsWorthOnePoint) {
+  const Lease old = waiter(1, 0, 0);
+  EXPECT_TRUE(queue_key(old, 1).before(queue_key(waiter(2, 1, 61 * second), 1)));
+  EXPECT_TRUE(queue_key(waiter(2, 1, 59 * second), 1).before(queue_key(old, 1)));
+  EXPECT_TRUE(queue_key(old, 1).before(queue_key(waiter(2, 1, 60 * second), 1))) << "of equals the older lease";
+}
+
+TEST(QueueOrder, WithoutAgeingPriorityIsNeverCaughtUp) {
+  const QueueKey old = queue_key(waiter(1, 0, 0), 0), urgent = queue_key(waiter(2, 1, 1'000'000 * second), 0);
+  EXPECT_TRUE(urgent.before(old));
+  EXPECT_TRUE(queue_key(waiter(1, 5, 0), 0).before(queue_key(waiter(2, 5, 1), 0)));
+}
+
+TEST(QueueOrder, ExtremeSettingsStayOrdered) {
+  for (const double aging : {1e-30, 1e-9, 1e9, 1e30, -1.0}) {
+    EXPECT_TRUE(queue_key(waiter(1, 0, 0), aging).before(queue_key(waiter(2, 0, 5), aging))) << aging;
+    EXPECT_FALSE(queue_key(waiter(1, -1000, 0), aging).before(queue_key(waiter(2, 1000, 0), aging))) << aging;
+  }
+}
+
+TEST(Queue, ChangedAgeingOrdersAgain) {
+  Queue queue;
+  queue.insert(waiter(1, 0, 0));
+  queue.insert(waiter(2, 1, 120 * second));
+  EXPECT_EQ(queue.place({1}), 1u);
+  queue.set_aging(0);
+  EXPECT_EQ(queue.place({2}), 1u);
+  queue.set_aging(1);
+  EXPECT_EQ(queue.place({1}), 1u);
+}
+
+// Everything the queue answers, compared with a sorted list, over thousands of random changes.
+TEST(Queue, AnswersLikeASortedList) {
+  std::mt19937_64 random(7);
+  const auto below = [&random](std::uint64_t n) { return random() % n; };
+  const std::vector<std::string> devices{"", "", "GPU-0", "GPU-1"};
+  Queue queue;
+  std::vector<Lease> list;
+  const auto in_order = [](const Lease& a, const Lease& b) { return queue_key(a, 1).before(queue_key(b, 1)); };
+  for (std::uint64_t i = 1; i <= 4000; ++i) {
+    if (list.empty() || below(100) < 55) {
+      Lease lease = waiter(i, static_cast<int>(below(5)), static_cast<std::int64_t>(below(50)) * 10 * second,
+                           {static_cast<std::int64_t>(1 + below(1000))}, devices[below(devices.size())]);
+      lease.tier = static_cast<Tier>(below(3));
+      queue.insert(lease);
+      list.push_back(lease);
+      std::sort(list.begin(), list.end(), in_order);
+    } else {
+      const auto victim = list.begin() + static_cast<std::ptrdiff_t>(below(list.size()));
+      queue.erase(victim->id);
+      list.erase(victim);
+    }
+    ASSERT_EQ(queue.size(), list.size());
+    std::vector<LeaseId> ids;
+    std::int64_t bytes = 0;
+    for (const Lease& lease : list) ids.push_back(lease.id), bytes += lease.vram.count;
+    if (i % 16 == 0) {
+      ASSERT_EQ(queue.in_order(), ids);
+    }
+    ASSERT_EQ(queue.waiting_bytes().count, bytes);
+    const std::size_t some = below(ids.size() + 1);
+    if (some < ids.size()) {
+      ASSERT_EQ(queue.place(ids[some]), some + 1);
+    }
+    ids.resize(std::min<std::size_t>(ids.size(), some));
+    ASSERT_EQ(queue.in_order(some), ids);
+    const std::vector<Room> rooms{{"GPU-0", {static_cast<std::int64_t>(below(200))}},
+                                  {"GPU-1", {static_cast<std::int64_t>(below(200))}}};
+    const auto fits = [&rooms](const Lease& lease) {
+      return std::any_of(rooms.begin(), rooms.end(), [&lease](const Room& room) {
+        return lease.vram <= room.free && (lease.wanted_device.empty() || lease.wanted_device == room.device);
+      });
+    };
+    const auto first = std::find_if(list.begin(), list.end(), fits);
+    ASSERT_EQ(queue.first_fit(rooms), first == list.end() ? std::nullopt : std::optional(first->id));
+    const Bytes limit{static_cast<std::int64_t>(below(1100))};
+    const auto above = std::find_if(list.begin(), list.end(), [limit](const Lease& lease) {
+      return lease.wanted_device == "GPU-0" && lease.vram > limit;
+    });
+    ASSERT_EQ(queue.first_above("GPU-0", limit), above == list.end() ? std::nullopt : std::optional(above->id));
+  }
+}
+
+}  // namespace
+}  // namespace sublet::core

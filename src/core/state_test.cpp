@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Restarts: what load() makes of what the store held.
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+struct OneCard : World {
+  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
+};
+
+TEST(Load, ChargesEveryLeaseBeforeAnythingIsMeasuredAndGrantsNothing) {
+  OneCard w;
+  const LeaseId id = w.run(20 * GiB, 100), waiter = w.submit(6 * GiB);
+  w.restart();
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  EXPECT_EQ(w.state_of(waiter), LeaseState::queued);
+  EXPECT_EQ(w.state.devices().at(uuid_of(0)).charged, 20 * GiB);
+  EXPECT_EQ(w.free(0), Bytes{}) << "unknown until read";
+  w.snapshot({gpu(0, 24 * GiB, {uses(100, 5 * GiB, id)})});
+  EXPECT_EQ(w.free(0), 4 * GiB);
+  EXPECT_EQ(w.state_of(waiter), LeaseState::queued);
+  EXPECT_EQ(w.submit(GiB).number, 3u) << "ids go on";
+}
+
+TEST(Load, GivesOwnersTimeToComeBack) {
+  OneCard w;
+  Lease lease = wish(2 * GiB);
+  lease.owner.kind = OwnerKind::connection;
+  const LeaseId hold = w.submit(lease, true), other = w.submit(lease, true);
+  lease.owner.kind = OwnerKind::token;
+  lease.ttl = 10s;
+  const LeaseId token = w.submit(lease);
+  w.restart();
+  w.pass(w.rules.reconnect - 1s);
+  EXPECT_EQ(w.state_of(hold), LeaseState::active);
+  EXPECT_EQ(w.state_of(token), LeaseState::active);
+  w.step(HeldChanged{hold, true});
+  w.pass(1s);
+  EXPECT_EQ(w.state_of(hold), LeaseState::active);
+  EXPECT_TRUE(w.gone(other));
+  EXPECT_TRUE(w.gone(token));
+  w.step(HeldChanged{hold, false});
+  w.pass(w.rules.linger);
+  EXPECT_TRUE(w.gone(hold)) << "who was back has the usual linger";
+}
+
+TEST(Load, GivesAnOfferAFreshWindow) {
+  OneCard w;
+  const LeaseId holder = w.submit(24 * GiB), id = w.submit(6 * GiB);
+  w.step(Release{holder});
+  EXPECT_EQ(w.state_of(id), LeaseState::offered);
+  w.pass(9s);
+  w.restart();
+  w.pass(9s);
+  EXPECT_EQ(w.state_of(id), LeaseState::offered);
+  EXPECT_TRUE(w.step(Claim{id}).outcome.has_value());
+}
+
+TEST(Load, GoesOnSettlingWhatWasNotMeasured) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(ProgramEnded{id, 0, false});
+  w.restart();
+  EXPECT_EQ(w.state.devices().at(uuid_of(0)).charged, 6 * GiB);
+  w.step(ProgramEnded{id, std::nullopt, false});  // the engine looks again whether the program lives
+  w.snapshot({gpu(0, 24 * GiB, {uses(100, 5 * GiB, id)})});
+  EXPECT_EQ(w.free(0), 19 * GiB);
+  w.snapshot({gpu(0, 24 * GiB)});
+  EXPECT_TRUE(w.gone(id));
+  EXPECT_EQ(w.at(w.submit(24 * GiB)).state, LeaseState::active);
+}
+
+TEST(Load, RepeatsTheOrderToEndAProgram) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(Release{id, 0, false, true});
+  w.actions.clear();
+  w.restart();
+  EXPECT_EQ(w.signals(id, false), 1);
+  w.step(Tick{});
+  EXPECT_EQ(w.signals(id, false), 1);
+  w.pass(w.rules.grace);
+  EXPECT_EQ(w.signals(id, true), 1) << "counted from the first time it was asked";
+}
+
+TEST(Load, KeepsTheOrderOfTheQueue) {
+  OneCard w;
+  w.submit(24 * GiB);
+  for (int i = 0; i < 50; ++i) {
+    Lease lease = wish(GiB);
+    lease.priority = (i * 7) % 5;
+    lease.tier = i % 3 == 0 ? Tier::batch : Tier::standard;
+    if (i % 4 == 0) w.now = w.now + 20s;
+    w.submit(lease);
+  }
+  const auto order = w.state.queue().in_order();
+  w.restart();
+  EXPECT_EQ(w.state.queue().in_order(), order);
+}
+
+TEST(Load, ADeviceThatNeverComesBackFailsItsLeases) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.restart();
+  for (int i = 0; i < 4; ++i) {
+    w.snapshot({gpu(1, 24 * GiB)});
+    w.pass(5s);
+  }
+  EXPECT_EQ(w.at(id).end_reason, EndReason::failed);
+  w.step(ProgramEnded{id, 1, false});
+  EXPECT_TRUE(w.gone(id));
+}
+
+TEST(Load, IsEmptyFromAnEmptyStore) {
+  World w;
+  w.restart();
+  EXPECT_TRUE(w.state.leases().empty());
+  EXPECT_EQ(w.last.wake_at, Time::never());
+  w.snapshot({gpu(0, 24 * GiB)});
+  EXPECT_EQ(w.submit(GiB).number, 1u);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+struct OneCard : World {
+  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
+  Plan& measure(std::vector<ProcessUse> processes = {}, Bytes hidden = {}) {
+    return snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ release
+
+TEST(Release, WithoutAProcessIsFreeAtOnce) {
+  OneCard w;
+  const LeaseId id = w.submit(6 * GiB);
+  w.step(Release{id});
+  EXPECT_EQ(w.told(id).end_reason, EndReason::released);
+  EXPECT_TRUE(w.last.settled.empty()) << "nothing had to settle";
+  EXPECT_TRUE(w.gone(id));
+  EXPECT_EQ(w.free(0), 24 * GiB);
+}
+
+TEST(Release, OfAnEndedLeaseIsFineAndChangesNothing) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  const std::uint64_t generation = w.at(id).generation;
+  w.step(Release{id, generation});
+  const Lease before = w.at(id);
+  EXPECT_TRUE(before.ended());
+  EXPECT_TRUE(w.step(Release{id, generation}).outcome.has_value());
+  EXPECT_TRUE(w.last.changed.empty());
+  EXPECT_EQ(w.at(id).generation, before.generation);
+}
+
+TEST(Release, WhileProcessesHoldVramIsInUseUnlessForced) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.measure({uses(100, 5 * GiB, id)});
+  const auto refused = w.step(Release{id}).outcome;
+  EXPECT_EQ(refused.error().code, Code::InUse);
+  EXPECT_SAYS(refused.error().detail, "5.0 GiB on gpu0");
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  EXPECT_TRUE(w.step(Release{id, 0, true}).outcome.has_value());
+  EXPECT_EQ(w.at(id).end_reason, EndReason::released);
+  EXPECT_EQ(w.signals(id, false), 0) << "giving back is not an order to end the program";
+  EXPECT_EQ(w.free(0), 18 * GiB) << "charged until measured";
+}
+
+TEST(Release, AProcessWhoseUseIsUntoldCountsAsUse) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.measure({{process(100), std::nullopt, id}}, 5 * GiB);
+  EXPECT_EQ(w.step(Release{id}).outcome.error().code, Code::InUse);
+  EXPECT_EQ(w.free(0), 13 * GiB) << "its bytes cannot be told from an outsider's";
+}
+
+TEST(Release, OfAQueuedLeaseLeavesTheQueue) {
+  OneCard w;
+  w.submit(24 * GiB);
+  const LeaseId id = w.submit(6 * GiB);
+  w.step(Release{id});
+  EXPECT_EQ(w.told(id).end_reason, EndReason::cancelled);
+  EXPECT_TRUE(w.state.queue().empty());
+}
+
+// ------------------------------------------------------------------------------------------------ stop
+
+TEST(Stop, AsksThenKillsAndEndsWithTheProgram) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(Release{id, 0, false, true});
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  EXPECT_TRUE(w.at(id).stop_requested);
+  EXPECT_EQ(w.at(id).stop_at, w.now);
+  EXPECT_EQ(w.signals(id, false), 1);
+  w.step(Release{id, 0, false, true});
+  EXPECT_EQ(w.signals(id, false), 1) << "once is enough";
+  w.pass(w.rules.grace - 1s);
+  EXPECT_EQ(w.signals(id, true), 0);
+  w.pass(1s);
+  EXPECT_EQ(w.signals(id, true), 1);
+  w.pass(10min);
+  EXPECT_EQ(w.signals(id, true), 1);
+  w.step(ProgramEnded{id, 137, true});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::released) << "the signal was ours";
+  EXPECT_EQ(w.at(id).exit_status, 137);
+}
+
+TEST(Stop, OfALeaseWithoutAProgramOfOursJustEndsIt) {
+  OneCard w;
+  Lease lease = wish(6 * GiB);
+  lease.owner = {OwnerKind::process, process(100), {}, ""};
+  const LeaseId id = w.submit(lease);
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  w.step(Release{id, 0, false, true});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::released);
+  EXPECT_EQ(w.signals(id, false), 0) << "what Sublet did not start is never signalled";
+}
+
+TEST(Revoke, EndsAtOnceAndEndsTheProgramThatSubletStarted) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.measure({uses(100, 5 * GiB, id)});
+  w.step(Release{id, 0, false, false, true});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::revoked);
+  EXPECT_EQ(w.signals(id, false), 1);
+  w.pass(w.rules.grace);
+  EXPECT_EQ(w.signals(id, true), 1);
+  w.step(ProgramEnded{id, 137, true});
+  EXPECT_EQ(w.told(id).exit_status, 137);
+  EXPECT_EQ(w.told(id).end_reason, EndReason::revoked);
+}
+
+// ------------------------------------------------------------------------------------------------ the program
+
+TEST(Program, ExitingByItselfReleasesWhateverTheStatus) {
+  for (const int status : {0, 1, 139}) {
+    OneCard w;
+    const LeaseId id = w.run(6 * GiB, 100);
+    w.step(ProgramEnded{id, status, false});
+    EXPECT_EQ(w.at(id).end_reason, EndReason::released);
+    EXPECT_EQ(w.at(id).exit_status, status);
+  }
+}
+
+TEST(Program, KilledByASignalThatWasNotOursIsOwnerGone) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(ProgramEnded{id, 137, true});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::owner_gone);
+}
+
+TEST(Program, WhoseKeeperWasKilledEndsWithAnUnknownStatus) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(ProgramEnded{id, std::nullopt, false});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::released);
+  EXPECT_FALSE(w.at(id).exit_status);
+  w.step(ProgramEnded{id, 3, false});
+  EXPECT_EQ(w.at(id).exit_status, 3) << "a record found later is still taken";
+  w.step(ProgramEnded{id, 4, false});
+  EXPECT_EQ(w.at(id).exit_status, 3) << "but only one";
+}
+
+TEST(Program, ThatCouldNotStartFails) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(ProgramFailed{id, "train.py: not found", 127});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::failed);
+  EXPECT_EQ(w.at(id).exit_status, 127);
+  EXPECT_SAYS(w.why(id, "ended"), "train.py: not found");
+}
+
+TEST(Program, EndingWhileItsLeaseIsQueuedCancelsIt) {
+  OneCard w;
+  w.submit(24 * GiB);
+  Lease lease = wish(6 * GiB);
+  lease.owner = {OwnerKind::process, process(100), {}, ""};
+  const LeaseId id = w.submit(lease);
+  w.step(ProgramEnded{id, std::nullopt, true});
+  EXPECT_EQ(w.told(id).end_reason, EndReason::cancelled);
+  EXPECT_TRUE(w.gone(id));
+  EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id}) << "it had a process, and nothing is left to measure";
+}
+
+// ------------------------------------------------------------------------------------------------ time limits
+
+TEST(TimeLimit, OfAProgramThatSubletStartedEndsItInTwoSteps) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100, "train", 60s);
+  w.measure({uses(100, 5 * GiB, id)});
+  w.pass(60s);
+  EXPECT_EQ(w.at(id).end_reason, EndReason::expired);
+  EXPECT_TRUE(w.at(id).stop_requested);
+  EXPECT_EQ(w.signals(id, false), 1);
+  w.measure({uses(100, 5 * GiB, id)});
+  EXPECT_EQ(w.free(0), 19 * GiB) << "what it is measured to hold after its end, no more";
+  w.pass(w.rules.grace);
+  EXPECT_EQ(w.signals(id, true), 1);
+  w.measure();
+  EXPECT_EQ(w.free(0), 24 * GiB);
+  EXPECT_FALSE(w.gone(id)) << "its program is not known to have ended";
+  w.step(ProgramEnded{id, 137, true});
+  EXPECT_EQ(w.told(id).exit_status, 137);
+  EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id});
+  EXPECT_TRUE(w.gone(id));
+}
+
+TEST(TimeLimit, OfAProcessThatSubletDidNotStartSignalsNobody) {
+  OneCard w;
+  Lease lease = wish(6 * GiB);
+  lease.owner = {OwnerKind::process, process(100), {}, ""};
+  lease.ttl = 60s;
+  const LeaseId id = w.submit(lease);
+  w.measure({uses(100, 5 * GiB, id)});
+  w.pass(60s);
+  EXPECT_EQ(w.at(id).end_reason, EndReason::expired);
+  w.pass(10min);
+  EXPECT_EQ(w.signals(id, false) + w.signals(id, true), 0);
+  w.measure({uses(100, 5 * GiB, id)});
+  EXPECT_EQ(w.free(0), 19 * GiB);
+  w.measure();
+  EXPECT_TRUE(w.gone(id));
+}
+
+TEST(History, LearnsFromRunsThatEndedWell) {
+  OneCard w;
+  for (int i = 0; i < 20; ++i) {
+    const LeaseId id = w.run(6 * GiB, 100 + 2 * i);
+    w.measure({uses(100 + 2 * i, (1 + i) * 128 * MiB, id)});
+    w.pass(10s);
+    w.step(ProgramEnded{id, i == 3 ? 1 : 0, i == 4});
+    w.measure();
+  }
+  const ConsumerHistory* history = w.state.history("train");
+  ASSERT_NE(history, nullptr);
+  EXPECT_EQ(history->runs, std::vector<Duration>(16, 10s));
+  EXPECT_EQ(history->peak_used, 20 * 128 * MiB);
+  EXPECT_EQ(w.state.history("other"), nullptr);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+struct OneCard : World {
+  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
+  // As the probe does while the rest of the test waits.
+  void pass_measured(Duration d) {
+    for (const Time until = now + d; now < until;) {
+      pass(std::min<Duration>(5s, until - now));
+      snapshot({gpu(0, 24 * GiB)});
+    }
+  }
+  LeaseId hold(Bytes vram = 6 * GiB) {
+    Lease lease = wish(vram);
+    lease.owner.kind = OwnerKind::connection;
+    return submit(lease, true);
+  }
+  LeaseId token(Duration ttl, Bytes vram = 6 * GiB) {
+    Lease lease = wish(vram);
+    lease.ttl = ttl;
+    return submit(lease);
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ connections
+
+TEST(Connection, LostForTheLingerEndsTheLease) {
+  OneCard w;
+  const LeaseId id = w.hold();
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  w.step(HeldChanged{id, false});
+  EXPECT_EQ(w.last.wake_at, w.now + w.rules.linger);
+  w.pass(w.rules.linger - 1ms);
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  w.pass(1ms);
+  EXPECT_EQ(w.told(id).end_reason, EndReason::owner_gone);
+  EXPECT_SAYS(w.why(id, "ended"), "no connection open for 5 s");
+  EXPECT_TRUE(w.gone(id)) << "it never had a process: its bytes are free at once";
+  EXPECT_EQ(w.free(0), 24 * GiB);
+}
+
+TEST(Connection, BackWithinTheLingerKeepsTheLease) {
+  OneCard w;
+  const LeaseId id = w.hold();
+  w.step(HeldChanged{id, false});
+  w.pass(4s);
+  w.step(HeldChanged{id, true});
+  w.pass(1h);
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  w.step(HeldChanged{id, false});
+  w.pass(4s);
+  EXPECT_EQ(w.state_of(id), LeaseState::active) << "the linger starts anew";
+}
+
+TEST(Connection, LostWhileQueuedLeavesTheQueue) {
+  OneCard w;
+  w.hold(20 * GiB);
+  const LeaseId id = w.hold(20 * GiB);
+  EXPECT_EQ(w.state_of(id), LeaseState::queued);
+  w.step(HeldChanged{id, false});
+  w.pass(5s);
+  EXPECT_EQ(w.told(id).end_reason, EndReason::cancelled);
+}
+
+TEST(Connection, OfATokenLeaseMeansNothing) {
+  OneCard w;
+  const LeaseId id = w.token(1h);
+  w.step(HeldChanged{id, true});
+  w.step(HeldChanged{id, false});
+  w.pass(10min);
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+}
+
+// ------------------------------------------------------------------------------------------------ tokens
+
+TEST(Token, ExpiresUnlessRenewed) {
+  OneCard w;
+  const LeaseId id = w.token(60s);
+  EXPECT_EQ(w.at(id).expires_at, w.now + 60s);
+  w.pass(59s);
+  EXPECT_TRUE(w.step(Renew{id}).outcome.has_value());
+  EXPECT_EQ(w.at(id).expires_at, w.now + 60s) << "whole again";
+  EXPECT_TRUE(w.step(Renew{id, 0, 10s}).outcome.has_value());
+  w.pass(10s);
+  EXPECT_EQ(w.told(id).end_reason, EndReason::expired);
+  EXPECT_EQ(w.signals(id, false), 0);
+  EXPECT_EQ(w.step(Renew{id}).outcome.error().code, Code::NotFound);
+}
+
+TEST(Token, ARenewalAfterTheEndIsStaleThoughTheTimerDidNotRunYet) {
+  OneCard w;
+  const LeaseId id = w.token(60s);
+  w.now = w.now + 60s;
+  EXPECT_EQ(w.step(Renew{id}).outcome.error().code, Code::Stale);
+  w.step(Tick{});
+  EXPECT_TRUE(w.gone(id));
+}
+
+TEST(Token, TheTtlRunsFromTheClaimNotFromTheQueue) {
+  OneCard w;
+  const LeaseId holder = w.hold(24 * GiB);
+  const LeaseId id = w.token(20s);
+  w.pass_measured(60s);
+  EXPECT_EQ(w.state_of(id), LeaseState::queued);
+  w.step(Release{holder});
+  w.pass(9s);
+  w.step(Claim{id});
+  EXPECT_EQ(w.at(id).expires_at, w.now + 20s);
+}
+
+TEST(Token, ALeaseWithoutATtlCannotBeRenewed) {
+  OneCard w;
+  const LeaseId id = w.hold();
+  EXPECT_EQ(w.step(Renew{id}).outcome.error().code, Code::BadRequest);
+  EXPECT_EQ(w.step(Renew{id, 0, -1s}).outcome.error().code, Code::BadRequest);
+}
+
+// ------------------------------------------------------------------------------------------------ attach
+
+TEST(Attach, MakesTheProcessTheOwner) {
+  OneCard w;
+  const LeaseId id = w.hold();
+  const std::uint64_t generation = w.at(id).generation;
+  EXPECT_TRUE(w.step(Attach{id, generation, kept_process(100), true}).outcome.has_value());
+  EXPECT_EQ(w.at(id).owner.kind, OwnerKind::process);
+  EXPECT_EQ(w.at(id).owner.process, process(100));
+  EXPECT_TRUE(w.at(id).had_process);
+  EXPECT_GT(w.at(id).generation, generation);
+  w.step(HeldChanged{id, false});
+  w.pass(1h);
+  EXPECT_EQ(w.state_of(id), LeaseState::active) << "a killed command line ends nothing any more";
+}
+
+TEST(Attach, TwiceIsOnce) {
+  OneCard w;
+  const LeaseId id = w.hold();
+  const std::uint64_t generation = w.at(id).generation;
+  w.step(Attach{id, generation, kept_process(100), true});
+  const Lease before = w.at(id);
+  EXPECT_TRUE(w.step(Attach{id, generation, kept_process(100), true}).outcome.has_value());
+  EXPECT_EQ(w.at(id).generation, before.generation);
+  EXPECT_TRUE(w.last.changed.empty());
+  EXPECT_EQ(w.step(Attach{id, generation, kept_process(200), true}).outcome.error().code, Code::Stale);
+}
+
+TEST(Attach, NeedsAnActiveLease) {
+  OneCard w;
+  const LeaseId holder = w.hold(24 * GiB);
+  const LeaseId id = w.token(1h);
+  EXPECT_EQ(w.step(Attach{id, 0, kept_process(100), true}).outcome.error().code, Code::Stale);
+  w.step(Release{holder});
+  const auto offered = w.step(Attach{id, 0, kept_process(100), true}).outcome;
+  EXPECT_EQ(offered.error().code, Code::Stale);
+  EXPECT_SAYS(offered.error().hint, "sublet claim lease-2");
+  EXPECT_FALSE(w.at(id).had_process);
+  EXPECT_EQ(w.step(Attach{{99}, 0, kept_process(100), true}).outcome.error().code, Code::NotFound);
+}
+
+TEST(Attach, BookingOnlyMakesTheEndWaitForAMeasurement) {
+  OneCard w;
+  const LeaseId id = w.token(1h);
+  const std::uint64_t generation = w.at(id).generation;
+  w.step(Attach{id, 0, kept_process(100), false});
+  EXPECT_EQ(w.at(id).owner.kind, OwnerKind::token);
+  EXPECT_EQ(w.at(id).generation, generation);
+  EXPECT_TRUE(w.at(id).had_process);
+  w.step(Release{id});
+  EXPECT_FALSE(w.gone(id));
+  EXPECT_EQ(w.free(0), 18 * GiB);
+}
+
+TEST(Generation, AnOlderOneIsRefusedWithBothNumbers) {
+  OneCard w;
+  const LeaseId id = w.hold();
+  const std::uint64_t old = w.at(id).generation;
+  w.step(Attach{id, old, kept_process(100), true});
+  for (const Fact& late : {Fact(Renew{id, old, 5s}), Fact(Release{id, old}), Fact(Claim{id, old})}) {
+    const auto refused = w.step(late).outcome;
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Code::Stale);
+    EXPECT_SAYS(refused.error().detail, "at generation " + std::to_string(old + 1));
+    EXPECT_SAYS(refused.error().detail, "for generation " + std::to_string(old));
+    EXPECT_TRUE(w.last.changed.empty());
+  }
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

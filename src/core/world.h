@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of the core: a state, its rules and a clock that the test moves, with short words for what happens.
+#pragma once
+
+#include "core/explain.h"
+#include "core/step.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sublet::core::testing {
+
+using namespace std::chrono_literals;
+
+inline Lease wish(Bytes vram, std::string consumer = "train") {
+  Lease lease;
+  lease.uid = 1000;
+  lease.user = "ana";
+  lease.tenant = "ana";
+  lease.consumer = std::move(consumer);
+  lease.vram = vram;
+  lease.owner.kind = OwnerKind::token;
+  return lease;
+}
+
+inline ProcessRef process(int pid) { return {pid, static_cast<std::uint64_t>(pid) * 10}; }
+
+inline Owner kept_process(int pid) {
+  return {OwnerKind::process, process(pid), process(pid - 1), "/run/exit/" + std::to_string(pid)};
+}
+
+inline std::string uuid_of(int index) { return "GPU-" + std::to_string(index); }
+
+// A plausible reading: what the processes use, and `hidden` that is in no list.
+inline DeviceReading gpu(int index, Bytes total, std::vector<ProcessUse> processes = {}, Bytes hidden = {}) {
+  DeviceReading reading;
+  reading.uuid = uuid_of(index);
+  reading.name = "Test Card";
+  reading.index = index;
+  reading.total = total;
+  reading.used = hidden;
+  for (const ProcessUse& use : processes) reading.used += use.used.value_or(Bytes{});
+  reading.processes = std::move(processes);
+  return reading;
+}
+
+inline ProcessUse uses(int pid, Bytes used, LeaseId lease = {}) { return {process(pid), used, lease}; }
+
+struct World {
+  State state;
+  Rules rules;
+  Time now{1'000'000'000'000'000'000};
+  Plan last;
+  std::vector<Reason> reasons;  // of all steps
+  std::vector<Action> actions;
+
+  World() { rules.headroom = {}; }
+
+  Plan& step(const Fact& fact) {
+    last = core::step(state, rules, fact, now);
+    reasons.insert(reasons.end(), last.reasons.begin(), last.reasons.end());
+    actions.insert(actions.end(), last.actions.begin(), last.actions.end());
+    return last;
+  }
+
+  // Lets time pass, waking the core when it asked for it, as the daemon does.
+  void pass(Duration d) {
+    const Time until = now + d;
+    while (last.wake_at <= until) {
+      now = std::max(now, last.wake_at);
+      const Time before = last.wake_at;
+      step(Tick{});
+      ASSERT_GT(last.wake_at, before) << "the same alarm twice";
+    }
+    now = until;
+  }
+
+  Plan& snapshot(std::vector<DeviceReading> devices) { return step(Snapshot{now, std::move(devices)}); }
+
+  Result<LeaseId> ask(Lease lease, bool may_queue = true, bool held = false) {
+    return step(Submit{std::move(lease), may_queue, held}).outcome;
+  }
+  LeaseId submit(Lease lease, bool held = false) {
+    const Result<LeaseId> id = ask(std::move(lease), true, held);
+    EXPECT_TRUE(id.has_value()) << id.error().detail;
+    return id.has_value() ? *id : LeaseId{};
+  }
+  LeaseId submit(Bytes vram) { return submit(wish(vram)); }
+
+  // A lease whose program runs under a keeper.
+  LeaseId run(Bytes vram, int pid, std::string consumer = "train", std::optional<Duration> ttl = {}) {
+    Lease lease = wish(vram, std::move(consumer));
+    lease.owner.kind = OwnerKind::connection;
+    lease.ttl = ttl;
+    const LeaseId id = submit(lease, true);
+    EXPECT_EQ(at(id).state, LeaseState::active);
+    step(Attach{id, 0, kept_process(pid), true});
+    return id;
+  }
+
+  const Lease& at(LeaseId id) const {
+    static const Lease none;
+    const Lease* lease = state.find(id);
+    EXPECT_NE(lease, nullptr) << to_string(id) << " has left the state";
+    return lease == nullptr ? none : *lease;
+  }
+  bool gone(LeaseId id) const { return state.find(id) == nullptr; }
+  LeaseState state_of(LeaseId id) const { return at(id).state; }
+
+  // The value of a lease in the last plan; that is how an end is seen of a lease that left the state with it.
+  const Lease& told(LeaseId id) const {
+    static const Lease none;
+    for (const Lease& lease : last.changed)
+      if (lease.id == id) return lease;
+    ADD_FAILURE() << to_string(id) << " is not in the plan";
+    return none;
+  }
+
+  Bytes free(int index) const { return state.effective_free(state.devices().at(uuid_of(index)), rules, now); }
+
+  // The newest reason with that word, "" if there is none.
+  std::string why(LeaseId id, std::string_view code) const {
+    for (auto reason = reasons.rbegin(); reason != reasons.rend(); ++reason)
+      if (reason->lease == id && reason->code == code) return reason->text;
+    return {};
+  }
+
+  int signals(LeaseId id, bool kill) const {
+    int count = 0;
+    for (const Action& action : actions)
+      if (const auto* signal = std::get_if<SignalProgram>(&action)) count += signal->lease == id && signal->kill == kill;
+    return count;
+  }
+  bool wants_snapshot() const {
+    for (const Action& action : last.actions)
+      if (std::holds_alternative<TakeSnapshot>(action)) return true;
+    return false;
+  }
+
+  std::vector<Lease> stored() const {
+    std::vector<Lease> leases;
+    for (const auto& [id, lease] : state.leases()) leases.push_back(lease);
+    return leases;
+  }
+  void restart() { state = State::load(stored(), {}, state.last_id(), rules, now), step(Tick{}); }
+};
+
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+#define EXPECT_SAYS(text, part) EXPECT_TRUE(contains((text), (part))) << (text)
+
+}  // namespace sublet::core::testing
