@@ -7,6 +7,7 @@
 #include "gpu/snapshot.h"
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,13 +19,13 @@ std::string encode_snapshot_command(std::uint64_t id);  // "snapshot 7\n"
 // The id of a command line (without its newline); BadRequest for anything else.
 Result<std::uint64_t> decode_snapshot_command(std::string_view line);
 
-// Cuts a stream of bytes into lines and never holds more than one line's limit.
+// Cuts a stream of bytes into lines. It holds at most one unfinished line and what was not yet taken by next().
 class LineSplitter {
  public:
   explicit LineSplitter(std::size_t limit = max_line) : limit_(limit) {}
 
   // Takes bytes as they came from the socket. An error (a line longer than the limit) is final: the stream can no longer
-  // be understood, and every later call fails alike.
+  // be understood, and every later call fails alike. Lines that were whole before stay to be taken.
   Status feed(std::string_view bytes);
 
   // The next whole line without its newline, if there is one.
@@ -32,9 +33,8 @@ class LineSplitter {
 
  private:
   std::size_t limit_;
-  std::string buffer_;
-  std::size_t start_ = 0;    // of the first line not yet handed out
-  std::size_t scanned_ = 0;  // no newline in [start_, scanned_) 
+  std::string tail_;  // the line that has not ended yet
+  std::deque<std::string> lines_;
   bool failed_ = false;
 };
 

@@ -23,23 +23,22 @@ class Sampler {
   GpuSnapshot take();
 
  private:
-  struct Known {
-    NvmlIdentity identity;
-    bool mig = false;
-  };
+  enum class Restart { no, later, at_once };  // in order of urgency
 
   bool start(GpuSnapshot& snapshot);
   void stop();
+  void read_all(GpuSnapshot& snapshot);
   GpuDevice read_device(unsigned index);
-  bool read_numbers(NvmlDevice handle, GpuDevice& device);
+  void read_numbers(NvmlDevice handle, GpuDevice& device);
   void note(NvmlCode code);
 
   std::string nvml_path_;
   std::string proc_root_;
   std::optional<NvmlApi> api_;
+  std::int64_t started_ns_ = 0;
   std::string driver_version_;
-  std::map<unsigned, Known> known_;  // by index, since the last initialisation: a lost card no longer tells its uuid
-  bool restart_ = false;
+  std::map<unsigned, NvmlIdentity> known_;  // by index, since the start: a lost card no longer tells its uuid
+  Restart restart_ = Restart::no;
 };
 
 }  // namespace sublet::gpu

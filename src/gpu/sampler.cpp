@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/sampler.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <fcntl.h>
+#include <sys/syscall.h>
+
+namespace sublet::gpu {
+namespace {
+
+constexpr long call_pidfd_open = 434;
+constexpr int most_readings = 3;
+// A start of NVML may wake cards up, which takes seconds: where it only might help, not more often than this.
+constexpr std::int64_t restart_pause_ns = 30'000'000'000;
+
+// Field 22 of /proc/PID/stat, in ticks since boot; 0 when there is no such process to be read.
+std::uint64_t start_ticks(const std::string& proc_root, std::int32_t pid) {
+  const Fd file(::open(fmt::format("{}/{}/stat", proc_root, pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return 0;
+  char buffer[1024];
+  const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+  if (got <= 0) return 0;
+  std::string_view text(buffer, static_cast<std::size_t>(got));
+  const auto name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string_view::npos) return 0;
+  text.remove_prefix(name_end + 1);
+  for (int field = 3; field <= 22; ++field) {
+    const auto space = text.find(' ');
+    if (space == std::string_view::npos) return 0;
+    text.remove_prefix(space + 1);
+  }
+  std::uint64_t ticks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ticks);
+  return error == std::errc{} ? ticks : 0;
+}
+
+bool exists(std::int32_t pid) {
+  const Fd fd(static_cast<int>(::syscall(call_pidfd_open, pid, 0)));
+  return static_cast<bool>(fd);
+}
+
+// Fills in who the listed processes are. False: some are not there, which may only mean that they have just ended.
+bool look_up(const std::string& proc_root, std::vector<GpuProcess>& processes) {
+  bool all_there = true;
+  for (GpuProcess& process : processes) {
+    process.process.start_ticks = start_ticks(proc_root, process.process.pid);
+    process.hidden = process.process.start_ticks == 0 && exists(process.process.pid);
+    if (process.process.start_ticks == 0 && !process.hidden) all_there = false;
+  }
+  return all_there;
+}
+
+bool plain_uuid(const std::string& uuid) {
+  return !uuid.empty() && uuid.size() <= 80 && std::all_of(uuid.begin(), uuid.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-';
+  });
+}
+
+}  // namespace
+
+Sampler::Sampler(std::string nvml_path, std::string proc_root)
+    : nvml_path_(std::move(nvml_path)), proc_root_(std::move(proc_root)) {}
+
+Sampler::~Sampler() { stop(); }
+
+void Sampler::stop() {
+  if (api_) api_->shutdown();
+  api_.reset();  // closes the file too: after an upgrade of the driver the old one no longer fits
+  known_.clear();
+  driver_version_.clear();
+  restart_ = Restart::no;
+}
+
+bool Sampler::start(GpuSnapshot& snapshot) {
+  if (api_) return true;
+  auto api = NvmlApi::load(nvml_path_);
+  if (!api) {
+    snapshot.problem = api.error().detail;
+    return false;
+  }
+  const auto ready = api->init();
+  if (!ready) {
+    snapshot.library = api->path();
+    snapshot.problem = ready.error;
+    return false;
+  }
+  started_ns_ = monotonic_ns();
+  api_ = std::move(*api);
+  driver_version_ = api_->driver_version().value;
+  return true;
+}
+
+// Remembers what an error asks for at the next snapshot.
+void Sampler::note(NvmlCode code) {
+  switch (code) {
+    case NvmlCode::uninitialized:
+    case NvmlCode::driver_not_loaded:
+    case NvmlCode::library_mismatch: restart_ = Restart::at_once; break;
+    case NvmlCode::gpu_is_lost:
+    case NvmlCode::reset_required:
+    case NvmlCode::unknown: restart_ = std::max(restart_, Restart::later); break;
+    default: break;
+  }
+}
+
+GpuSnapshot Sampler::take() {
+  GpuSnapshot snapshot;
+  snapshot.began_ns = monotonic_ns();
+  // Twice at most: when NVML turns out to have been shut down under us, a fresh start answers at once.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const bool due = restart_ == Restart::later && monotonic_ns() - started_ns_ >= restart_pause_ns;
+    if (restart_ == Restart::at_once || due) stop();
+    snapshot.problem.clear();
+    snapshot.devices.clear();
+    if (!start(snapshot)) break;
+    snapshot.library = api_->path();
+    snapshot.driver_version = driver_version_;
+    read_all(snapshot);
+    if (restart_ != Restart::at_once) break;
+  }
+  snapshot.ended_ns = monotonic_ns();
+  return snapshot;
+}
+
+void Sampler::read_all(GpuSnapshot& snapshot) {
+  const auto count = api_->device_count();
+  if (!count) {
+    note(count.code);
+    snapshot.problem = count.error;
+  } else if (count.value > max_devices) {
+    snapshot.problem = fmt::format("the driver reports {} devices, more than {}", count.value, max_devices);
+  } else {
+    for (unsigned index = 0; index < count.value; ++index) snapshot.devices.push_back(read_device(index));
+  }
+}
+
+GpuDevice Sampler::read_device(unsigned index) {
+  GpuDevice device;
+  device.index = static_cast<int>(index);
+  const auto handle = api_->device(index);
+  if (handle && !known_.contains(index)) {
+    const auto identity = api_->identity(handle.value);
+    if (identity && plain_uuid(identity.value.uuid)) known_[index] = identity.value;
+    else if (identity) device.problem = fmt::format("the driver names it '{}', which is no UUID", identity.value.uuid);
+    else device.problem = identity.error;
+    note(identity.code);
+  }
+  if (const auto known = known_.find(index); known != known_.end()) {
+    device.uuid = known->second.uuid;
+    device.name = known->second.name;
+    device.pci_bus_id = known->second.pci_bus_id;
+    device.simulated = says_simulated(device.name);
+  }
+  if (!handle) {
+    note(handle.code);
+    device.problem = handle.error;
+  }
+  if (!device.problem.empty()) return device;
+  const auto mig = api_->mig_enabled(handle.value);
+  device.mig = mig && mig.value;
+  if (device.mig) return device;  // its numbers are those of the slices, and root's to see
+  read_numbers(handle.value, device);
+  return device;
+}
+
+// Memory, list, memory again, until both readings of the memory agree and all who are listed are there: then the three
+// were true at the same moment. A card that never holds still gets its last reading.
+void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
+  const auto failed = [&](NvmlCode code, const std::string& error) {
+    note(code);
+    device.processes.clear();
+    device.total = device.driver_reserved = device.used = {};
+    device.problem = error;
+  };
+  auto memory = api_->memory(handle);
+  for (int reading = 0; reading < most_readings; ++reading) {
+    if (!memory) return failed(memory.code, memory.error);
+    const auto listed = api_->processes(handle);
+    if (!listed) return failed(listed.code, listed.error);
+    device.processes.clear();
+    for (const NvmlProcess& process : listed.value) {
+      if (process.pid == 0 || process.pid > INT32_MAX) {
+        return failed(NvmlCode::success, fmt::format("the driver lists pid {}, which none can have", process.pid));
+      }
+      device.processes.push_back({{static_cast<std::int32_t>(process.pid), 0}, false, process.used, false});
+    }
+    const bool all_there = look_up(proc_root_, device.processes);
+    const auto after = api_->memory(handle);
+    const bool still = after && after.value.used == memory.value.used;
+    memory = after;
+    if (all_there && still) break;
+  }
+  if (!memory) return failed(memory.code, memory.error);
+  if (device.processes.size() > max_processes) {
+    return failed(NvmlCode::success,
+                  fmt::format("the driver lists {} processes, more than {}", device.processes.size(), max_processes));
+  }
+  device.total = memory.value.total;
+  device.driver_reserved = memory.value.reserved;
+  device.used = memory.value.used;
+}
+
+}  // namespace sublet::gpu

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "gpu/snapshot.h"
+
+#include <string>
+
+namespace sublet::gpu {
+
+// A judged snapshot as text for people, ending in a newline.
+std::string show_snapshot(const GpuSnapshot& snapshot);
+
+}  // namespace sublet::gpu

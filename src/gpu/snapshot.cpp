@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/snapshot.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+namespace sublet::gpu {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int format_version = 1;
+constexpr std::int64_t bytes_limit = 1LL << 62;
+constexpr std::size_t max_text = 1000;
+constexpr std::size_t max_uuid = 80;
+constexpr int max_depth = 6;
+constexpr int max_index = 1023;
+
+// Fit for the line: no control characters, and short. JSON's own writer repairs what is not UTF-8.
+std::string fit(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  if (text.size() > max_text) {
+    std::size_t end = max_text;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    text.resize(end);
+  }
+  return text;
+}
+
+// Reads members of one object and remembers the first that is not what it must be.
+class Reader {
+ public:
+  Reader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) fail("is no object");
+  }
+
+  const std::string& problem() const { return problem_; }
+  bool ok() const { return problem_.empty(); }
+  void fail(std::string_view why) {
+    if (problem_.empty()) problem_ = fmt::format("{} {}", where_, why);
+  }
+
+  std::int64_t integer(const char* name, std::int64_t low, std::int64_t high) {
+    const Json* value = find(name);
+    if (value == nullptr) return low;
+    const bool too_large = value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(high);
+    if (!value->is_number_integer() || too_large || value->get<std::int64_t>() < low ||
+        value->get<std::int64_t>() > high) {
+      fail(fmt::format("has a {} that is no integer in {} … {}", name, low, high));
+      return low;
+    }
+    return value->get<std::int64_t>();
+  }
+
+  std::uint64_t natural(const char* name) {
+    const Json* value = find(name);
+    if (value == nullptr) return 0;
+    if (!value->is_number_unsigned()) {
+      fail(fmt::format("has a {} that is no natural number", name));
+      return 0;
+    }
+    return value->get<std::uint64_t>();
+  }
+
+  Bytes bytes(const char* name) { return {integer(name, 0, bytes_limit)}; }
+
+  bool boolean(const char* name) {
+    const Json* value = find(name);
+    if (value != nullptr && !value->is_boolean()) fail(fmt::format("has a {} that is neither true nor false", name));
+    return ok() && value->get<bool>();
+  }
+
+  std::string text(const char* name, std::size_t limit = max_text) {
+    const Json* value = find(name);
+    if (value == nullptr) return {};
+    if (!value->is_string() || value->get_ref<const std::string&>().size() > limit) {
+      fail(fmt::format("has a {} that is no text of at most {} bytes", name, limit));
+      return {};
+    }
+    const auto& text = value->get_ref<const std::string&>();
+    if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
+      fail(fmt::format("has a {} with control characters", name));
+      return {};
+    }
+    return text;
+  }
+
+  // null when it is not there, no array, or longer than `limit`; the problem is noted then.
+  const Json* array(const char* name, std::size_t limit) {
+    const Json* value = find(name);
+    if (value == nullptr) return nullptr;
+    if (value->is_array() && value->size() <= limit) return value;
+    fail(fmt::format("has {} that are no array of at most {}", name, limit));
+    return nullptr;
+  }
+
+  const Json* find(const char* name) {
+    if (!ok()) return nullptr;
+    const auto found = object_.find(name);
+    if (found == object_.end()) fail(fmt::format("has no {}", name));
+    return ok() ? &*found : nullptr;
+  }
+
+ private:
+  const Json& object_;
+  std::string where_;
+  std::string problem_;
+};
+
+Json to_json(const GpuProcess& process) {
+  Json json{{"pid", process.process.pid}, {"start_ticks", process.process.start_ticks}};
+  json["used_bytes"] = process.used ? Json(process.used->count) : Json();
+  if (process.hidden) json["hidden"] = true;
+  return json;
+}
+
+Json to_json(const GpuDevice& device) {
+  Json processes = Json::array();
+  for (const GpuProcess& process : device.processes) processes.push_back(to_json(process));
+  return {{"uuid", fit(device.uuid)},
+          {"name", fit(device.name)},
+          {"index", device.index},
+          {"pci_bus_id", fit(device.pci_bus_id)},
+          {"simulated", device.simulated},
+          {"mig", device.mig},
+          {"total_bytes", device.total.count},
+          {"driver_reserved_bytes", device.driver_reserved.count},
+          {"used_bytes", device.used.count},
+          {"processes", std::move(processes)},
+          {"problem", fit(device.problem)}};
+}
+
+std::string read_process(const Json& json, GpuProcess& process) {
+  Reader reader(json, "a process");
+  process.process.pid = static_cast<std::int32_t>(reader.integer("pid", 1, INT32_MAX));
+  process.process.start_ticks = reader.natural("start_ticks");
+  if (const Json* used = reader.find("used_bytes"); used != nullptr && !used->is_null()) {
+    process.used = reader.bytes("used_bytes");
+  }
+  if (reader.ok() && json.contains("hidden")) process.hidden = reader.boolean("hidden");
+  return reader.problem();
+}
+
+bool is_uuid(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
+}
+
+bool is_bus_id(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isxdigit(c) != 0 || c == ':' || c == '.';
+  });
+}
+
+std::string read_device(const Json& json, GpuDevice& device) {
+  Reader reader(json, "a device");
+  device.uuid = reader.text("uuid", max_uuid);
+  device.name = reader.text("name");
+  device.index = static_cast<int>(reader.integer("index", 0, max_index));
+  device.pci_bus_id = reader.text("pci_bus_id", 32);
+  device.simulated = reader.boolean("simulated");
+  device.mig = reader.boolean("mig");
+  device.total = reader.bytes("total_bytes");
+  device.driver_reserved = reader.bytes("driver_reserved_bytes");
+  device.used = reader.bytes("used_bytes");
+  device.problem = reader.text("problem");
+  if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty())) reader.fail("has no UUID for its uuid");
+  if (!is_bus_id(device.pci_bus_id)) reader.fail("has no PCI address for its pci_bus_id");
+  const Json* processes = reader.array("processes", max_processes);
+  if (processes == nullptr) return reader.problem();
+  for (const Json& entry : *processes) {
+    GpuProcess process;
+    if (std::string problem = read_process(entry, process); !problem.empty()) return problem;
+    device.processes.push_back(process);
+  }
+  return reader.problem();
+}
+
+// Parses without exceptions and without following what is nested deeper than any snapshot is.
+Json parse(std::string_view line) {
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > max_depth) too_deep = true;
+    return !too_deep;
+  };
+  Json json = Json::parse(line, watch, /*allow_exceptions=*/false);
+  return too_deep ? Json(Json::value_t::discarded) : json;
+}
+
+Error malformed(std::string_view why) { return bad_request(fmt::format("not a snapshot: {}", why)); }
+
+}  // namespace
+
+bool says_simulated(std::string_view device_name) {
+  std::string lower(device_name);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower.find("simulated") != std::string::npos;
+}
+
+std::string encode_snapshot(std::uint64_t id, const GpuSnapshot& snapshot) {
+  Json devices = Json::array();
+  for (const GpuDevice& device : snapshot.devices) devices.push_back(to_json(device));
+  const Json json{{"v", format_version},
+                  {"id", id},
+                  {"began_ns", snapshot.began_ns},
+                  {"ended_ns", snapshot.ended_ns},
+                  {"driver_version", fit(snapshot.driver_version)},
+                  {"library", fit(snapshot.library)},
+                  {"devices", std::move(devices)},
+                  {"problem", fit(snapshot.problem)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<SnapshotReply> decode_snapshot(std::string_view line) {
+  if (line.size() > max_line) return malformed(fmt::format("{} bytes are more than {}", line.size(), max_line));
+  const Json json = parse(line);
+  if (json.is_discarded()) return malformed("no JSON, or nested too deep");
+  Reader reader(json, "it");
+  if (reader.ok() && reader.integer("v", 0, INT32_MAX) != format_version) {
+    reader.fail(fmt::format("is not of version {}", format_version));
+  }
+  SnapshotReply reply;
+  reply.id = reader.natural("id");
+  GpuSnapshot& snapshot = reply.snapshot;
+  snapshot.began_ns = reader.integer("began_ns", 0, INT64_MAX);
+  snapshot.ended_ns = reader.integer("ended_ns", 0, INT64_MAX);
+  snapshot.driver_version = reader.text("driver_version");
+  snapshot.library = reader.text("library");
+  snapshot.problem = reader.text("problem");
+  if (snapshot.ended_ns < snapshot.began_ns) reader.fail("ended before it began");
+  const Json* devices = reader.array("devices", max_devices);
+  if (devices == nullptr) return malformed(reader.problem());
+  std::set<std::string> uuids;
+  std::set<int> indexes;
+  for (const Json& entry : *devices) {
+    GpuDevice device;
+    if (const std::string problem = read_device(entry, device); !problem.empty()) return malformed(problem);
+    if (!indexes.insert(device.index).second) return malformed(fmt::format("index {} is there twice", device.index));
+    if (!device.uuid.empty() && !uuids.insert(device.uuid).second) {
+      return malformed(fmt::format("device {} is there twice", device.uuid));
+    }
+    snapshot.devices.push_back(std::move(device));
+  }
+  return reply;
+}
+
+}  // namespace sublet::gpu

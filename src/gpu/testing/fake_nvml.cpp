@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// A management library that says what the test tells it to, by the environment variable FAKE_NVML, read at every call:
+// "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed processes),
+// compute / graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list),
+// mig, and fail.FUNCTION = code or "hang".
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+int inits = 0;
+int shutdowns = 0;
+
+using u64 = unsigned long long;
+
+std::string option(const std::string& key, const std::string& otherwise = {}) {
+  const char* text = std::getenv("FAKE_NVML");
+  const std::string all = std::string(";") + (text != nullptr ? text : "") + ";";
+  const auto at = all.find(";" + key + "=");
+  if (at == std::string::npos) return otherwise;
+  const auto from = at + key.size() + 2;
+  return all.substr(from, all.find(';', from) - from);
+}
+
+[[maybe_unused]] u64 number(const std::string& key, u64 otherwise) {
+  const std::string text = option(key);
+  return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 0);
+}
+
+[[maybe_unused]] int outcome(const char* function) {
+  const std::string text = option(std::string("fail.") + function);
+  if (text == "hang") {
+    for (;;) ::pause();
+  }
+  if (!text.empty()) return std::atoi(text.c_str());
+  return inits > shutdowns ? 0 : 1;
+}
+
+[[maybe_unused]] int copy_text(const std::string& text, char* to, unsigned size) {
+  if (text.size() + 1 > size) return 7;
+  std::memcpy(to, text.c_str(), text.size() + 1);
+  return 0;
+}
+
+struct Entry {
+  unsigned pid;
+  u64 used;
+};
+
+[[maybe_unused]] std::vector<Entry> entries(const char* kind) {
+  std::vector<Entry> out;
+  const std::string text = option(kind);
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, end - at);
+    const auto colon = item.find(':');
+    const std::string used = item.substr(colon + 1);
+    out.push_back({static_cast<unsigned>(std::strtoul(item.c_str(), nullptr, 10)),
+                   used == "na" ? ~0ULL : std::strtoull(used.c_str(), nullptr, 0)});
+    at = end + 1;
+  }
+  return out;
+}
+
+int grown = 0;
+
+[[maybe_unused]] int list(const char* function, const char* kind, std::size_t stride, unsigned* count, void* to) {
+  if (const int code = outcome(function); code != 0) return code;
+  const auto all = entries(kind);
+  const unsigned needed = static_cast<unsigned>(all.size());
+  if (option("grow").empty()) grown = 0;
+  if (static_cast<u64>(grown) < number("grow", 0)) {
+    ++grown;
+    *count = *count * 2 + 1;
+    return 7;
+  }
+  if (*count < needed) {
+    *count = needed;
+    return 7;
+  }
+  stride = number("stride", stride);
+  auto* at = static_cast<unsigned char*>(to);
+  for (const Entry& entry : all) {
+    std::memset(at, stride > 16 ? 0xff : 0, stride);
+    std::memcpy(at, &entry.pid, 4);
+    std::memcpy(at + 8, &entry.used, 8);
+    at += stride;
+  }
+  *count = static_cast<unsigned>(number("count", needed));
+  return 0;
+}
+
+}  // namespace
+
+EXPORT int nvmlInit_v2() {
+  const std::string text = option("fail.nvmlInit_v2");
+  if (!text.empty()) return std::atoi(text.c_str());
+  ++inits;
+  return 0;
+}
+EXPORT int nvmlShutdown() {
+  if (shutdowns == inits) return 1;
+  ++shutdowns;
+  return 0;
+}
+EXPORT const char* nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : nullptr; }
+
+#ifndef FAKE_LACKING
+EXPORT int nvmlSystemGetDriverVersion(char* to, unsigned size) { return copy_text("999.1", to, size); }
+EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = static_cast<unsigned>(number("devices", 1));
+  return outcome("nvmlDeviceGetCount_v2");
+}
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  *device = reinterpret_cast<void*>(static_cast<std::uintptr_t>(index + 1));
+  return outcome(("nvmlDeviceGetHandleByIndex_v2." + std::to_string(index)).c_str());
+}
+EXPORT int nvmlDeviceGetName(void*, char* to, unsigned size) {
+  const int code = outcome("nvmlDeviceGetName");
+  return code != 0 ? code : copy_text(option("name", "Simulated Test Card"), to, size);
+}
+EXPORT int nvmlDeviceGetUUID(void* device, char* to, unsigned size) {
+  const int code = outcome("nvmlDeviceGetUUID");
+  return code != 0 ? code
+                   : copy_text(option("uuid", "GPU-0000-" + std::to_string(reinterpret_cast<std::uintptr_t>(device))), to,
+                               size);
+}
+EXPORT int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
+  *current = *pending = static_cast<unsigned>(number("mig", 0));
+  return outcome("nvmlDeviceGetMigMode");
+}
+EXPORT int nvmlDeviceGetMemoryInfo(void*, u64* memory) {
+  memory[0] = number("total", 1000);
+  memory[2] = number("used", 300) + number("reserved", 0);
+  memory[1] = memory[0] - memory[2];
+  return outcome("nvmlDeviceGetMemoryInfo");
+}
+#endif
+
+#ifdef FAKE_V3
+EXPORT int nvmlDeviceGetPciInfo_v3(void*, char* to) {
+  std::memset(to, 0, 68);
+  std::strcpy(to, "0000:3B:00.0");
+  std::strcpy(to + 36, "00000000:3B:00.0");
+  return outcome("nvmlDeviceGetPciInfo_v3");
+}
+EXPORT int nvmlDeviceGetMemoryInfo_v2(void*, void* to) {
+  if (const int code = outcome("nvmlDeviceGetMemoryInfo_v2"); code != 0) return code;
+  unsigned version = 0;
+  std::memcpy(&version, to, 4);
+  if (version != (40u | 2u << 24)) return 25;
+  const u64 values[4] = {number("total", 1000), number("reserved", 0), 0, number("used", 300)};
+  std::memcpy(static_cast<char*>(to) + 8, values, sizeof values);
+  return 0;
+}
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void* to) {
+  return list("nvmlDeviceGetComputeRunningProcesses_v3", "compute", 24, count, to);
+}
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void*, unsigned* count, void* to) {
+  return list("nvmlDeviceGetComputeRunningProcesses_v2", "compute", 24, count, to);
+}
+EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(void*, unsigned* count, void* to) {
+  return list("nvmlDeviceGetGraphicsRunningProcesses_v3", "graphics", 24, count, to);
+}
+EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(void*, unsigned* count, void* to) {
+  return list("nvmlDeviceGetMPSComputeRunningProcesses_v3", "mps", 24, count, to);
+}
+#endif
+
+#ifdef FAKE_V1
+EXPORT int nvmlDeviceGetPciInfo(void*, char* to) {
+  std::strcpy(to, "0000:3B:00.0");
+  return outcome("nvmlDeviceGetPciInfo");
+}
+EXPORT int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void* to) {
+  return list("nvmlDeviceGetComputeRunningProcesses", "compute", 16, count, to);
+}
+#endif
