@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// subletd: wires the parts together and runs the loop.
+#include "base/log.h"
+#include "config/config.h"
+#include "daemon/options.h"
+#include "engine/engine.h"
+#include "http/server.h"
+#include "proc/pidfd.h"
+#include "store/sqlite_store.h"
+
+#include <boost/asio/signal_set.hpp>
+
+#include <csignal>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace sublet;
+
+int refuse(const Error& error, int status) {
+  fmt::print(stderr, "subletd: {}\n", error.detail);
+  if (!error.hint.empty()) fmt::print(stderr, "  hint: {}\n", error.hint);
+  return status;
+}
+
+engine::Options engine_options(const Config& config, const daemon::Places& places, const std::string& dir) {
+  engine::Options options;
+  options.rules = {.claim_window = config.queue.claim_window, .aging_per_minute = config.queue.aging_per_minute,
+                   .linger = config.lease.linger, .reconnect = config.lease.reconnect, .grace = config.lease.grace,
+                   .headroom = config.device.headroom, .max_age = config.gpu.max_age};
+  options.probe = {.helper = places.helper, .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
+                   .timeout = config.gpu.timeout, .interval_busy = config.gpu.interval_busy,
+                   .interval_idle = config.gpu.interval_idle};
+  options.exit_dir = places.exit_dir;
+  options.mode = places.mode;
+  options.dir = dir;
+  options.program_env = places.program_env;
+  return options;
+}
+
+int run(const daemon::Options& options) {
+  auto places = daemon::prepare(options);
+  if (!places) return refuse(places.error(), 1);
+  const config::Loaded loaded = config::load(places->config_file);
+  if (!loaded.problems.empty()) return refuse(config::to_error(loaded.problems), 78);
+  const Config& config = loaded.config;
+
+  boost::asio::io_context io(1);
+  const std::string store_path = config.store.path.empty() ? places->state_dir + "/store.db" : config.store.path;
+  store::SqliteStore store(store_path, {.keep_ended = config.store.keep_ended});
+  engine::Options wiring = engine_options(config, *places, options.dir);
+  auto root = proc::ProcRoot::open();
+  if (!root) return refuse(root.error(), 1);
+  if (auto boot_id = root->boot_id()) wiring.boot_id = *boot_id;
+  engine::Engine engine(io, store, std::move(wiring));
+  http::Server server(io, engine, {.socket_path = places->socket, .socket_mode = 0666, .own_uid = ::geteuid(),
+                                   .own_daemon = places->mode != "system",
+                                   .connections_per_user = static_cast<int>(config.limits.connections),
+                                   .waiters_per_user = static_cast<int>(config.limits.waiters)});
+
+  if (auto started = engine.start(); !started) return refuse(started.error(), 1);
+  if (auto started = server.start(); !started) return refuse(started.error(), 1);
+  boost::asio::signal_set signals(io, SIGINT, SIGTERM);
+  signals.async_wait([&](const boost::system::error_code&, int) { io.stop(); });
+  if (auto announced = daemon::announce_ready(options, *places); !announced) return refuse(announced.error(), 1);
+  log::info("serving on {}", places->socket);
+  io.run();
+  engine.stop();
+  log::info("stopped; programs run on");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  daemon::Options options;
+  if (const int status = daemon::read_options(argc, argv, options); status != 0) return status < 0 ? 0 : status;
+  if (options.ready_fd >= 0) ::fcntl(options.ready_fd, F_SETFD, FD_CLOEXEC);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of write, not our end
+  log::init("subletd", options.verbose);
+  try {
+    return run(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "subletd: bug: {}\n", error.what());
+    return 1;
+  }
+}

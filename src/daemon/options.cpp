@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/options.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace sublet::daemon {
+
+int read_options(int argc, char** argv, Options& options) {
+  CLI::App app{"subletd: leases the VRAM of this machine's GPUs", "subletd"};
+  app.set_version_flag("--version", "subletd " SUBLET_VERSION);
+  app.add_option("--dir", options.dir, "Private daemon: store, socket, configuration and simulated cards live in DIR");
+  app.add_option("--sim", options.sim, "With --dir: simulated cards, as 2x24GiB or 1x4GiB,NAME");
+  app.add_option("--config", options.config, "Configuration file, instead of the usual one");
+  app.add_option("--ready-fd", options.ready_fd, "Descriptor that gets 'ready' and is closed once the daemon serves");
+  app.add_flag("-v,--verbose", options.verbose, "Log more");
+  try {
+    app.parse(argc, argv);
+    if (!options.sim.empty() && options.dir.empty()) throw CLI::ValidationError("--sim", "needs --dir DIR");
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success) == 0 ? -1 : 0;
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "subletd: {}\n  hint: subletd --help lists the options\n", error.what());
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace sublet::daemon

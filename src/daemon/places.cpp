@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/config.h"
+#include "daemon/options.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace sublet::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// The helper is looked for beside this program, then where packages put what users do not call themselves.
+std::string find_program(const fs::path& bin, const std::string& name) {
+  for (const fs::path& place : {bin / name, bin / "../libexec/sublet" / name, bin / "../lib/sublet" / name}) {
+    if (::access(place.c_str(), X_OK) == 0) return fs::weakly_canonical(place).string();
+  }
+  return {};
+}
+
+Status make_directory(const std::string& path, mode_t mode) {
+  std::error_code failure;
+  fs::create_directories(path, failure);
+  if (failure) return from_errno("cannot make " + path, failure.value());
+  if (::chmod(path.c_str(), mode) != 0 && errno != EPERM) return from_errno("chmod " + path, errno);
+  return {};
+}
+
+// The cards are made by the simulator's own tool: this program knows nothing of simulated cards.
+Status make_cards(const fs::path& bin, const Options& options) {
+  const std::string tool = find_program(bin, "simgpu-ctl");
+  if (tool.empty()) {
+    return bad_request(fmt::format("--sim needs simgpu-ctl, which is not in {}", bin.string()),
+                       "use the build tree: ./dev build");
+  }
+  std::string words[] = {tool, "--dir", options.dir, "create", options.sim};
+  char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), nullptr};
+  pid_t pid = 0;
+  if (const int failed = ::posix_spawn(&pid, tool.c_str(), nullptr, nullptr, argv, environ); failed != 0) {
+    return from_errno("cannot start " + tool, failed);
+  }
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return bad_request(fmt::format("simgpu-ctl could not make the cards '{}'", options.sim), "its message stands above");
+}
+
+Places places_of_mode(const Options& options) {
+  Places places;
+  if (!options.dir.empty()) {
+    places.mode = "dir";
+    places.config_file = config::file_in(options.dir).string();
+    places.state_dir = options.dir;
+    places.socket = options.dir + "/sublet.sock";
+    places.env_file = options.dir + "/env";
+  } else if (::geteuid() == 0 || !environment("STATE_DIRECTORY").empty()) {  // the latter is set by a service manager
+    places.mode = "system";
+    places.config_file = config::system_file().string();
+    places.state_dir = "/var/lib/sublet";
+    places.socket = "/run/sublet/sublet.sock";
+  } else {
+    places.mode = "user";
+    places.config_file = config::user_file().string();
+    const std::string state = environment("XDG_STATE_HOME");
+    places.state_dir = (state.empty() ? environment("HOME") + "/.local/state" : state) + "/sublet";
+    const std::string runtime = environment("XDG_RUNTIME_DIR");
+    places.socket = (runtime.empty() ? places.state_dir : runtime + "/sublet") + "/sublet.sock";
+  }
+  if (!options.config.empty()) places.config_file = options.config;
+  places.exit_dir = places.state_dir + "/exits";
+  return places;
+}
+
+}  // namespace
+
+Result<Places> prepare(const Options& given) {
+  Options options = given;
+  std::error_code failure;
+  if (!options.dir.empty()) options.dir = fs::absolute(options.dir).lexically_normal().string();
+  while (options.dir.size() > 1 && options.dir.back() == '/') options.dir.pop_back();
+  const fs::path bin = fs::read_symlink("/proc/self/exe", failure).parent_path();
+  Places places = places_of_mode(options);
+  // Others may pass through to the socket and to their own exit records; the store itself is for this user alone.
+  const bool shared = places.mode == "system";
+  if (auto made = make_directory(places.state_dir, shared ? 0711 : 0700); !made) return made.error();
+  if (auto made = make_directory(places.exit_dir, shared ? 01733 : 0700); !made) return made.error();
+  const std::string socket_dir = fs::path(places.socket).parent_path().string();
+  if (socket_dir != places.state_dir) {
+    if (auto made = make_directory(socket_dir, shared ? 0755 : 0700); !made) return made.error();
+  }
+  places.helper = find_program(bin, "sublet-gpu");
+  if (places.helper.empty()) {
+    return unavailable(fmt::format("sublet-gpu is neither beside subletd ({}) nor in libexec", bin.string()),
+                       "install it there: it reads the GPUs for the daemon");
+  }
+  if (!options.sim.empty()) {
+    if (auto made = make_cards(bin, options); !made) return made.error();
+  }
+  if (!options.dir.empty() && fs::exists(options.dir + "/simgpu/cards")) {
+    const std::string libraries = (bin / "../lib/simgpu").lexically_normal().string();
+    places.nvml = libraries + "/libnvidia-ml.so.1";
+    places.program_env = {{"SIMGPU_DIR", options.dir + "/simgpu"}, {"LD_LIBRARY_PATH", libraries}};
+    // The helper that reads the cards is our child and finds them the same way.
+    ::setenv("SIMGPU_DIR", places.program_env["SIMGPU_DIR"].c_str(), 1);
+  }
+  return places;
+}
+
+Status announce_ready(const Options& options, const Places& places) {
+  if (!places.env_file.empty()) {
+    std::ofstream env(places.env_file, std::ios::trunc);
+    env << "# source this in a shell that should use the daemon of this directory\n";
+    env << "export SUBLET_HOST='unix://" << places.socket << "'\n";
+    for (const auto& [name, value] : places.program_env) {
+      if (name == "LD_LIBRARY_PATH") {
+        env << "export LD_LIBRARY_PATH='" << value << "'\"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\"\n";
+      } else {
+        env << "export " << name << "='" << value << "'\n";
+      }
+    }
+    env.close();
+    if (!env) return unavailable("cannot write " + places.env_file);
+  }
+  // sd_notify(3): one datagram to the socket that the service manager names; '@' stands for the abstract name space.
+  if (std::string path = environment("NOTIFY_SOCKET"); !path.empty()) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    if (path[0] == '@') address.sun_path[0] = '\0';
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    constexpr std::string_view message = "READY=1\n";
+    ::sendto(fd, message.data(), message.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
+    ::close(fd);
+  }
+  if (options.ready_fd >= 0) {
+    constexpr std::string_view message = "ready\n";
+    if (::write(options.ready_fd, message.data(), message.size()) < 0) return from_errno("--ready-fd", errno);
+    ::close(options.ready_fd);
+  }
+  return {};
+}
+
+}  // namespace sublet::daemon

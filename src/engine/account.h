@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace sublet::engine {
+
+// The account's name, or the uid as text where there is none. Remembers what it looked up; loop thread only.
+std::string account_name(std::uint32_t uid);
+
+}  // namespace sublet::engine

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine.h"
+
+#include "base/log.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <csignal>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
+
+// How many ended leases are answered without asking the store.
+constexpr std::size_t recently_ended_limit = 1024;
+constexpr auto reopen_interval = std::chrono::seconds(2);
+// Snapshots stay frequent this long after anything changed.
+constexpr Duration busy_after_change = std::chrono::seconds(3);
+
+}  // namespace
+
+// --- the tick ---
+
+void Engine::tick(const core::Fact& fact) {
+  const Time now = clock_.now();
+  core::Plan plan = core::step(state_, options_.rules, fact, now);
+  intend(std::move(plan), now, std::nullopt);
+}
+
+Result<Answered> Engine::request(const core::Fact& fact, const Remember& remember, const Answer& answer) {
+  if (!store_problem_.empty()) {
+    return unavailable("nothing can be decided while the store is not usable: " + store_problem_,
+                       "'sublet status' shows when it is back");
+  }
+  if (const auto backlog = store_.backlog(); backlog.full()) {
+    return unavailable(fmt::format("{} decisions wait to be written, the limit", backlog.batches), "try again");
+  }
+  const Time now = clock_.now();
+  core::Plan plan = core::step(state_, options_.rules, fact, now);
+  if (!plan.outcome) {
+    Error refusal = plan.outcome.error();
+    intend(std::move(plan), now, std::nullopt);  // a refusal may come after timers that were due
+    return refusal;
+  }
+  const LeaseId id = *plan.outcome;
+  const auto changed = std::find_if(plan.changed.rbegin(), plan.changed.rend(),
+                                    [&](const core::Lease& lease) { return lease.id == id; });
+  const core::Lease* lease = changed != plan.changed.rend() ? &*changed : find(id);
+  if (lease == nullptr) return not_found(fmt::format("there is no {} any more", to_string(id)));
+  Answered answered = answer(*lease);
+  std::optional<store::Remembered> remembered;
+  if (!remember.key.empty()) {
+    remembered = store::Remembered{remember.uid, remember.key, remember.fingerprint, answered.status,
+                                   answered.body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), now};
+  }
+  intend(std::move(plan), now, std::move(remembered));
+  return answered;
+}
+
+// Hands the plan to the store; what follows from it starts when it is durable. Without a usable store a plan can only
+// be dropped: reconcile() starts again from what is stored.
+void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
+  arm(plan.wake_at);
+  if (!store_problem_.empty()) return;
+  follow_changes(plan);
+  const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
+  if (to_store) {
+    store::Batch batch{.changed = plan.changed, .reasons = plan.reasons, .remembered = std::move(remembered),
+                       .settled = plan.settled, .boot_id = std::nullopt, .now = now};
+    if (!boot_id_stored_) batch.boot_id = options_.boot_id;
+    boot_id_stored_ = true;
+    intended_ = store_.intend(std::move(batch));
+    busy_until_ = now + busy_after_change;
+  }
+  pace_probe(now);
+  if (committed_ >= intended_) {
+    start(plan);
+  } else if (!plan.changed.empty() || !plan.actions.empty()) {
+    after_commit_.push_back({intended_, std::move(plan)});
+  }
+}
+
+void Engine::start(const core::Plan& plan) {
+  for (const core::Lease& lease : plan.changed) announce(lease.id);
+  for (const core::Action& action : plan.actions) perform(action);
+}
+
+void Engine::perform(const core::Action& action) {
+  if (std::holds_alternative<core::TakeSnapshot>(action)) {
+    probe_.take_now();
+  } else if (const auto* wanted = std::get_if<core::SignalProgram>(&action)) {
+    if (programs_.keeper_alive(wanted->lease)) return;  // it sees the lease and does it itself
+    if (!programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM)) {
+      log::warn("{}: its program should end, but its keeper is gone and there is no proof or right to signal it",
+                to_string(wanted->lease));
+    }
+  }
+}
+
+// What must be watched follows from the leases as they now are.
+void Engine::follow_changes(const core::Plan& plan) {
+  for (const core::Lease& lease : plan.changed) {
+    if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs_.follow(lease, false);
+    if (!lease.ended()) continue;
+    keep_ended(lease);
+    if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
+    else programs_.forget(lease.id);
+  }
+  for (const LeaseId id : plan.settled) {
+    settling_.erase(id);
+    programs_.forget(id);
+  }
+}
+
+void Engine::keep_ended(const core::Lease& lease) {
+  if (recently_ended_.insert_or_assign(lease.id, lease).second) recently_ended_order_.push_back(lease.id);
+  if (recently_ended_order_.size() <= recently_ended_limit) return;
+  recently_ended_.erase(recently_ended_order_.front());
+  recently_ended_order_.pop_front();
+}
+
+const core::Lease* Engine::find(LeaseId id) const {
+  if (const core::Lease* live = state_.find(id)) return live;
+  const auto ended = recently_ended_.find(id);
+  return ended == recently_ended_.end() ? nullptr : &ended->second;
+}
+
+void Engine::arm(Time wake_at) {
+  if (wake_at == armed_for_) return;
+  armed_for_ = wake_at;
+  if (wake_at == Time::never()) {
+    timer_.cancel();
+    return;
+  }
+  const Duration left = std::max(wake_at - clock_.now(), Duration::zero());
+  timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(left) +
+                       std::chrono::milliseconds(1));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    armed_for_ = Time::never();
+    tick(core::Tick{});
+  });
+}
+
+void Engine::pace_probe(Time now) {
+  probe_.set_busy(state_.queue().size() > 0 || !settling_.empty() || now < busy_until_);
+}
+
+// --- commits ---
+
+store::Events Engine::events() {
+  const std::uint64_t epoch = ++store_epoch_;
+  return {.committed = [this, epoch](std::uint64_t sequence) {
+            asio::post(io_, [this, epoch, sequence] { if (epoch == store_epoch_) committed(sequence); });
+          },
+          .failed = [this, epoch](const Error& error) {
+            asio::post(io_, [this, epoch, error] { if (epoch == store_epoch_) store_failed(error); });
+          }};
+}
+
+void Engine::committed(std::uint64_t sequence) {
+  committed_ = std::max(committed_, sequence);
+  while (!after_commit_.empty() && after_commit_.front().sequence <= committed_) {
+    const AfterCommit ready = std::move(after_commit_.front());
+    after_commit_.pop_front();
+    start(ready.plan);
+  }
+  while (!durable_waiters_.empty() && durable_waiters_.front().sequence <= committed_) {
+    const DurableWaiter ready = std::move(durable_waiters_.front());
+    durable_waiters_.pop_front();
+    ready.resume(true);
+  }
+}
+
+asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
+  const std::uint64_t epoch = store_epoch_;
+  if (committed_ >= sequence) co_return true;
+  const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
+      [this, sequence](auto handler) {
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        durable_waiters_.push_back({sequence, [shared](bool committed_in_time) {
+                                      std::move (*shared)(committed_in_time);
+                                    }});
+      },
+      asio::use_awaitable);
+  co_return done && epoch == store_epoch_;
+}
+
+// The fate of what was intended is unknown: nothing of it is acknowledged, and the state is read anew.
+void Engine::store_failed(Error error) {
+  store_problem_ = error.detail;
+  store_problem_since_ = clock_.now();
+  log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
+  after_commit_.clear();
+  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter& waiter : waiters) waiter.resume(false);
+  reconcile();
+}
+
+void Engine::reconcile() {
+  if (stopping_) return;
+  store_.close();
+  if (const Status opened = open_store(); !opened) {
+    store_problem_ = opened.error().detail;
+    reopen_timer_.expires_after(reopen_interval);
+    reopen_timer_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled) reconcile();
+    });
+    return;
+  }
+  log::info("the store is back: {} leases read", state_.leases().size());
+  probe_.take_now();
+}
+
+Status Engine::open_store() {
+  auto loaded = store_.open(events());
+  if (!loaded) return loaded.error();
+  // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
+  if (loaded->last_time > clock_.now()) clock_ = SystemClock(loaded->last_time);
+  const Time now = clock_.now();
+  std::map<std::string, core::ConsumerHistory> history;
+  for (auto& [consumer, runs] : loaded->history) history[consumer] = {std::move(runs.runs), runs.peak_used};
+  const bool rebooted = !loaded->boot_id.empty() && loaded->boot_id != options_.boot_id;
+  std::vector<core::Reason> reasons;
+  std::vector<core::Lease> lost;
+  if (rebooted) {
+    for (core::Lease& lease : loaded->leases) {
+      if (lease.ended()) continue;
+      lease.state = core::LeaseState::ended;
+      lease.end_reason = core::EndReason::lost;
+      lease.ended_at = now;
+      ++lease.generation;
+      reasons.push_back({lease.id, now, "ended", "lost: the machine was rebooted, so its program and its VRAM are gone"});
+    }
+    lost = std::exchange(loaded->leases, {});
+  }
+  state_ = core::State::load(std::move(loaded->leases), std::move(history), loaded->last_id, options_.rules, now);
+  store_problem_.clear();
+  committed_ = intended_ = 0;
+  boot_id_stored_ = false;
+  settling_.clear();
+  recently_ended_.clear();
+  recently_ended_order_.clear();
+  if (!lost.empty()) {
+    core::Plan plan;
+    for (const core::Lease& lease : lost) plan.settled.push_back(lease.id);
+    plan.changed = std::move(lost);
+    plan.reasons = std::move(reasons);
+    intend(std::move(plan), now, std::nullopt);
+  }
+  adopt(now);
+  return {};
+}
+
+// Takes up again what lived on while the daemon, or its store, was away.
+void Engine::adopt(Time now) {
+  for (const auto& [id, lease] : state_.leases()) {
+    if (lease.ended()) settling_.insert(id);
+    if (lease.owner.kind == core::OwnerKind::process) programs_.follow(lease, true);
+  }
+  for (const auto& [lease, sessions] : holders_) {
+    if (!sessions.empty() && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, true});
+  }
+  tick(core::Tick{});
+  pace_probe(now);
+}
+
+// --- life ---
+
+Engine::Engine(asio::io_context& io, store::Store& store, Options options)
+    : io_(io), store_(store), options_(std::move(options)), started_at_(clock_.now()),
+      probe_(io, options_.probe,
+             {.snapshot = [this](gpu::GpuSnapshot snapshot, std::int64_t asked_ns) {
+                on_snapshot(std::move(snapshot), asked_ns);
+              },
+              .problem = [this](const std::string& problem) { tick(core::SnapshotFailed{problem}); }}),
+      programs_(io, options_.rules.reconnect, [this](const core::ProgramEnded& ended) { tick(ended); }),
+      timer_(io), reopen_timer_(io) {}
+
+Engine::~Engine() = default;
+
+Status Engine::start() {
+  if (Status opened = programs_.open(); !opened) return opened;
+  if (const Status opened = open_store(); !opened) {
+    if (opened.error().code == Code::InUse) return opened;  // another daemon has it: not ours to run beside
+    store_problem_ = opened.error().detail;
+    if (!opened.error().hint.empty()) store_problem_ += " (" + opened.error().hint + ")";
+    store_problem_since_ = clock_.now();
+    log::error("the store cannot be used: {}. No leases are granted.", store_problem_);
+    reopen_timer_.expires_after(reopen_interval);
+    reopen_timer_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled) reconcile();
+    });
+  }
+  probe_.start();
+  return {};
+}
+
+void Engine::stop() {
+  stopping_ = true;
+  probe_.stop();
+  timer_.cancel();
+  reopen_timer_.cancel();
+  store_.close();
+}
+
+Time Engine::now() const { return clock_.now(); }
+
+// --- snapshots ---
+
+core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
+  core::DeviceReading reading{.uuid = device.uuid, .name = device.name, .index = device.index,
+                              .pci_bus_id = device.pci_bus_id, .simulated = device.simulated, .total = device.total,
+                              .driver_reserved = device.driver_reserved, .used = device.used, .processes = {},
+                              .problem = device.problem};
+  if (options_.lock_cards && !device.simulated && !device.uuid.empty()) {
+    if (const Status locked = card_locks_.acquire(device.uuid); !locked) reading.problem = locked.error().detail;
+  }
+  for (const gpu::GpuProcess& process : device.processes) {
+    const proc::Member* member = programs_.member(process.process);
+    reading.processes.push_back({process.process, process.used, member != nullptr ? member->lease : LeaseId{}});
+  }
+  return reading;
+}
+
+void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
+  const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
+  if (!judged.problem.empty()) {
+    tick(core::SnapshotFailed{judged.problem});
+    return;
+  }
+  programs_.scan();
+  core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
+  for (const gpu::GpuDevice& device : judged.devices) {
+    if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
+  }
+  tick(snapshot);
+}
+
+// --- who holds what open ---
+
+void Engine::hold(LeaseId lease, SessionId session) {
+  auto& sessions = holders_[lease];
+  sessions.insert(session);
+  held_by_[session].insert(lease);
+  if (sessions.size() == 1 && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, true});
+}
+
+void Engine::unhold(LeaseId lease, SessionId session) {
+  const auto found = holders_.find(lease);
+  if (found == holders_.end() || found->second.erase(session) == 0) return;
+  held_by_[session].erase(lease);
+  if (!found->second.empty()) return;
+  holders_.erase(found);
+  if (const core::Lease* held = state_.find(lease); held != nullptr && !held->ended()) {
+    tick(core::HeldChanged{lease, false});
+  }
+}
+
+void Engine::session_closed(SessionId session) {
+  const auto found = held_by_.find(session);
+  if (found == held_by_.end()) return;
+  const auto leases = std::move(found->second);
+  for (const LeaseId lease : leases) {
+    held_by_[session].insert(lease);
+    unhold(lease, session);
+  }
+  held_by_.erase(session);
+}
+
+void Engine::not_held(LeaseId lease) {
+  if (!holders_.contains(lease) && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, false});
+}
+
+void Engine::announce(LeaseId lease) {
+  const auto [first, last] = watchers_.equal_range(lease);
+  for (auto it = first; it != last; ++it) it->second->cancel();
+}
+
+asio::awaitable<void> Engine::changed(LeaseId lease, std::chrono::steady_clock::time_point deadline) {
+  auto timer = std::make_shared<asio::steady_timer>(io_, deadline);
+  const auto entry = watchers_.emplace(lease, timer);
+  co_await timer->async_wait(quiet);
+  watchers_.erase(entry);
+}
+
+// --- the store's memory ---
+
+void Engine::read_store(std::function<std::function<void()>(store::Reader&)> work) {
+  store_.read([this, work = std::move(work)](store::Reader& reader) { asio::post(io_, work(reader)); });
+}
+
+bool Engine::maybe_remembered(std::uint32_t uid, const std::string& key) const {
+  return store_.maybe_remembered(uid, key);
+}
+
+void Engine::remembered(std::uint32_t uid, const std::string& key,
+                        std::function<void(Result<std::optional<store::Remembered>>)> done) {
+  read_store([uid, key, done = std::move(done)](store::Reader& reader) {
+    return [done, found = reader.remembered(uid, key)] { done(found); };
+  });
+}
+
+std::vector<Warning> Engine::warnings() const {
+  std::vector<Warning> all;
+  if (!store_problem_.empty()) {
+    all.push_back({"store", "the store is not usable, nothing is granted: " + store_problem_,
+                   "running programs go on; what was acknowledged is kept", store_problem_since_});
+  }
+  if (!probe_.problem().empty()) {
+    all.push_back({"gpu", "the GPUs cannot be read, nothing is granted: " + probe_.problem(),
+                   "'sublet doctor' says what is wrong with the driver", now()});
+  }
+  for (const auto& [uuid, device] : state_.devices()) {
+    if (device.lost) {
+      all.push_back({"device-lost", fmt::format("gpu{} ({}) is no longer there", device.reading.index, uuid),
+                     "look into the kernel's log for Xid messages", now()});
+    } else if (!device.problem.empty()) {
+      all.push_back({"device", fmt::format("gpu{} ({}) is not given out: {}", device.reading.index, uuid,
+                                           device.problem), "'sublet gpus' shows its last reading", now()});
+    } else if (!state_.known(device, options_.rules, now())) {
+      all.push_back({"device-stale", fmt::format("gpu{} ({}) is not given out: its last reading is too old",
+                                                 device.reading.index, uuid), "", now()});
+    }
+  }
+  return all;
+}
+
+}  // namespace sublet::engine

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tick: what happened becomes a fact, the core decides, the store commits, and only then is anything acknowledged
+// or acted on. The engine owns all state of the daemon and lives on one event-loop thread; every method belongs to it.
+#pragma once
+
+#include "base/clock.h"
+#include "core/explain.h"
+#include "core/step.h"
+#include "engine/card_lock.h"
+#include "engine/peer.h"
+#include "engine/probe.h"
+#include "engine/programs.h"
+#include "store/store.h"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace sublet::engine {
+
+struct Options {
+  core::Rules rules;
+  ProbeOptions probe;
+  std::string exit_dir;  // where keepers leave exit records
+  std::string boot_id;
+  bool lock_cards = true;  // one daemon per real card and machine
+  std::string mode;        // "system", "user" or "dir"
+  std::string dir;         // of a private daemon, else ""
+  std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
+};
+
+struct Warning {
+  std::string code;
+  std::string text;
+  std::string hint;
+  Time since;
+};
+
+// A reply: HTTP status and body.
+struct Answered {
+  int status = 200;
+  nlohmann::json body;
+};
+
+// An answer to be remembered under an Idempotency-Key, completed when the answer is known.
+struct Remember {
+  std::uint32_t uid = 0;
+  std::string key;  // "" = do not remember
+  std::string fingerprint;
+};
+
+class Engine {
+ public:
+  Engine(boost::asio::io_context& io, store::Store& store, Options options);
+  ~Engine();
+
+  // Opens the store, loads, adopts what lives, starts to watch the GPUs. An error means that the daemon must not run
+  // (another daemon holds the store); an unreadable store is not such an error: then it runs and grants nothing.
+  Status start();
+  void stop();
+
+  // --- requests: decided at once; whoever answers must first wait for durable() ---
+  // `answer` makes the reply from the lease as it is after the decision; it is remembered if a key was given.
+  using Answer = std::function<Answered(const core::Lease&)>;
+  Result<Answered> request(const core::Fact& fact, const Remember& remember, const Answer& answer);
+  // Commits that were intended so far; the answer to anything read now may leave once `durable` of it is true.
+  std::uint64_t intended() const { return intended_; }
+  boost::asio::awaitable<bool> durable(std::uint64_t sequence);
+
+  // --- idempotency, see store::Store ---
+  bool maybe_remembered(std::uint32_t uid, const std::string& key) const;
+  void remembered(std::uint32_t uid, const std::string& key,
+                  std::function<void(Result<std::optional<store::Remembered>>)> done);
+
+  // --- waiting ---
+  void hold(LeaseId lease, SessionId session);    // the connection holds the lease until it is closed …
+  void unhold(LeaseId lease, SessionId session);  // … or lets go
+  void session_closed(SessionId session);
+  void not_held(LeaseId lease);  // the call that submitted it is answered, and nobody waits
+  // Returns when the lease has changed (and the change is durable), or at the deadline.
+  boost::asio::awaitable<void> changed(LeaseId lease, std::chrono::steady_clock::time_point deadline);
+
+  // --- reading ---
+  const core::State& state() const { return state_; }
+  const core::Rules& rules() const { return options_.rules; }
+  const Options& options() const { return options_; }
+  const Programs& programs() const { return programs_; }
+  Time now() const;
+  Time started_at() const { return started_at_; }
+  // Live, or ended a short while ago; older ones are in the store.
+  const core::Lease* find(LeaseId id) const;
+  // Runs `work` on the store's thread and what it returns on the loop.
+  void read_store(std::function<std::function<void()>(store::Reader&)> work);
+  std::vector<Warning> warnings() const;
+  // "" while new leases can be given out and changes stored; else why not.
+  const std::string& store_problem() const { return store_problem_; }
+  const Probe& probe() const { return probe_; }
+
+  Programs& programs() { return programs_; }
+
+ private:
+  void tick(const core::Fact& fact);
+  void intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
+  void start(const core::Plan& plan);
+  void committed(std::uint64_t sequence);
+  void store_failed(Error error);
+  void reconcile();
+  Status open_store();
+  void adopt(Time now);
+  void perform(const core::Action& action);
+  void announce(LeaseId lease);
+  void on_snapshot(gpu::GpuSnapshot snapshot, std::int64_t asked_ns);
+  core::DeviceReading reading(const gpu::GpuDevice& device);
+  void follow_changes(const core::Plan& plan);
+  void keep_ended(const core::Lease& lease);
+  void arm(Time wake_at);
+  void pace_probe(Time now);
+  store::Events events();
+
+  struct AfterCommit {
+    std::uint64_t sequence;
+    core::Plan plan;
+  };
+  struct DurableWaiter {
+    std::uint64_t sequence;
+    std::function<void(bool)> resume;
+  };
+
+  boost::asio::io_context& io_;
+  store::Store& store_;
+  Options options_;
+  SystemClock clock_;
+  Time started_at_;
+  core::State state_;
+  Probe probe_;
+  Programs programs_;
+
+  std::uint64_t intended_ = 0;   // last number given out by the store
+  std::uint64_t committed_ = 0;  // last one known durable
+  std::uint64_t store_epoch_ = 0;  // grows with each open: late news of an earlier one is ignored
+  std::string store_problem_;
+  Time store_problem_since_;
+  std::deque<AfterCommit> after_commit_;
+  std::deque<DurableWaiter> durable_waiters_;
+  bool boot_id_stored_ = false;
+  bool stopping_ = false;
+
+  std::unordered_map<LeaseId, std::unordered_set<SessionId>> holders_;
+  std::unordered_map<SessionId, std::unordered_set<LeaseId>> held_by_;
+  std::unordered_multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>> watchers_;
+
+  CardLocks card_locks_;
+  std::unordered_set<LeaseId> settling_;
+  std::unordered_map<LeaseId, core::Lease> recently_ended_;
+  std::deque<LeaseId> recently_ended_order_;
+
+  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer reopen_timer_;
+  Time armed_for_ = Time::never();
+  Time busy_until_;
+};
+
+}  // namespace sublet::engine

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/probe.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "gpu/probe_client.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include <csignal>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+using asio::local::stream_protocol;
+constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
+
+// A helper that sleeps in the kernel cannot be killed; more of them would only sleep beside it.
+constexpr std::size_t most_abandoned = 8;
+constexpr Duration first_pause = std::chrono::milliseconds(100);
+constexpr Duration longest_pause = std::chrono::seconds(10);
+constexpr int socket_in_helper = 3;
+
+std::chrono::steady_clock::duration to_steady(Duration d) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(d);
+}
+
+}  // namespace
+
+struct Probe::Helper {
+  explicit Helper(asio::io_context& io) : socket(io) {}
+  stream_protocol::socket socket;
+  pid_t pid = 0;
+  gpu::LineSplitter lines;
+
+  // A child of ours that has not been waited for keeps its pid, so the number is safe to use until then.
+  bool reap() const { return pid == 0 || ::waitpid(pid, nullptr, WNOHANG) == pid; }
+};
+
+Probe::Probe(asio::io_context& io, ProbeOptions options, Events events)
+    : io_(io), options_(std::move(options)), events_(std::move(events)), wake_(io) {}
+
+Probe::~Probe() {
+  if (helper_) abandon();
+  reap();
+}
+
+void Probe::start() { asio::co_spawn(io_, run(), asio::detached); }
+
+void Probe::stop() {
+  stopped_ = true;
+  wake_.cancel();
+  if (helper_) abandon();
+}
+
+void Probe::take_now() {
+  wanted_now_ = true;
+  wake_.cancel();
+}
+
+void Probe::set_busy(bool busy) {
+  const bool sooner = busy && !busy_;
+  busy_ = busy;
+  if (sooner) wake_.cancel();  // the rest is taken anew, at the shorter interval
+}
+
+asio::awaitable<void> Probe::run() {
+  Duration pause = first_pause;
+  while (!stopped_) {
+    wanted_now_ = false;
+    const std::string problem = co_await ask();
+    if (stopped_) co_return;
+    if (problem.empty()) {
+      problem_.clear();
+      pause = first_pause;
+      co_await rest(busy_ ? options_.interval_busy : options_.interval_idle);
+      continue;
+    }
+    if (helper_) abandon();
+    problem_ = problem;
+    events_.problem(problem);
+    asio::steady_timer timer(io_, to_steady(pause));
+    co_await timer.async_wait(quiet);
+    pause = std::min(pause * 2, longest_pause);
+  }
+}
+
+// Waits until the interval is over or somebody wants a snapshot now.
+asio::awaitable<void> Probe::rest(Duration at_most) {
+  const std::int64_t since = monotonic_ns();
+  while (!stopped_ && !wanted_now_) {
+    const Duration interval = busy_ ? std::min(at_most, options_.interval_busy) : at_most;
+    const Duration left = interval - Duration(monotonic_ns() - since);
+    if (left <= Duration::zero()) co_return;
+    wake_.expires_after(to_steady(left));
+    co_await wake_.async_wait(quiet);
+  }
+}
+
+asio::awaitable<std::string> Probe::ask() {
+  using namespace asio::experimental::awaitable_operators;
+  if (!helper_) {
+    std::string failure = spawn();
+    if (!failure.empty()) co_return failure;
+  }
+  const std::uint64_t id = ++last_id_;
+  const std::int64_t asked_ns = monotonic_ns();
+  asio::steady_timer deadline(io_, to_steady(options_.timeout));
+  const std::string command = gpu::encode_snapshot_command(id);
+  if (auto [error, size] = co_await asio::async_write(helper_->socket, asio::buffer(command), quiet); error) {
+    co_return "sublet-gpu has ended";
+  }
+  std::array<char, 65536> buffer;
+  while (true) {
+    while (auto line = helper_->lines.next()) {
+      auto reply = gpu::decode_snapshot(*line);
+      if (!reply) co_return "sublet-gpu answered nonsense: " + reply.error().detail;
+      if (reply->id != id) continue;  // of a question that was given up
+      library_ = reply->snapshot.library;
+      driver_version_ = reply->snapshot.driver_version;
+      events_.snapshot(std::move(reply->snapshot), asked_ns);
+      co_return "";
+    }
+    auto got = co_await (helper_->socket.async_read_some(asio::buffer(buffer), quiet) || deadline.async_wait(quiet));
+    if (stopped_) co_return "stopped";
+    if (got.index() == 1) {
+      co_return fmt::format("the driver has not answered for {}", format_duration(options_.timeout));
+    }
+    const auto [error, size] = std::get<0>(got);
+    if (error) co_return "sublet-gpu has ended";
+    if (auto fed = helper_->lines.feed({buffer.data(), size}); !fed) co_return fed.error().detail;
+  }
+}
+
+std::string Probe::spawn() {
+  reap();
+  if (abandoned_.size() >= most_abandoned) {
+    return fmt::format("{} helpers hang in the driver and cannot be killed; no more are started", abandoned_.size());
+  }
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return from_errno("socketpair", errno).detail;
+  Fd ours(pair[0]);
+  Fd theirs(pair[1]);
+  if (theirs.get() == socket_in_helper) {  // dup2 onto itself would leave it close-on-exec
+    theirs = Fd(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, socket_in_helper + 1));
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, theirs.get(), socket_in_helper);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  std::vector<std::string> words{options_.helper, "probe", "--fd", std::to_string(socket_in_helper)};
+  if (!options_.nvml.empty()) words.insert(words.end(), {"--nvml", options_.nvml});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  auto helper = std::make_unique<Helper>(io_);
+  const int failed = ::posix_spawn(&helper->pid, options_.helper.c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (failed != 0) return from_errno("cannot start " + options_.helper, failed).detail;
+  helper->socket.assign(stream_protocol(), ours.release());
+  helper_ = std::move(helper);
+  return "";
+}
+
+void Probe::abandon() {
+  helper_->socket.close();
+  ::kill(helper_->pid, SIGKILL);  // not yet waited for, so the pid is still its own
+  abandoned_.push_back(std::move(helper_));
+  reap();
+}
+
+void Probe::reap() {
+  std::erase_if(abandoned_, [](const std::unique_ptr<Helper>& helper) { return helper->reap(); });
+}
+
+}  // namespace sublet::engine

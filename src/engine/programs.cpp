@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/programs.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "proc/exit_record.h"
+
+#include <boost/asio/post.hpp>
+
+#include <csignal>
+#include <unordered_set>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+// While a main process is gone and something of its tree, or its keeper's report, is awaited.
+constexpr auto recheck_interval = std::chrono::milliseconds(200);
+
+}  // namespace
+
+struct Programs::Program {
+  Program(asio::io_context& io, LeaseId id) : lease(id), main_watch(io), recheck(io) {}
+  LeaseId lease;
+  std::uint32_t uid = 0;
+  core::Owner owner;
+  bool adopted = false;                        // taken over from an earlier run of the daemon
+  bool main_gone = true;
+  bool reported = false;
+  std::int64_t gone_since_ns = 0;              // the tree was first seen gone; 0: not yet
+  Fd keeper;                                   // pidfd; empty: none or gone
+  asio::posix::stream_descriptor main_watch;   // pidfd of the main process
+  asio::steady_timer recheck;
+  std::vector<ProcessRef> attached;
+  std::vector<proc::CgroupRef> cgroups;
+};
+
+Programs::Programs(asio::io_context& io, Duration reconnect, std::function<void(core::ProgramEnded)> ended)
+    : io_(io), reconnect_(reconnect), ended_(std::move(ended)) {}
+Programs::~Programs() = default;
+
+Status Programs::open() {
+  auto root = proc::ProcRoot::open();
+  if (!root) return root.error();
+  root_ = std::move(*root);
+  return {};
+}
+
+Result<ProcessRef> Programs::identify(std::int32_t pid, std::optional<std::uint32_t> uid) const {
+  auto held = proc::hold_process(*root_, pid);
+  if (!held) return bad_request(fmt::format("there is no process {}: {}", pid, held.error().detail));
+  if (uid && held->info.uid != *uid) {
+    return denied(fmt::format("process {} belongs to uid {}, not to uid {}", pid, held->info.uid, *uid),
+                  "name a process of your own");
+  }
+  return held->info.ref;
+}
+
+void Programs::follow(const core::Lease& lease, bool adopted) {
+  auto& program = programs_[lease.id];
+  if (program && program->owner.process == lease.owner.process && program->owner.keeper == lease.owner.keeper) return;
+  const auto attached = program ? program->attached : std::vector<ProcessRef>();
+  const auto cgroups = program ? program->cgroups : std::vector<proc::CgroupRef>();
+  program = std::make_shared<Program>(io_, lease.id);
+  program->uid = lease.uid;
+  program->owner = lease.owner;
+  program->adopted = adopted;
+  program->attached = attached;
+  program->cgroups = cgroups;
+  if (lease.owner.keeper) {
+    if (auto keeper = proc::open_pidfd(*root_, lease.owner.keeper)) program->keeper = std::move(*keeper);
+  }
+  if (!lease.owner.process) return;
+  // Every member of the main process's group belongs to the program: the only link left to an orphan whose ancestors
+  // are all gone by the time a restarted daemon looks.
+  lineage_.groups.push_back({.id = lease.owner.process.pid, .leader_start = lease.owner.process.start_ticks,
+                             .uid = lease.uid, .session = false, .lease = lease.id});
+  auto main = proc::open_pidfd(*root_, lease.owner.process);
+  if (main) {
+    program->main_gone = false;
+    program->main_watch.assign(main->release());
+    watch(program);
+  } else {
+    asio::post(io_, [this, program] { check(program); });
+  }
+}
+
+void Programs::watch(const std::shared_ptr<Program>& program) {
+  program->main_watch.async_wait(asio::posix::stream_descriptor::wait_read,
+                                 [this, program](const boost::system::error_code& error) {
+    if (error) return;  // forgotten
+    // Readable: all its threads have ended. Kept open, so that its pid stays proven until nothing of it is left.
+    program->main_gone = true;
+    check(program);
+  });
+}
+
+// The main process is gone: has the program ended, and how? The keeper's exit record tells; a keeper that lives is
+// given time to write it; without a keeper nobody knows.
+void Programs::check(const std::shared_ptr<Program>& program) {
+  const auto current = programs_.find(program->lease);
+  if (current == programs_.end() || current->second != program || program->reported) return;
+  scan();
+  if (tree_lives(program->lease)) return check_again(program);
+  core::ProgramEnded ended{program->lease, std::nullopt, false};
+  if (!program->owner.exit_record.empty()) {
+    if (auto record = proc::read_exit_record(program->owner.exit_record, program->uid)) {
+      ended.exit_status = record->signal ? 128 + *record->signal : record->exit_status;
+      ended.by_signal = record->signal.has_value();
+    } else if (program->keeper && !proc::is_dead(program->keeper.get())) {
+      const std::int64_t now = monotonic_ns();
+      if (program->gone_since_ns == 0) program->gone_since_ns = now;
+      if (now - program->gone_since_ns < reconnect_.count()) return check_again(program);
+      log::warn("{}: its keeper (pid {}) lives but did not report how the program ended", to_string(program->lease),
+                program->owner.keeper.pid);
+    }
+  }
+  program->reported = true;
+  ended_(ended);
+}
+
+void Programs::check_again(const std::shared_ptr<Program>& program) {
+  program->recheck.expires_after(recheck_interval);
+  program->recheck.async_wait([this, program](const boost::system::error_code& error) {
+    if (!error) check(program);
+  });
+}
+
+bool Programs::tree_lives(LeaseId lease) const {
+  return std::any_of(lineage_.members.begin(), lineage_.members.end(),
+                     [&](const proc::Member& member) { return member.lease == lease; });
+}
+
+void Programs::attach(LeaseId lease, ProcessRef process) {
+  auto& program = programs_[lease];
+  if (!program) program = std::make_shared<Program>(io_, lease);
+  if (std::find(program->attached.begin(), program->attached.end(), process) == program->attached.end()) {
+    program->attached.push_back(process);
+  }
+}
+
+Status Programs::attach(LeaseId lease, const std::string& cgroup_directory) {
+  const auto hierarchies = proc::find_hierarchies(*root_);
+  if (!hierarchies) return hierarchies.error();
+  auto group = proc::check_cgroup(*hierarchies, cgroup_directory);
+  if (!group) return group.error();
+  auto& program = programs_[lease];
+  if (!program) program = std::make_shared<Program>(io_, lease);
+  if (std::find(program->cgroups.begin(), program->cgroups.end(), *group) == program->cgroups.end()) {
+    program->cgroups.push_back(std::move(*group));
+  }
+  return {};
+}
+
+void Programs::forget(LeaseId lease) {
+  const auto found = programs_.find(lease);
+  if (found == programs_.end()) return;
+  boost::system::error_code ignored;
+  if (found->second->main_watch.is_open()) found->second->main_watch.close(ignored);
+  found->second->recheck.cancel();
+  programs_.erase(found);
+}
+
+std::vector<proc::LeaseRoots> Programs::roots() const {
+  std::vector<proc::LeaseRoots> all;
+  for (const auto& [id, program] : programs_) {
+    proc::LeaseRoots roots{.lease = id, .main = program->owner.process, .keeper = program->owner.keeper,
+                           .attached = program->attached, .in_cgroups = {}};
+    for (const proc::CgroupRef& group : program->cgroups) {
+      if (auto inside = proc::processes_in(group)) {
+        roots.in_cgroups.insert(roots.in_cgroups.end(), inside->pids.begin(), inside->pids.end());
+      }
+    }
+    all.push_back(std::move(roots));
+  }
+  return all;
+}
+
+void Programs::scan() {
+  if (programs_.empty()) {
+    previous_ = std::exchange(lineage_, {});
+    return;
+  }
+  auto table = root_->list();
+  if (!table) {
+    log::warn("cannot read the process table: {}; going on with the last one", table.error().detail);
+    return;
+  }
+  proc::Lineage next = proc::trace_lineage(roots(), lineage_, *table);
+  previous_ = std::exchange(lineage_, std::move(next));
+}
+
+const proc::Member* Programs::member(ProcessRef process) const {
+  if (const proc::Member* now = lineage_.find(process)) return now;
+  return previous_.find(process);  // ended since: the driver may list it for a moment longer
+}
+
+bool Programs::keeper_alive(LeaseId lease) const {
+  const auto found = programs_.find(lease);
+  return found != programs_.end() && found->second->keeper && !proc::is_dead(found->second->keeper.get());
+}
+
+bool Programs::signal(LeaseId lease, int signal) {
+  const auto found = programs_.find(lease);
+  if (found == programs_.end() || found->second->adopted) return false;
+  scan();
+  bool sent = false;
+  for (const proc::Member& member : lineage_.members) {
+    // Links by group or session may spare a process; a signal needs descent.
+    if (member.lease != lease || (member.link != proc::Link::owner && member.link != proc::Link::descendant)) continue;
+    if (auto pidfd = proc::open_pidfd(*root_, member.process)) {
+      sent = proc::send_signal(pidfd->get(), signal).has_value() || sent;
+    }
+  }
+  return sent;
+}
+
+}  // namespace sublet::engine

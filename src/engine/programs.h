@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs behind leases: whose processes are whose, and when a program has ended. Holds a pidfd of each owner and
+// keeper, so that an end is noticed at once and nobody is mistaken for somebody else. Belongs to the loop thread.
+#pragma once
+
+#include "base/fd.h"
+#include "core/facts.h"
+#include "proc/cgroup.h"
+#include "proc/lineage.h"
+#include "proc/pidfd.h"
+#include "proc/process_table.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace sublet::engine {
+
+class Programs {
+ public:
+  // `ended` is called on the loop when the whole tree of a followed owner is gone. `reconnect`: how long a keeper that
+  // lives may take to report the exit status.
+  Programs(boost::asio::io_context& io, Duration reconnect, std::function<void(core::ProgramEnded)> ended);
+  ~Programs();
+
+  Status open();  // /proc must be readable
+
+  // Looks at the process that has this pid now: alive, and one the caller may speak for (`uid`; unset: any).
+  Result<ProcessRef> identify(std::int32_t pid, std::optional<std::uint32_t> uid) const;
+
+  // Follows the owner of a lease whose owner is a process; called again when that owner changes. A process that is gone
+  // already is reported through `ended` like any other. `adopted`: known only from the store, so never signalled by us.
+  void follow(const core::Lease& lease, bool adopted);
+  void attach(LeaseId lease, ProcessRef process);
+  Status attach(LeaseId lease, const std::string& cgroup_directory);
+  void forget(LeaseId lease);  // its bytes are settled: whatever of it still runs is nobody's
+
+  // Reads the process table and judges anew who belongs to whom.
+  void scan();
+  const proc::Lineage& lineage() const { return lineage_; }
+  // The link of a process to its lease by the last scan or the one before; null: under no lease.
+  const proc::Member* member(ProcessRef process) const;
+  const proc::ProcRoot& root() const { return *root_; }
+
+  // SIGTERM or SIGKILL to the whole tree, by pidfd, where its keeper cannot do it and we have proof; false: not done.
+  bool signal(LeaseId lease, int signal);
+  bool keeper_alive(LeaseId lease) const;
+
+ private:
+  struct Program;
+  void watch(const std::shared_ptr<Program>& program);
+  void check(const std::shared_ptr<Program>& program);
+  void check_again(const std::shared_ptr<Program>& program);
+  bool tree_lives(LeaseId lease) const;
+  std::vector<proc::LeaseRoots> roots() const;
+
+  boost::asio::io_context& io_;
+  Duration reconnect_;
+  std::function<void(core::ProgramEnded)> ended_;
+  std::optional<proc::ProcRoot> root_;
+  std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
+  proc::Lineage lineage_;
+  proc::Lineage previous_;
+};
+
+}  // namespace sublet::engine

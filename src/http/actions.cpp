@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is done to a lease: claim, attach, renew, release.
+#include "base/text.h"
+#include "http/body.h"
+#include "http/find_lease.h"
+#include "http/render.h"
+#include "http/resources.h"
+
+namespace sublet::http {
+namespace {
+
+using core::Lease;
+
+// The owner's own uid, an admin, or whoever has the lease's token.
+Status may_act(const Request& request, const Lease& lease) {
+  if (request.peer.may_act_for(lease.uid)) return {};
+  if (!request.lease_token.empty() && request.lease_token == lease.token) return {};
+  return denied(fmt::format("{} belongs to user {}", to_string(lease.id), lease.user),
+                "its owner or an admin can do this");
+}
+
+std::uint64_t take_generation(Body& body) {
+  return static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));
+}
+
+// Finds the lease, checks the right, makes the fact and answers with the lease as it then is.
+Reply act(Call& call, std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)> make_fact) {
+  return with_lease(call, call.args[0], [&engine = call.engine, request = call.request, remember = call.remember,
+                                         make_fact = std::move(make_fact)](const Lease& lease) -> Reply {
+    if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
+    Body body(request.body);
+    auto fact = make_fact(body, lease, request, engine);
+    if (!fact) return problem(fact.error());
+    if (auto finished = body.finish(); !finished) return problem(finished.error());
+    if (engine.find(lease.id) == nullptr) {  // ended long ago: nothing is left to decide
+      if (std::holds_alternative<core::Release>(*fact)) return Response{200, render_lease(lease, engine, request.peer, false), {}};
+      return problem({Code::Stale, fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
+                      "ask for a new lease"});
+    }
+    auto answered = engine.request(*fact, remember, [&](const Lease& after) {
+      return engine::Answered{200, render_lease(after, engine, request.peer, true)};
+    });
+    if (!answered) return problem(answered.error());
+    return Response{answered->status, std::move(answered->body), {}};
+  });
+}
+
+std::optional<std::uint32_t> uid_to_check(const Request& request) {
+  return request.peer.uid == 0 ? std::nullopt : std::optional(request.peer.uid);
+}
+
+Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lease, const Request& request,
+                                  engine::Engine& engine) {
+  const auto keeper_pid = body.integer("keeper_pid", 1, INT32_MAX);
+  const bool as_owner = body.boolean("owner").value_or(lease.owner.kind == core::OwnerKind::connection);
+  auto process = engine.programs().identify(static_cast<std::int32_t>(pid), uid_to_check(request));
+  if (!process) return process.error();
+  core::Attach attach{.lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = as_owner};
+  if (!as_owner) {
+    engine.programs().attach(lease.id, *process);
+    return core::Fact(attach);
+  }
+  attach.owner = {.kind = core::OwnerKind::process, .process = *process, .keeper = {}, .exit_record = {}};
+  if (keeper_pid) {
+    auto keeper = engine.programs().identify(static_cast<std::int32_t>(*keeper_pid), uid_to_check(request));
+    if (!keeper) return keeper.error();
+    attach.owner.keeper = *keeper;
+    attach.owner.exit_record = fmt::format("{}/{}-{}.json", engine.options().exit_dir, to_string(lease.id), pid);
+  }
+  return core::Fact(attach);
+}
+
+}  // namespace
+
+Reply post_claim(Call& call) {
+  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+    return core::Fact(core::Claim{lease.id, take_generation(body)});
+  });
+}
+
+Reply post_attach(Call& call) {
+  return act(call, [](Body& body, const Lease& lease, const Request& request,
+                      engine::Engine& engine) -> Result<core::Fact> {
+    const auto pid = body.integer("pid", 1, INT32_MAX);
+    const auto cgroup = body.text("cgroup", 4096);
+    if (pid.has_value() == cgroup.has_value()) {
+      return bad_request("attach takes either a pid or a cgroup", "for example {\"pid\": 4711}");
+    }
+    if (lease.ended()) return Error{Code::Stale, to_string(lease.id) + " has ended", "ask for a new lease"};
+    if (pid) return attach_process(body, *pid, lease, request, engine);
+    if (request.peer.role != engine::Role::admin) {
+      return denied("only an admin may book a whole cgroup", "attach single processes by pid");
+    }
+    if (auto attached = engine.programs().attach(lease.id, *cgroup); !attached) return attached.error();
+    return core::Fact(core::Attach{.lease = lease.id, .generation = take_generation(body), .owner = lease.owner,
+                                   .as_owner = false});
+  });
+}
+
+Reply post_renew(Call& call) {
+  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+    core::Renew renew{lease.id, take_generation(body), std::nullopt};
+    if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) renew.ttl = std::chrono::seconds(*ttl);
+    return core::Fact(renew);
+  });
+}
+
+Reply post_release(Call& call) {
+  return act(call, [](Body& body, const Lease& lease, const Request& request, engine::Engine&) -> Result<core::Fact> {
+    const auto generation = take_generation(body);
+    const bool force = body.boolean("force").value_or(false);
+    const bool stop = body.boolean("stop").value_or(false);
+    const auto exit_status = body.integer("exit_status", 0, 255);
+    const auto signal = body.integer("signal", 1, 64);
+    const auto failed = body.text("failed", 1024);
+    if (failed) return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
+    if (exit_status || signal) {
+      const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
+      return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
+    }
+    return core::Fact(core::Release{.lease = lease.id, .generation = generation, .force = force, .stop = stop,
+                                    .revoke = request.peer.uid != lease.uid});
+  });
+}
+
+Reply post_pause(Call& call) {
+  return with_lease(call, call.args[0], [](const Lease& lease) -> Reply {
+    return problem({Code::PauseUnsafe, fmt::format("{} cannot be paused: this version has no pause method",
+                                                   to_string(lease.id)),
+                    "'sublet stop' ends its program, 'sublet wait' waits for its end"});
+  });
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/body.h"
+
+#include "base/text.h"
+
+namespace sublet::http {
+
+Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix_(std::move(prefix)) {
+  if (!body.is_null() && !body.is_object()) {
+    error_ = bad_request(fmt::format("{}is a JSON {}, not an object", prefix_.empty() ? "the body " : prefix_ + " ",
+                                     body.type_name()));
+  }
+}
+
+const nlohmann::json* Body::field(std::string_view name) {
+  known_.push_back(name);
+  if (!body_.is_object()) return nullptr;
+  const auto found = body_.find(name);
+  if (found == body_.end() || found->is_null()) return nullptr;
+  return &*found;
+}
+
+void Body::fail(std::string_view name, std::string_view expected, const nlohmann::json& found) {
+  if (error_) return;
+  const std::string shown = printable(found.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  error_ = bad_request(fmt::format("{}{} is {}; it must be {}", prefix_, name, shown, expected));
+}
+
+std::optional<std::string> Body::text(std::string_view name, std::size_t max_length) {
+  const auto* value = field(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) {
+    fail(name, "a text", *value);
+    return std::nullopt;
+  }
+  auto result = value->get<std::string>();
+  if (result.size() > max_length || printable(result.substr(0, 150)) != result.substr(0, 150)) {
+    fail(name, fmt::format("at most {} printable characters", max_length), *value);
+    return std::nullopt;
+  }
+  return result;
+}
+
+std::optional<std::int64_t> Body::integer(std::string_view name, std::int64_t least, std::int64_t most) {
+  const auto* value = field(name);
+  if (value == nullptr) return std::nullopt;
+  const auto expected = [&] { return fmt::format("an integer from {} to {}", least, most); };
+  if (!value->is_number_integer() ||
+      (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))) {
+    fail(name, expected(), *value);
+    return std::nullopt;
+  }
+  const auto number = value->get<std::int64_t>();
+  if (number < least || number > most) {
+    fail(name, expected(), *value);
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::optional<bool> Body::boolean(std::string_view name) {
+  const auto* value = field(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) {
+    fail(name, "true or false", *value);
+    return std::nullopt;
+  }
+  return value->get<bool>();
+}
+
+const nlohmann::json* Body::object(std::string_view name) {
+  const auto* value = field(name);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) {
+    fail(name, "an object", *value);
+    return nullptr;
+  }
+  return value;
+}
+
+Status Body::finish() {
+  if (!error_ && body_.is_object()) {
+    for (const auto& [name, value] : body_.items()) {
+      if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+      error_ = bad_request(fmt::format("unknown field '{}{}'{}", prefix_, printable(name), did_you_mean(name, known_)),
+                           fmt::format("known fields: {}", fmt::join(known_, ", ")));
+      break;
+    }
+  }
+  if (error_) return *error_;
+  return {};
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request and an answer as values, so that the resources (leases.cpp, tables.cpp …) know nothing of sockets.
+#pragma once
+
+#include "engine/peer.h"
+#include "engine/engine.h"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sublet::http {
+
+using nlohmann::json;
+
+enum class Method { get, post };
+
+struct Request {
+  Method method = Method::get;
+  std::string path;                          // decoded, without the query
+  std::map<std::string, std::string> query;  // decoded
+  std::string idempotency_key;
+  std::string lease_token;
+  json body;                                 // null without a body
+  engine::Peer peer;
+  engine::SessionId session = 0;             // the connection; leases can be held by it
+};
+
+struct Response {
+  int status = 200;
+  json body;
+  std::string location;  // header Location, if not empty
+};
+
+Response problem(const Error& error);
+
+// The answer is the lease, once it is no longer `since` (or once stopping or ended), or when the wait is over.
+struct WaitForLease {
+  LeaseId lease;
+  core::LeaseState since = core::LeaseState::queued;
+  bool was_stopping = false;
+  bool hold = false;          // the owner's wait: while it is open a grant goes straight to `active`
+  bool release_hold = false;  // the hold ends with the wait, else with the connection
+  Duration at_most{};
+  std::function<Response(const core::Lease&)> answer;
+};
+
+// The answer comes from the store's own thread: call `start` with what takes it, on the loop thread.
+struct Later {
+  std::function<void(std::function<void(Response)>)> start;
+};
+
+using Reply = std::variant<Response, WaitForLease, Later>;
+
+// One call: what a resource is handed. Lives as long as the request is answered.
+struct Call {
+  const Request& request;
+  engine::Engine& engine;
+  std::vector<std::string> args;  // the {…} parts of the route's path, in order
+  engine::Remember remember;      // the Idempotency-Key, if one was given
+};
+
+}  // namespace sublet::http

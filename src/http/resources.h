@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp, status.cpp.
+#pragma once
+
+#include "http/message.h"
+
+namespace sublet::http {
+
+Reply get_health(Call& call);
+Reply get_status(Call& call);
+Reply get_devices(Call& call);
+Reply get_processes(Call& call);
+Reply get_queue(Call& call);
+Reply get_consumers(Call& call);
+Reply get_leases(Call& call);
+Reply post_lease(Call& call);
+Reply get_lease(Call& call);
+Reply get_why(Call& call);
+Reply post_claim(Call& call);
+Reply post_attach(Call& call);
+Reply post_renew(Call& call);
+Reply post_release(Call& call);
+Reply post_pause(Call& call);
+
+}  // namespace sublet::http

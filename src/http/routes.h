@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one table of routes: path, method, least role, whether it changes anything (then it takes an Idempotency-Key).
+#pragma once
+
+#include "http/message.h"
+
+#include <span>
+#include <string_view>
+
+namespace sublet::http {
+
+struct Route {
+  Method method;
+  std::string_view path;  // "/v1/leases/{id}/claim"
+  engine::Role least_role;
+  Reply (*handler)(Call&);
+};
+
+std::span<const Route> routes();
+
+// Finds the route and calls it: role check, 404 and 405 with what would be right, idempotent replays.
+Reply dispatch(const Request& request, engine::Engine& engine);
+
+}  // namespace sublet::http

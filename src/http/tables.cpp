@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables: devices, processes, consumers; and the whole at a glance.
+#include "engine/account.h"
+#include "http/render.h"
+#include "http/resources.h"
+
+#include <unistd.h>
+
+namespace sublet::http {
+namespace {
+
+json all_devices(const engine::Engine& engine) {
+  std::vector<json> devices;
+  for (const auto& [uuid, device] : engine.state().devices()) {
+    devices.push_back(render_device(device, engine, engine.now()));
+  }
+  std::sort(devices.begin(), devices.end(), [](const json& a, const json& b) { return a["index"] < b["index"]; });
+  return devices;
+}
+
+json process_row(const core::ProcessUse& use, const core::Device& device, const engine::Engine& engine,
+                 const engine::Peer& viewer) {
+  const auto& root = engine.programs().root();
+  const auto info = root.read(use.process.pid);
+  const bool here = info && info->ref == use.process;
+  const bool own = here && viewer.may_act_for(info->uid);
+  const proc::Member* member = engine.programs().member(use.process);
+  return {{"pid", use.process.pid},
+          {"start_ticks", use.process.start_ticks},
+          {"uid", here ? json(info->uid) : json(nullptr)},
+          {"user", here ? json(engine::account_name(info->uid)) : json(nullptr)},
+          {"command", own ? json(root.command_line(use.process.pid)) : json(nullptr)},
+          {"device", device.reading.uuid},
+          {"used_bytes", use.used ? json(use.used->count) : json(nullptr)},
+          {"lease", use.lease ? json(to_string(use.lease)) : json(nullptr)},
+          {"link", use.lease && member != nullptr ? json(proc::to_string(member->link)) : json("none")}};
+}
+
+json counts(const core::State& state) {
+  json by_state = json::object();
+  for (const char* name : {"queued", "offered", "active", "pausing", "paused", "resuming", "poisoned"}) by_state[name] = 0;
+  for (const auto& [id, lease] : state.leases()) {
+    if (lease.ended()) continue;
+    auto& count = by_state[std::string(core::to_string(lease.state))];
+    count = count.get<int>() + 1;
+  }
+  return by_state;
+}
+
+}  // namespace
+
+Reply get_health(Call& call) {
+  if (call.engine.store_problem().empty()) return Response{200, {{"status", "ok"}}, {}};
+  return Response{503, {{"status", "the store is not usable"}}, {}};
+}
+
+Reply get_devices(Call& call) { return Response{200, {{"devices", all_devices(call.engine)}}, {}}; }
+
+Reply get_processes(Call& call) {
+  json rows = json::array();
+  for (const auto& [uuid, device] : call.engine.state().devices()) {
+    for (const core::ProcessUse& use : device.reading.processes) {
+      rows.push_back(process_row(use, device, call.engine, call.request.peer));
+    }
+  }
+  return Response{200, {{"processes", std::move(rows)}}, {}};
+}
+
+Reply get_consumers(Call& call) {
+  json rows = json::array();
+  for (const auto& [name, entry] : call.engine.state().histories()) {
+    const core::ConsumerHistory& history = entry.first;
+    json runs = json::array();
+    for (const Duration run : history.runs) {
+      runs.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(run).count());
+    }
+    rows.push_back({{"consumer", name}, {"peak_used_bytes", history.peak_used.count}, {"run_ms", std::move(runs)}});
+  }
+  return Response{200, {{"consumers", std::move(rows)}}, {}};
+}
+
+Reply get_status(Call& call) {
+  const engine::Engine& engine = call.engine;
+  const engine::Options& options = engine.options();
+  json warnings = json::array();
+  for (const engine::Warning& warning : engine.warnings()) {
+    warnings.push_back({{"code", warning.code}, {"text", warning.text}, {"hint", warning.hint},
+                        {"since", format_rfc3339(warning.since)}});
+  }
+  json environment = json::object();
+  for (const auto& [name, value] : options.program_env) environment[name] = value;
+  return Response{200,
+                  {{"daemon",
+                    {{"version", SUBLET_VERSION},
+                     {"since", format_rfc3339(engine.started_at())},
+                     {"mode", options.mode},
+                     {"pid", ::getpid()},
+                     {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
+                     {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
+                     {"gpu_library", engine.probe().library()},
+                     {"driver_version", engine.probe().driver_version()}}},
+                   {"devices", all_devices(engine)},
+                   {"leases", counts(engine.state())},
+                   {"waiting_bytes", engine.state().queue().waiting_bytes().count},
+                   {"warnings", std::move(warnings)},
+                   {"program_env", std::move(environment)}},
+                  {}};
+}
+
+}  // namespace sublet::http

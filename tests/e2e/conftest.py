@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support.sublet import Daemon  # noqa: E402
+
+
+@pytest.fixture
+def start_daemon():
+    """Starts private daemons; all end with the test, and their logs are shown when it fails."""
+    daemons = []
+
+    def start(*arguments, **options):
+        launch = {name: options.pop(name) for name in ("expect_ready", "wait_for_cards", "extra") if name in options}
+        daemon = Daemon(*arguments, **options)
+        daemons.append(daemon)
+        return daemon.start(**launch)
+
+    yield start
+    for daemon in daemons:
+        print(f"--- log of {daemon.dir}\n{daemon.log()}")
+        daemon.close()
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    return start_daemon("1x4GiB")

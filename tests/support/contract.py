@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks every reply of the daemon against api/openapi.yaml: the path, the status, the schema of the body."""
+import functools
+import pathlib
+import re
+
+import jsonschema
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _to_json_schema(node):
+    """OpenAPI 3.0 says `nullable`, JSON Schema says a list of types."""
+    if isinstance(node, list):
+        return [_to_json_schema(entry) for entry in node]
+    if not isinstance(node, dict):
+        return node
+    out = {key: _to_json_schema(value) for key, value in node.items() if key != "nullable"}
+    if node.get("nullable") and "type" in out:
+        out["type"] = [out["type"], "null"]
+    return out
+
+
+@functools.lru_cache(maxsize=1)
+def document():
+    return _to_json_schema(yaml.safe_load((ROOT / "api" / "openapi.yaml").read_text()))
+
+
+def _find_path(path):
+    for pattern, item in document()["paths"].items():
+        if re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", pattern), path):
+            return pattern, item
+    return None, None
+
+
+def _resolve(node):
+    while "$ref" in node:
+        target = document()
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        node = target
+    return node
+
+
+@functools.lru_cache(maxsize=None)
+def _validator(pattern, method, status):
+    responses = document()["paths"][pattern][method]["responses"]
+    response = responses.get(str(status)) or (responses.get("default") if status >= 400 else None)
+    assert response is not None, f"{method} {pattern} answered {status}, which the contract does not list"
+    content = _resolve(response)["content"]
+    (kind, media), = content.items()
+    schema = dict(media["schema"], components=document()["components"])
+    return kind, jsonschema.Draft7Validator(schema)
+
+
+def check_reply(method, path, status, content_type, body):
+    """Raises AssertionError if the reply is not what the contract says."""
+    pattern, item = _find_path(path.split("?")[0])
+    if item is None or method.lower() not in item:
+        assert status in (404, 405, 403), f"{method} {path} is not in the contract but answered {status}"
+        pattern, method = "/v1/status", "get"
+    elif status == 413 or status == 431:
+        pattern, method = "/v1/leases", "post"
+    kind, validator = _validator(pattern, method.lower(), status)
+    assert content_type == kind, f"{method} {path} {status}: {content_type}, the contract says {kind}"
+    errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in validator.iter_errors(body)]
+    assert not errors, f"{method} {path} {status} is off the contract: {errors}"

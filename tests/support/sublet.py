@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private daemon with simulated cards, its API and its command line, for tests from outside."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from . import contract
+
+ROOT = contract.ROOT
+BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
+BIN = BUILD / "bin"
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def wait_until(condition, what, timeout=60.0):
+    """Waits until `condition()` is true and returns what it returned; fails with `what` and its last value."""
+    deadline = time.monotonic() + timeout
+    value = None
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        select.select([], [], [], 0.02)
+    raise AssertionError(f"waited {timeout:.0f} s in vain for: {what} (last seen: {value!r})")
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self._path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Reply:
+    def __init__(self, status, body, headers):
+        self.status, self.body, self.headers = status, body, headers
+
+    def __getitem__(self, key):
+        return self.body[key]
+
+    def __repr__(self):
+        return f"{self.status} {self.body}"
+
+
+class Api:
+    """One keep-alive connection to the daemon; every reply is checked against the contract."""
+
+    def __init__(self, path, timeout=120):
+        self.connection = _UnixConnection(path, timeout)
+
+    def call(self, method, path, body=None, **headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        data = None if body is None else body if isinstance(body, (bytes, str)) else json.dumps(body)
+        self.connection.request(method, path, data, named)
+        raw = self.connection.getresponse()
+        text = raw.read()
+        parsed = json.loads(text)
+        contract.check_reply(method, path, raw.status, raw.headers.get_content_type(), parsed)
+        return Reply(raw.status, parsed, raw.headers)
+
+    def get(self, path, **headers):
+        return self.call("GET", path, None, **headers)
+
+    def post(self, path, body=None, **headers):
+        return self.call("POST", path, body, **headers)
+
+    def lease(self, id, **headers):
+        return self.get(f"/v1/leases/{id}", **headers).body
+
+    def close(self):
+        self.connection.close()
+
+
+class Daemon:
+    """subletd --dir DIR --sim SPEC; started, killed, started again. Everything it started ends with it."""
+
+    def __init__(self, sim="1x4GiB", config="", fast=True):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
+        self.sim = sim
+        self.process = None
+        self.children = []
+        self.apis = []
+        if fast and not config:
+            config = '[gpu]\ninterval_idle = "1s"\n'
+        (self.dir / "sublet.toml").write_text(config)
+
+    # --- the daemon ---
+    def start(self, expect_ready=True, wait_for_cards=True, extra=()):
+        ready, theirs = os.pipe()
+        arguments = [BIN / "subletd", "--dir", self.dir, "--ready-fd", str(theirs), *extra]
+        if self.sim:
+            arguments += ["--sim", self.sim]
+        log = open(self.dir / "log", "ab")
+        self.process = subprocess.Popen(list(map(str, arguments)), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                        pass_fds=[theirs])
+        log.close()
+        os.close(theirs)
+        readable, _, _ = select.select([ready], [], [], 60)
+        said = os.read(ready, 16) if readable else b""
+        os.close(ready)
+        if expect_ready:
+            assert said == b"ready\n", f"the daemon did not start:\n{self.log()}"
+            if wait_for_cards:
+                wait_until(lambda: (devices := self.api().get("/v1/devices")["devices"]) and
+                           all(device["state"] == "ok" for device in devices), "the cards are read")
+        return self
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self, **options):
+        if self.process.poll() is None:
+            self.kill()
+        return self.start(**options)
+
+    def log(self):
+        return (self.dir / "log").read_text(errors="replace")
+
+    @property
+    def socket(self):
+        return self.dir / "sublet.sock"
+
+    def api(self):
+        api = Api(self.socket)
+        self.apis.append(api)
+        return api
+
+    def child_pid(self, name):
+        """The pid of a living child of the daemon by its program's name, or None."""
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            with contextlib.suppress(OSError, IndexError):
+                text = pathlib.Path(f"/proc/{entry}/stat").read_text()
+                rest = text[text.rindex(")") + 2:].split()
+                if f"({name[:15]})" in text and int(rest[1]) == self.process.pid and rest[0] != "Z":
+                    return int(entry)
+        return None
+
+    # --- programs ---
+    def env(self, **more):
+        env = dict(os.environ, SUBLET_HOST=f"unix://{self.socket}", SIMGPU_DIR=str(self.dir / "simgpu"))
+        env["LD_LIBRARY_PATH"] = f"{BUILD / 'lib' / 'simgpu'}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
+        env["PATH"] = f"{BIN}:{env['PATH']}"
+        env.pop("SUBLET_LEASE", None)
+        env.update(more)
+        return env
+
+    def cli(self, *arguments, check=None, input=None, timeout=120, **env):
+        """Runs `sublet ARGUMENTS` to its end; `check` is the exit status that is expected."""
+        done = subprocess.run(["sublet", *map(str, arguments)], env=self.env(**env), input=input, text=True,
+                              capture_output=True, timeout=timeout)
+        if check is not None:
+            assert done.returncode == check, f"sublet {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments):
+        return json.loads(self.cli(*arguments, "--json", check=0).stdout)
+
+    def spawn(self, *command, **options):
+        """Starts a program that sees the daemon and its cards; it is killed at the end of the test."""
+        env = options.pop("env", None) or self.env()
+        child = subprocess.Popen(list(map(str, command)), env=env, text=True, stdin=options.pop("stdin", subprocess.DEVNULL),
+                                 stdout=options.pop("stdout", subprocess.PIPE),
+                                 stderr=options.pop("stderr", subprocess.PIPE), **options)
+        self.children.append(child)
+        return child
+
+    def leases(self, all=False):
+        return self.json("ps", *(["--all"] if all else []))["leases"]
+
+    def card_bytes(self):
+        """Bytes that each simulated card has given out, by its own table."""
+        done = subprocess.run([BIN / "simgpu-ctl", "--dir", self.dir, "show", "--json"], capture_output=True, text=True,
+                              check=True)
+        return json.loads(done.stdout)
+
+    def ctl(self, *arguments):
+        subprocess.run([BIN / "simgpu-ctl", "--dir", self.dir, *map(str, arguments)], check=True, capture_output=True)
+
+    def close(self):
+        for api in self.apis:
+            api.close()
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            for stream in (child.stdout, child.stderr, child.stdin):
+                if stream:
+                    stream.close()
+            child.wait()
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._end_orphans()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def _end_orphans(self):
+        """Programs outlive their keepers on purpose; those of this daemon's cards end with the test."""
+        mark = f"SIMGPU_DIR={self.dir}/simgpu".encode()
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError, ValueError):
+                if mark in pathlib.Path(f"/proc/{entry}/environ").read_bytes() and int(entry) != os.getpid():
+                    os.kill(int(entry), signal.SIGKILL)
