@@ -22,7 +22,7 @@ struct LoadResult {
   std::uint64_t launches = 0;
   std::chrono::nanoseconds fill_time{};
   std::chrono::nanoseconds compute_time{};
-  std::chrono::nanoseconds longest_stall{};  // beyond what was asked of the device, in one wait for it
+  std::chrono::nanoseconds longest_stall{};  // of one wait for the device, beyond the work that it had
 };
 
 // One 2 MiB piece of what is filled (the last may be shorter) and what it must hold: a pattern of 16 bytes
@@ -66,12 +66,13 @@ class Load {
   void verify(std::size_t first, std::size_t count);
   void check_page_by_copy(const Piece& piece);
   void launch(Handle kernel, std::uint64_t threads, std::vector<std::uint64_t> arguments);
-  void wait_for_device(std::chrono::nanoseconds expected);
+  void wait_for_device(std::chrono::nanoseconds busy = {});
 
   const CudaDriver& driver_;
   const LoadOptions& options_;
   Wait wait_;
   LoadResult result_;
+  std::uint64_t launches_waited_for_ = 0;
   Device device_ = 0;
   Handle stream_ = nullptr, module_ = nullptr;
   bool context_held_ = false;

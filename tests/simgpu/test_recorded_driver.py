@@ -34,16 +34,13 @@ def test_every_question_can_be_asked(simulated):
     }
 
 
-@pytest.mark.skipif(bool(RECORDINGS), reason="there are recordings")
-def test_there_are_recordings_of_a_real_driver():
-    pytest.skip(
-        "no recording in tests/data: tools/record-driver never ran on a real card, so the simulated rules "
-        "stand on documentation alone"
-    )
-
-
-@pytest.mark.parametrize("path", RECORDINGS, ids=[path.stem for path in RECORDINGS])
+@pytest.mark.parametrize("path", RECORDINGS or [None], ids=lambda path: path.stem if path else "none")
 def test_the_simulated_driver_answers_as_the_recorded_one(simulated, path):
+    if path is None:
+        pytest.skip(
+            "no recording in tests/data: tools/record-driver never ran on a real card, so the simulated rules "
+            "stand on documentation alone"
+        )
     recorded = json.loads(path.read_text())["answers"]
     different = {
         name: {"recorded": comparable(answer), "simulated": comparable(simulated.get(name, {}))}
