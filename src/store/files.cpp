@@ -146,8 +146,14 @@ Error set_aside(const fs::path& database, std::string_view why) {
                                    from_errno(database.string(), errno).detail),
                        "nothing is granted on a store that cannot be read; move it away or put a good copy back");
   }
-  // Should this fail, the log stays behind alone, and inspect() refuses that too.
-  (void)::rename(with_suffix(database, log_suffix).c_str(), with_suffix(target, log_suffix).c_str());
+  // Should this fail, the log stays behind alone, and inspect() refuses that too. An empty one holds nothing.
+  const fs::path log = with_suffix(database, log_suffix);
+  struct stat status{};
+  if (::stat(log.c_str(), &status) == 0 && status.st_size == 0) {
+    (void)::unlink(log.c_str());
+  } else {
+    (void)::rename(log.c_str(), with_suffix(target, log_suffix).c_str());
+  }
   (void)sync_directory(directory_of(database));
   return was_set_aside(target, why);
 }

@@ -98,6 +98,7 @@ Status make(const fs::path& path) {
     auto opened = Database::open(fresh.string(), Database::Mode::create);
     if (!opened) return opened.error();
     Database& database = **opened;
+    if (auto done = database.configure(); !done) return done;
     const std::string mark = fmt::format("PRAGMA application_id = {}", application_id);
     if (auto done = database.run(mark.c_str()); !done) return done;
     if (auto done = migrate(database, 0); !done) return done;
@@ -111,6 +112,7 @@ Status make(const fs::path& path) {
 
 Status prepare(Database& database) {
   database.checkpoint_on_close(false);  // until it is known to be ours and readable, it is not written to
+  if (auto done = database.configure(); !done) return done;
   const auto version = recognise(database);
   if (!version) return version.error();
   if (auto good = check_content(database); !good) return good;

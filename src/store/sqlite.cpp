@@ -20,6 +20,19 @@ constexpr auto settings =
     "PRAGMA trusted_schema = OFF;"
     "PRAGMA cell_size_check = ON;";
 
+// What SQLite was about when the system refused: its own words say only "disk I/O error".
+const char* doing(int code) {
+  switch (code) {
+    case SQLITE_IOERR_READ:
+    case SQLITE_IOERR_SHORT_READ: return " while reading";
+    case SQLITE_IOERR_WRITE: return " while writing";
+    case SQLITE_IOERR_FSYNC:
+    case SQLITE_IOERR_DIR_FSYNC: return " while syncing";
+    case SQLITE_IOERR_TRUNCATE: return " while truncating";
+    default: return "";
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path, Mode mode) {
@@ -27,18 +40,22 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, Mode m
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   if (mode == Mode::create) flags |= SQLITE_OPEN_CREATE;
   if (sqlite3_open_v2(path.c_str(), &database->handle_, flags, nullptr) != SQLITE_OK) return database->fail("open");
-  sqlite3_busy_timeout(database->handle_, 0);
-  sqlite3_db_config(database->handle_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-  if (auto set = database->run(settings); !set) return set.error();
+  return database;
+}
+
+Status Database::configure() {
+  if (auto done = run(settings); !done) return done;
+  sqlite3_busy_timeout(handle_, 0);
+  sqlite3_db_config(handle_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   // A hook of our own also switches SQLite's checkpoint inside the commit off: ours comes after the news is out.
   sqlite3_wal_hook(
-      database->handle_,
+      handle_,
       [](void* self, sqlite3*, const char*, int pages) {
         static_cast<Database*>(self)->log_pages_ = pages;
         return SQLITE_OK;
       },
-      database.get());
-  return database;
+      this);
+  return {};
 }
 
 Database::~Database() { sqlite3_close_v2(handle_); }
@@ -84,6 +101,7 @@ Error Database::fail(std::string_view what) {
   const int primary = code & 0xff;
   if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) corrupt_ = true;
   std::string words = sqlite3_errmsg(handle_);
+  words += doing(code);
   if (const int os_error = sqlite3_system_errno(handle_);
       os_error != 0 && (primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL)) {
     words += ", " + from_errno("system", os_error).detail;

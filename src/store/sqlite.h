@@ -20,12 +20,15 @@ class Database {
  public:
   enum class Mode { existing, create };
 
-  // `create` makes an empty database of mode 0600 in a place where no file is. The connection is the only one there
-  // may ever be: exclusive locking, no shared memory, no waiting for locks, no mapping of the file.
+  // Reads nothing yet, so it succeeds on a damaged file.
   static Result<std::unique_ptr<Database>> open(const std::string& path, Mode mode);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
+
+  // Makes this the only connection there may be: exclusive locking, no shared memory, no waiting for locks, no mapping
+  // of the file; and each commit durable. To be called first.
+  Status configure();
 
   Status run(const char* sql);                             // one or several statements that return nothing of interest
   Result<std::int64_t> integer(const char* sql);           // first column of the first row; 0 without a row
