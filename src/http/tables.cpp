@@ -36,6 +36,17 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
           {"link", use.lease && member != nullptr ? json(proc::to_string(member->link)) : json("none")}};
 }
 
+// Who is under no lease and holds VRAM: named, so that people see why there is less than they thought.
+json outsiders(const engine::Engine& engine, const engine::Peer& viewer) {
+  json rows = json::array();
+  for (const auto& [uuid, device] : engine.state().devices()) {
+    for (const core::ProcessUse& use : device.reading.processes) {
+      if (!use.lease) rows.push_back(process_row(use, device, engine, viewer));
+    }
+  }
+  return rows;
+}
+
 json counts(const core::State& state) {
   json by_state = json::object();
   for (const char* name : {"queued", "offered", "active", "pausing", "paused", "resuming", "poisoned"}) by_state[name] = 0;
@@ -101,6 +112,7 @@ Reply get_status(Call& call) {
                      {"driver_version", engine.probe().driver_version()}}},
                    {"devices", all_devices(engine)},
                    {"leases", counts(engine.state())},
+                   {"outsiders", outsiders(engine, call.request.peer)},
                    {"waiting_bytes", engine.state().queue().waiting_bytes().count},
                    {"warnings", std::move(warnings)},
                    {"program_env", std::move(environment)}},

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job: three unchanged CUDA programs on one GPU that fits two."""
+import os
+import pathlib
+import re
+import signal
+import stat
+
+import pytest
+
+from tests.support.sublet import GIB, MIB, wait_until
+
+CARD = "1x4GiB"
+
+
+def load(daemon, name, seconds, vram="1500MiB", alloc="1GiB", **options):
+    """`sublet run` of a program that fills VRAM, computes, and checks every byte at its end."""
+    return daemon.spawn("sublet", "run", "--vram", vram, "--name", name, "--",
+                        "simgpu-load", "--alloc", alloc, "--seconds", str(seconds), **options)
+
+
+def lease_of(daemon, name):
+    found = [lease for lease in daemon.leases(all=True) if lease["consumer"] == name]
+    return found[0] if found else None
+
+
+def wait_for(daemon, name, condition, what, timeout=60):
+    def look():
+        lease = lease_of(daemon, name)
+        return lease if lease and condition(lease) else None
+    return wait_until(look, f"{name}: {what}", timeout)
+
+
+def wait_for_state(daemon, name, state, timeout=60):
+    return wait_for(daemon, name, lambda lease: lease["state"] == state, state, timeout)
+
+
+def wait_for_use(daemon, name, least=GIB):
+    return wait_for(daemon, name, lambda lease: lease["used_bytes"] >= least, f"uses {least} bytes")
+
+
+def simulated_memory(daemon):
+    """Bytes of RAM behind the simulated cards: the shared table and what the programs that use them have touched."""
+    total = sum(entry.stat().st_blocks * 512 for entry in (daemon.dir / "simgpu").rglob("*")
+                if stat.S_ISREG(entry.stat().st_mode))
+    mark = f"SIMGPU_DIR={daemon.dir}/simgpu".encode()
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                total += int(re.search(r"^Pss:\s+(\d+) kB", (entry / "smaps_rollup").read_text(), re.M)[1]) * 1024
+        except (OSError, TypeError):
+            continue
+    return total
+
+
+def test_two_run_the_third_waits_and_starts_when_one_ends(start_daemon):
+    daemon = start_daemon(CARD)
+    first = load(daemon, "first", 600)
+    second = load(daemon, "second", 600)
+    for name in ("first", "second"):
+        wait_for_use(daemon, name)
+    third = load(daemon, "third", 0)
+    waiting = wait_for_state(daemon, "third", "queued")
+    queue = waiting["queue"]
+    assert queue["place"] == 1
+    free = daemon.json("gpus")["devices"][0]["effective_free_bytes"]
+    assert queue["short_bytes"] == 1500 * MIB - free
+    assert {lease_of(daemon, "first")["id"], lease_of(daemon, "second")["id"]} <= {h["lease"] for h in queue["holders"]}
+    assert queue["eta_seconds"] is None and "no known end" in queue["basis"]
+    assert simulated_memory(daemon) < GIB
+
+    first.send_signal(signal.SIGTERM)  # goes through the keeper to the program, which checks its bytes and ends
+    assert first.wait(60) == 143
+    assert third.wait(60) == 0, third.stderr.read()
+    ended = wait_for_state(daemon, "third", "ended")
+    assert (ended["end_reason"], ended["exit_status"]) == ("released", 0)
+    ended = wait_for_state(daemon, "first", "ended")
+    assert ended["exit_status"] == 143
+
+    # The waiting line in a pipe: one line per change, each with place, bytes short, holders, estimate.
+    said = third.stderr.read()
+    assert re.search(r"place 1.*short.*(first|second).*unknown", said), said
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(60) == 143
+    wait_until(lambda: daemon.json("gpus")["devices"][0]["leased_bytes"] == 0, "all bytes are given back")
+
+
+def test_an_estimate_has_a_basis(start_daemon):
+    daemon = start_daemon(CARD)
+    for _ in range(3):  # three earlier runs to go by
+        assert load(daemon, "known", 0).wait(60) == 0
+    holder = daemon.spawn("sublet", "run", "--vram", "3GiB", "--ttl", "1h", "--name", "holder", "--", "sleep", "600")
+    wait_for_state(daemon, "holder", "active")
+    load(daemon, "waiter", 0)
+    queue = wait_for_state(daemon, "waiter", "queued")["queue"]
+    assert 3000 < queue["eta_seconds"] <= 3600 and "time limit" in queue["basis"]
+    holder.terminate()
+    assert holder.wait(60) == 143
+
+
+def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon):
+    daemon = start_daemon(CARD)
+    stranger = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    device = wait_until(lambda: (d := daemon.json("gpus")["devices"][0])["other_bytes"] >= 2 * GIB and d, "it is seen")
+    assert device["effective_free_bytes"] <= 4 * GIB - 2 * GIB - 256 * MIB
+    row = next(p for p in daemon.json("proclist")["processes"] if p["pid"] == stranger.pid)
+    assert row["lease"] is None and row["link"] == "none" and row["used_bytes"] >= 2 * GIB
+    assert "simgpu-load" in row["command"]
+    assert str(stranger.pid) in daemon.cli("status").stdout
+
+    waiter = load(daemon, "waiter", 0, vram="2GiB")
+    holders = wait_for_state(daemon, "waiter", "queued")["queue"]["holders"]
+    assert any(h["lease"] is None and str(stranger.pid) in h["what"] for h in holders)
+    stranger.kill()
+    assert waiter.wait(60) == 0
+
+
+def test_subletd_and_sublet_gpu_are_killed_and_nothing_is_lost(start_daemon):
+    daemon = start_daemon(CARD)
+    first = load(daemon, "first", 600)
+    second = load(daemon, "second", 600)
+    for name in ("first", "second"):
+        wait_for_use(daemon, name)
+    third = load(daemon, "third", 0)
+    before = {name: wait_for(daemon, name, lambda lease: True, "is there")["id"] for name in ("first", "second", "third")}
+
+    helper = daemon.child_pid("sublet-gpu")
+    os.kill(helper, signal.SIGKILL)
+    wait_until(lambda: daemon.child_pid("sublet-gpu") not in (None, helper), "another helper")
+    daemon.restart()
+    assert {name: lease_of(daemon, name)["id"] for name in before} == before
+    assert lease_of(daemon, "third")["state"] == "queued"
+    wait_for_use(daemon, "first")  # measured again, by the new daemon
+    assert first.poll() is None and second.poll() is None and third.poll() is None
+
+    # One ends while the daemon is away: its keeper brings the status when the daemon is back.
+    daemon.kill()
+    first.send_signal(signal.SIGTERM)
+    wait_until(lambda: not (daemon.dir / "simgpu").exists() or len(daemon.card_bytes()["processes"]) == 1, "first ended")
+    assert first.poll() is None  # its keeper still owes the daemon the status
+    daemon.start()
+    assert first.wait(60) == 143
+    assert wait_for_state(daemon, "first", "ended")["exit_status"] == 143
+    assert third.wait(60) == 0
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(60) == 143
+
+
+def test_a_killed_keeper_ends_nothing(start_daemon):
+    daemon = start_daemon(CARD)
+    keeper = load(daemon, "orphan", 3)
+    lease = wait_for_use(daemon, "orphan")
+    program = lease["owner"]["pid"]
+    assert lease["owner"]["keeper_pid"] == keeper.pid
+    keeper.kill()
+    keeper.wait()
+    assert lease_of(daemon, "orphan")["state"] == "active"
+    os.kill(program, 0)
+    ended = wait_for_state(daemon, "orphan", "ended")
+    assert ended["exit_status"] is None and ended["end_reason"] == "released"
+    assert not pathlib.Path(f"/proc/{program}").exists() or wait_until(
+        lambda: not pathlib.Path(f"/proc/{program}").exists(), "it is gone")
+
+
+def test_a_keeper_killed_while_the_daemon_is_away(start_daemon):
+    daemon = start_daemon(CARD)
+    keeper = load(daemon, "orphan", 600)
+    program = wait_for_use(daemon, "orphan")["owner"]["pid"]
+    daemon.kill()
+    keeper.kill()
+    keeper.wait()
+    daemon.start()
+    lease = wait_for_use(daemon, "orphan")
+    assert (lease["state"], lease["owner"]["pid"]) == ("active", program)
+    os.kill(program, signal.SIGKILL)
+    assert wait_for_state(daemon, "orphan", "ended")["exit_status"] is None
+    wait_until(lambda: daemon.json("gpus")["devices"][0]["leased_bytes"] == 0, "its bytes are given back")
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_the_cli_that_is_gone_loses_its_place(start_daemon, kill):
+    daemon = start_daemon(CARD)
+    holder = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--name", "holder")
+    wait_for_state(daemon, "holder", "active")
+    waiter = load(daemon, "waiter", 0)
+    wait_for_state(daemon, "waiter", "queued")
+    waiter.send_signal(signal.SIGKILL if kill else signal.SIGINT)
+    assert waiter.wait(30) == (-9 if kill else 130)
+    assert wait_for_state(daemon, "waiter", "ended")["end_reason"] == "cancelled"
+    holder.terminate()
+    holder.wait(30)
