@@ -18,6 +18,7 @@ class SystemClock final : public Clock {
  public:
   explicit SystemClock(Time not_before = {});
   Time now() const override;
+  Time at_monotonic(std::int64_t monotonic) const { return {monotonic + offset_ns_}; }
 
  private:
   std::int64_t offset_ns_;
