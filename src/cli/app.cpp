@@ -24,17 +24,7 @@ class Formatter final : public CLI::Formatter {
     label("REQUIRED", "(required)");
     column_width(34);
   }
-  std::string make_usage(const CLI::App* app, std::string) const override {
-    std::string usage = "Usage: " + full_name(*app) + " [flags]";
-    const auto visible = [](const CLI::App* sub) { return !sub->get_group().empty(); };
-    if (!app->get_subcommands(visible).empty()) usage += " VERB";
-    for (const CLI::Option* option : app->get_options()) {
-      if (!option->get_positional() || option->get_group().empty()) continue;
-      const std::string name = option->get_name(true) + (option->get_expected_max() > 1 ? "..." : "");
-      usage += option->get_required() ? " " + name : " [" + name + "]";
-    }
-    return usage + "\n";
-  }
+  std::string make_usage(const CLI::App* app, std::string) const override { return usage_line(*app) + "\n"; }
 };
 
 // The deepest verb that was recognised; the root if none.
@@ -126,6 +116,18 @@ int flush(int code) {
 }
 
 }  // namespace
+
+std::string usage_line(const CLI::App& app) {
+  std::string usage = "Usage: " + full_name(app) + " [flags]";
+  const auto shown = [](const CLI::App* sub) { return !sub->get_group().empty(); };
+  if (!app.get_subcommands(shown).empty()) usage += " VERB";
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional() || option->get_group().empty()) continue;
+    const std::string name = option->get_name(true) + (option->get_expected_max() > 1 ? "..." : "");
+    usage += option->get_required() ? " " + name : " [" + name + "]";
+  }
+  return usage;
+}
 
 std::unique_ptr<Program> make_program() {
   auto program = std::make_unique<Program>();

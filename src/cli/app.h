@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace sublet::cli {
 
@@ -18,6 +19,14 @@ struct Program {
 
 // Holds pointers into itself: stays where it is.
 std::unique_ptr<Program> make_program();
+
+std::string usage_line(const CLI::App& app);  // "Usage: sublet why [flags] LEASE"
+
+// The hidden verbs: what completion scripts call, and docs/reference/ is made with. Not parsed by the tree, because
+// what follows them is not for us to understand.
+int run_complete(const std::vector<std::string>& words);
+int run_reference(const std::vector<std::string>& words);
+std::string reference_page();
 
 // Parses and does it. Returns the exit code; throws nothing.
 int run_program(int argc, const char* const* argv);

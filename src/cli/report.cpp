@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How errors and talk look.
-#include "base/text.h"
+#include "cli/output.h"
 #include "cli/verb.h"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 namespace sublet::cli {
 
 void print_error(std::string_view detail, std::string_view hint) {
-  fmt::print(stderr, "sublet: {}\n", printable(detail));
-  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", printable(hint));
+  fmt::print(stderr, "sublet: {}\n", visible(detail));
+  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", visible(hint));
 }
 
 int exit_code(Code code) {

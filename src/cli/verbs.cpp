@@ -31,6 +31,15 @@ SUBLET_VERB(wait);
 #ifdef SUBLET_VERB_stop
 SUBLET_VERB(stop);
 #endif
+SUBLET_VERB(status);
+SUBLET_VERB(ps);
+SUBLET_VERB(queue);
+SUBLET_VERB(why);
+SUBLET_VERB(gpus);
+SUBLET_VERB(proclist);
+SUBLET_VERB(doctor);
+SUBLET_VERB(config);
+SUBLET_VERB(completion);
 
 namespace {
 
@@ -59,7 +68,15 @@ constexpr Verb kVerbs[] = {
 #ifdef SUBLET_VERB_wait
     {"wait", "Work", "Wait until a lease has ended; exits with its program's status", add_wait},
 #endif
-    {"", "", "", nullptr},
+    {"status", "Look", "The whole at a glance: daemon, devices, leases, warnings", add_status},
+    {"ps", "Look", "List leases", add_ps},
+    {"queue", "Look", "List those that wait, in order, with what they wait for", add_queue},
+    {"why", "Look", "Say why a lease waits, runs or ended, and what would help", add_why},
+    {"gpus", "Look", "List devices and their memory", add_gpus},
+    {"proclist", "Look", "List the processes that hold memory of a GPU, leased or not", add_proclist},
+    {"doctor", "Look", "Check what works here and say what would help", add_doctor},
+    {"config", "Govern", "Check or show the daemon's configuration", add_config},
+    {"completion", "Govern", "Print what makes a shell complete verbs, flags and leases", add_completion},
 };
 
 constexpr std::string_view kNotYet[] = {
@@ -69,7 +86,7 @@ constexpr std::string_view kNotYet[] = {
 
 }  // namespace
 
-std::span<const Verb> verbs() { return std::span(kVerbs).first(std::size(kVerbs) - 1); }
+std::span<const Verb> verbs() { return kVerbs; }
 std::span<const std::string_view> verbs_not_yet() { return kNotYet; }
 
 }  // namespace sublet::cli

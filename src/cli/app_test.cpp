@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tree of verbs: what is refused and how, completion, and that the reference tells what the program does.
+#include "cli/app.h"
+
+#include "base/text.h"
+#include "cli/complete.h"
+#include "config/schema.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace sublet::cli {
+namespace {
+
+struct Said {
+  int code = 0;
+  std::string out, err;
+};
+
+Said run(std::vector<const char*> words) {
+  words.insert(words.begin(), "sublet");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Said said;
+  said.code = run_program(static_cast<int>(words.size()), words.data());
+  said.out = testing::internal::GetCapturedStdout();
+  said.err = testing::internal::GetCapturedStderr();
+  return said;
+}
+
+TEST(App, UnknownVerbsAndFlags) {
+  Said said = run({"staus"});
+  EXPECT_EQ(said.code, kUsage);
+  EXPECT_EQ(said.err, "sublet: sublet has no verb 'staus' – did you mean 'status'?\n  hint: see: sublet --help\n");
+  EXPECT_EQ(said.out, "");
+  said = run({"ps", "--al"});
+  EXPECT_EQ(said.code, kUsage);
+  EXPECT_EQ(said.err, "sublet: sublet ps has no flag '--al' – did you mean '--all'?\n  hint: see: sublet ps --help\n");
+  EXPECT_EQ(run({"ps", "--no-haeder=3"}).err,
+            "sublet: sublet ps has no flag '--no-haeder' – did you mean '--no-header'?\n  hint: see: sublet ps --help\n");
+  EXPECT_EQ(run({"ps", "more"}).code, kUsage);
+  EXPECT_EQ(run({"why"}).code, kUsage);
+  EXPECT_EQ(run({"why", "a", "b"}).code, kUsage);
+  EXPECT_EQ(run({}).code, kUsage);
+  EXPECT_EQ(run({"ps", "-o"}).code, kUsage);
+  EXPECT_EQ(run({"ps", "--color", "blue"}).err,
+            "sublet: --color: 'blue' is none of auto, always, never\n  hint: see: sublet ps --help\n");
+  EXPECT_EQ(run({"config", "chek"}).err,
+            "sublet: sublet config has no verb 'chek' – did you mean 'check'?\n  hint: see: sublet config --help\n");
+}
+
+TEST(App, WhatUsersTypeCannotSteerTheTerminal) {
+  for (const char* word : {"\x1b[31m", "--\x1b[31m", "\xc2\x9b"}) {
+    const Said said = run({word});
+    EXPECT_EQ(said.code, kUsage);
+    EXPECT_EQ(said.err.find('\x1b'), std::string::npos);
+    EXPECT_EQ(said.err.find("\xc2\x9b"), std::string::npos);
+  }
+}
+
+TEST(App, LaterVerbsAndFlagsAreRefusedAndNotInHelp) {
+  const std::string help = run({"--help"}).out;
+  for (const std::string_view verb : verbs_not_yet()) {
+    const Said said = run({std::string(verb).c_str()});
+    EXPECT_EQ(said.code, kUsage) << verb;
+    EXPECT_EQ(said.err, fmt::format("sublet: '{}' is not in this version\n  hint: what it can do: sublet --help\n", verb));
+    EXPECT_EQ(help.find(fmt::format("\n  {} ", verb)), std::string::npos) << verb;
+  }
+  for (const char* verb : {"ps", "queue", "gpus", "proclist", "status"}) {
+    EXPECT_EQ(run({verb, "--watch"}).code, kUsage) << verb;
+    EXPECT_NE(run({verb, "--watch"}).err.find("--watch is not in this version"), std::string::npos) << verb;
+    EXPECT_EQ(run({verb, "--help"}).out.find("--watch"), std::string::npos) << verb;
+  }
+}
+
+TEST(App, HelpIsTheSameByVerbAndByFlag) {
+  for (const Verb& verb : verbs()) {
+    const std::string name(verb.name);
+    const Said by_flag = run({name.c_str(), "--help"});
+    EXPECT_EQ(by_flag.code, kOk);
+    EXPECT_EQ(by_flag.out, run({"help", name.c_str()}).out) << name;
+    EXPECT_NE(by_flag.out.find("Usage: sublet " + name), std::string::npos) << by_flag.out;
+  }
+  EXPECT_EQ(run({"help", "psx"}).code, kUsage);
+  EXPECT_EQ(run({"--version"}).out, "sublet " SUBLET_VERSION "\n");
+  EXPECT_EQ(run({"ps", "--version"}).out, "sublet " SUBLET_VERSION "\n");
+}
+
+TEST(App, NoDaemon) {
+  for (const char* verb : {"ps", "queue", "gpus", "proclist", "status"}) {
+    const Said said = run({verb, "--host", "/nonexistent/sublet.sock"});
+    EXPECT_EQ(said.code, kNoDaemon) << verb;
+    EXPECT_NE(said.err.find("/nonexistent/sublet.sock"), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("hint:"), std::string::npos) << said.err;
+    EXPECT_EQ(said.out, "");
+  }
+  EXPECT_EQ(run({"-H", "/nonexistent/sublet.sock", "ps"}).code, kNoDaemon);
+  EXPECT_EQ(run({"ps", "--host", "tcp://x"}).code, kUsage);
+}
+
+TEST(App, SizesAndDurationsThatAreNone) {
+  CLI::App app;
+  std::optional<Bytes> size;
+  std::optional<Duration> duration;
+  add_size(app, "-m,--vram", size, "");
+  add_duration(app, "--ttl", duration, "");
+  for (const char* bad : {"-1", "0", "8Q", "18446744073709551616", "", "G", "nan", "1e9"}) {
+    EXPECT_THROW(app.parse(std::vector<std::string>{bad, "--vram"}), CLI::ValidationError) << bad;
+  }
+  for (const char* bad : {"-1", "5x", "", "1h30", "99999999d"}) {
+    EXPECT_THROW(app.parse(std::vector<std::string>{bad, "--ttl"}), CLI::ValidationError) << bad;
+  }
+  app.parse(std::vector<std::string>{"8G", "-m", "1m30s", "--ttl"});
+  EXPECT_EQ(size, 8 * GiB);
+  EXPECT_EQ(duration, std::chrono::seconds(90));
+}
+
+std::vector<std::string> completed(std::vector<std::string> words) {
+  const auto program = make_program();
+  const LookUp leases = [] { return std::vector<Candidate>{{"lease-7", "train"}, {"mine", "train"}}; };
+  std::vector<std::string> found;
+  for (const Candidate& candidate : complete(program->app, std::move(words), leases).candidates) {
+    found.push_back(candidate.word);
+  }
+  return found;
+}
+using Words = std::vector<std::string>;
+
+TEST(Completion, VerbsFlagsAndValues) {
+  EXPECT_EQ(completed({"pro"}), Words{"proclist"});
+  EXPECT_EQ(completed({"ps", "--no"}), Words{"--no-header"});
+  EXPECT_EQ(completed({"ps", "--color", "a"}), (Words{"auto", "always"}));
+  EXPECT_EQ(completed({"ps", "--color=n"}), Words{"--color=never"});
+  EXPECT_EQ(completed({"ps", "--color", "=", "n"}), Words{"never"});  // as bash splits it
+  EXPECT_EQ(completed({"ps", "-o", "id,na"}), Words{"id,name"});
+  EXPECT_EQ(completed({"why", ""}), (Words{"lease-7", "mine"}));
+  EXPECT_EQ(completed({"why", "l"}), Words{"lease-7"});
+  EXPECT_EQ(completed({"why", "lease-7", ""}), Words{});
+  EXPECT_EQ(completed({"config", "s"}), Words{"show"});
+  EXPECT_EQ(completed({"completion", ""}), (Words{"bash", "zsh", "fish"}));
+  EXPECT_EQ(completed({"ps", "--watch"}), Words{});
+  EXPECT_EQ(completed({}).empty(), false);
+}
+
+TEST(Completion, WhatTheShellKnowsBetter) {
+  const auto program = make_program();
+  const LookUp none = [] { return std::vector<Candidate>(); };
+  EXPECT_EQ(complete(program->app, {"config", "check", "--file", ""}, none).shell, Completion::Shell::files);
+  EXPECT_EQ(complete(program->app, {"config", "check", "--dir", ""}, none).shell, Completion::Shell::directories);
+}
+
+TEST(Completion, ScriptsForThreeShells) {
+  for (const char* shell : {"bash", "zsh", "fish"}) EXPECT_EQ(run({"completion", shell}).code, kOk) << shell;
+  EXPECT_EQ(run({"completion", "bsh"}).err,
+            "sublet: no completion for the shell 'bsh' – did you mean 'bash'?\n  hint: there is one for bash, zsh and fish\n");
+}
+
+std::string file(const std::string& name) {
+  std::ifstream in(std::string(SUBLET_SOURCE_DIR "/") + name);
+  EXPECT_TRUE(in) << name;
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST(Reference, IsWhatTheProgramSays) {
+  EXPECT_EQ(file("docs/reference/cli.md"), reference_page()) << "make it anew: sublet __reference cli";
+  EXPECT_EQ(file("docs/reference/config.md"), config::reference_page()) << "make it anew: sublet __reference config";
+  EXPECT_EQ(file("packaging/sublet.toml"), config::sample_file()) << "make it anew: sublet __reference sublet.toml";
+}
+
+}  // namespace
+}  // namespace sublet::cli

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pure part of `doctor`: judging what the daemon and sublet-gpu said, and showing it.
+#include "cli/checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+using Level = Check::Level;
+
+namespace {
+
+Check device_check(const json& device) {
+  const std::string id = text_at(device, "id");
+  const std::string state = text_at(device, "state");
+  const std::string problem = text_at(device, "problem");
+  std::string text = fmt::format("{} {}, {}", id, text_at(device, "name"), size_at(device, "total_bytes"));
+  if (flag_at(device, "simulated")) text += " (simulated)";
+  if (state == "ok") return {"device", Level::ok, text + fmt::format(", {} free", size_at(device, "effective_free_bytes")), {}};
+  if (!problem.empty()) text += ": " + problem;
+  return {"device", Level::fail, text + fmt::format(" [{}]: nothing is granted on it", state),
+          state == "lost" ? "look into the kernel's log for Xid messages" : "see: sublet status"};
+}
+
+int count(const Checks& checks, Level level) {
+  return static_cast<int>(std::count_if(checks.begin(), checks.end(), [&](const Check& c) { return c.level == level; }));
+}
+
+}  // namespace
+
+std::string_view to_string(Level level) {
+  switch (level) {
+    case Level::ok: return "ok";
+    case Level::note: return "note";
+    case Level::warn: return "warn";
+    case Level::fail: return "fail";
+  }
+  return "fail";
+}
+
+Checks judge_status(const json& status, std::string_view our_version) {
+  Checks checks;
+  const auto& daemon = member(status, "daemon");
+  const std::string version = text_at(daemon, "version");
+  if (version == our_version) {
+    checks.push_back({"version", Level::ok, fmt::format("daemon and command line are both {}", version), {}});
+  } else {
+    checks.push_back({"version", Level::warn,
+                      fmt::format("the daemon is {}, this command line {}", version.empty() ? "of an unknown version" : version,
+                                  our_version),
+                      "restart the daemon after an upgrade"});
+  }
+  const std::string store = text_at(daemon, "store");
+  if (store == "ok") checks.push_back({"store", Level::ok, "the daemon's store is usable", {}});
+  else checks.push_back({"store", Level::fail, "the daemon's store: " + (store.empty() ? "unknown" : store),
+                         "nothing is granted until it works; look into the daemon's log"});
+  const auto& devices = list_at(status, "devices");
+  if (devices.empty()) {
+    checks.push_back({"device", Level::fail, "the daemon knows no device", "see what is said of NVML below"});
+  }
+  for (const auto& device : devices) checks.push_back(device_check(device));
+  for (const auto& warning : list_at(status, "warnings")) {
+    const std::string code = text_at(warning, "code");
+    if (code == "store" || code.starts_with("device")) continue;  // said above
+    checks.push_back({"daemon-warning", Level::warn, fmt::format("{}: {}", code, text_at(warning, "text")),
+                      text_at(warning, "hint")});
+  }
+  return checks;
+}
+
+Checks judge_snapshot(std::string_view output, int exit_status) {
+  const auto body = json::parse(output, nullptr, false);
+  const auto& snapshot = member(body, "snapshot").is_object() ? member(body, "snapshot") : body;
+  if (!snapshot.is_object() || !member(snapshot, "devices").is_array()) {
+    return {{"nvml", Level::fail, fmt::format("sublet-gpu said nothing that can be read (exit status {})", exit_status),
+             "run it by hand: sublet-gpu snapshot"}};
+  }
+  const std::string problem = text_at(snapshot, "problem");
+  if (!problem.empty()) {
+    return {{"nvml", Level::fail, "NVML: " + problem,
+             "install the vendor's driver (nvidia-smi must work), or look around without a GPU: subletd --dir DIR --sim 1x24GiB"}};
+  }
+  Checks checks;
+  const auto& devices = list_at(snapshot, "devices");
+  const bool simulated = std::any_of(devices.begin(), devices.end(), [](const json& d) { return flag_at(d, "simulated"); });
+  std::string text = fmt::format("NVML sees {} device{}", devices.size(), devices.size() == 1 ? "" : "s");
+  if (const auto driver = text_at(snapshot, "driver_version"); !driver.empty()) text += ", driver " + driver;
+  if (const auto library = text_at(snapshot, "library"); !library.empty()) text += ", by " + library;
+  if (simulated) text += ": SIMULATED, no real GPU is behind it";
+  checks.push_back({"nvml", devices.empty() ? Level::fail : simulated ? Level::note : Level::ok, text,
+                    devices.empty() ? "is a card in this machine, and visible here? (nvidia-smi -L)" : ""});
+  for (const auto& device : devices) {
+    const std::string trouble = text_at(device, "problem");
+    if (trouble.empty()) continue;
+    checks.push_back({"nvml", Level::warn, fmt::format("{}: {}", text_at(device, "name"), trouble), {}});
+  }
+  return checks;
+}
+
+int failures(const Checks& checks) { return count(checks, Level::fail); }
+
+std::string render_checks(const Checks& checks, const Look& look) {
+  std::string out;
+  for (const Check& check : checks) {
+    static constexpr Paint colors[] = {Paint::green, Paint::cyan, Paint::yellow, Paint::red};
+    const std::string level = fmt::format("{:<4}", to_string(check.level));
+    out += fmt::format("{}  {}\n", paint(level, colors[static_cast<int>(check.level)], look), visible(check.text));
+    if (!check.hint.empty()) out += fmt::format("      hint: {}\n", visible(check.hint));
+  }
+  const int failed = failures(checks);
+  const int warned = count(checks, Level::warn);
+  const auto plural = [](int n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
+  if (failed == 0 && warned == 0) return out + "all is well\n";
+  return out + fmt::format("{}, {}\n", plural(failed, "failure"), plural(warned, "warning"));
+}
+
+json checks_json(const Checks& checks) {
+  json list = json::array();
+  for (const Check& check : checks) {
+    list.push_back({{"name", check.name}, {"level", to_string(check.level)}, {"text", visible(check.text)},
+                    {"hint", visible(check.hint)}});
+  }
+  return {{"checks", std::move(list)}, {"failures", failures(checks)}, {"warnings", count(checks, Level::warn)}};
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `doctor` finds out. Each function looks at one thing and says what works and what would help. The ones that take
+// values are pure; the others read this machine, and change nothing.
+#pragma once
+
+#include "cli/output.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+namespace sublet::cli {
+
+struct Check {
+  enum class Level { ok, note, warn, fail };
+  std::string name;  // "daemon", "nvml", …: a stable word for scripts
+  Level level = Level::ok;
+  std::string text;
+  std::string hint;  // may be ""
+};
+using Checks = std::vector<Check>;
+
+std::string_view to_string(Check::Level level);  // "ok", "note", "warn", "fail"
+
+// From the reply of /v1/status: version, store, devices, what the daemon itself warns of.
+Checks judge_status(const nlohmann::json& status, std::string_view our_version);
+
+// From what `sublet-gpu snapshot` printed.
+Checks judge_snapshot(std::string_view output, int exit_status);
+
+Check check_nvml_program();                         // is sublet-gpu there at all
+Checks check_nvml(const nlohmann::json& status);    // runs it, as the daemon (if there is one) would
+Check check_cgroups();
+Check check_identity();
+Check check_user(const std::string& socket);        // rights on the socket, membership of the group
+Check check_config(const std::string& file);
+Check check_ptrace();
+
+std::string render_checks(const Checks& checks, const Look& look);
+nlohmann::json checks_json(const Checks& checks);  // {"checks": […], "failures": N, "warnings": N}
+int failures(const Checks& checks);
+
+}  // namespace sublet::cli

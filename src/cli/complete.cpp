@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/complete.h"
+
+#include "cli/output.h"
+#include "cli/render.h"
+
+#include <algorithm>
+
+namespace sublet::cli {
+
+namespace {
+
+bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
+
+bool takes_value(const CLI::Option& option) { return option.get_type_size() > 0 && option.get_items_expected_max() > 0; }
+
+const CLI::Option* find_flag(const CLI::App& app, const std::string& word) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional() && option->check_name(word)) return option;
+  }
+  return nullptr;
+}
+
+const CLI::App* find_verb(const CLI::App& app, const std::string& word) {
+  for (const CLI::App* sub : app.get_subcommands({})) {
+    if (sub->check_name(word)) return sub;
+  }
+  return nullptr;
+}
+
+std::vector<Candidate> words_of(std::string_view list) {
+  std::vector<Candidate> found;
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    found.push_back({std::string(list.substr(0, comma)), {}});
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+  }
+  return found;
+}
+
+// The values of an option or positional, told by its type name.
+Completion values_of(const CLI::App& app, const CLI::Option& option, const LookUp& leases) {
+  const std::string type = option.get_type_name();
+  if (type == "FILE" || type == "URL") return {Completion::Shell::files, {}};
+  if (type == "DIR") return {Completion::Shell::directories, {}};
+  if (type == "CMD") return {Completion::Shell::commands, {}};
+  if (type == "LEASE") return {Completion::Shell::nothing, leases()};
+  if (option.check_lname("tier")) return {Completion::Shell::nothing, words_of("interactive,standard,batch,spot,critical")};
+  if (option.check_lname("pausable")) return {Completion::Shell::nothing, words_of("auto,no,cooperative,interposer,driver")};
+  if (type == "WHEN") return {Completion::Shell::nothing, words_of("auto,always,never")};
+  if (type == "SHELL") return {Completion::Shell::nothing, words_of("bash,zsh,fish")};
+  if (type == "COLS") return {Completion::Shell::nothing, words_of(column_names(columns_of(app.get_name())))};
+  return {};
+}
+
+// Where the words before the cursor lead: the verb, how many positionals are given, a flag that waits for its value.
+struct Place {
+  const CLI::App* app;
+  std::size_t positionals = 0;
+  const CLI::Option* wants_value = nullptr;
+  bool only_positionals = false;  // after "--"
+};
+
+Place walk(const CLI::App& root, const std::vector<std::string>& before) {
+  Place place{&root, 0, nullptr, false};
+  for (const std::string& word : before) {
+    if (place.wants_value != nullptr) {
+      place.wants_value = nullptr;
+    } else if (word == "--") {
+      place.only_positionals = true;
+    } else if (!place.only_positionals && word.size() > 1 && word[0] == '-') {
+      const CLI::Option* option = find_flag(*place.app, word);  // "--flag=value" is no flag's name
+      if (option != nullptr && takes_value(*option)) place.wants_value = option;
+    } else if (const CLI::App* sub = find_verb(*place.app, word); sub != nullptr && place.positionals == 0) {
+      place.app = sub;
+    } else {
+      ++place.positionals;
+    }
+  }
+  return place;
+}
+
+std::vector<Candidate> flags_of(const CLI::App& app) {
+  std::vector<Candidate> found;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const auto& name : option->get_lnames()) found.push_back({"--" + name, option->get_description()});
+  }
+  return found;
+}
+
+Completion next_word(const Place& place, const LookUp& leases) {
+  Completion result;
+  if (!place.only_positionals) {
+    for (const CLI::App* sub : place.app->get_subcommands({})) {
+      if (!sub->get_group().empty()) result.candidates.push_back({sub->get_name(), sub->get_description()});
+    }
+    if (!result.candidates.empty()) return result;
+  }
+  std::size_t index = 0;
+  for (const CLI::Option* option : place.app->get_options()) {
+    if (!option->get_positional()) continue;
+    const bool many = option->get_items_expected_max() > 1;
+    // The first word of a command is a program; what follows is that program's business.
+    if (option->get_type_name() == "CMD" && place.positionals > index) return {Completion::Shell::files, {}};
+    if (index == place.positionals || many) return values_of(*place.app, *option, leases);
+    ++index;
+  }
+  return result;
+}
+
+}  // namespace
+
+Completion complete(const CLI::App& root, std::vector<std::string> words, const LookUp& leases) {
+  // bash takes "--flag=value" apart into three words.
+  std::string current = words.empty() ? "" : words.back();
+  if (!words.empty()) words.pop_back();
+  if (current == "=") current.clear();
+  std::erase(words, "=");
+
+  const Place place = walk(root, words);
+  Completion result;
+  std::string prefix;  // what stands before the value in the same word
+  if (place.wants_value != nullptr) {
+    result = values_of(*place.app, *place.wants_value, leases);
+  } else if (!place.only_positionals && starts_with(current, "-")) {
+    const auto equals = current.find('=');
+    const CLI::Option* option = equals == std::string::npos ? nullptr : find_flag(*place.app, current.substr(0, equals));
+    if (option != nullptr && takes_value(*option)) {
+      prefix = current.substr(0, equals + 1);
+      result = values_of(*place.app, *option, leases);
+    } else {
+      result.candidates = flags_of(*place.app);
+    }
+  } else {
+    result = next_word(place, leases);
+  }
+  // "id,na": the word after the last comma is the one that is being written.
+  if (place.wants_value != nullptr && place.wants_value->get_type_name() == "COLS") {
+    prefix = current.substr(0, current.rfind(',') == std::string::npos ? 0 : current.rfind(',') + 1);
+  }
+  for (Candidate& candidate : result.candidates) candidate.word = prefix + candidate.word;
+  std::erase_if(result.candidates, [&](const Candidate& candidate) { return !starts_with(candidate.word, current); });
+  return result;
+}
+
+// The scripts only carry words to `sublet __complete` and its answer back: one line a candidate, "WORD\tTEXT", or one
+// line ":files", ":directories", ":commands" for what the shell does better.
+std::string completion_script(std::string_view shell) {
+  if (shell == "bash") {
+    return R"SH(# bash completion of sublet. Load it: eval "$(sublet completion bash)"
+_sublet() {
+  local current=${COMP_WORDS[COMP_CWORD]} line
+  COMPREPLY=()
+  [[ $current == '=' ]] && current=
+  while IFS= read -r line; do
+    case $line in
+      :files) compopt -o default; return ;;
+      :directories) compopt -o dirnames; COMPREPLY=(); return ;;
+      :commands) mapfile -t COMPREPLY < <(compgen -c -- "$current"); return ;;
+      *) COMPREPLY+=("${line%%$'\t'*}") ;;
+    esac
+  done < <(sublet __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+}
+complete -F _sublet sublet
+)SH";
+  }
+  if (shell == "zsh") {
+    return R"SH(#compdef sublet
+# zsh completion of sublet. Load it: source <(sublet completion zsh)
+_sublet() {
+  local line word text
+  local -a found
+  while IFS= read -r line; do
+    case $line in
+      :files) _files; return ;;
+      :directories) _files -/; return ;;
+      :commands) _command_names -e; return ;;
+    esac
+    word=${line%%$'\t'*}
+    text=${line#*$'\t'}
+    found+=("${word//:/\\:}:$text")
+  done < <(sublet __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+  _describe -V sublet found
+}
+if [[ $funcstack[1] == _sublet ]]; then _sublet "$@"; else compdef _sublet sublet; fi
+)SH";
+  }
+  if (shell == "fish") {
+    return R"SH(# fish completion of sublet. Load it: sublet completion fish | source
+function __sublet_complete
+  set -l words (commandline -opc) (commandline -ct)
+  set -l found (sublet __complete -- $words[2..-1] 2>/dev/null)
+  switch "$found[1]"
+    case ':files'
+      __fish_complete_path (commandline -ct)
+    case ':directories'
+      __fish_complete_directories (commandline -ct)
+    case ':commands'
+      __fish_complete_command
+    case '*'
+      printf '%s\n' $found
+  end
+end
+complete -c sublet -f -a '(__sublet_complete)'
+)SH";
+  }
+  return {};
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// `config check` and `config show`: read a file as a daemon would. No daemon is asked.
+#include "base/text.h"
+#include "cli/output.h"
+#include "client/endpoint.h"
+#include "config/schema.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+namespace sublet::cli {
+
+namespace {
+
+struct Choice {
+  std::string file;
+  std::string dir;
+  bool system = false;
+  bool origin = false;
+};
+
+// The file of the daemon that this user would reach: the one beside the socket that --host or SUBLET_HOST names, else
+// the system's for root and the user's own for everybody else.
+Result<std::filesystem::path> which_file(const Choice& choice, const Common& common) {
+  if (!choice.file.empty()) return std::filesystem::path(choice.file);
+  if (!choice.dir.empty()) return config::file_in(choice.dir);
+  if (choice.system) return config::system_file();
+  const char* host = std::getenv("SUBLET_HOST");
+  if (!common.host.empty() || (host != nullptr && *host != '\0')) {
+    const auto endpoint = client::resolve_endpoint(common.host);
+    if (!endpoint) return endpoint.error();
+    const std::filesystem::path socket = endpoint->path;
+    if (socket.parent_path() != "/run/sublet") return config::file_in(socket.parent_path());
+    return config::system_file();
+  }
+  const auto own = config::user_file();
+  return ::geteuid() == 0 || own.empty() ? config::system_file() : own;
+}
+
+int print_problems(const config::Loaded& loaded) {
+  for (const auto& problem : loaded.problems) fmt::print(stderr, "{}\n", visible(config::to_string(problem)));
+  const auto count = loaded.problems.size();
+  fmt::print(stderr, "sublet: {} problem{} in {}\n", count, count == 1 ? "" : "s", visible(loaded.file));
+  return kBadConfig;
+}
+
+nlohmann::json problems_json(const config::Loaded& loaded) {
+  auto list = nlohmann::json::array();
+  for (const auto& problem : loaded.problems) {
+    list.push_back({{"file", printable(problem.file)}, {"line", problem.line}, {"column", problem.column},
+                    {"key", problem.key}, {"text", problem.text}, {"hint", problem.hint}});
+  }
+  return list;
+}
+
+int check(const Choice& choice, const Common& common) {
+  const auto file = which_file(choice, common);
+  if (!file) return fail(file.error());
+  auto loaded = config::load(*file);
+  // Whoever names a file means one that is there.
+  if (!choice.file.empty() && !loaded.file_exists && loaded.problems.empty()) {
+    loaded.problems.push_back({config::Problem::Kind::unreadable, loaded.file, 0, 0, {}, "there is no such file", {}});
+  }
+  if (common.json) {
+    const nlohmann::json reply{{"file", printable(loaded.file)}, {"exists", loaded.file_exists},
+                               {"problems", problems_json(loaded)}};
+    fmt::print("{}\n", reply.dump());
+    return loaded.problems.empty() ? kOk : kBadConfig;
+  }
+  if (!loaded.problems.empty()) return print_problems(loaded);
+  if (!loaded.file_exists) fmt::print("{}: not there, all defaults\n", visible(loaded.file));
+  else fmt::print("{}: ok, {} of {} keys set\n", visible(loaded.file), loaded.lines.size(), config::keys().size());
+  return kOk;
+}
+
+std::string origin_of(const config::Loaded& loaded, std::string_view key) {
+  const auto line = loaded.lines.find(std::string(key));
+  return line == loaded.lines.end() ? "default" : fmt::format("{}:{}", visible(loaded.file), line->second);
+}
+
+void show_json(const config::Loaded& loaded) {
+  auto values = nlohmann::json::object();
+  for (const auto& key : config::keys()) {
+    const std::string text = config::value_text(key, loaded.config);
+    // A number stays one; the rest is text, as in the file.
+    const auto value = text[0] == '"' ? nlohmann::json(printable(text.substr(1, text.size() - 2)))
+                                      : nlohmann::json::parse(text);
+    values[std::string(key.name)] = {{"value", value}, {"origin", origin_of(loaded, key.name)}};
+  }
+  const nlohmann::json reply{{"file", printable(loaded.file)}, {"exists", loaded.file_exists}, {"values", values}};
+  fmt::print("{}\n", reply.dump());
+}
+
+// As a file that sets every key, so that it can be saved and edited.
+void show_text(const config::Loaded& loaded, bool origin) {
+  std::string section;
+  for (const auto& key : config::keys()) {
+    const std::string table(key.name.substr(0, key.name.find('.')));
+    if (table != section) fmt::print("{}[{}]\n", section.empty() ? "" : "\n", table);
+    section = table;
+    const std::string line = fmt::format("{} = {}", key.name.substr(table.size() + 1),
+                                         visible(config::value_text(key, loaded.config)));
+    if (origin) fmt::print("{:<32} # {}\n", line, origin_of(loaded, key.name));
+    else fmt::print("{}\n", line);
+  }
+}
+
+int show_values(const Choice& choice, const Common& common) {
+  const auto file = which_file(choice, common);
+  if (!file) return fail(file.error());
+  const auto loaded = config::load(*file);
+  if (!loaded.problems.empty()) return print_problems(loaded);
+  if (!loaded.file_exists) say(common, fmt::format("{} is not there: all defaults", visible(loaded.file)));
+  if (common.json) show_json(loaded);
+  else show_text(loaded, choice.origin);
+  return kOk;
+}
+
+void add_choice(CLI::App& app, Choice& choice) {
+  auto* file = app.add_option("--file,FILE", choice.file, "This file")->type_name("FILE");
+  auto* dir = app.add_option("--dir", choice.dir, "The file of the private daemon in DIR")->type_name("DIR");
+  auto* system = app.add_flag("--system", choice.system, "The system's file");
+  file->excludes(dir)->excludes(system);
+  dir->excludes(system);
+}
+
+}  // namespace
+
+Action add_config(CLI::App& app, Common& common) {
+  auto choice = std::make_shared<Choice>();
+  CLI::App* check_app = app.add_subcommand("check", "Say what is wrong with the file; 78 if anything is");
+  CLI::App* show_app = app.add_subcommand("show", "Print every value");
+  show_app->add_flag("--origin", choice->origin, "Where each value comes from");
+  for (CLI::App* sub : {check_app, show_app}) {
+    add_choice(*sub, *choice);
+    add_json(*sub, common);
+    add_common(*sub, common);
+  }
+  add_not_yet(*show_app, {"--watch"}, "watching");
+  return [&common, choice, check_app, show_app] {
+    if (check_app->parsed()) return check(*choice, common);
+    if (show_app->parsed()) return show_values(*choice, common);
+    return usage_error("config: say what to do", "sublet config check, or: sublet config show --origin");
+  };
+}
+
+}  // namespace sublet::cli

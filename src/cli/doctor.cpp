@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// `doctor`: what works here and what would help. Useful without a daemon too.
+#include "cli/checks.h"
+#include "cli/fetch.h"
+#include "config/config.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace sublet::cli {
+
+namespace {
+
+using Level = Check::Level;
+
+// Reachable and healthy; fills `status` when it could be read.
+Check check_daemon(client::Client& client, nlohmann::json& status) {
+  const std::string url = client.endpoint().url();
+  const auto reply = client.call({"GET", "/v1/status", {}, {}, {}}, std::chrono::seconds(5));
+  if (!reply) {
+    const auto& failure = reply.error();
+    std::string hint = failure.error.hint;
+    if (failure.kind == client::FailureKind::no_daemon) {
+      hint = "start it: systemctl start subletd; your own, just to look: subletd --dir DIR --sim 1x24GiB, then . DIR/env";
+    }
+    return {"daemon", Level::fail, failure.error.detail, hint};
+  }
+  const auto body = client::parse(*reply);
+  if (!body) return {"daemon", Level::fail, body.error().error.detail, "is it a subletd that listens there?"};
+  status = *body;
+  const auto health = client.call({"GET", "/healthz", {}, {}, {}}, std::chrono::seconds(5));
+  const auto& daemon = member(status, "daemon");
+  const std::string what = fmt::format("daemon {} ({}) answers at {}", text_at(daemon, "version"), text_at(daemon, "mode"), url);
+  if (!health) return {"daemon", Level::warn, what + ", but says it is not healthy: " + health.error().error.detail, {}};
+  return {"daemon", Level::ok, what, {}};
+}
+
+// The file that the daemon in question reads.
+std::string config_file(const nlohmann::json& status) {
+  const auto& daemon = member(status, "daemon");
+  const auto& dir = member(daemon, "dir");
+  if (dir.is_string()) return config::file_in(dir.get<std::string>()).string();
+  const std::string mode = text_at(daemon, "mode");
+  const auto own = config::user_file();
+  if (mode == "user" || (mode.empty() && ::geteuid() != 0 && std::filesystem::exists(own))) return own.string();
+  return config::system_file().string();
+}
+
+Checks all_checks(const Common& common) {
+  Checks checks;
+  nlohmann::json status;
+  auto client = connect(common);
+  if (!client) {
+    checks.push_back({"daemon", Level::fail, client.error().detail, client.error().hint});
+  } else {
+    checks.push_back(check_daemon(*client, status));
+    checks.push_back(check_user(client->endpoint().path));
+  }
+  const auto append = [&](Checks more) { checks.insert(checks.end(), more.begin(), more.end()); };
+  if (status.is_object()) append(judge_status(status, SUBLET_VERSION));
+  append(check_nvml(status));
+  checks.push_back(check_config(config_file(status)));
+  checks.push_back(check_identity());
+  checks.push_back(check_cgroups());
+  checks.push_back(check_ptrace());
+  return checks;
+}
+
+}  // namespace
+
+Action add_doctor(CLI::App& app, Common& common) {
+  app.add_flag("--json", common.json, "Print the findings as JSON")->group("Common");
+  return [&common] {
+    const Checks checks = all_checks(common);
+    if (common.json) fmt::print("{}\n", checks_json(checks).dump());
+    else fmt::print("{}", render_checks(checks, look_for(common)));
+    return failures(checks) == 0 ? kOk : kFailed;
+  };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asking the daemon and showing what it says: what the verbs that look have in common. Blocks, one thread.
+#pragma once
+
+#include "cli/output.h"
+#include "client/client.h"
+
+#include <functional>
+
+namespace sublet::cli {
+
+// The daemon that --host or the environment names; nothing is sent yet.
+Result<client::Client> connect(const Common& common);
+
+// The exit code that belongs to a failed call: 69 when no daemon answered, else by the daemon's error code.
+int exit_code(const client::Failure& failure);
+
+// Prints why the call failed (with --json the daemon's own problem document, unchanged, on stdout too); the exit code.
+int fail(const Common& common, const client::Failure& failure);
+
+// Turns a body into text for people. May ask the daemon for more by `client`.
+using Render = std::function<Result<std::string>(const nlohmann::json& body, client::Client& client)>;
+
+// GET `target`; prints the reply as it is with --json, else what `render` makes of it. Returns the exit code.
+int show(const Common& common, const std::string& target, const Render& render);
+
+// The body of a second question that only adds names; null when it has no good answer.
+nlohmann::json ask_also(client::Client& client, const std::string& target);
+
+// Fills look.device_names from a reply of /v1/devices.
+void learn_devices(const nlohmann::json& body, Look& look);
+
+}  // namespace sublet::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fetch.h"
+#include "cli/render.h"
+
+namespace sublet::cli {
+
+Action add_gpus(CLI::App& app, Common& common) {
+  add_table_flags(app, common);
+  return [&common] {
+    return show(common, "/v1/devices", [&](const auto& body, auto&) {
+      if (list_at(body, "devices").empty()) say(common, "no device is known; what may be wrong: sublet doctor");
+      return render_devices(body, common, look_for(common));
+    });
+  };
+}
+
+}  // namespace sublet::cli

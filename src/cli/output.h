@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// How data looks on stdout: safe text, widths, colours, tables, times. Pure functions but for look_for().
+#pragma once
+
+#include "cli/verb.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace sublet::cli {
+
+// `text` as it may be shown on a terminal: control characters (C1 and direction marks too) and broken UTF-8 as \xNN.
+// Newlines are control characters. Nothing is cut off.
+std::string visible(std::string_view text);
+
+// Columns that `text` takes on a terminal: wide characters two, combining ones none.
+std::size_t display_width(std::string_view text);
+
+enum class Paint { none, bold, dim, red, green, yellow, cyan };
+
+// What the reader's terminal can show, and what the reader may compare times with.
+struct Look {
+  bool color = false;
+  Time now{};
+  std::map<std::string, std::string> device_names;  // uuid → "gpu0"
+};
+
+// Colours only on a terminal that is not dumb, and not where NO_COLOR is set; --color overrules both.
+bool wants_color(const Common& common, std::FILE* stream);
+Look look_for(const Common& common);
+
+std::string paint(std::string_view text, Paint color, const Look& look);
+
+// Reading a reply without trusting it: what is missing, null or of another type is "" or unset.
+std::string text_at(const nlohmann::json& object, std::string_view key);  // made visible()
+std::optional<std::int64_t> number_at(const nlohmann::json& object, std::string_view key);
+bool flag_at(const nlohmann::json& object, std::string_view key);
+const nlohmann::json& member(const nlohmann::json& object, std::string_view key);      // null if it is not there
+const nlohmann::json& list_at(const nlohmann::json& object, std::string_view key);     // an empty list if it is none
+std::optional<Time> time_at(const nlohmann::json& object, std::string_view key);
+
+std::string size_at(const nlohmann::json& object, std::string_view key);  // "6.0 GiB" or "-"
+std::string device_name(const std::string& uuid, const Look& look);       // "gpu0", or the start of the uuid
+std::optional<Time> parse_rfc3339(std::string_view text);
+std::string compact(Duration duration);  // "45s", "12m", "3h", "9d": one unit, rounded down
+
+struct Cell {
+  std::string text;  // visible already
+  Paint color = Paint::none;
+};
+
+Cell text_cell(const nlohmann::json& row, std::string_view key);
+Cell size_cell(const nlohmann::json& row, std::string_view key);
+Cell number_cell(const nlohmann::json& row, std::string_view key);
+
+struct Column {
+  std::string_view name;   // for -o
+  std::string_view title;  // heading
+  bool usual;              // shown without -o
+  bool right;              // aligned to the right: numbers
+  Cell (*cell)(const nlohmann::json& row, const Look& look);
+};
+
+std::string column_names(std::span<const Column> columns);  // "id,name,state"
+
+// The table with its heading (unless --no-header) and the columns of -o. BadRequest for a column that there is not.
+Result<std::string> render_table(std::string_view verb, std::span<const Column> columns, const nlohmann::json& rows,
+                                 const Common& common, const Look& look);
+
+}  // namespace sublet::cli

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fetch.h"
+#include "cli/render.h"
+
+namespace sublet::cli {
+
+Action add_proclist(CLI::App& app, Common& common) {
+  add_table_flags(app, common);
+  return [&common] {
+    return show(common, "/v1/processes", [&](const auto& body, auto& client) {
+      Look look = look_for(common);
+      learn_devices(ask_also(client, "/v1/devices"), look);
+      if (list_at(body, "processes").empty()) say(common, "no process holds memory of a GPU");
+      return render_processes(body, common, look);
+    });
+  };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fetch.h"
+#include "cli/render.h"
+
+namespace sublet::cli {
+
+Action add_queue(CLI::App& app, Common& common) {
+  add_table_flags(app, common);
+  return [&common] {
+    return show(common, "/v1/queue", [&](const auto& body, auto& client) {
+      Look look = look_for(common);
+      learn_devices(ask_also(client, "/v1/devices"), look);
+      if (list_at(body, "queue").empty()) say(common, "nobody waits");
+      return render_queue(body, common, look);
+    });
+  };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the verbs that look make of the API's replies. Pure functions of a reply and a Look: tested on literal JSON.
+#pragma once
+
+#include "cli/output.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace sublet::cli {
+
+Result<std::string> render_leases(const nlohmann::json& leases, const Common& common, const Look& look);
+Result<std::string> render_queue(const nlohmann::json& queue, const Common& common, const Look& look);
+Result<std::string> render_devices(const nlohmann::json& devices, const Common& common, const Look& look);
+Result<std::string> render_processes(const nlohmann::json& processes, const Common& common, const Look& look);
+
+// `leases`: the reply of /v1/leases, or null when it could not be had.
+std::string render_status(const nlohmann::json& status, const nlohmann::json& leases, const Look& look);
+
+std::string render_why(const nlohmann::json& why, const Look& look);
+
+// "place 2, 4.0 GiB short on gpu0, held by lease-3; starts in about 5 min": the queue part of a waiting lease.
+std::string queue_phrase(const nlohmann::json& lease, const Look& look);
+// "lease-3 (4.0 GiB), firefox (1.1 GiB, under no lease)": at most three, the rest counted.
+std::string holders_phrase(const nlohmann::json& queue);
+
+// What -o may choose, by verb; empty for a verb that prints no table.
+std::span<const Column> columns_of(std::string_view verb);
+std::span<const Column> ps_columns();
+std::span<const Column> queue_columns();
+
+}  // namespace sublet::cli

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of devices and processes: `gpus` and `proclist`.
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+Cell age_cell(const json& row, const Look&) {
+  const auto age = number_at(row, "snapshot_age_ms");
+  if (!age) return {"never", Paint::red};
+  return {*age < 1000 ? fmt::format("{}ms", *age) : compact(std::chrono::milliseconds(*age)), Paint::none};
+}
+
+Cell state_cell(const json& row, const Look&) {
+  const std::string state = text_at(row, "state");
+  return {state, state == "ok" ? Paint::green : Paint::red};
+}
+
+constexpr Column device_columns[] = {
+    {"gpu", "GPU", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }},
+    {"index", "INDEX", false, true, +[](const json& r, const Look&) { return number_cell(r, "index"); }},
+    {"uuid", "UUID", false, false, +[](const json& r, const Look&) { return text_cell(r, "uuid"); }},
+    {"pci", "PCI", false, false, +[](const json& r, const Look&) { return text_cell(r, "pci_bus_id"); }},
+    {"total", "TOTAL", true, true, +[](const json& r, const Look&) { return size_cell(r, "total_bytes"); }},
+    {"driver", "DRIVER", false, true, +[](const json& r, const Look&) { return size_cell(r, "driver_reserved_bytes"); }},
+    {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
+    {"leased", "LEASED", true, true, +[](const json& r, const Look&) { return size_cell(r, "leased_bytes"); }},
+    {"other", "OTHER", true, true, +[](const json& r, const Look&) { return size_cell(r, "other_bytes"); }},
+    {"free", "FREE", true, true, +[](const json& r, const Look&) { return size_cell(r, "effective_free_bytes"); }},
+    {"state", "STATE", true, false, state_cell},
+    {"seen", "SEEN", true, true, age_cell},
+    {"simulated", "SIMULATED", false, false,
+     +[](const json& r, const Look&) { return Cell{flag_at(r, "simulated") ? "yes" : "no"}; }},
+    {"problem", "PROBLEM", true, false,
+     +[](const json& r, const Look&) { return Cell{text_at(r, "problem"), Paint::red}; }},
+};
+
+Cell lease_cell(const json& row, const Look&) {
+  const std::string lease = text_at(row, "lease");
+  return lease.empty() ? Cell{"none", Paint::yellow} : Cell{lease};
+}
+
+Cell gpu_cell(const json& row, const Look& look) {
+  const auto& uuid = member(row, "device");
+  return {uuid.is_string() ? device_name(uuid.get<std::string>(), look) : "", Paint::none};
+}
+
+constexpr Column process_columns[] = {
+    {"pid", "PID", true, true, +[](const json& r, const Look&) { return number_cell(r, "pid"); }},
+    {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
+    {"uid", "UID", false, true, +[](const json& r, const Look&) { return number_cell(r, "uid"); }},
+    {"gpu", "GPU", true, false, gpu_cell},
+    {"uuid", "UUID", false, false, +[](const json& r, const Look&) { return text_cell(r, "device"); }},
+    {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
+    {"lease", "LEASE", true, false, lease_cell},
+    {"link", "LINK", true, false, +[](const json& r, const Look&) { return text_cell(r, "link"); }},
+    {"start", "START", false, true, +[](const json& r, const Look&) { return number_cell(r, "start_ticks"); }},
+    {"command", "COMMAND", true, false, +[](const json& r, const Look&) { return text_cell(r, "command"); }},
+};
+
+}  // namespace
+
+std::span<const Column> columns_of(std::string_view verb) {
+  if (verb == "ps") return ps_columns();
+  if (verb == "queue") return queue_columns();
+  if (verb == "gpus") return device_columns;
+  if (verb == "proclist") return process_columns;
+  return {};
+}
+
+Result<std::string> render_devices(const json& devices, const Common& common, const Look& look) {
+  return render_table("gpus", device_columns, list_at(devices, "devices"), common, look);
+}
+
+Result<std::string> render_processes(const json& processes, const Common& common, const Look& look) {
+  return render_table("proclist", process_columns, list_at(processes, "processes"), common, look);
+}
+
+}  // namespace sublet::cli

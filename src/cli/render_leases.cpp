@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of leases: `ps` and `queue`.
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+Paint state_color(std::string_view state) {
+  if (state == "active") return Paint::green;
+  if (state == "ended") return Paint::dim;
+  if (state == "poisoned") return Paint::red;
+  return state == "queued" ? Paint::yellow : Paint::cyan;
+}
+
+Cell state_cell(const json& row, const Look&) {
+  const std::string state = text_at(row, "state");
+  return {state, state_color(state)};
+}
+
+Cell device_cell(const json& row, const Look& look) {
+  std::string names;
+  for (const auto& uuid : list_at(row, "devices")) {
+    if (uuid.is_string()) names += (names.empty() ? "" : ",") + device_name(uuid.get<std::string>(), look);
+  }
+  return {names, Paint::none};
+}
+
+std::string since(const json& row, const char* key, const Look& look) {
+  const auto time = time_at(row, key);
+  return time ? compact(look.now - *time) : "-";
+}
+
+std::string until(const json& row, const char* key, const Look& look) {
+  const auto time = time_at(row, key);
+  return time ? compact(*time - look.now) : "-";
+}
+
+// How long it waited for its place, or has been waiting.
+Cell waited_cell(const json& row, const Look& look) {
+  const auto created = time_at(row, "created_at");
+  auto end = time_at(row, "granted_at");
+  if (!end) end = time_at(row, "ended_at");
+  if (!created) return {};
+  return {compact((end ? *end : look.now) - *created), Paint::none};
+}
+
+Cell exit_cell(const json& row, const Look&) {
+  const auto status = number_at(row, "exit_status");
+  return {status ? fmt::format("{}", *status) : "-", status.value_or(0) != 0 ? Paint::red : Paint::none};
+}
+
+Cell pid_cell(const json& row, const Look&) {
+  const auto pid = number_at(member(row, "owner"), "pid");
+  return {pid ? fmt::format("{}", *pid) : "-", Paint::none};
+}
+
+// What its state alone does not tell, in a few words.
+Cell reason_cell(const json& row, const Look& look) {
+  const std::string state = text_at(row, "state");
+  if (state == "ended") {
+    const auto status = number_at(row, "exit_status");
+    const std::string reason = text_at(row, "end_reason");
+    return {status ? fmt::format("{}, exit status {}", reason, *status) : reason, Paint::none};
+  }
+  if (flag_at(row, "stopping")) return {"stopping", Paint::yellow};
+  if (state == "queued") return {queue_phrase(row, look), Paint::none};
+  if (state == "offered") {
+    const std::string id = text_at(row, "id");
+    return {fmt::format("to be claimed within {}: sublet claim {}", until(row, "offer_ends_at", look), id), Paint::cyan};
+  }
+  if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
+  return {};
+}
+
+constexpr Column lease_columns[] = {
+    {"id", "ID", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
+    {"tag", "TAG", false, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }},
+    {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
+    {"tenant", "TENANT", false, false, +[](const json& r, const Look&) { return text_cell(r, "tenant"); }},
+    {"state", "STATE", true, false, state_cell},
+    {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
+    {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
+    {"gpu", "GPU", true, false, device_cell},
+    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
+    {"reserved", "RESERVED", false, true, +[](const json& r, const Look&) { return size_cell(r, "reserved_bytes"); }},
+    {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
+    {"peak", "PEAK", false, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
+    {"age", "AGE", true, true, +[](const json& r, const Look& l) { return Cell{since(r, "created_at", l)}; }},
+    {"waited", "WAITED", false, true, waited_cell},
+    {"expires", "EXPIRES", false, true,
+     +[](const json& r, const Look& l) { return Cell{until(r, "expires_at", l)}; }},
+    {"pid", "PID", false, true, pid_cell},
+    {"exit", "EXIT", false, true, exit_cell},
+    {"generation", "GENERATION", false, true,
+     +[](const json& r, const Look&) { return number_cell(r, "generation"); }},
+    {"command", "COMMAND", false, false, +[](const json& r, const Look&) { return text_cell(r, "command"); }},
+    {"reason", "REASON", true, false, reason_cell},
+};
+
+Cell start_cell(const json& row, const Look&) {
+  const auto eta = number_at(member(row, "queue"), "eta_seconds");
+  return {eta ? "~" + compact(std::chrono::seconds(*eta)) : "unknown", Paint::none};
+}
+
+constexpr Column waiting_columns[] = {
+    {"place", "PLACE", true, true,
+     +[](const json& r, const Look&) { return number_cell(member(r, "queue"), "place"); }},
+    {"id", "ID", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
+    {"tag", "TAG", false, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }},
+    {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
+    {"tenant", "TENANT", false, false, +[](const json& r, const Look&) { return text_cell(r, "tenant"); }},
+    {"state", "STATE", false, false, state_cell},
+    {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
+    {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
+    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
+    {"short", "SHORT", true, true, +[](const json& r, const Look&) { return size_cell(member(r, "queue"), "short_bytes"); }},
+    {"waited", "WAITED", true, true, waited_cell},
+    {"start", "START", true, true, start_cell},
+    {"basis", "BASIS", false, false, +[](const json& r, const Look&) { return text_cell(member(r, "queue"), "basis"); }},
+    {"holders", "HELD BY", true, false,
+     +[](const json& r, const Look&) { return Cell{holders_phrase(member(r, "queue"))}; }},
+};
+
+}  // namespace
+
+std::string holders_phrase(const json& queue) {
+  const auto& holders = list_at(queue, "holders");
+  std::string out;
+  for (std::size_t i = 0; i < holders.size() && i < 3; ++i) {
+    const std::string lease = text_at(holders[i], "lease");
+    const std::string what = text_at(holders[i], "what");
+    std::string name = lease.empty() ? what : lease;
+    if (!lease.empty() && !what.empty() && what != lease) name += " " + what;
+    out += fmt::format("{}{} ({}{})", i == 0 ? "" : ", ", name, size_at(holders[i], "bytes"),
+                       lease.empty() ? ", under no lease" : "");
+  }
+  if (holders.size() > 3) out += fmt::format(" and {} more", holders.size() - 3);
+  return out;
+}
+
+std::string queue_phrase(const json& lease, const Look& look) {
+  const auto& queue = member(lease, "queue");
+  if (!queue.is_object()) return {};
+  std::string out = fmt::format("place {}", number_at(queue, "place").value_or(0));
+  if (number_at(queue, "short_bytes").value_or(0) > 0) {
+    out += fmt::format(", {} short", size_at(queue, "short_bytes"));
+    const auto& device = member(queue, "device");
+    if (device.is_string()) out += " on " + device_name(device.get<std::string>(), look);
+  }
+  const std::string holders = holders_phrase(queue);
+  if (!holders.empty()) out += ", held by " + holders;
+  const auto eta = number_at(queue, "eta_seconds");
+  out += eta ? "; starts in about " + format_duration(std::chrono::seconds(*eta)) : "; start unknown";
+  return out;
+}
+
+Result<std::string> render_leases(const json& leases, const Common& common, const Look& look) {
+  return render_table("ps", lease_columns, list_at(leases, "leases"), common, look);
+}
+
+Result<std::string> render_queue(const json& queue, const Common& common, const Look& look) {
+  return render_table("queue", waiting_columns, list_at(queue, "queue"), common, look);
+}
+
+std::span<const Column> ps_columns() { return lease_columns; }
+std::span<const Column> queue_columns() { return waiting_columns; }
+
+}  // namespace sublet::cli

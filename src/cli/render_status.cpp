@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// `status`: daemon, cards, leases and what is wrong, on one screen. What is wrong stands last, next to the prompt.
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t bar_width = 50;
+
+std::int64_t bytes(const json& object, const char* key) { return std::max<std::int64_t>(0, number_at(object, key).value_or(0)); }
+
+// One character per fiftieth of the card. What is there at all gets at least one.
+std::string bar(const json& device) {
+  const std::int64_t total = bytes(device, "total_bytes");
+  if (total == 0) return {};
+  const std::int64_t other = bytes(device, "other_bytes");
+  const std::int64_t leased = bytes(device, "leased_bytes");
+  const std::int64_t used = std::min(leased, std::max<std::int64_t>(0, bytes(device, "used_bytes") - other));
+  const std::int64_t free = bytes(device, "effective_free_bytes");
+  std::string out;
+  const auto add = [&](std::int64_t part, char mark) {
+    const auto room = bar_width - static_cast<std::int64_t>(out.size());
+    const auto width = static_cast<std::int64_t>(static_cast<double>(part) / static_cast<double>(total) * bar_width + 0.5);
+    out += std::string(static_cast<std::size_t>(std::min(room, part > 0 ? std::max<std::int64_t>(1, width) : 0)), mark);
+  };
+  add(used, '#');
+  add(leased - used, '=');
+  add(other, 'x');
+  add(free, '.');
+  out.resize(bar_width, ' ');  // what is neither: the driver's own and the headroom
+  return "[" + out + "]";
+}
+
+std::string device_lines(const json& device, const Look& look) {
+  const std::string state = text_at(device, "state");
+  std::string out = fmt::format("{}  {}  {}", paint(text_at(device, "id"), Paint::bold, look), text_at(device, "name"),
+                                size_at(device, "total_bytes"));
+  if (flag_at(device, "simulated")) out += "  (simulated)";
+  const auto age = number_at(device, "snapshot_age_ms");
+  if (state != "ok") {
+    out += "  " + paint(state == "lost" ? "LOST" : "UNKNOWN", Paint::red, look);
+    if (age) out += fmt::format(", last seen {} ago", compact(std::chrono::milliseconds(*age)));
+  }
+  out += "\n";
+  const std::string problem = text_at(device, "problem");
+  if (!problem.empty()) out += fmt::format("  {}\n", paint(problem, Paint::red, look));
+  out += fmt::format("  {}\n  free {}   leased {}   used {}", bar(device), size_at(device, "effective_free_bytes"),
+                     size_at(device, "leased_bytes"), size_at(device, "used_bytes"));
+  if (bytes(device, "other_bytes") > 0) {
+    out += paint(fmt::format("   under no lease {}", size_at(device, "other_bytes")), Paint::yellow, look);
+  }
+  return out + "\n";
+}
+
+std::string counts(const json& leases) {
+  static constexpr const char* order[] = {"active", "offered", "queued", "pausing", "paused", "resuming", "poisoned"};
+  std::string out;
+  for (const char* state : order) {
+    const auto count = number_at(leases, state).value_or(0);
+    if (count > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, state);
+  }
+  return out.empty() ? "no leases" : "leases: " + out;
+}
+
+std::string daemon_line(const json& daemon, const Look& look) {
+  const auto since = time_at(daemon, "since");
+  std::string out = fmt::format("subletd {} ", text_at(daemon, "version"));
+  const std::string mode = text_at(daemon, "mode");
+  const std::string dir = text_at(daemon, "dir");
+  if (!dir.empty()) out += "in " + dir;
+  else out += mode == "system" ? "of the system" : mode == "user" ? "of this user" : mode;
+  if (since) out += ", up " + format_duration(look.now - *since);
+  const auto pid = number_at(daemon, "pid");
+  if (pid) out += fmt::format(", pid {}", *pid);
+  const std::string store = text_at(daemon, "store");
+  if (!store.empty() && store != "ok") out += "\n" + paint("! store " + store, Paint::red, look);
+  return out + "\n";
+}
+
+std::string outsider_line(const json& process, const Look& look) {
+  std::string out = fmt::format("  pid {}", number_at(process, "pid").value_or(0));
+  const std::string user = text_at(process, "user");
+  if (!user.empty()) out += " of " + user;
+  out += fmt::format("  {}", number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B");
+  const std::string command = text_at(process, "command");
+  if (!command.empty()) out += "  " + command;
+  return paint(out, Paint::yellow, look) + "\n";
+}
+
+std::string warning_lines(const json& warning, const Look& look) {
+  const auto since = time_at(warning, "since");
+  std::string out = fmt::format("! {}: {}", text_at(warning, "code"), text_at(warning, "text"));
+  if (since) out += fmt::format(" (for {})", compact(look.now - *since));
+  out = paint(out, Paint::red, look) + "\n";
+  const std::string hint = text_at(warning, "hint");
+  if (!hint.empty()) out += fmt::format("  hint: {}\n", hint);
+  return out;
+}
+
+}  // namespace
+
+std::string render_status(const json& status, const json& leases, const Look& look) {
+  std::string out = daemon_line(member(status, "daemon"), look);
+  const auto& devices = list_at(status, "devices");
+  for (const auto& device : devices) out += "\n" + device_lines(device, look);
+  if (devices.empty()) out += "\n" + paint("no device is known", Paint::yellow, look) + "\n";
+  else out += "  # used by leases   = leased, not used yet   x under no lease   . free\n";
+  out += "\n" + counts(member(status, "leases"));
+  if (bytes(status, "waiting_bytes") > 0) out += fmt::format(", {} wanted by those that wait", size_at(status, "waiting_bytes"));
+  out += "\n";
+  if (!list_at(leases, "leases").empty()) {
+    const auto table = render_leases(leases, Common{}, look);
+    if (table) out += *table;
+  }
+  const auto& outsiders = list_at(status, "outsiders");
+  if (!outsiders.empty()) out += "\nunder no lease:\n";
+  for (const auto& process : outsiders) out += outsider_line(process, look);
+  const auto& warnings = list_at(status, "warnings");
+  if (!warnings.empty()) out += "\n";
+  for (const auto& warning : warnings) out += warning_lines(warning, look);
+  return out;
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person sees, on literal replies of the API.
+#include "cli/render.h"
+
+#include "cli/checks.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+
+Look at_noon() {
+  Look look;
+  look.now = *parse_rfc3339("2026-11-21T12:00:00.000Z");
+  look.device_names["GPU-1111"] = "gpu0";
+  return look;
+}
+
+const json leases = json::parse(R"json({"leases": [
+  {"id": "lease-1", "state": "active", "consumer": "train", "tag": null, "user": "ana", "tier": "standard", "priority": 0,
+   "devices": ["GPU-1111"], "vram_bytes": 8589934592, "reserved_bytes": 8589934592, "used_bytes": 6442450944,
+   "created_at": "2026-11-21T11:00:00.000Z", "granted_at": "2026-11-21T11:00:30.000Z", "ended_at": null,
+   "expires_at": "2026-11-21T12:05:00.000Z", "owner": {"kind": "process", "pid": 77}, "stopping": false, "queue": null,
+   "exit_status": null, "command": "python train.py\u001b[2J"},
+  {"id": "lease-2", "state": "queued", "consumer": "eval", "tag": "e", "user": "ben", "tier": "batch", "priority": -5,
+   "devices": [], "vram_bytes": 4294967296, "reserved_bytes": 0, "used_bytes": 0, "stopping": false,
+   "created_at": "2026-11-21T11:58:00.000Z", "granted_at": null, "ended_at": null, "expires_at": null,
+   "queue": {"place": 1, "short_bytes": 1073741824, "device": "GPU-1111", "eta_seconds": 300, "basis": "lease-1 expires",
+             "holders": [{"lease": "lease-1", "what": "train", "bytes": 8589934592},
+                         {"lease": null, "what": "firefox (pid 9)", "bytes": 209715200}]}},
+  {"id": "lease-3", "state": "offered", "consumer": "web", "user": "ana", "tier": "interactive", "priority": 10,
+   "devices": ["GPU-1111"], "vram_bytes": 1073741824, "used_bytes": 0, "stopping": false,
+   "created_at": "2026-11-21T11:59:00.000Z", "offer_ends_at": "2026-11-21T12:00:08.000Z", "queue": null},
+  {"id": "lease-4", "state": "ended", "end_reason": "released", "consumer": "old", "user": "ana", "tier": "standard",
+   "priority": 0, "devices": ["GPU-2222-3333"], "vram_bytes": 1073741824, "used_bytes": 0, "exit_status": 3,
+   "created_at": "2026-11-19T12:00:00.000Z", "ended_at": "2026-11-19T13:00:00.000Z", "stopping": false, "queue": null}
+]})json");
+
+TEST(Ps, ShowsLeasesWithWhatTheirStateDoesNotTell) {
+  EXPECT_EQ(*render_leases(leases, Common{}, at_noon()),
+            "ID       NAME   USER  STATE    TIER         PRIO  GPU              VRAM     USED  AGE  REASON\n"
+            "lease-1  train  ana   active   standard        0  gpu0          8.0 GiB  6.0 GiB   1h  expires in 5m\n"
+            "lease-2  eval   ben   queued   batch          -5  -             4.0 GiB      0 B   2m  place 1, 1.0 GiB short on "
+            "gpu0, held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease); starts in about 5 min\n"
+            "lease-3  web    ana   offered  interactive    10  gpu0          1.0 GiB      0 B   1m  to be claimed within 8s: "
+            "sublet claim lease-3\n"
+            "lease-4  old    ana   ended    standard        0  GPU-2222-333  1.0 GiB      0 B   2d  released, exit status 3\n");
+}
+
+TEST(Ps, OtherColumns) {
+  Common common;
+  common.columns = {"id", "pid", "waited", "expires", "exit", "command"};
+  EXPECT_EQ(*render_leases(leases, common, at_noon()),
+            "ID       PID  WAITED  EXPIRES  EXIT  COMMAND\n"
+            "lease-1   77     30s       5m     -  python train.py\\x1b[2J\n"
+            "lease-2    -      2m        -     -  -\n"
+            "lease-3    -      1m        -     -  -\n"
+            "lease-4    -      1h        -     3  -\n");
+}
+
+TEST(Ps, SurvivesAReplyThatIsNone) {
+  EXPECT_EQ(*render_leases(json::parse(R"({"leases": [7, null, {}, {"devices": [3], "queue": []}]})"), Common{}, at_noon())
+                 .operator->(),
+            *render_leases(json::parse(R"({"leases": [{}, {}, {}, {}]})"), Common{}, at_noon()).operator->());
+  for (const Column& column : ps_columns()) {
+    EXPECT_NO_THROW(column.cell(json(), at_noon())) << column.name;
+    EXPECT_NO_THROW(column.cell(json::parse(R"({"state": 3, "queue": 1, "owner": []})"), at_noon())) << column.name;
+  }
+}
+
+TEST(Queue, ShowsPlaceShortageAndHolders) {
+  const json queue = {{"queue", json::array({leases["leases"][1]})}};
+  EXPECT_EQ(*render_queue(queue, Common{}, at_noon()),
+            "PLACE  ID       NAME  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
+            "    1  lease-2  eval  ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 train (8.0 GiB), firefox (pid "
+            "9) (200 MiB, under no lease)\n");
+}
+
+const json device = json::parse(R"json(
+  {"id": "gpu0", "index": 0, "uuid": "GPU-1111", "name": "Card (simulated)", "pci_bus_id": "0000:01:00.0",
+   "total_bytes": 25769803776, "driver_reserved_bytes": 536870912, "used_bytes": 7516192768, "leased_bytes": 8589934592,
+   "other_bytes": 1073741824, "effective_free_bytes": 15300820992, "snapshot_age_ms": 350, "simulated": true,
+   "state": "ok", "problem": null})json");
+
+TEST(Gpus, ShowsMemory) {
+  EXPECT_EQ(*render_devices({{"devices", json::array({device})}}, Common{}, at_noon()),
+            "GPU   NAME                 TOTAL     USED   LEASED    OTHER      FREE  STATE   SEEN  PROBLEM\n"
+            "gpu0  Card (simulated)  24.0 GiB  7.0 GiB  8.0 GiB  1.0 GiB  14.2 GiB  ok     350ms  -\n");
+}
+
+TEST(Proclist, NamesThoseUnderNoLease) {
+  const json list = json::parse(R"json({"processes": [
+    {"pid": 42, "start_ticks": 1, "user": "ana", "uid": 1000, "command": "python train.py", "device": "GPU-1111",
+     "used_bytes": 1073741824, "lease": "lease-1", "link": "owner"},
+    {"pid": 7, "start_ticks": 2, "user": null, "uid": null, "command": null, "device": "GPU-1111", "used_bytes": null,
+     "lease": null, "link": "none"}]})json");
+  EXPECT_EQ(*render_processes(list, Common{}, at_noon()),
+            "PID  USER  GPU      USED  LEASE    LINK   COMMAND\n"
+            " 42  ana   gpu0  1.0 GiB  lease-1  owner  python train.py\n"
+            "  7  -     gpu0        -  none     none   -\n");
+}
+
+json status_reply() {
+  return {{"daemon", {{"version", "0.1.0"}, {"since", "2026-11-21T10:00:00.000Z"}, {"mode", "dir"}, {"pid", 5},
+                      {"dir", "/tmp/d"}, {"store", "ok"}}},
+          {"devices", json::array({device})},
+          {"leases", {{"queued", 1}, {"offered", 0}, {"active", 2}}},
+          {"waiting_bytes", 4294967296},
+          {"warnings", json::array()}};
+}
+
+TEST(Status, TheWholeAtAGlance) {
+  json two = leases;
+  two["leases"].erase(3);
+  two["leases"].erase(2);
+  two["leases"].erase(1);
+  EXPECT_EQ(render_status(status_reply(), two, at_noon()),
+            "subletd 0.1.0 in /tmp/d, up 2 h, pid 5\n"
+            "\n"
+            "gpu0  Card (simulated)  24.0 GiB  (simulated)\n"
+            "  [#############====xx..............................  ]\n"
+            "  free 14.2 GiB   leased 8.0 GiB   used 7.0 GiB   under no lease 1.0 GiB\n"
+            "  # used by leases   = leased, not used yet   x under no lease   . free\n"
+            "\n"
+            "leases: 2 active, 1 queued, 4.0 GiB wanted by those that wait\n"
+            "ID       NAME   USER  STATE   TIER      PRIO  GPU      VRAM     USED  AGE  REASON\n"
+            "lease-1  train  ana   active  standard     0  gpu0  8.0 GiB  6.0 GiB   1h  expires in 5m\n");
+}
+
+TEST(Status, WhatIsWrongIsLoudAndLast) {
+  json reply = status_reply();
+  reply["daemon"]["store"] = "failed: disk full";
+  reply["devices"][0]["state"] = "unknown";
+  reply["devices"][0]["snapshot_age_ms"] = 20000;
+  reply["devices"][0]["problem"] = "the last reading is too old";
+  reply["warnings"] = json::array({{{"code", "gpu"}, {"text", "NVML hangs\n"}, {"hint", "see dmesg"},
+                                    {"since", "2026-11-21T11:59:00.000Z"}}});
+  const std::string text = render_status(reply, nullptr, at_noon());
+  EXPECT_NE(text.find("! store failed: disk full\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("UNKNOWN, last seen 20s ago\n  the last reading is too old\n"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("! gpu: NVML hangs\\x0a (for 1m)\n  hint: see dmesg\n")) << text;
+}
+
+TEST(Status, EveryPartMayBeMissing) {
+  for (const json& reply : {json(), json::object(), json{{"daemon", 3}, {"devices", {json(), json::object()}}}}) {
+    EXPECT_NO_THROW(render_status(reply, json(), at_noon()));
+  }
+}
+
+TEST(Why, AQueuedLease) {
+  const json reply{{"lease", leases["leases"][1]},
+                   {"queue", leases["leases"][1]["queue"]},
+                   {"reasons", json::array({{{"at", "2026-11-21T11:58:00.000Z"}, {"code", "Memory"},
+                                             {"text", "1.0 GiB short on gpu0"}}})},
+                   {"helps", json::array({"ask for at most 3.0 GiB"})}};
+  EXPECT_EQ(render_why(reply, at_noon()),
+            "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are short on gpu0. It was asked for 2 "
+            "min ago. The memory is held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease). It should "
+            "start in about 5 min (lease-1 expires).\n"
+            "\n"
+            "What happened, oldest first:\n"
+            "    2m ago  Memory: 1.0 GiB short on gpu0\n"
+            "\n"
+            "What would help:\n"
+            "  - ask for at most 3.0 GiB\n");
+}
+
+TEST(Why, OtherStates) {
+  const auto first_line = [&](int i) {
+    const std::string text = render_why({{"lease", leases["leases"][static_cast<std::size_t>(i)]}}, at_noon());
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(first_line(0),
+            "lease-1 (train, ana) is active. It holds 8.0 GiB on gpu0 since 59 min 30 s ago, and uses 6.0 GiB. It expires in "
+            "5 min.");
+  EXPECT_EQ(first_line(2),
+            "lease-3 (web, ana) is offered. - on gpu0 are kept for it; it must claim them within 8 s: sublet claim lease-3");
+  EXPECT_EQ(first_line(3), "lease-4 (old, ana) is ended. It ended 1 d 23 h ago: released, its program's exit status was 3.");
+}
+
+TEST(Doctor, JudgesTheDaemonsWords) {
+  json reply = status_reply();
+  reply["daemon"]["version"] = "0.0.9";
+  reply["daemon"]["store"] = "failed: disk full";
+  reply["devices"][0]["state"] = "lost";
+  const Checks checks = judge_status(reply, "0.1.0");
+  EXPECT_EQ(render_checks(checks, Look{}),
+            "warn  the daemon is 0.0.9, this command line 0.1.0\n"
+            "      hint: restart the daemon after an upgrade\n"
+            "fail  the daemon's store: failed: disk full\n"
+            "      hint: nothing is granted until it works; look into the daemon's log\n"
+            "fail  gpu0 Card (simulated), 24.0 GiB (simulated) [lost]: nothing is granted on it\n"
+            "      hint: look into the kernel's log for Xid messages\n"
+            "2 failures, 1 warning\n");
+  EXPECT_EQ(checks_json(checks)["failures"], 2);
+}
+
+TEST(Doctor, AllIsWell) {
+  EXPECT_EQ(failures(judge_status(status_reply(), "0.1.0")), 0);
+  EXPECT_EQ(failures(judge_status(json::object(), "0.1.0")), 2);  // no store, no device: not well
+}
+
+TEST(Doctor, JudgesTheSnapshot) {
+  EXPECT_EQ(judge_snapshot("", 1).at(0).level, Check::Level::fail);
+  EXPECT_EQ(judge_snapshot(R"({"problem": "no library", "devices": []})", 0).at(0).text, "NVML: no library");
+  EXPECT_EQ(judge_snapshot(R"({"devices": []})", 0).at(0).level, Check::Level::fail);
+  const Checks simulated =
+      judge_snapshot(R"({"devices": [{"name": "x", "simulated": true}], "driver_version": "1", "library": "/l"})", 0);
+  EXPECT_EQ(simulated.at(0).level, Check::Level::note);
+  EXPECT_EQ(simulated.at(0).text, "NVML sees 1 device, driver 1, by /l: SIMULATED, no real GPU is behind it");
+}
+
+}  // namespace
+}  // namespace sublet::cli

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// `why`: what a lease is doing, why, since when, who is in its way and what would help.
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+std::string devices_of(const json& lease, const Look& look) {
+  std::string names;
+  for (const auto& uuid : list_at(lease, "devices")) {
+    if (uuid.is_string()) names += (names.empty() ? "" : ", ") + device_name(uuid.get<std::string>(), look);
+  }
+  return names;
+}
+
+std::string ago(const json& object, const char* key, const Look& look) {
+  const auto time = time_at(object, key);
+  return time ? format_duration(look.now - *time) + " ago" : "at an unknown time";
+}
+
+// "2 min 5 s" of something still to come; "any moment" when it is due.
+std::string ahead(const json& object, const char* key, const Look& look) {
+  const auto time = time_at(object, key);
+  if (!time) return "an unknown time";
+  return *time > look.now ? format_duration(*time - look.now) : "any moment";
+}
+
+std::string waiting(const json& lease, const json& queue, const Look& look) {
+  std::string out = fmt::format(" It waits for {} at place {}", size_at(lease, "vram_bytes"),
+                                number_at(queue, "place").value_or(0));
+  const auto& device = member(queue, "device");
+  if (number_at(queue, "short_bytes").value_or(0) > 0) {
+    out += fmt::format("; {} are short", size_at(queue, "short_bytes"));
+    if (device.is_string()) out += " on " + device_name(device.get<std::string>(), look);
+  }
+  out += fmt::format(". It was asked for {}.", ago(lease, "created_at", look));
+  const std::string holders = holders_phrase(queue);
+  if (!holders.empty()) out += fmt::format(" The memory is held by {}.", holders);
+  const auto eta = number_at(queue, "eta_seconds");
+  const std::string basis = text_at(queue, "basis");
+  out += eta ? fmt::format(" It should start in about {}", format_duration(std::chrono::seconds(*eta)))
+             : " When it will start is unknown";
+  return out + (basis.empty() ? "." : fmt::format(" ({}).", basis));
+}
+
+std::string holding(const json& lease, const Look& look) {
+  std::string out = fmt::format(" It holds {} on {} since {}, and uses {}.", size_at(lease, "reserved_bytes"),
+                                devices_of(lease, look), ago(lease, "granted_at", look), size_at(lease, "used_bytes"));
+  if (flag_at(lease, "stopping")) out += " Its program has been told to end.";
+  if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
+  return out;
+}
+
+std::string ending(const json& lease, const Look& look) {
+  const std::string reason = text_at(lease, "end_reason");
+  std::string out = fmt::format(" It ended {}", ago(lease, "ended_at", look));
+  if (!reason.empty()) out += ": " + reason;
+  const auto status = number_at(lease, "exit_status");
+  if (status) out += fmt::format(", its program's exit status was {}", *status);
+  out += ".";
+  if (flag_at(lease, "settling")) out += " What its processes held is charged until it is measured gone.";
+  return out;
+}
+
+std::string paragraph(const json& lease, const json& queue, const Look& look) {
+  const std::string state = text_at(lease, "state");
+  const std::string id = text_at(lease, "id");
+  std::string out = fmt::format("{} ({}, {}) is {}.", paint(id, Paint::bold, look), text_at(lease, "consumer"),
+                                text_at(lease, "user"), paint(state, state == "active" ? Paint::green : Paint::yellow, look));
+  if (state == "queued") return out + waiting(lease, queue, look);
+  if (state == "active") return out + holding(lease, look);
+  if (state == "ended") return out + ending(lease, look);
+  if (state == "offered") {
+    return out + fmt::format(" {} on {} are kept for it; it must claim them within {}: sublet claim {}",
+                             size_at(lease, "reserved_bytes"), devices_of(lease, look),
+                             ahead(lease, "offer_ends_at", look), id);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string render_why(const json& why, const Look& look) {
+  const auto& lease = member(why, "lease");
+  const auto& queue = member(why, "queue").is_object() ? member(why, "queue") : member(lease, "queue");
+  std::string out = paragraph(lease, queue, look) + "\n";
+  const auto& reasons = list_at(why, "reasons");
+  if (!reasons.empty()) out += "\nWhat happened, oldest first:\n";
+  for (const auto& reason : reasons) {
+    const auto at = time_at(reason, "at");
+    const std::string code = text_at(reason, "code");
+    out += fmt::format("  {}  {}{}\n", paint(at ? fmt::format("{:>4} ago", compact(look.now - *at)) : "       -", Paint::dim, look),
+                       code.empty() ? "" : code + ": ", text_at(reason, "text"));
+  }
+  const auto& helps = list_at(why, "helps");
+  if (!helps.empty()) out += "\nWhat would help:\n";
+  for (const auto& help : helps) {
+    if (help.is_string()) out += fmt::format("  - {}\n", visible(help.get_ref<const std::string&>()));
+  }
+  return out;
+}
+
+}  // namespace sublet::cli
