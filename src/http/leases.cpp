@@ -212,8 +212,11 @@ Reply get_lease(Call& call) {
     since = core::parse_lease_state(given->second);
     if (!since) return problem(bad_request(fmt::format("since={} is not a state", printable(given->second))));
   }
+  // A caller that has not been told of a stop yet must not wait for the next change: the stop may lie between two waits.
+  const auto knows = call.request.query.find("stopping");
+  const bool unaware = knows != call.request.query.end() && knows->second == "false";
   const std::string token = call.request.lease_token;
-  return with_lease(call, call.args[0], [&engine = call.engine, request = call.request, wait, since,
+  return with_lease(call, call.args[0], [&engine = call.engine, request = call.request, wait, since, unaware,
                                          token](const Lease& lease) -> Reply {
     Call again{request, engine, {}, {}};
     const bool owner = !token.empty() && token == lease.token;
@@ -222,7 +225,8 @@ Reply get_lease(Call& call) {
     }
     const bool by_connection = lease.owner.kind == core::OwnerKind::connection;
     if (owner && by_connection && !lease.ended()) engine.hold(lease.id, request.session);
-    if (wait <= Duration::zero() || lease.ended() || (since && lease.state != *since)) {
+    const bool news = (since && lease.state != *since) || (unaware && lease.stop_requested);
+    if (wait <= Duration::zero() || lease.ended() || news) {
       return lease_response(again, lease);
     }
     return WaitForLease{.lease = lease.id, .since = lease.state, .was_stopping = lease.stop_requested, .hold = owner,

@@ -67,7 +67,9 @@ Outcome Keeper::run(const Launch& launch) {
   if (!book()) {
     child_->abandon();
     if (phase_ != Phase::tree_ended) ::waitpid(child_->pid(), nullptr, 0);
-    return give_up("", leave_by_ != 0 ? 128 + leave_by_ : 125);
+    Outcome left = give_up("", leave_by_ != 0 ? 128 + leave_by_ : 125);
+    if (leave_by_key_) left.interrupted_by = leave_by_;
+    return left;
   }
   start();
   watch_lease();
@@ -126,8 +128,12 @@ void Keeper::on_exec() {
 
 void Keeper::watch_lease() {
   while (!events_.cancelled()) {
-    const auto call = fmt::format("?wait={}s&since={}", poll_wait / 1s, client::encode(lease_.state));
-    const auto answer = client_.insist(request("GET", call, nullptr), patience(listener_), poll_wait + 30s);
+    const auto call = fmt::format("?wait={}s&since={}&stopping=false", poll_wait / 1s, client::encode(lease_.state));
+    auto answer = client_.insist(request("GET", call, nullptr), patience(listener_), poll_wait + 30s);
+    // One that ends while it is waited for may be gone from the daemon's memory before the answer is made.
+    if (!answer && answer.error().error.code == Code::NotFound) {
+      answer = client_.insist(request("GET", "", nullptr), patience(listener_));
+    }
     if (!answer) {
       if (answer.error().kind == client::FailureKind::cancelled) break;
       listener_.say(fmt::format("{}: {}. The program goes on without a lease.", lease_.id, answer.error().error.detail));
@@ -165,6 +171,7 @@ void Keeper::on_signal(const Signal& signal) {
     case SIGHUP:
       if (phase_ == Phase::held || phase_ == Phase::tree_ended) {
         leave_by_ = signal.number;
+        leave_by_key_ = signal.from_kernel;
         return events_.cancel();
       }
       return pass_on(signal);

@@ -62,6 +62,7 @@ class Keeper {
   std::optional<ExecFailure> exec_failure_;
   bool exec_done_ = false;
   int leave_by_ = 0;             // held: the signal that told us to leave
+  bool leave_by_key_ = false;    // it came from the terminal
   bool stop_with_program_ = false;  // SIGTSTP was passed on: when the program stops, so do we
   bool key_pressed_ = false;     // an interrupt from the terminal reached us or the program
   bool stopping_ = false;

@@ -420,11 +420,20 @@ def test_ctrl_c_reaches_the_program_once(shell):
 
 def test_ctrl_c_ends_a_loop_of_the_shell(shell, daemon):
     shell.type(f"for i in 1 2 3; do {SUBLET} run --vram 64MiB -- sh -c 'echo round-; exec sleep 1000'; done")
-    shell.expect("round-")
+    shell.expect("round-\r")
     shell.key("c")
     shell.prompt()
     assert shell.status() == 130
-    assert shell.seen().count("round-\r\n") == 1
+    assert shell.seen().count("round-\r") == 1
+
+
+def test_ctrl_c_in_the_queue_ends_a_loop_of_the_shell(shell, full):
+    shell.type(f"for i in 1 2 3; do {SUBLET} run --vram 2GiB -- true; done")
+    shell.expect("place 1 ")
+    shell.key("c")
+    shell.prompt()
+    assert shell.status() == 130
+    assert len(set(re.findall(r"lease-\d+ waits", shell.seen()))) == 1
 
 
 def test_ctrl_z_stops_the_job_and_fg_goes_on(shell):
@@ -483,11 +492,11 @@ def test_in_a_pipeline(shell):
     shell.expect("continued")
     shell.type("quit")
     shell.prompt()
-    shell.type(shell.command + " | cat")
-    pid = int(shell.expect(r"up-(\d+)").group(1))
-    shell.key("\\")  # SIGQUIT, which the counter does not catch
+    shell.type(f"{SUBLET} run --vram 64MiB -- sh -c 'echo up-$$; exec sleep 1000' | cat")
+    pid = int(shell.expect(r"up-(\d+)\r").group(1))
+    shell.key("c")
     shell.prompt()
-    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the program to end")
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the program ends")
 
 
 def test_in_a_script(shell, tmp_path):

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/acquire.h"
+
+#include "base/clock.h"
+#include "cli/fetch.h"
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using client::FailureKind;
+using nlohmann::json;
+
+constexpr int gave_up = 124;
+
+}  // namespace
+
+std::variant<Acquired, int> Acquire::run(const Wanted& wanted) {
+  events_.watch(signals_.fd(), [this] {
+    while (const auto signal = signals_.next()) {
+      switch (signal->number) {
+        case SIGINT:
+        case SIGTERM:
+        case SIGHUP:
+        case SIGQUIT:
+          left_by_ = signal->number;
+          left_by_key_ = signal->from_kernel;
+          events_.cancel();
+          break;
+        case SIGTSTP:
+          line_.clear();
+          signals_.stop_self(SIGTSTP);
+          break;
+        default: break;  // the line is written anew soon, whatever the window's size
+      }
+    }
+  });
+  auto result = get(wanted);
+  events_.forget(signals_.fd());
+  events_.resume();
+  line_.clear();
+  return result;
+}
+
+std::variant<Acquired, int> Acquire::get(const Wanted& wanted) {
+  const std::int64_t began = monotonic_ns();
+  const std::int64_t deadline = wanted.at_most ? began + wanted.at_most->count() : INT64_MAX;
+  if (const auto code = ask(wanted)) return *code;
+  if (wanted.keep_token && !wanted.keep_token(token_)) return leave(kFailed);
+  while (!lease_.granted()) {
+    std::optional<int> code;
+    if (events_.cancelled()) return leave(128 + left_by_);
+    if (lease_.ended()) {
+      line_.clear();
+      print_error(fmt::format("{} was not granted: it ended ({})", lease_.id, lease_.end_reason),
+                  fmt::format("see: sublet why {}", lease_.id));
+      return kFailed;
+    }
+    if (lease_.state == "offered") code = claim();
+    else code = wait(deadline);
+    if (code) return *code;
+  }
+  // A key pressed at the very moment of the grant still means: leave.
+  if (events_.cancelled()) return leave(128 + left_by_);
+  return Acquired{std::move(lease_), std::move(token_), Duration(monotonic_ns() - began)};
+}
+
+std::optional<int> Acquire::take(const client::Answer<client::Reply>& answer) {
+  if (!answer) return answer.error().kind == FailureKind::cancelled ? leave(128 + left_by_) : refuse(answer.error());
+  auto lease = client::parse_lease(answer->text);
+  if (!lease) return refuse(lease.error());
+  lease_ = std::move(*lease);
+  return std::nullopt;
+}
+
+std::optional<int> Acquire::ask(const Wanted& wanted) {
+  client::Request request{"POST", "/v1/leases", client::to_text(wanted.body), client::new_idempotency_key(), {}};
+  auto answer = client_.call(request);
+  if (!answer && answer.error().kind == FailureKind::lost) answer = client_.insist(request, keep::patience(listener_));
+  if (!answer && answer.error().kind == FailureKind::cancelled) {
+    // It may have been made, and its owner need not be our connection: the same key tells which one it is.
+    events_.resume();
+    const auto made = client_.call(request, 3s);
+    if (!made) return 128 + left_by_;
+    answer = made;
+    events_.cancel();
+  }
+  if (const auto code = take(answer)) return code;
+  const auto body = client::parse(*answer);
+  if (body) {
+    const auto& token = member(*body, "token");
+    if (token.is_string()) token_ = token.get<std::string>();
+  }
+  if (lease_.state == "queued") note_queued();
+  return std::nullopt;
+}
+
+void Acquire::note_queued() {
+  line_.show(lease_);
+  json fields = json::object();
+  if (lease_.queue) {
+    fields["place"] = lease_.queue->place;
+    fields["short_bytes"] = lease_.queue->short_by.count;
+    fields["eta_seconds"] = lease_.queue->eta ? json(*lease_.queue->eta / 1s) : json(nullptr);
+  }
+  fields["lease"] = lease_.id;
+  listener_.note("queued", fields);
+}
+
+// One long-poll. On a terminal a short one, so that the estimate counts down.
+std::optional<int> Acquire::wait(std::int64_t deadline_ns) {
+  const Duration left(deadline_ns - monotonic_ns());
+  if (left <= 0s) {
+    line_.clear();
+    print_error(fmt::format("gave up waiting: {}", wait_text(lease_, line_.look())), "without --wait it waits for ever");
+    listener_.note("gave_up", {{"lease", lease_.id}});
+    return leave(gave_up);
+  }
+  const Duration poll = std::min<Duration>(line_.live() ? 2s : 5s, left);
+  client::Request request{"GET", fmt::format("/v1/leases/{}?wait={}ms&since=queued", client::encode(lease_.id), poll / 1ms),
+                          {}, {}, token_};
+  const auto before = lease_.queue ? lease_.queue->place : 0;
+  if (const auto code = take(client_.insist(request, keep::patience(listener_), poll + 30s))) return code;
+  if (lease_.state != "queued") return std::nullopt;
+  if (lease_.queue && lease_.queue->place != before) note_queued();
+  else line_.show(lease_);
+  return std::nullopt;
+}
+
+std::optional<int> Acquire::claim() {
+  client::Request request{"POST", fmt::format("/v1/leases/{}/claim", client::encode(lease_.id)), "{}", {}, token_};
+  auto answer = client_.insist(request, keep::patience(listener_));
+  if (!answer && answer.error().kind == FailureKind::answered && answer.error().error.code == Code::Stale) {
+    // The window was over before we came: back in the queue, or ended. Its state says which.
+    request = {"GET", fmt::format("/v1/leases/{}", client::encode(lease_.id)), {}, {}, token_};
+    answer = client_.insist(request, keep::patience(listener_));
+  }
+  return take(answer);
+}
+
+// Gives back what we have.
+int Acquire::leave(int code) {
+  line_.clear();
+  if (lease_.id.empty() || lease_.ended()) return code;
+  events_.resume();
+  client::Patience brief;
+  brief.limit = 3s;
+  const auto answer = client_.insist(
+      {"POST", fmt::format("/v1/leases/{}/release", client::encode(lease_.id)), "{}", {}, token_}, brief, 5s);
+  if (!answer && answer.error().kind != FailureKind::cancelled) {
+    print_error(fmt::format("{} could not be given back: {}", lease_.id, answer.error().error.detail),
+                fmt::format("see: sublet release {}", lease_.id));
+  }
+  return code;
+}
+
+int Acquire::refuse(const client::Failure& failure) {
+  line_.clear();
+  listener_.note("refused", {{"code", to_string(failure.error.code)}, {"detail", failure.error.detail}});
+  print_error(failure.error.detail, failure.error.hint);
+  return exit_code(failure);
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lease_verb.h"
+
+#include <memory>
+
+namespace sublet::cli {
+
+Action add_attach(CLI::App& app, Common& common) {
+  struct Flags {
+    LeaseVerb verb;
+    int pid = 0;
+    std::string cgroup;
+  };
+  auto flags = std::make_shared<Flags>();
+  add_lease(app, common, flags->verb);
+  auto* pid = app.add_option("--pid", flags->pid, "A process; with it, everything below it")
+                  ->type_name("P")->check(CLI::PositiveNumber);
+  app.add_option("--cgroup", flags->cgroup, "A control group's directory: every process in it and below")
+      ->type_name("DIR")->excludes(pid);
+  return [&common, flags]() -> int {
+    if (flags->pid == 0 && flags->cgroup.empty()) {
+      return usage_error("attach needs --pid or --cgroup", "for example: sublet attach lease-7 --pid 4711");
+    }
+    nlohmann::json body;
+    if (flags->pid != 0) body = {{"pid", flags->pid}, {"owner", false}};
+    else body = {{"cgroup", flags->cgroup}};
+    const std::string what = flags->pid != 0 ? fmt::format("process {}", flags->pid) : flags->cgroup;
+    return act_on_lease(common, flags->verb, "/attach", body, [what](const client::Lease& lease) {
+      return fmt::format("{} is booked to {}", what, lease.id);
+    });
+  };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lease_verb.h"
+
+#include <memory>
+
+namespace sublet::cli {
+
+Action add_claim(CLI::App& app, Common& common) {
+  auto verb = std::make_shared<LeaseVerb>();
+  add_lease(app, common, *verb);
+  return [&common, verb] {
+    return act_on_lease(common, *verb, "/claim", nlohmann::json::object(), [](const client::Lease& lease) {
+      return fmt::format("{} is {}: {} on {}", lease.id, lease.state, format_size(lease.vram), fmt::join(lease.devices, ", "));
+    });
+  };
+}
+
+}  // namespace sublet::cli

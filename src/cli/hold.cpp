@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// `sublet hold`: a lease without a program. In the foreground this command is its owner; with --pid a process is, with
+// --token-file whoever has the token.
+#include "cli/acquire.h"
+#include "cli/fetch.h"
+#include "cli/lease_flags.h"
+#include "cli/talk.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+struct HoldFlags {
+  LeaseFlags lease;
+  int pid = 0;
+  std::string token_file;
+};
+
+// A file for the token that did not exist before, readable by its owner alone. Removed again unless it is kept.
+class TokenFile {
+ public:
+  Status create(const std::string& path) {
+    path_ = path;
+    file_ = Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (file_) return {};
+    if (errno == EEXIST) {
+      return bad_request(fmt::format("the token file '{}' exists already", visible(path)),
+                         "an old token is not overwritten: remove the file, or name another");
+    }
+    return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+  }
+  ~TokenFile() {
+    if (file_ && !kept_) ::unlink(path_.c_str());
+  }
+  bool write(const std::string& token) {
+    const std::string line = token + "\n";
+    if (!file_) return true;  // none was asked for
+    if (::write(file_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) && ::fsync(file_.get()) == 0) {
+      return true;
+    }
+    print_error(fmt::format("the token file '{}' could not be written: {}", visible(path_), std::strerror(errno)));
+    return false;
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  std::string path_;
+  Fd file_;
+  bool kept_ = false;
+};
+
+class Hold {
+ public:
+  Hold(const Common& common, const HoldFlags& flags, client::Client client)
+      : common_(common), flags_(flags), client_(std::move(client)) {}
+
+  int go();
+
+ private:
+  const Common& common_;
+  const HoldFlags& flags_;
+  client::Client client_;
+  int left_by_ = 0;
+
+  json body(Bytes vram) const;
+  void print(const client::Lease& lease, const std::string& token);
+  int stay(Talk& talk, keep::Events& events, keep::Signals& signals, const Acquired& acquired);
+};
+
+json Hold::body(Bytes vram) const {
+  json body = lease_body(flags_.lease, flags_.lease.name.empty() ? "hold" : flags_.lease.name, vram);
+  if (flags_.pid != 0) body["owner"] = {{"pid", flags_.pid}};
+  else if (flags_.token_file.empty()) body["owner"] = {{"connection", true}};
+  if (flags_.lease.no_wait) body["queue"] = false;
+  return body;
+}
+
+int Hold::go() {
+  const auto reply = client_.get("/v1/status");
+  if (!reply) return fail(common_, reply.error());
+  const auto status = client::parse(*reply);
+  if (!status) return fail(common_, status.error());
+  Look look = look_for(common_);
+  learn_devices(*status, look);
+  Talk talk(common_, -1, false, look);
+  TokenFile file;
+  if (!flags_.token_file.empty()) {
+    if (const auto created = file.create(flags_.token_file); !created) return fail(created.error());
+  }
+  const auto size = choose_size(flags_.lease, flags_.lease.name, *status, client_);
+  if (!size) return fail(size.error());
+  if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
+  keep::Signals signals;
+  keep::Events events;
+  client_.set_interrupt(events.interrupt());
+  const keep::Listener listener = talk.listener();
+  const Wanted wanted{body(size->bytes), flags_.lease.wait, [&](const std::string& token) { return file.write(token); }};
+  auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);
+  if (const int* code = std::get_if<int>(&acquired)) return *code;  // the token's file goes with it
+  file.keep();
+  const auto& got = std::get<Acquired>(acquired);
+  print(got.lease, got.token);
+  return flags_.pid != 0 || !flags_.token_file.empty() ? kOk : stay(talk, events, signals, got);
+}
+
+void Hold::print(const client::Lease& lease, const std::string& token) {
+  if (common_.json) {
+    // Read again: the first reply may have been an older state, and it held the token.
+    const auto reply = client_.call({"GET", "/v1/leases/" + client::encode(lease.id), {}, {}, token});
+    if (reply) fmt::print("{}\n", reply->text);
+  } else {
+    fmt::print("{}\n", lease.id);
+    say(common_, visible(fmt::format("sublet: {} is {}: {} on {}", lease.id, lease.state, format_size(lease.vram),
+                                     fmt::join(lease.devices, ", "))));
+  }
+  std::fflush(stdout);  // whoever reads it from a pipe waits for it
+}
+
+// Owns the lease until a signal comes or it is ended by somebody else.
+int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const Acquired& acquired) {
+  const keep::Listener listener = talk.listener();
+  events.watch(signals.fd(), [&] {
+    while (const auto signal = signals.next()) {
+      const int number = signal->number;
+      if (number == SIGTSTP) signals.stop_self(SIGTSTP);
+      if (number != SIGINT && number != SIGTERM && number != SIGHUP && number != SIGQUIT) continue;
+      left_by_ = number;
+      events.cancel();
+    }
+  });
+  client::Lease lease = acquired.lease;
+  while (!events.cancelled() && !lease.ended()) {
+    const auto target = fmt::format("/v1/leases/{}?wait=60s&since={}&stopping=false", client::encode(lease.id),
+                                    client::encode(lease.state));
+    auto reply = client_.insist({"GET", target, {}, {}, acquired.token}, keep::patience(listener), 90s);
+    if (!reply && reply.error().error.code == Code::NotFound) {  // it ended, and was gone before the answer was made
+      reply = client_.get("/v1/leases/" + client::encode(lease.id));
+    }
+    if (!reply && reply.error().kind == client::FailureKind::cancelled) break;
+    if (!reply) return fail(common_, reply.error());
+    const auto now = client::parse_lease(reply->text);
+    if (!now) return fail(common_, now.error());
+    lease = *now;
+    // There is no program to be ended: whoever says stop means the lease.
+    if (lease.stopping) break;
+  }
+  if (lease.ended()) {
+    print_error(fmt::format("{} has ended ({})", lease.id, lease.end_reason));
+    return kFailed;
+  }
+  events.resume();
+  client::Patience brief;
+  brief.limit = 5s;
+  const auto reply = client_.insist({"POST", fmt::format("/v1/leases/{}/release", client::encode(lease.id)), "{}", {},
+                                     acquired.token}, brief, 5s);
+  if (!reply) return fail(common_, reply.error());
+  talk.say(fmt::format("{} is released", lease.id));
+  return kOk;
+}
+
+int hold(const Common& common, const HoldFlags& flags) {
+  if (!flags.token_file.empty() && !flags.lease.ttl) {
+    return usage_error("--token-file needs --ttl: nobody is watched, so the lease must end unless it is renewed",
+                       "for example: --ttl 10m, then: sublet renew LEASE");
+  }
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  return Hold(common, flags, std::move(*client)).go();
+}
+
+}  // namespace
+
+Action add_hold(CLI::App& app, Common& common) {
+  auto flags = std::make_shared<HoldFlags>();
+  add_lease_flags(app, flags->lease);
+  auto* pid = app.add_option("--pid", flags->pid, "This process owns the lease; the command returns")
+                  ->type_name("P")->check(CLI::PositiveNumber);
+  app.add_option("--token-file", flags->token_file, "Write the lease's token to this new file and return; needs --ttl")
+      ->type_name("FILE")->excludes(pid);
+  add_json(app, common);
+  app.footer("Prints the lease's id once it is granted. In the foreground it is held until Ctrl-C, which releases it.");
+  return [&common, flags] { return hold(common, *flags); };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lease_flags.h"
+
+#include "cli/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+
+bool device_matches(const json& device, const std::string& wanted) {
+  if (wanted.empty() || wanted == "any") return true;
+  return text_at(device, "id") == wanted || text_at(device, "uuid").starts_with(wanted) ||
+         fmt::format("{}", number_at(device, "index").value_or(-1)) == wanted;
+}
+
+// What one lease could get of the device if it were alone on it.
+Bytes capacity(const json& device) {
+  const auto bytes = [&](const char* name) { return Bytes{number_at(device, name).value_or(0)}; };
+  if (text_at(device, "state") == "ok") return bytes("effective_free_bytes") + bytes("leased_bytes") + bytes("other_bytes");
+  return bytes("total_bytes") - bytes("driver_reserved_bytes") - 256 * MiB;
+}
+
+std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client& client) {
+  const auto reply = client.get("/v1/consumers");
+  if (!reply) return std::nullopt;
+  const auto body = client::parse(*reply);
+  if (!body) return std::nullopt;
+  for (const auto& row : list_at(*body, "consumers")) {
+    const auto peak = number_at(row, "peak_used_bytes").value_or(0);
+    if (text_at(row, "consumer") == consumer && peak > 0) return Bytes{peak};
+  }
+  return std::nullopt;
+}
+
+std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 64)) {
+    out += std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._-:+").find(c) != std::string_view::npos
+               ? c : '_';
+  }
+  return out.empty() ? "program" : out;
+}
+
+std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+void add_lease_flags(CLI::App& app, LeaseFlags& flags) {
+  add_size(app, "-m,--vram", flags.vram, "VRAM to lease (else a remembered peak and a tenth, else a whole device)");
+  app.add_option("--gpu", flags.gpu, "Which device: gpu0, a uuid, or any")->type_name("ID");
+  app.add_option("--tier", flags.tier, "critical, interactive, standard, batch or spot")->type_name("NAME");
+  app.add_option("--priority", flags.priority, "Inside the tier, higher goes first")->type_name("N");
+  app.add_option("--tenant", flags.tenant, "Who is charged (else you)")->type_name("NAME");
+  app.add_option("--name", flags.name, "The consumer: what is remembered is remembered by this name")->type_name("CONSUMER");
+  app.add_option("--tag", flags.tag, "A name for this lease, unique among yours")->type_name("TAG");
+  app.add_option("--pausable", flags.pausable, "auto, cooperative, interposer, driver or no (nothing pauses yet)")
+      ->type_name("HOW");
+  add_duration(app, "--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
+  auto* wait = add_duration(app, "--wait", flags.wait, "Give up after waiting for so long (exit 124)");
+  app.add_flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait")->excludes(wait);
+  add_not_yet(app, {"--min-vram"}, "leases that can shrink");
+  add_not_yet(app, {"--gpus"}, "leases on several devices");
+  add_not_yet(app, {"--share"}, "shares of the compute");
+  add_not_yet(app, {"--soft"}, "limits on what a program takes");
+  add_not_yet(app, {"--dry-run"}, "planning");
+}
+
+Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const json& status,
+                         client::Client& client) {
+  if (flags.vram) return Size{*flags.vram, {}};
+  if (flags.memory) return Size{*flags.memory, "as much as --memory"};
+  Bytes most{};
+  std::string where;
+  for (const auto& device : list_at(status, "devices")) {
+    if (!device_matches(device, flags.gpu) || capacity(device) <= most) continue;
+    most = capacity(device);
+    where = text_at(device, "id");
+  }
+  if (const auto peak = remembered_peak(consumer, client)) {
+    Bytes size{peak->count + peak->count / 10};
+    if (most.count > 0) size = std::min(size, most);
+    return Size{size, fmt::format("'{}' used at most {} before, and a tenth more", visible(consumer), format_size(*peak))};
+  }
+  if (most.count > 0) return Size{most, fmt::format("nothing is known of '{}': the whole of {}", visible(consumer), where)};
+  if (list_at(status, "devices").empty()) {
+    return unavailable("the daemon knows no GPU (yet), and no size was given", "give one: --vram 8GiB; see: sublet gpus");
+  }
+  return not_found(fmt::format("there is no device '{}'", visible(flags.gpu)), "see: sublet gpus");
+}
+
+json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram) {
+  json body{{"vram_bytes", vram.count}, {"consumer", consumer}};
+  const auto put = [&](const char* name, const std::string& value) {
+    if (!value.empty()) body[name] = value;
+  };
+  put("tier", flags.tier);
+  put("tenant", flags.tenant);
+  put("tag", flags.tag);
+  put("pausable", flags.pausable);
+  if (flags.gpu != "any") put("device", flags.gpu);
+  if (flags.priority) body["priority"] = *flags.priority;
+  if (flags.ttl) body["ttl_seconds"] = std::max<std::int64_t>(1, *flags.ttl / std::chrono::seconds(1));
+  return body;
+}
+
+std::string consumer_name(const std::vector<std::string>& command) {
+  if (command.empty()) return "program";
+  const std::string program = base_name(command.front());
+  for (const char* interpreter : {"python", "bash", "sh", "perl", "ruby", "node"}) {
+    if (!program.starts_with(interpreter)) continue;
+    // A script says more than what runs it. Behind a flag (-c, -m) there may be anything.
+    if (command.size() > 1 && !command[1].empty() && command[1][0] != '-') return plain(base_name(command[1]));
+  }
+  return plain(program);
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `run` and `hold` say about the lease they want.
+#pragma once
+
+#include "cli/verb.h"
+#include "client/client.h"
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+
+namespace sublet::cli {
+
+struct LeaseFlags {
+  std::optional<Bytes> vram;
+  std::optional<Bytes> memory;  // `run` only
+  std::string gpu;              // "" or "any": whichever has room
+  std::string tier, tenant, name, tag, pausable;
+  std::optional<int> priority;
+  std::optional<Duration> ttl;
+  std::optional<Duration> wait;  // give up after so long; unset: never
+  bool no_wait = false;
+};
+
+// Declares the flags that both verbs have. `flags` must outlive the parse.
+void add_lease_flags(CLI::App& app, LeaseFlags& flags);
+
+// How much is asked for, and why if it was not said.
+struct Size {
+  Bytes bytes;
+  std::string why;  // "" when --vram said it
+};
+
+// --vram, else --memory, else what the consumer is remembered to have used and a tenth, else a whole device (`status`
+// is a reply of /v1/status).
+Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const nlohmann::json& status,
+                         client::Client& client);
+
+// The body of POST /v1/leases.
+nlohmann::json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram);
+
+// A consumer's name from a command line: the program's, or the script's that an interpreter is given.
+std::string consumer_name(const std::vector<std::string>& command);
+
+}  // namespace sublet::cli

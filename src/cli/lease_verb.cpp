@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lease_verb.h"
+
+#include "cli/fetch.h"
+#include "cli/talk.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace sublet::cli {
+
+using namespace std::chrono_literals;
+
+void add_lease(CLI::App& app, Common& common, LeaseVerb& verb) {
+  app.add_option("LEASE", verb.lease, "Id or tag of the lease")->required()->type_name("LEASE");
+  app.add_option("--token-file", verb.token_file, "File with the lease's token (else SUBLET_LEASE_TOKEN_FILE)")
+      ->type_name("FILE");
+  add_json(app, common);
+}
+
+Result<std::string> read_token(const LeaseVerb& verb) {
+  std::string path = verb.token_file;
+  const char* variable = std::getenv("SUBLET_LEASE_TOKEN_FILE");
+  if (path.empty() && variable != nullptr) path = variable;
+  if (path.empty()) return std::string();
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!file) return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+  char buffer[257];
+  const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
+  if (n < 0) return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+  std::string token(buffer, static_cast<std::size_t>(n));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
+  // What goes into a header must not be able to end it.
+  const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
+  if (token.empty() || token.size() > 128 || !plain) {
+    return bad_request(fmt::format("the file '{}' holds no token", visible(path)), "it is written by: sublet hold --token-file");
+  }
+  return token;
+}
+
+std::string lease_target(const LeaseVerb& verb, const std::string& call) {
+  return fmt::format("/v1/leases/{}{}", client::encode(verb.lease), call);
+}
+
+int act_on_lease(const Common& common, const LeaseVerb& verb, const std::string& call, const nlohmann::json& body,
+                 const std::function<std::string(const client::Lease&)>& done) {
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  const auto token = read_token(verb);
+  if (!token) return fail(token.error());
+  const auto reply = client->call({"POST", lease_target(verb, call), client::to_text(body), {}, *token});
+  if (!reply) return fail(common, reply.error());
+  if (common.json) {
+    fmt::print("{}\n", reply->text);
+    return kOk;
+  }
+  const auto lease = client::parse_lease(reply->text);
+  if (!lease) return fail(common, lease.error());
+  say(common, visible(done(*lease)));
+  return kOk;
+}
+
+client::Answer<Ended> wait_for_end(const Common& common, client::Client& client, const LeaseVerb& verb,
+                                   const std::string& token) {
+  Talk talk(common, -1, false, Look{});
+  const keep::Listener listener = talk.listener();
+  // The first answer decides whether there is a daemon and such a lease at all; after it, a restart is outlived.
+  auto reply = client.call({"GET", lease_target(verb), {}, {}, token});
+  for (;;) {
+    if (!reply) return reply.error();
+    auto lease = client::parse_lease(reply->text);
+    if (!lease) return lease.error();
+    if (lease->ended()) return Ended{std::move(*lease), std::move(*reply)};
+    const std::string call = fmt::format("?wait=60s&since={}", client::encode(lease->state));
+    reply = client.insist({"GET", lease_target({lease->id, {}}, call), {}, {}, token}, keep::patience(listener), 90s);
+    // One that ends while it is waited for may be gone from the daemon's memory before the answer is made.
+    if (!reply && reply.error().error.code == Code::NotFound) {
+      reply = client.insist({"GET", lease_target({lease->id, {}}), {}, {}, token}, keep::patience(listener));
+    }
+  }
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the verbs that act on one lease have in common.
+#pragma once
+
+#include "cli/verb.h"
+#include "client/client.h"
+#include "client/lease.h"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <string>
+
+namespace sublet::cli {
+
+struct LeaseVerb {
+  std::string lease;       // id or tag
+  std::string token_file;  // "" : SUBLET_LEASE_TOKEN_FILE, or none
+};
+
+// Declares LEASE, --token-file and --json. `verb` must outlive the parse.
+void add_lease(CLI::App& app, Common& common, LeaseVerb& verb);
+
+// The token from the file that is named, or "" where none is. Your own leases need none.
+Result<std::string> read_token(const LeaseVerb& verb);
+
+std::string lease_target(const LeaseVerb& verb, const std::string& call = {});
+
+// POSTs `body` to /v1/leases/LEASE/`call`; prints the reply with --json, else says `done(lease)` on stderr.
+int act_on_lease(const Common& common, const LeaseVerb& verb, const std::string& call, const nlohmann::json& body,
+                 const std::function<std::string(const client::Lease&)>& done);
+
+// Waits until the lease has ended, over restarts of the daemon. `reply` is the last answer.
+struct Ended {
+  client::Lease lease;
+  client::Reply reply;
+};
+client::Answer<Ended> wait_for_end(const Common& common, client::Client& client, const LeaseVerb& verb,
+                                   const std::string& token);
+
+}  // namespace sublet::cli

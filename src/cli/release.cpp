@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lease_verb.h"
+
+#include <memory>
+
+namespace sublet::cli {
+
+Action add_release(CLI::App& app, Common& common) {
+  auto verb = std::make_shared<LeaseVerb>();
+  auto force = std::make_shared<bool>(false);
+  add_lease(app, common, *verb);
+  app.add_flag("--force", *force, "Also while its processes hold VRAM; they go on, under no lease");
+  return [&common, verb, force] {
+    nlohmann::json body = nlohmann::json::object();
+    if (*force) body["force"] = true;
+    return act_on_lease(common, *verb, "/release", body, [](const client::Lease& lease) {
+      return fmt::format("{} has ended ({})", lease.id, lease.end_reason);
+    });
+  };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lease_verb.h"
+
+#include <memory>
+
+namespace sublet::cli {
+
+Action add_renew(CLI::App& app, Common& common) {
+  auto verb = std::make_shared<LeaseVerb>();
+  auto ttl = std::make_shared<std::optional<Duration>>();
+  add_lease(app, common, *verb);
+  add_duration(app, "--ttl", *ttl, "From now on this time to live (else as before, whole again)");
+  return [&common, verb, ttl] {
+    nlohmann::json body = nlohmann::json::object();
+    if (*ttl) body["ttl_seconds"] = std::max<std::int64_t>(1, **ttl / std::chrono::seconds(1));
+    return act_on_lease(common, *verb, "/renew", body,
+                        [](const client::Lease& lease) { return fmt::format("{} is renewed", lease.id); });
+  };
+}
+
+}  // namespace sublet::cli

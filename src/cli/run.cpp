@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// `sublet run`: a lease, a program under it, the program's exit status.
+#include "cli/acquire.h"
+#include "cli/fetch.h"
+#include "cli/lease_flags.h"
+#include "cli/nested.h"
+#include "cli/talk.h"
+#include "keep/environment.h"
+
+#include <unistd.h>
+
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr int ours = 125;
+constexpr std::size_t command_limit = 2000;  // bytes of the command line that the daemon is told
+
+struct RunFlags {
+  LeaseFlags lease;
+  std::optional<int> status_fd;
+};
+
+// What is only this program's fault must not look like the program's own exit status.
+int our_code(int code) { return code == kFailed ? ours : code; }
+
+std::string shown_command(const std::vector<std::string>& command) {
+  std::string text = visible(fmt::format("{}", fmt::join(command, " ")));
+  if (text.size() <= command_limit) return text;
+  std::size_t end = command_limit;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "…";
+}
+
+class Run {
+ public:
+  Run(const Common& common, const RunFlags& flags, client::Client client)
+      : common_(common), flags_(flags), command_(*common.command), client_(std::move(client)),
+        consumer_(flags.lease.name.empty() ? consumer_name(command_) : flags.lease.name) {}
+
+  int go();
+
+ private:
+  const Common& common_;
+  const RunFlags& flags_;
+  const std::vector<std::string>& command_;
+  client::Client client_;
+  std::string consumer_;
+  json status_;
+
+  bool fits_outer(const client::Lease& outer) const;
+  int become(const client::Lease& outer, Talk& talk);
+  int run_under_lease(Talk& talk);
+  int supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired);
+  void say_granted(Talk& talk, const Acquired& acquired) const;
+};
+
+int Run::go() {
+  const auto reply = client_.get("/v1/status");
+  if (!reply) return our_code(fail(common_, reply.error()));
+  const auto body = client::parse(*reply);
+  if (!body) return our_code(fail(common_, body.error()));
+  status_ = *body;
+  Look look = look_for(common_);
+  learn_devices(status_, look);
+  Talk talk(common_, flags_.status_fd.value_or(-1), common_.json, look);
+  const auto outer = outer_lease(client_);
+  if (outer && fits_outer(*outer)) return become(*outer, talk);
+  return run_under_lease(talk);
+}
+
+// What the outer lease has left is used without asking: asking could wait for ever, behind ourselves.
+bool Run::fits_outer(const client::Lease& outer) const {
+  const auto& wanted = flags_.lease;
+  if (wanted.vram.value_or(wanted.memory.value_or(Bytes{})) > outer.vram - outer.used) return false;
+  if (wanted.gpu.empty() || wanted.gpu == "any") return true;
+  for (const auto& device : list_at(status_, "devices")) {
+    const std::string uuid = text_at(device, "uuid");
+    const bool named = text_at(device, "id") == wanted.gpu || uuid.starts_with(wanted.gpu);
+    if (named && std::find(outer.devices.begin(), outer.devices.end(), uuid) != outer.devices.end()) return true;
+  }
+  return false;
+}
+
+int Run::become(const client::Lease& outer, Talk& talk) {
+  talk.say(fmt::format("inside {} ({}) already: using it", outer.id, format_size(outer.vram)));
+  talk.note("nested", {{"lease", outer.id}});
+  std::vector<char*> arguments;
+  for (const std::string& argument : command_) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  const keep::ExecFailure failure{errno};
+  print_error(failure.detail(command_.front()));
+  return failure.status();
+}
+
+int Run::run_under_lease(Talk& talk) {
+  const auto size = choose_size(flags_.lease, consumer_, status_, client_);
+  if (!size) return our_code(fail(size.error()));
+  if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
+  keep::Signals signals;
+  keep::Events events;
+  client_.set_interrupt(events.interrupt());
+  const keep::Listener listener = talk.listener();
+  Wanted wanted;
+  wanted.body = lease_body(flags_.lease, consumer_, size->bytes);
+  wanted.body["command"] = shown_command(command_);
+  wanted.body["owner"] = {{"connection", true}};
+  if (flags_.lease.no_wait) wanted.body["queue"] = false;
+  wanted.at_most = flags_.lease.wait;
+  Acquire acquire(client_, events, signals, listener, talk.line());
+  auto acquired = acquire.run(wanted);
+  if (const int* code = std::get_if<int>(&acquired)) {
+    talk.note("exit", {{"code", our_code(*code)}, {"by", "sublet"}});
+    if (acquire.left_by_key() != 0) signals.die_of(acquire.left_by_key());
+    return our_code(*code);
+  }
+  return supervise(talk, events, signals, std::move(std::get<Acquired>(acquired)));
+}
+
+void Run::say_granted(Talk& talk, const Acquired& acquired) const {
+  const client::Lease& lease = acquired.lease;
+  std::string where;
+  for (const std::string& uuid : lease.devices) where += " on " + device_name(uuid, talk.line().look());
+  const std::string after = acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
+  talk.say(fmt::format("{}: {}{}{} (this version does not hold the program to it)", lease.id, format_size(lease.vram),
+                       where, after));
+  talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
+}
+
+int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired) {
+  say_granted(talk, acquired);
+  const std::string id = acquired.lease.id;
+  const keep::Launch launch{command_, keep::program_environment(environ, client_.endpoint(), acquired.lease,
+                                                                member(status_, "program_env"))};
+  keep::Keeper keeper(client_, events, signals, talk.listener(), std::move(acquired.lease), std::move(acquired.token));
+  const keep::Outcome outcome = keeper.run(launch);
+  talk.note("exit", {{"lease", id}, {"code", outcome.code}, {"by", outcome.code == ours ? "sublet" : "program"}});
+  if (outcome.interrupted_by != 0) {
+    std::fflush(nullptr);
+    signals.die_of(outcome.interrupted_by);
+  }
+  return outcome.code;
+}
+
+int run(const Common& common, const RunFlags& flags) {
+  if (!common.command || common.command->empty()) {
+    return usage_error("run needs a program behind '--'", "for example: sublet run --vram 8GiB -- python3 train.py");
+  }
+  if (flags.status_fd) {
+    if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
+  }
+  // Nobody should wait in a queue for a program that does not exist.
+  if (const auto failure = keep::find_program(common.command->front())) {
+    print_error(failure->detail(common.command->front()));
+    return failure->status();
+  }
+  auto client = connect(common);
+  if (!client) return our_code(fail(client.error()));
+  return Run(common, flags, std::move(*client)).go();
+}
+
+}  // namespace
+
+Action add_run(CLI::App& app, Common& common) {
+  auto flags = std::make_shared<RunFlags>();
+  add_lease_flags(app, flags->lease);
+  add_size(app, "--memory", flags->lease.memory, "The program's ceiling; not enforced in this version: only the lease's size");
+  app.add_option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this descriptor")
+      ->type_name("N");
+  app.add_flag("--json", common.json, "Changes of state as JSON lines on stderr, instead of talk")->group("Common");
+  add_not_yet(app, {"--detach", "--restart"}, "programs that run on their own");
+  app.footer("The program follows '--': sublet run --vram 8GiB -- python3 train.py\n"
+             "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting, 125 sublet failed,\n"
+             "126 cannot be executed, 127 not found; 69, 75, 77 as for every verb.");
+  return [&common, flags] { return run(common, *flags); };
+}
+
+}  // namespace sublet::cli

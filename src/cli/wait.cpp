@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fetch.h"
+#include "cli/lease_verb.h"
+
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+int wait(const Common& common, const LeaseVerb& verb) {
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  const auto token = read_token(verb);
+  if (!token) return fail(token.error());
+  const auto ended = wait_for_end(common, *client, verb, *token);
+  if (!ended) return fail(common, ended.error());
+  if (common.json) fmt::print("{}\n", ended->reply.text);
+  const client::Lease& lease = ended->lease;
+  if (lease.exit_status) return *lease.exit_status;
+  if (lease.end_reason == "released") return kOk;
+  if (!common.json) say(common, visible(fmt::format("{} has ended ({})", lease.id, lease.end_reason)));
+  return kFailed;
+}
+
+}  // namespace
+
+Action add_wait(CLI::App& app, Common& common) {
+  auto verb = std::make_shared<LeaseVerb>();
+  add_lease(app, common, *verb);
+  app.footer("Exit status: the program's own if it is known; else 0 if the lease was released, 1 if it ended otherwise.");
+  return [&common, verb] { return wait(common, *verb); };
+}
+
+}  // namespace sublet::cli

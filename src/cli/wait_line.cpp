@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/wait_line.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace sublet::cli {
+namespace {
+
+constexpr std::size_t holders_shown = 3;
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+std::string holders_text(const std::vector<client::Holder>& holders) {
+  std::string out;
+  for (std::size_t i = 0; i < holders.size() && i < holders_shown; ++i) {
+    const auto& holder = holders[i];
+    const std::string& name = holder.what.empty() ? holder.lease : holder.what;
+    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", visible(name), format_size(holder.bytes));
+  }
+  if (holders.size() > holders_shown) out += fmt::format(" and {} more", holders.size() - holders_shown);
+  return out;
+}
+
+}  // namespace
+
+std::string wait_text(const client::Lease& lease, const Look& look, bool timed) {
+  if (!lease.queue) return fmt::format("{} waits", visible(lease.id));
+  const client::Place& queue = *lease.queue;
+  std::string out = fmt::format("{} waits: place {}", visible(lease.id), queue.place);
+  if (queue.short_by.count > 0) {
+    out += fmt::format(" · {} short", format_size(queue.short_by));
+    if (!queue.device.empty()) out += " on " + device_name(queue.device, look);
+  }
+  if (!queue.holders.empty()) out += " · held by " + holders_text(queue.holders);
+  const std::string basis = queue.basis.empty() ? "" : fmt::format(" ({})", visible(queue.basis));
+  if (!queue.eta) return out + " · start unknown" + basis;
+  if (!timed) return out + " · start estimated";
+  return out + " · starts in about " + format_duration(*queue.eta) + basis;
+}
+
+std::string fit(std::string_view text, std::size_t width) {
+  if (display_width(text) <= width) return std::string(text);
+  if (width == 0) return {};
+  std::string out;
+  while (!text.empty()) {
+    std::size_t length = 1;
+    while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) ++length;
+    const std::string longer = out + std::string(text.substr(0, length));
+    if (display_width(longer) > width - 1) break;
+    out = longer;
+    text.remove_prefix(length);
+  }
+  return out + "…";
+}
+
+bool WaitLine::stderr_is_live() {
+  const char* term = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+void WaitLine::show(const client::Lease& lease) {
+  if (quiet_) return;
+  if (live_) {
+    // One column is left free: a full line would wrap on some terminals, and then could not be rewritten.
+    fmt::print(stderr, "\r{}\x1b[K", fit(wait_text(lease, look_), terminal_width() - 1));
+    shown_ = true;
+    return;
+  }
+  std::string key = wait_text(lease, look_, false);
+  if (key == last_) return;
+  last_ = std::move(key);
+  fmt::print(stderr, "sublet: {}\n", wait_text(lease, look_));
+}
+
+void WaitLine::clear() {
+  if (std::exchange(shown_, false)) fmt::print(stderr, "\r\x1b[K");
+}
+
+}  // namespace sublet::cli

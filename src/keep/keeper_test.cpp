@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keeper against a daemon whose answers are written here.
+#include "keep/keeper.h"
+
+#include "client/fake_server.h"
+#include "proc/exit_record.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace sublet::keep {
+namespace {
+
+using nlohmann::json;
+using test::FakeRequest;
+using test::FakeServer;
+using test::ScratchDir;
+
+struct KeeperTest : ::testing::Test {
+  ScratchDir dir;
+  std::string path = dir.path() + "/s.sock";
+  std::string record = dir.path() + "/record.json";
+  Signals signals;  // before the server's thread, which must not take them
+  Events events;
+  client::Client client{client::Endpoint{path}};
+  std::vector<std::string> said, noted;
+
+  json lease(const char* state, json more = json::object()) const {
+    json out{{"id", "lease-7"}, {"state", state}, {"exit_record", record}, {"stop_grace_seconds", 1}};
+    out.update(more);
+    return out;
+  }
+  static FakeServer::Out reply(const json& body, int status = 200) { return {FakeServer::json(status, body.dump())}; }
+
+  Outcome keep(const std::string& script) {
+    client.set_interrupt(events.interrupt());
+    Listener listener{[this](const std::string& line) { said.push_back(line); },
+                      [this](const char* event, const json&) { noted.push_back(event); }};
+    Keeper keeper(client, events, signals, listener, *client::parse_lease(lease("active")), "secret");
+    Launch launch{{"/bin/sh", "-c", script}, {"PATH=/bin:/usr/bin"}};
+    return keeper.run(launch);
+  }
+  // The body of the last call of this kind.
+  static json body_of(FakeServer& server, const std::string& call) {
+    json found;
+    for (const auto& request : server.seen()) {
+      if (request.line().find(call) != std::string::npos) found = json::parse(request.body);
+    }
+    return found;
+  }
+  // Answers everything as a daemon does that has nothing to say: a long-poll gets no answer.
+  FakeServer::Out usual(const FakeRequest& request) const {
+    if (request.line().starts_with("GET")) return {};
+    return reply(lease(request.line().find("/release") != std::string::npos ? "ended" : "active"));
+  }
+};
+
+TEST_F(KeeperTest, BooksRunsAndReports) {
+  FakeServer server(path, [this](const FakeRequest& r) { return usual(r); });
+  const Outcome outcome = keep("exit 7");
+  EXPECT_EQ(outcome.code, 7);
+  EXPECT_EQ(outcome.interrupted_by, 0);
+  const json attach = body_of(server, "/attach");
+  EXPECT_EQ(attach["keeper_pid"], ::getpid());
+  EXPECT_GT(attach["pid"], 0);
+  EXPECT_EQ(body_of(server, "/release"), (json{{"exit_status", 7}}));
+  for (const auto& request : server.seen()) EXPECT_EQ(request.header("Sublet-Lease-Token"), "secret");
+  const auto kept = proc::read_exit_record(record, ::getuid());
+  ASSERT_TRUE(kept) << kept.error().detail;
+  EXPECT_EQ(kept->exit_status, 7);
+  EXPECT_EQ(kept->lease.number, 7u);
+  EXPECT_EQ(noted, std::vector<std::string>{"started"});
+}
+
+TEST_F(KeeperTest, ReportsASignal) {
+  FakeServer server(path, [this](const FakeRequest& r) { return usual(r); });
+  EXPECT_EQ(keep("kill -USR1 $$").code, 128 + SIGUSR1);
+  EXPECT_EQ(body_of(server, "/release"), (json{{"signal", SIGUSR1}}));
+}
+
+TEST_F(KeeperTest, DoesNotStartWhatCouldNotBeBooked) {
+  FakeServer server(path, [&](const FakeRequest& r) {
+    if (r.line().find("/attach") == std::string::npos) return usual(r);
+    return reply({{"code", "Stale"}, {"detail", "lease-7 has ended"}}, 409);
+  });
+  EXPECT_EQ(keep("touch '" + dir.path() + "/ran'").code, 125);
+  EXPECT_FALSE(std::filesystem::exists(dir.path() + "/ran"));
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("lease-7 has ended"), std::string::npos);
+  EXPECT_FALSE(body_of(server, "/release").is_null());
+}
+
+TEST_F(KeeperTest, BooksWithTheSameKeyWhenTheAnswerWasLost) {
+  int attempts = 0;
+  FakeServer server(path, [&](const FakeRequest& r) {
+    if (r.line().find("/attach") != std::string::npos && ++attempts < 3) return FakeServer::Out{"", true};
+    return usual(r);
+  });
+  EXPECT_EQ(keep("exit 0").code, 0);
+  std::set<std::string> keys;
+  for (const auto& request : server.seen()) {
+    if (request.line().find("/attach") != std::string::npos) keys.insert(request.header("Idempotency-Key"));
+  }
+  EXPECT_EQ(attempts, 3);
+  EXPECT_EQ(keys.size(), 1u);
+}
+
+TEST_F(KeeperTest, WaitsForTheWholeTree) {
+  FakeServer server(path, [this](const FakeRequest& r) { return usual(r); });
+  // The orphan goes on until its parent is gone for good, which is when the keeper has seen its end.
+  const std::string mark = dir.path() + "/orphan";
+  EXPECT_EQ(keep("( while kill -0 $$ 2>/dev/null; do :; done; echo done > '" + mark + "' ) & exit 3").code, 3);
+  EXPECT_TRUE(std::filesystem::exists(mark));
+}
+
+TEST_F(KeeperTest, EndsTheTreeWhenTheLeaseIsStopped) {
+  FakeServer server(path, [this](const FakeRequest& r) {
+    if (r.line().starts_with("GET")) return reply(lease("active", {{"stopping", true}}));
+    return usual(r);
+  });
+  EXPECT_EQ(keep("sleep 1000 & sleep 1000").code, 128 + SIGTERM);
+  ASSERT_FALSE(noted.empty());
+  EXPECT_EQ(noted.back(), "stopping");
+}
+
+TEST_F(KeeperTest, KillsWhatDoesNotEndInTheGrace) {
+  FakeServer server(path, [this](const FakeRequest& r) {
+    if (r.line().starts_with("GET")) return reply(lease("ended", {{"end_reason", "expired"}}));
+    return usual(r);
+  });
+  EXPECT_EQ(keep("trap '' TERM; while :; do sleep 0.1; done").code, 128 + SIGKILL);
+  EXPECT_NE(said[0].find("its time is up"), std::string::npos);
+}
+
+TEST_F(KeeperTest, GoesOnWhenTheLeaseEndedForAnotherReason) {
+  FakeServer server(path, [this](const FakeRequest& r) {
+    if (r.line().starts_with("GET")) return reply(lease("ended", {{"end_reason", "lost"}}));
+    return usual(r);
+  });
+  EXPECT_EQ(keep("sleep 0.2; exit 4").code, 4);
+  EXPECT_NE(said.at(0).find("goes on without a lease"), std::string::npos);
+}
+
+TEST_F(KeeperTest, SaysWhatCouldNotBeExecuted) {
+  FakeServer server(path, [this](const FakeRequest& r) { return usual(r); });
+  client.set_interrupt(events.interrupt());
+  Listener listener{[this](const std::string& line) { said.push_back(line); }, [](const char*, const json&) {}};
+  Keeper keeper(client, events, signals, listener, *client::parse_lease(lease("active")), "secret");
+  EXPECT_EQ(keeper.run({{"/no/such/program"}, {}}).code, 127);
+  EXPECT_NE(said.at(0).find("/no/such/program"), std::string::npos);
+  EXPECT_TRUE(body_of(server, "/release").contains("failed"));
+}
+
+TEST_F(KeeperTest, PassesSignalsOn) {
+  FakeServer server(path, [&](const FakeRequest& r) { return usual(r); });
+  // The program tells its keeper when it is ready, by a signal that the keeper passes back to it.
+  EXPECT_EQ(keep("trap 'exit 9' USR2; kill -USR2 $PPID; while :; do sleep 0.05; done").code, 9);
+}
+
+}  // namespace
+}  // namespace sublet::keep
