@@ -11,7 +11,8 @@ namespace {
 
 std::string name_pids(const std::vector<std::int32_t>& pids) {
   std::string text = pids.size() == 1 ? "pid " : "pids ";
-  for (std::size_t i = 0; i < pids.size() && i < 5; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", pids[i]);
+  for (std::size_t i = 0; i < pids.size() && i < 5; ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", pids[i]);
   return pids.size() > 5 ? text + ", …" : text;
 }
 
@@ -19,7 +20,8 @@ std::string judge_memory(const GpuDevice& device) {
   if (device.total.count <= 0) return "the driver reports a card without memory";
   if (device.driver_reserved > device.total || device.used > device.total - device.driver_reserved) {
     return fmt::format("the driver reports {} used and {} reserved of {}, which is more than there is",
-                       format_size(device.used), format_size(device.driver_reserved), format_size(device.total));
+                       format_size(device.used), format_size(device.driver_reserved),
+                       format_size(device.total));
   }
   return {};
 }
@@ -53,14 +55,16 @@ std::string judge_pids(GpuDevice& device) {
     return fmt::format("the driver lists pid {} twice among {} processes", *twice, all.size());
   }
   if (!foreign.empty()) {
-    return fmt::format("{} of {} listed processes ({}) do not exist here: the driver reports pids of another pid namespace",
-                       foreign.size(), all.size(), name_pids(foreign));
+    return fmt::format(
+        "{} of {} listed processes ({}) do not exist here: the driver reports pids of another pid namespace",
+        foreign.size(), all.size(), name_pids(foreign));
   }
   return {};
 }
 
-// Half is our choice: what no process holds is the driver's own and what parked processes keep, megabytes each. Bytes
-// that nobody is listed for are charged to nobody below that, and make the list unbelievable above.
+// Half is our choice: what no process holds is the driver's own and what parked processes keep, megabytes
+// each. Bytes that nobody is listed for are charged to nobody below that, and make the list unbelievable
+// above.
 std::string judge_emptiness(const GpuDevice& device) {
   if (!device.processes.empty() || device.used.count <= device.total.count / 2) return {};
   return fmt::format("{} of {} are used and no process is listed: the list cannot be complete",

@@ -5,17 +5,17 @@
 
 #include <fmt/format.h>
 
+#include <dlfcn.h>
+#include <link.h>
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <dlfcn.h>
-#include <link.h>
 
 namespace sublet::gpu {
 namespace {
 
-constexpr std::uint64_t not_available = ~0ULL;       // the vendor's "cannot be told" for a count of bytes
-constexpr std::uint64_t bytes_limit = 1ULL << 62;    // what base/units.h lets a count of bytes be
+constexpr std::uint64_t not_available = ~0ULL;     // the vendor's "cannot be told" for a count of bytes
+constexpr std::uint64_t bytes_limit = 1ULL << 62;  // what base/units.h lets a count of bytes be
 constexpr unsigned most_processes = 4096;
 
 // The vendor's structures, as its drivers fill them.
@@ -36,8 +36,9 @@ struct PciV3 {
 };
 static_assert(sizeof(PciV3) == 68);
 
-// A listed process begins with pid (4 bytes), padding, bytes used (8) in every layout; what follows differs. Beside the
-// length that belongs to the function's version, the first 535 drivers had 32 bytes behind the name with _v3.
+// A listed process begins with pid (4 bytes), padding, bytes used (8) in every layout; what follows differs.
+// Beside the length that belongs to the function's version, the first 535 drivers had 32 bytes behind the
+// name with _v3.
 constexpr std::size_t process_v1 = 16;
 constexpr std::size_t process_v2 = 24;
 constexpr std::size_t process_r535 = 32;
@@ -97,7 +98,8 @@ struct NvmlApi::Table {
 
   void find_list(List& list, const std::string& symbol) {
     list.name = symbol;
-    for (const auto& [suffix, stride] : {std::pair{"_v3", process_v2}, {"_v2", process_v2}, {"", process_v1}}) {
+    for (const auto& [suffix, stride] :
+         {std::pair{"_v3", process_v2}, {"_v2", process_v2}, {"", process_v1}}) {
       const auto call = reinterpret_cast<DeviceCall>(::dlsym(library, (symbol + suffix).c_str()));
       if (call != nullptr) list.versions.push_back({suffix, call, stride});
     }
@@ -140,22 +142,26 @@ struct NvmlApi::Table {
             {}};
   }
 
-  Answer<std::string> text(const char* call, int (*function)(NvmlDevice, char*, unsigned), NvmlDevice device) const {
+  Answer<std::string> text(const char* call, int (*function)(NvmlDevice, char*, unsigned),
+                           NvmlDevice device) const {
     std::array<char, 256> buffer{};
     const int code = function(device, buffer.data(), buffer.size() - 1);
     if (code != 0) return failed<std::string>(call, code);
     return {NvmlCode::success, {}, from_buffer(buffer.data(), buffer.size())};
   }
 
-  Answer<std::vector<NvmlProcess>> read_list(const List& list, const List::Version& version, NvmlDevice device) const;
+  Answer<std::vector<NvmlProcess>> read_list(const List& list, const List::Version& version,
+                                             NvmlDevice device) const;
   Answer<std::vector<NvmlProcess>> read_list(const List& list, NvmlDevice device) const;
 };
 
 namespace {
 
-// How far apart the entries lie that were written into a painted buffer: drivers have changed it under the same name.
-// Every layout ends in a field that is never all paint, so that the end of what was written is seen exactly.
-std::size_t measured_stride(const std::vector<unsigned char>& buffer, std::size_t entries, std::size_t declared) {
+// How far apart the entries lie that were written into a painted buffer: drivers have changed it under the
+// same name. Every layout ends in a field that is never all paint, so that the end of what was written is
+// seen exactly.
+std::size_t measured_stride(const std::vector<unsigned char>& buffer, std::size_t entries,
+                            std::size_t declared) {
   std::size_t end = buffer.size();
   while (end > 0 && buffer[end - 1] == paint) --end;
   for (const std::size_t stride : {process_v1, process_v2, process_r535}) {
@@ -197,7 +203,8 @@ Answer<std::vector<NvmlProcess>> NvmlApi::Table::read_list(const List& list, con
     }
     return answer;
   }
-  return {NvmlCode::insufficient_size, fmt::format("{}: the list keeps growing, or is longer than {}", call, most_processes),
+  return {NvmlCode::insufficient_size,
+          fmt::format("{}: the list keeps growing, or is longer than {}", call, most_processes),
           {}};
 }
 
@@ -215,18 +222,15 @@ Answer<std::vector<NvmlProcess>> NvmlApi::Table::read_list(const List& list, Nvm
 }
 
 const std::vector<std::string>& nvml_default_paths() {
-  static const std::vector<std::string> paths{
+  static const std::vector<std::string> paths {
 #if defined(__aarch64__)
-      "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1",
+    "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1",
 #else
-      "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
 #endif
-      "/usr/lib64/libnvidia-ml.so.1",
-      "/usr/lib/libnvidia-ml.so.1",
-      "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
-      "/run/opengl-driver/lib/libnvidia-ml.so.1",
-      "/usr/lib/wsl/lib/libnvidia-ml.so.1",
-      "libnvidia-ml.so.1",
+        "/usr/lib64/libnvidia-ml.so.1", "/usr/lib/libnvidia-ml.so.1",
+        "/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/run/opengl-driver/lib/libnvidia-ml.so.1",
+        "/usr/lib/wsl/lib/libnvidia-ml.so.1", "libnvidia-ml.so.1",
   };
   return paths;
 }
@@ -320,12 +324,16 @@ Answer<NvmlMemory> NvmlApi::memory(NvmlDevice device) const {
     memory.version = memory_v2_version;
     const int code = table_->memory_v2(device, &memory);
     if (code == 0) {
-      return {NvmlCode::success, {}, {to_bytes(memory.total), to_bytes(memory.reserved), to_bytes(memory.used), true}};
+      return {NvmlCode::success,
+              {},
+              {to_bytes(memory.total), to_bytes(memory.reserved), to_bytes(memory.used), true}};
     }
     const auto known = static_cast<NvmlCode>(code);
-    const bool older = known == NvmlCode::function_not_found || known == NvmlCode::argument_version_mismatch ||
-                       known == NvmlCode::not_supported || known == NvmlCode::invalid_argument;
-    if (!older || table_->memory_v1 == nullptr) return table_->failed<NvmlMemory>("nvmlDeviceGetMemoryInfo_v2", code);
+    const bool older = known == NvmlCode::function_not_found ||
+                       known == NvmlCode::argument_version_mismatch || known == NvmlCode::not_supported ||
+                       known == NvmlCode::invalid_argument;
+    if (!older || table_->memory_v1 == nullptr)
+      return table_->failed<NvmlMemory>("nvmlDeviceGetMemoryInfo_v2", code);
   }
   MemoryV1 memory{};
   const int code = table_->memory_v1(device, &memory);
@@ -359,7 +367,8 @@ Answer<std::vector<NvmlProcess>> NvmlApi::processes(NvmlDevice device) const {
     const std::size_t before = all.value.size();
     for (const NvmlProcess& process : more.value) {
       const auto end = all.value.begin() + static_cast<std::ptrdiff_t>(before);
-      const auto same = std::find_if(all.value.begin(), end, [&](const NvmlProcess& p) { return p.pid == process.pid; });
+      const auto same =
+          std::find_if(all.value.begin(), end, [&](const NvmlProcess& p) { return p.pid == process.pid; });
       if (same == end) all.value.push_back(process);
       else if (process.used && (!same->used || *same->used < *process.used)) same->used = process.used;
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor's management library, opened at run time. Own declarations of the few functions that are used, in all the
-// layouts that drivers of the last years have. A missing library or function is an answer, never a crash. Any call may
-// hang for ever in the kernel: only a process that can be abandoned may make it. One thread.
+// The vendor's management library, opened at run time. Own declarations of the few functions that are used,
+// in all the layouts that drivers of the last years have. A missing library or function is an answer, never a
+// crash. Any call may hang for ever in the kernel: only a process that can be abandoned may make it. One
+// thread.
 #pragma once
 
 #include "base/error.h"
@@ -79,8 +80,8 @@ class NvmlApi {
   Answer<NvmlMemory> memory(NvmlDevice device) const;
   Answer<bool> mig_enabled(NvmlDevice device) const;  // false where the device knows no MIG
 
-  // Compute, graphics and MPS clients together. A pid that is in several of the lists is there once, with the largest
-  // figure; one that is twice in the same list is there twice.
+  // Compute, graphics and MPS clients together. A pid that is in several of the lists is there once, with the
+  // largest figure; one that is twice in the same list is there twice.
   Answer<std::vector<NvmlProcess>> processes(NvmlDevice device) const;
 
  private:

@@ -9,7 +9,9 @@ namespace sublet::gpu {
 namespace {
 
 struct Started {
-  explicit Started(const std::string& kind) : api(std::move(*NvmlApi::load(fake_library(kind)))) { api.init(); }
+  explicit Started(const std::string& kind) : api(std::move(*NvmlApi::load(fake_library(kind)))) {
+    api.init();
+  }
   ~Started() { api.shutdown(); }
   NvmlApi api;
   NvmlDevice device() const { return api.device(0).value; }
@@ -19,20 +21,23 @@ std::string show(const Answer<std::vector<NvmlProcess>>& answer) {
   if (!answer) return answer.error;
   std::string text;
   for (const NvmlProcess& p : answer.value) {
-    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", p.pid, p.used ? std::to_string(p.used->count) : "?");
+    text +=
+        fmt::format("{}{}:{}", text.empty() ? "" : " ", p.pid, p.used ? std::to_string(p.used->count) : "?");
   }
   return text;
 }
 
 TEST(NvmlLoad, SaysWhatIsMissing) {
-  EXPECT_EQ(NvmlApi::load("libnvidia-ml.so.1").error().code, Code::BadRequest) << "a plain name is no fixed place";
+  EXPECT_EQ(NvmlApi::load("libnvidia-ml.so.1").error().code, Code::BadRequest)
+      << "a plain name is no fixed place";
   const auto none = NvmlApi::load("/nowhere/libnvidia-ml.so.1");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::Unavailable);
   EXPECT_NE(none.error().detail.find("/nowhere/libnvidia-ml.so.1"), std::string::npos) << none.error().detail;
   const auto lacking = NvmlApi::load(fake_library("lacking"));
   ASSERT_FALSE(lacking);
-  EXPECT_NE(lacking.error().detail.find("nvmlDeviceGetCount_v2"), std::string::npos) << lacking.error().detail;
+  EXPECT_NE(lacking.error().detail.find("nvmlDeviceGetCount_v2"), std::string::npos)
+      << lacking.error().detail;
   EXPECT_FALSE(NvmlApi::load("/etc/passwd"));
   EXPECT_FALSE(NvmlApi::load("/"));
 }
@@ -115,7 +120,8 @@ TEST(NvmlProcesses, InEveryLayoutThatDriversHad) {
   EXPECT_EQ(show(full.api.processes(full.device())), "10:100 11:200 12:300") << "24 bytes";
   for (const int stride : {16, 24, 32}) {
     fake.say(fmt::format("compute=10:100,11:200,12:300;stride={}", stride));
-    EXPECT_EQ(show(full.api.processes(full.device())), "10:100 11:200 12:300") << stride << " bytes behind the name _v3";
+    EXPECT_EQ(show(full.api.processes(full.device())), "10:100 11:200 12:300")
+        << stride << " bytes behind the name _v3";
   }
 }
 
@@ -123,8 +129,9 @@ TEST(NvmlProcesses, OlderFunctionsAreTriedWhereNewOnesAreUnknown) {
   const FakeNvml fake("compute=10:100;fail.nvmlDeviceGetComputeRunningProcesses_v3=13");
   const Started nvml("full");
   EXPECT_EQ(show(nvml.api.processes(nvml.device())), "10:100");
-  fake.say("compute=10:100;fail.nvmlDeviceGetComputeRunningProcesses_v3=13;"
-           "fail.nvmlDeviceGetComputeRunningProcesses_v2=25");
+  fake.say(
+      "compute=10:100;fail.nvmlDeviceGetComputeRunningProcesses_v3=13;"
+      "fail.nvmlDeviceGetComputeRunningProcesses_v2=25");
   EXPECT_EQ(show(nvml.api.processes(nvml.device())), "10:100");
   fake.say("compute=10:100;fail.nvmlDeviceGetComputeRunningProcesses_v3=15");
   EXPECT_EQ(nvml.api.processes(nvml.device()).code, NvmlCode::gpu_is_lost);

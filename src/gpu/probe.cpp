@@ -3,18 +3,20 @@
 
 #include "gpu/probe_client.h"
 
-#include <array>
-#include <cerrno>
-#include <climits>
-#include <csignal>
-#include <cstdlib>
 #include <dirent.h>
 #include <fcntl.h>
-#include <memory>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 
 namespace sublet::gpu {
 namespace {
@@ -59,7 +61,8 @@ bool wait_for(int socket, short events) {
   return ready > 0;
 }
 
-// The socket may have been made non-blocking by the other side, which shares its end's flags with nobody but us.
+// The socket may have been made non-blocking by the other side, which shares its end's flags with nobody but
+// us.
 bool send_all(int socket, std::string_view text) {
   while (!text.empty()) {
     const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
@@ -79,14 +82,16 @@ void close_others(int keep) {
     return first > last || ::syscall(call_close_range, first, last, 0) == 0;
   };
   if (keep < 3 ? close_range(3, UINT_MAX)
-               : close_range(3, static_cast<unsigned>(keep) - 1) && close_range(static_cast<unsigned>(keep) + 1, UINT_MAX)) {
+               : close_range(3, static_cast<unsigned>(keep) - 1) &&
+                     close_range(static_cast<unsigned>(keep) + 1, UINT_MAX)) {
     return;
   }
   // Kernels before 5.9, and sandboxes that do not know the call.
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir("/proc/self/fd"), &::closedir);
   if (!dir) return;
   while (const dirent* entry = ::readdir(dir.get())) {
-    const int fd = std::atoi(entry->d_name);
+    int fd = -1;
+    std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), fd);
     if (fd > 2 && fd != keep && fd != ::dirfd(dir.get())) ::close(fd);
   }
 }

@@ -8,15 +8,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <fcntl.h>
-#include <filesystem>
 #include <poll.h>
+#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
 
 namespace sublet::gpu {
 namespace {
@@ -35,7 +36,8 @@ class Probe {
     pid_ = ::fork();
     if (pid_ == 0) {
       const std::string fd = std::to_string(pair[1]);
-      ::execl(program, program, "probe", "--fd", fd.c_str(), "--nvml", nvml.c_str(), static_cast<char*>(nullptr));
+      ::execl(program, program, "probe", "--fd", fd.c_str(), "--nvml", nvml.c_str(),
+              static_cast<char*>(nullptr));
       ::_exit(127);
     }
     ::close(pair[1]);
@@ -51,7 +53,10 @@ class Probe {
 
   pid_t pid() const { return pid_; }
   Fd& socket() { return socket_; }
-  void send(std::string_view text) const { EXPECT_EQ(::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size())); }
+  void send(std::string_view text) const {
+    EXPECT_EQ(::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  }
 
   // The next line, or nothing at the end of the stream.
   std::optional<std::string> line() {
@@ -79,10 +84,22 @@ class Probe {
   pid_t pid_ = -1;
 };
 
-int run(const std::string& arguments) {
-  const int status = std::system((std::string(program) + " " + arguments + " >/dev/null 2>&1").c_str());
+// Runs a program to its end with its output thrown away; its exit status, -1 when a signal ended it.
+int run_program(const char* path, std::vector<std::string> arguments) {
+  std::vector<char*> words{const_cast<char*>(path)};
+  for (std::string& argument : arguments) words.push_back(argument.data());
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t quiet;
+  ::posix_spawn_file_actions_init(&quiet);
+  for (const int fd : {1, 2}) ::posix_spawn_file_actions_addopen(&quiet, fd, "/dev/null", O_WRONLY, 0);
+  pid_t pid = -1;
+  int status = -1;
+  if (::posix_spawn(&pid, path, &quiet, nullptr, words.data(), environ) == 0) ::waitpid(pid, &status, 0);
+  ::posix_spawn_file_actions_destroy(&quiet);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
+
+int run(std::vector<std::string> arguments) { return run_program(program, std::move(arguments)); }
 
 TEST(Probe, AnswersInOrderUntilTheSocketCloses) {
   const FakeNvml fake(fmt::format("compute={}:100", ::getpid()));
@@ -181,19 +198,30 @@ TEST(Probe, EndsAfterItsParentAlthoughTheDriverHangs) {
 }
 
 TEST(Program, SaysWhatItIsAndRefusesTheRest) {
-  EXPECT_EQ(run("--version"), 0);
-  EXPECT_EQ(run("--help"), 0);
-  for (const char* arguments : {"", "nonsense", "probe", "probe --fd", "probe --fd x", "probe --fd -1", "snapshot --fd 3",
-                                "snapshot more", "snapshot --nvml relative.so", "snapshot --nvml", "--unknown"}) {
-    EXPECT_EQ(run(arguments), 2) << arguments;
-  }
-  EXPECT_EQ(run("probe --fd 99"), 1) << "no such descriptor";
+  EXPECT_EQ(run({"--version"}), 0);
+  EXPECT_EQ(run({"--help"}), 0);
+  const std::vector<std::vector<std::string>> wrong{
+      {},
+      {"nonsense"},
+      {"probe"},
+      {"probe", "--fd"},
+      {"probe", "--fd", "x"},
+      {"probe", "--fd", "-1"},
+      {"snapshot", "--fd", "3"},
+      {"snapshot", "more"},
+      {"snapshot", "--nvml", "relative.so"},
+      {"snapshot", "--nvml"},
+      {"--unknown"},
+  };
+  for (const auto& arguments : wrong)
+    EXPECT_EQ(run(arguments), 2) << fmt::format("{}", fmt::join(arguments, " "));
+  EXPECT_EQ(run({"probe", "--fd", "99"}), 1) << "no such descriptor";
 }
 
 TEST(Program, SnapshotExitsByWhetherThereWasOne) {
   const FakeNvml fake("devices=1");
-  EXPECT_EQ(run("snapshot --nvml " + fake_library("full")), 0);
-  EXPECT_EQ(run("snapshot --nvml /nowhere/x.so"), 1);
+  EXPECT_EQ(run({"snapshot", "--nvml", fake_library("full")}), 0);
+  EXPECT_EQ(run({"snapshot", "--nvml", "/nowhere/x.so"}), 1);
 }
 
 // On the simulated driver, with its own tool steering it.
@@ -207,15 +235,13 @@ class SimulatedDriver : public ::testing::Test {
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     dir_ = pattern;
     ::setenv("SIMGPU_DIR", (dir_ + "/cards").c_str(), 1);
-    ASSERT_TRUE(ctl("create 2x4GiB"));
+    ASSERT_TRUE(ctl({"create", "2x4GiB"}));
   }
   void TearDown() override {
     ::unsetenv("SIMGPU_DIR");
     if (!dir_.empty()) std::filesystem::remove_all(dir_);
   }
-  bool ctl(const std::string& words) const {
-    return std::system((std::string(TEST_CTL) + " " + words + " >/dev/null").c_str()) == 0;
-  }
+  static bool ctl(std::vector<std::string> words) { return run_program(TEST_CTL, std::move(words)) == 0; }
   std::string dir_;
 };
 
@@ -240,21 +266,21 @@ TEST_F(SimulatedDriver, IsReadThroughTheWholeWay) {
 TEST_F(SimulatedDriver, ErrorsAndHangsOfTheDriverAreSeen) {
   Probe probe(TEST_SIMGPU);
   ASSERT_TRUE(probe.ask(1));
-  ASSERT_TRUE(ctl("fault nvml-error --code 999"));
+  ASSERT_TRUE(ctl({"fault", "nvml-error", "--code", "999"}));
   const auto failed = probe.ask(2);
   ASSERT_TRUE(failed);
   bool told = !failed->snapshot.problem.empty();
   for (const GpuDevice& device : failed->snapshot.devices) told = told || !device.problem.empty();
   EXPECT_TRUE(told);
-  ASSERT_TRUE(ctl("clear"));
+  ASSERT_TRUE(ctl({"clear"}));
   const auto mended = probe.ask(3);
   ASSERT_TRUE(mended);
   EXPECT_EQ(mended->snapshot.problem, "");
-  ASSERT_TRUE(ctl("fault nvml-hang"));
+  ASSERT_TRUE(ctl({"fault", "nvml-hang"}));
   probe.send(encode_snapshot_command(4));
   pollfd entry{probe.socket().get(), POLLIN, 0};
   EXPECT_EQ(::poll(&entry, 1, 200), 0) << "a hang in the driver is a silence here";
-  ASSERT_TRUE(ctl("clear"));
+  ASSERT_TRUE(ctl({"clear"}));
   EXPECT_EQ(decode_snapshot(probe.line().value())->id, 4u);
 }
 

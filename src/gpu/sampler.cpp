@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
-#include <fcntl.h>
-#include <sys/syscall.h>
 
 namespace sublet::gpu {
 namespace {
@@ -47,7 +47,8 @@ bool exists(std::int32_t pid) {
   return static_cast<bool>(fd);
 }
 
-// Fills in who the listed processes are. False: some are not there, which may only mean that they have just ended.
+// Fills in who the listed processes are. False: some are not there, which may only mean that they have just
+// ended.
 bool look_up(const std::string& proc_root, std::vector<GpuProcess>& processes) {
   bool all_there = true;
   for (GpuProcess& process : processes) {
@@ -149,7 +150,8 @@ GpuDevice Sampler::read_device(unsigned index) {
   if (handle && !known_.contains(index)) {
     const auto identity = api_->identity(handle.value);
     if (identity && plain_uuid(identity.value.uuid)) known_[index] = identity.value;
-    else if (identity) device.problem = fmt::format("the driver names it '{}', which is no UUID", identity.value.uuid);
+    else if (identity)
+      device.problem = fmt::format("the driver names it '{}', which is no UUID", identity.value.uuid);
     else device.problem = identity.error;
     note(identity.code);
   }
@@ -171,8 +173,8 @@ GpuDevice Sampler::read_device(unsigned index) {
   return device;
 }
 
-// Memory, list, memory again, until both readings of the memory agree and all who are listed are there: then the three
-// were true at the same moment. A card that never holds still gets its last reading.
+// Memory, list, memory again, until both readings of the memory agree and all who are listed are there: then
+// the three were true at the same moment. A card that never holds still gets its last reading.
 void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
   const auto failed = [&](NvmlCode code, const std::string& error) {
     note(code);
@@ -188,7 +190,8 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
     device.processes.clear();
     for (const NvmlProcess& process : listed.value) {
       if (process.pid == 0 || process.pid > INT32_MAX) {
-        return failed(NvmlCode::success, fmt::format("the driver lists pid {}, which none can have", process.pid));
+        return failed(NvmlCode::success,
+                      fmt::format("the driver lists pid {}, which none can have", process.pid));
       }
       device.processes.push_back({{static_cast<std::int32_t>(process.pid), 0}, false, process.used, false});
     }
@@ -200,8 +203,8 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
   }
   if (!memory) return failed(memory.code, memory.error);
   if (device.processes.size() > max_processes) {
-    return failed(NvmlCode::success,
-                  fmt::format("the driver lists {} processes, more than {}", device.processes.size(), max_processes));
+    return failed(NvmlCode::success, fmt::format("the driver lists {} processes, more than {}",
+                                                 device.processes.size(), max_processes));
   }
   device.total = memory.value.total;
   device.driver_reserved = memory.value.reserved;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes snapshots through NVML and keeps NVML going: loads and initialises it when first asked, and anew after errors
-// that only a fresh start mends (driver reloaded or upgraded, a card lost). One thread; take() may hang for ever.
+// Takes snapshots through NVML and keeps NVML going: loads and initialises it when first asked, and anew
+// after errors that only a fresh start mends (driver reloaded or upgraded, a card lost). One thread; take()
+// may hang for ever.
 #pragma once
 
 #include "gpu/nvml_api.h"
@@ -19,7 +20,8 @@ class Sampler {
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  // Never fails: what went wrong is in the snapshot's `problem` or a device's. Not judged (judge() is the reader's).
+  // Never fails: what went wrong is in the snapshot's `problem` or a device's. Not judged (judge() is the
+  // reader's).
   GpuSnapshot take();
 
  private:

@@ -6,11 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace sublet::gpu {
 namespace {
@@ -89,7 +89,8 @@ TEST(Sampler, PidsThatNoneCanHaveAreAProblem) {
 }
 
 TEST(Sampler, AMissingLibraryIsAProblemUntilItIsThere) {
-  const std::string path = fmt::format("{}/sublet-gpu-test-{}.so", std::filesystem::temp_directory_path().string(), ::getpid());
+  const std::string path =
+      fmt::format("{}/sublet-gpu-test-{}.so", std::filesystem::temp_directory_path().string(), ::getpid());
   Sampler sampler(path);
   EXPECT_NE(sampler.take().problem.find(path), std::string::npos);
   std::filesystem::copy_file(fake_library("full"), path);
@@ -112,7 +113,8 @@ TEST(Sampler, ReloadedDriverIsMendedInTheSameSnapshot) {
   const FakeNvml fake("devices=1");
   Sampler sampler(fake_library("full"));
   ASSERT_EQ(sampler.take().problem, "");
-  // Somebody else in this process shuts NVML down, as a reload of the driver does: every call says "uninitialized".
+  // Somebody else in this process shuts NVML down, as a reload of the driver does: every call says
+  // "uninitialized".
   NvmlApi::load(fake_library("full"))->shutdown();
   const GpuSnapshot mended = sampler.take();
   EXPECT_EQ(mended.problem, "");

@@ -51,7 +51,8 @@ class Reader {
   std::int64_t integer(const char* name, std::int64_t low, std::int64_t high) {
     const Json* value = find(name);
     if (value == nullptr) return low;
-    const bool too_large = value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(high);
+    const bool too_large =
+        value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(high);
     if (!value->is_number_integer() || too_large || value->get<std::int64_t>() < low ||
         value->get<std::int64_t>() > high) {
       fail(fmt::format("has a {} that is no integer in {} … {}", name, low, high));
@@ -74,7 +75,8 @@ class Reader {
 
   bool boolean(const char* name) {
     const Json* value = find(name);
-    if (value != nullptr && !value->is_boolean()) fail(fmt::format("has a {} that is neither true nor false", name));
+    if (value != nullptr && !value->is_boolean())
+      fail(fmt::format("has a {} that is neither true nor false", name));
     return ok() && value->get<bool>();
   }
 
@@ -150,13 +152,13 @@ std::string read_process(const Json& json, GpuProcess& process) {
 }
 
 bool is_uuid(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
 }
 
 bool is_bus_id(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isxdigit(c) != 0 || c == ':' || c == '.';
-  });
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isxdigit(c) != 0 || c == ':' || c == '.'; });
 }
 
 std::string read_device(const Json& json, GpuDevice& device) {
@@ -171,7 +173,8 @@ std::string read_device(const Json& json, GpuDevice& device) {
   device.driver_reserved = reader.bytes("driver_reserved_bytes");
   device.used = reader.bytes("used_bytes");
   device.problem = reader.text("problem");
-  if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty())) reader.fail("has no UUID for its uuid");
+  if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty()))
+    reader.fail("has no UUID for its uuid");
   if (!is_bus_id(device.pci_bus_id)) reader.fail("has no PCI address for its pci_bus_id");
   const Json* processes = reader.array("processes", max_processes);
   if (processes == nullptr) return reader.problem();
@@ -219,7 +222,8 @@ std::string encode_snapshot(std::uint64_t id, const GpuSnapshot& snapshot) {
 }
 
 Result<SnapshotReply> decode_snapshot(std::string_view line) {
-  if (line.size() > max_line) return malformed(fmt::format("{} bytes are more than {}", line.size(), max_line));
+  if (line.size() > max_line)
+    return malformed(fmt::format("{} bytes are more than {}", line.size(), max_line));
   const Json json = parse(line);
   if (json.is_discarded()) return malformed("no JSON, or nested too deep");
   Reader reader(json, "it");
@@ -242,7 +246,8 @@ Result<SnapshotReply> decode_snapshot(std::string_view line) {
   for (const Json& entry : *devices) {
     GpuDevice device;
     if (const std::string problem = read_device(entry, device); !problem.empty()) return malformed(problem);
-    if (!indexes.insert(device.index).second) return malformed(fmt::format("index {} is there twice", device.index));
+    if (!indexes.insert(device.index).second)
+      return malformed(fmt::format("index {} is there twice", device.index));
     if (!device.uuid.empty() && !uuids.insert(device.uuid).second) {
       return malformed(fmt::format("device {} is there twice", device.uuid));
     }

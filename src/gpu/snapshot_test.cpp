@@ -117,7 +117,14 @@ TEST(Snapshot, RefusesWhatBreaksALimit) {
       [](Json& j) { j["devices"][1]["index"] = 0; },
       [](Json& j) { j["devices"][2]["uuid"] = j["devices"][0]["uuid"]; },
       [](Json& j) { j["devices"][1]["problem"] = ""; },  // no uuid and no reason why
-      [](Json& j) { for (int i = 0; i < 40; ++i) { Json d = j["devices"][0]; d["index"] = 100 + i; d["uuid"] = fmt::format("GPU-{}", i); j["devices"].push_back(d); } },
+      [](Json& j) {
+        for (int i = 0; i < 40; ++i) {
+          Json d = j["devices"][0];
+          d["index"] = 100 + i;
+          d["uuid"] = fmt::format("GPU-{}", i);
+          j["devices"].push_back(d);
+        }
+      },
       [&](Json& j) { device(j)["uuid"] = "GPU 1"; },
       [&](Json& j) { device(j)["uuid"] = std::string(81, 'a'); },
       [&](Json& j) { device(j)["index"] = -1; },
@@ -131,7 +138,9 @@ TEST(Snapshot, RefusesWhatBreaksALimit) {
       [&](Json& j) { device(j)["used_bytes"] = 1.5; },
       [&](Json& j) { device(j)["driver_reserved_bytes"] = nullptr; },
       [&](Json& j) { device(j)["processes"] = 3; },
-      [&](Json& j) { for (int i = 0; i < 1100; ++i) device(j)["processes"].push_back(entry(j)); },
+      [&](Json& j) {
+        for (int i = 0; i < 1100; ++i) device(j)["processes"].push_back(entry(j));
+      },
       [&](Json& j) { entry(j) = nullptr; },
       [&](Json& j) { entry(j)["pid"] = 0; },
       [&](Json& j) { entry(j)["pid"] = -4; },
@@ -153,7 +162,8 @@ TEST(Snapshot, RefusesWhatBreaksALimit) {
 
 TEST(Snapshot, RefusesWhatIsNoLine) {
   const std::string good = line_of(rich_snapshot());
-  for (std::size_t cut = 0; cut < good.size(); cut += 7) EXPECT_FALSE(decode_snapshot(good.substr(0, cut))) << cut;
+  for (std::size_t cut = 0; cut < good.size(); cut += 7)
+    EXPECT_FALSE(decode_snapshot(good.substr(0, cut))) << cut;
   EXPECT_FALSE(decode_snapshot(good + good));
   EXPECT_FALSE(decode_snapshot(std::string(max_line + 1, ' ')));
   EXPECT_FALSE(decode_snapshot(std::string(1 << 20, '[')));
@@ -191,7 +201,8 @@ TEST(Snapshot, SurvivesRandomBytes) {
   EXPECT_GT(accepted, 100) << "the changes must leave some lines readable, or the test tests little";
   for (int round = 0; round < 20000; ++round) {
     std::string text(random() % 200, '\0');
-    for (char& c : text) c = random() % 2 == 0 ? alphabet[random() % alphabet.size()] : static_cast<char>(random());
+    for (char& c : text)
+      c = random() % 2 == 0 ? alphabet[random() % alphabet.size()] : static_cast<char>(random());
     EXPECT_FALSE(decode_snapshot(text));
   }
 }
@@ -224,7 +235,8 @@ TEST(Judge, BelievesWhatCanBeTrue) {
 
 TEST(Judge, RefusesMoreThanThereIsWithTheNumbers) {
   GpuDevice device = card(0, 24 * GiB, 1 * GiB, 24 * GiB);
-  EXPECT_EQ(verdict(device), "the driver reports 24.0 GiB used and 1.0 GiB reserved of 24.0 GiB, which is more than there is");
+  EXPECT_EQ(verdict(device),
+            "the driver reports 24.0 GiB used and 1.0 GiB reserved of 24.0 GiB, which is more than there is");
   device = card(0, 24 * GiB, 25 * GiB, 0 * GiB);
   EXPECT_NE(verdict(device), "");
   device = card(0, {}, {}, {});
@@ -235,7 +247,8 @@ TEST(Judge, RefusesMoreThanThereIsWithTheNumbers) {
   device.processes = {process(9, (25 * GiB).count)};
   EXPECT_EQ(verdict(device), "the driver reports 25.0 GiB used by pid 9 on a card of 24.0 GiB");
   device.processes = {process(9, (13 * GiB).count), process(10, (12 * GiB).count)};
-  EXPECT_EQ(verdict(device), "the driver reports more than the card's 24.0 GiB used by 2 listed processes together");
+  EXPECT_EQ(verdict(device),
+            "the driver reports more than the card's 24.0 GiB used by 2 listed processes together");
   device = card(0, Bytes{1LL << 62}, {}, {});
   device.processes = {process(9, 1LL << 62), process(10, 1LL << 62)};
   EXPECT_NE(verdict(device), "");
@@ -250,7 +263,9 @@ TEST(Judge, NamesPidsThatAreTwiceOrNotHere) {
   GpuSnapshot snapshot;
   snapshot.devices = {device};
   const GpuDevice judged = judge(snapshot).devices[0];
-  EXPECT_EQ(judged.problem, "1 of 3 listed processes (pid 10) do not exist here: the driver reports pids of another pid namespace");
+  EXPECT_EQ(
+      judged.problem,
+      "1 of 3 listed processes (pid 10) do not exist here: the driver reports pids of another pid namespace");
   EXPECT_FALSE(judged.processes[0].foreign_pid);
   EXPECT_TRUE(judged.processes[1].foreign_pid);
   EXPECT_FALSE(judged.processes[2].foreign_pid) << "it exists, /proc hides it";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sublet-gpu: the only process that opens the vendor's management library. A call into it may hang for ever; then this
-// process hangs, and subletd goes on without it and starts another.
+// sublet-gpu: the only process that opens the vendor's management library. A call into it may hang for ever;
+// then this process hangs, and subletd goes on without it and starts another.
 #include "gpu/probe.h"
 #include "gpu/show.h"
 
@@ -21,15 +21,17 @@ using namespace sublet;
 
 constexpr const char* usage =
     "sublet-gpu asks the GPU driver's management library (NVML) for subletd.\n"
-    "  sublet-gpu snapshot [--nvml PATH]      read all GPUs once and show them\n"
+    "  sublet-gpu snapshot [--json] [--nvml PATH]  read all GPUs once and show them\n"
     "  sublet-gpu probe --fd N [--nvml PATH]  answer 'snapshot ID' lines on the socket N until it closes\n"
     "  sublet-gpu --version | --help\n"
-    "--nvml PATH is the library's absolute path; by default the places where the driver installs it are tried.\n";
+    "--nvml PATH is the library's absolute path; by default the places where the driver installs it are "
+    "tried.\n";
 
 struct Options {
   std::string verb;
   std::string nvml;
   int fd = -1;
+  bool json = false;
   std::string problem;
 };
 
@@ -49,20 +51,23 @@ Options parse(const std::vector<std::string>& arguments) {
       if (error != std::errc{} || end != value.data() + value.size() || options.fd < 0) {
         options.problem = "--fd needs the number of an open socket";
       }
+    } else if (word == "--json") {
+      options.json = true;
     } else if (options.verb.empty()) {
       options.verb = word;
     } else {
       options.problem = fmt::format("unexpected '{}'", printable(word));
     }
   }
+  if (options.json && options.verb != "snapshot") options.problem = "--json belongs to snapshot";
   if (options.problem.empty() && (options.verb == "probe") != (options.fd >= 0)) {
     options.problem = options.verb == "probe" ? "probe needs --fd" : "--fd belongs to probe";
   }
   return options;
 }
 
-// Signals as at the start of any program, whatever the daemon blocked. What a terminal sends to its group is not for us:
-// the end of the socket is our end.
+// Signals as at the start of any program, whatever the daemon blocked. What a terminal sends to its group is
+// not for us: the end of the socket is our end.
 void reset_signals(bool serving) {
   sigset_t none;
   sigemptyset(&none);
@@ -83,7 +88,7 @@ int snapshot(const Options& options) {
   reset_signals(false);
   gpu::Sampler sampler(options.nvml);
   const gpu::GpuSnapshot taken = gpu::judge(sampler.take());
-  std::fputs(gpu::show_snapshot(taken).c_str(), stdout);
+  std::fputs((options.json ? gpu::encode_snapshot(0, taken) : gpu::show_snapshot(taken)).c_str(), stdout);
   if (std::fflush(stdout) != 0) return 1;
   return taken.problem.empty() ? 0 : 1;
 }
@@ -98,8 +103,10 @@ int run(const std::vector<std::string>& arguments) {
       return 0;
     }
   }
-  fmt::print(stderr, "sublet-gpu: {}\n{}",
-             options.problem.empty() ? fmt::format("unknown verb '{}'", printable(options.verb)) : options.problem, usage);
+  fmt::print(
+      stderr, "sublet-gpu: {}\n{}",
+      options.problem.empty() ? fmt::format("unknown verb '{}'", printable(options.verb)) : options.problem,
+      usage);
   return 2;
 }
 

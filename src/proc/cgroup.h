@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control groups, read only: where they are mounted, who is in which, and whether a directory that somebody names is one.
+// Control groups, read only: where they are mounted, who is in which, and whether a directory that somebody
+// names is one.
 #pragma once
 
 #include "base/error.h"
@@ -15,8 +16,8 @@
 namespace sublet::proc {
 
 struct CgroupMount {
-  std::string path;   // where it is mounted
-  std::string root;   // which group of the hierarchy stands there ("/" unless a part was bind-mounted)
+  std::string path;  // where it is mounted
+  std::string root;  // which group of the hierarchy stands there ("/" unless a part was bind-mounted)
   bool v2 = false;
   std::vector<std::string> controllers;  // v1 only: "memory", "cpu", "name=systemd"
   bool operator==(const CgroupMount&) const = default;
@@ -34,8 +35,8 @@ struct Hierarchies {
   CgroupLayout layout = CgroupLayout::none;
   std::vector<CgroupMount> mounts;  // in the order of mountinfo; one that another mount covers is left out
 
-  const CgroupMount* v2() const;                                // null: none
-  const CgroupMount* v1(std::string_view controller) const;     // null: none
+  const CgroupMount* v2() const;                             // null: none
+  const CgroupMount* v1(std::string_view controller) const;  // null: none
 };
 
 Hierarchies parse_mountinfo(std::string_view text);
@@ -43,9 +44,9 @@ Result<Hierarchies> find_hierarchies(const ProcRoot& root);  // of our own mount
 
 // The groups of one process: path inside each hierarchy. Unset v2: "".
 struct ProcessCgroups {
-  std::string v2;                           // "/user.slice/…"
-  std::map<std::string, std::string> v1;    // controller → path
-  bool removed = false;                     // the v2 directory was removed under it
+  std::string v2;                         // "/user.slice/…"
+  std::map<std::string, std::string> v1;  // controller → path
+  bool removed = false;                   // the v2 directory was removed under it
 };
 ProcessCgroups parse_process_cgroups(std::string_view text);
 Result<ProcessCgroups> cgroups_of(const ProcRoot& root, std::int32_t pid);
@@ -59,16 +60,16 @@ struct CgroupRef {
   bool operator==(const CgroupRef&) const = default;
 };
 
-// BadRequest with the reason and a hint unless `path` is a directory in a mounted cgroup hierarchy and not the root of
-// one: everything on the machine is in the root.
+// BadRequest with the reason and a hint unless `path` is a directory in a mounted cgroup hierarchy and not
+// the root of one: everything on the machine is in the root.
 Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string& path);
 
 struct CgroupProcesses {
   std::vector<std::int32_t> pids;  // ordered, each once
   int outside = 0;                 // processes of a pid namespace that we cannot see
 };
-// All processes in the group and below. NotFound: the directory is gone or another one now. Unavailable: deeper than 32
-// levels or more than 65536 processes.
+// All processes in the group and below. NotFound: the directory is gone or another one now. Unavailable:
+// deeper than 32 levels or more than 65536 processes.
 Result<CgroupProcesses> processes_in(const CgroupRef& group);
 
 // The same without any check that `path` is a cgroup: for literal trees in tests.

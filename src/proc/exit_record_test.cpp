@@ -3,8 +3,8 @@
 
 #include "proc/test_support.h"
 
-#include <random>
 #include <sys/stat.h>
+#include <random>
 
 namespace sublet::proc {
 namespace {
@@ -19,24 +19,42 @@ TEST(ExitRecord, GoesThroughText) {
     EXPECT_EQ(*read, record);
   }
   EXPECT_EQ(encode_exit_record({{7}, 3, {}, {0}}),
-            "{\"ended_at\":\"1970-01-01T00:00:00.000Z\",\"exit_status\":3,\"lease\":\"lease-7\",\"signal\":null}\n");
+            "{\"ended_at\":\"1970-01-01T00:00:00.000Z\",\"exit_status\":3,\"lease\":\"lease-7\",\"signal\":"
+            "null}\n");
 }
 
 TEST(ExitRecord, RefusesWhatWasNotWrittenByIt) {
-  const std::string good = R"({"lease":"lease-7","exit_status":1,"signal":null,"ended_at":"2026-11-21T16:00:05.123Z"})";
+  const std::string good =
+      R"({"lease":"lease-7","exit_status":1,"signal":null,"ended_at":"2026-11-21T16:00:05.123Z"})";
   ASSERT_TRUE(decode_exit_record(good));
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     return text.replace(text.find(from), from.size(), to);
   };
-  for (const std::string& text :
-       {std::string(), std::string("{}"), std::string("[]"), std::string("null"), good + good, good.substr(0, 40),
-        changed("\"lease-7\"", "7"), changed("lease-7", "lease-0"), changed("lease-7", "lease--1"),
-        changed(":1,", ":256,"), changed(":1,", ":-1,"), changed(":1,", ":1.0,"), changed(":1,", ":true,"),
-        changed(":1,", ":18446744073709551615,"), changed("null", "0"), changed("null", "65"), changed("null", "9"),
-        changed("\"signal\":null,", ""), changed("2026-11", "2026-13"), changed("05.123Z", "05.123"),
-        changed("05.123Z", "61.123Z"), changed("2026-11-21T", "2026-11-21 "), changed("-21T16", "-21T+6"),
-        std::string(5000, ' ') + good}) {
+  for (const std::string& text : {std::string(),
+                                  std::string("{}"),
+                                  std::string("[]"),
+                                  std::string("null"),
+                                  good + good,
+                                  good.substr(0, 40),
+                                  changed("\"lease-7\"", "7"),
+                                  changed("lease-7", "lease-0"),
+                                  changed("lease-7", "lease--1"),
+                                  changed(":1,", ":256,"),
+                                  changed(":1,", ":-1,"),
+                                  changed(":1,", ":1.0,"),
+                                  changed(":1,", ":true,"),
+                                  changed(":1,", ":18446744073709551615,"),
+                                  changed("null", "0"),
+                                  changed("null", "65"),
+                                  changed("null", "9"),
+                                  changed("\"signal\":null,", ""),
+                                  changed("2026-11", "2026-13"),
+                                  changed("05.123Z", "05.123"),
+                                  changed("05.123Z", "61.123Z"),
+                                  changed("2026-11-21T", "2026-11-21 "),
+                                  changed("-21T16", "-21T+6"),
+                                  std::string(5000, ' ') + good}) {
     EXPECT_FALSE(decode_exit_record(text)) << text;
   }
 }

@@ -54,19 +54,21 @@ class Trace {
 
   void index_memory(const Lineage& before) {
     for (const Member& member : before.members) {
-      if (leases_.contains(member.lease)) memory_.try_emplace(member.process, Belonging{member.lease, member.link});
+      if (leases_.contains(member.lease))
+        memory_.try_emplace(member.process, Belonging{member.lease, member.link});
     }
     for (const MemberGroup& group : before.groups) {
       if (leases_.contains(group.lease)) groups_.try_emplace(key(group.id, group.session), group);
     }
   }
 
-  // The parent's place in the table, or -1. What is younger than its child took over the pid of the true parent between
-  // the reading of the two.
+  // The parent's place in the table, or -1. What is younger than its child took over the pid of the true
+  // parent between the reading of the two.
   std::ptrdiff_t parent_of(std::size_t i) const {
     const auto found = by_pid_.find(table_[i].ppid);
     if (found == by_pid_.end() || found->second == i) return -1;
-    return table_[found->second].ref.start_ticks <= table_[i].ref.start_ticks ? std::ptrdiff_t(found->second) : -1;
+    return table_[found->second].ref.start_ticks <= table_[i].ref.start_ticks ? std::ptrdiff_t(found->second)
+                                                                              : -1;
   }
 
   // What is known of a process without asking who its parents belong to. False: ask them.
@@ -82,7 +84,8 @@ class Trace {
       results_[i] = known->second;
       return true;
     }
-    // Where the parent is not in the cgroup, this is where the cgroup was entered: nearer than anything further up.
+    // Where the parent is not in the cgroup, this is where the cgroup was entered: nearer than anything
+    // further up.
     const auto group = cgroups_.find(process.ref.pid);
     if (group != cgroups_.end()) {
       const auto above = parent < 0 ? cgroups_.end() : cgroups_.find(table_[std::size_t(parent)].ref.pid);
@@ -119,7 +122,8 @@ class Trace {
     }
     for (const std::size_t i : path_) {
       marks_[i] = Mark::done;
-      if (!results_[i].lease && found.lease && !table_[i].dead()) results_[i] = {found.lease, inherited(found.link)};
+      if (!results_[i].lease && found.lease && !table_[i].dead())
+        results_[i] = {found.lease, inherited(found.link)};
     }
   }
 
@@ -138,10 +142,12 @@ class Trace {
       const ProcessInfo& leader = table_[i];
       for (const bool session : {false, true}) {
         const auto known = groups_.find(key(leader.ref.pid, session));
-        if (known != groups_.end() && known->second.leader_start != leader.ref.start_ticks) groups_.erase(known);
+        if (known != groups_.end() && known->second.leader_start != leader.ref.start_ticks)
+          groups_.erase(known);
         if ((session ? leader.session : leader.pgrp) != leader.ref.pid) continue;
         if (const LeaseId lease = group_owner(i, session)) {
-          groups_[key(leader.ref.pid, session)] = {leader.ref.pid, leader.ref.start_ticks, leader.uid, session, lease};
+          groups_[key(leader.ref.pid, session)] = {leader.ref.pid, leader.ref.start_ticks, leader.uid,
+                                                   session, lease};
         }
       }
     }
@@ -153,8 +159,9 @@ class Trace {
     std::erase_if(groups_, [&](const auto& entry) { return !peopled.contains(entry.first); });
   }
 
-  // The lease of the group or session that this process leads. A keeper's own session holds its program alone; its process
-  // group may be a shell's whole pipeline. Who is in by a group says nothing about the groups it leads.
+  // The lease of the group or session that this process leads. A keeper's own session holds its program
+  // alone; its process group may be a shell's whole pipeline. Who is in by a group says nothing about the
+  // groups it leads.
   LeaseId group_owner(std::size_t i, bool session) const {
     if (const auto keeper = keepers_.find(table_[i].ref); keeper != keepers_.end()) {
       return session ? keeper->second : LeaseId{};
@@ -225,12 +232,14 @@ std::string_view to_string(Link link) {
 }
 
 const Member* Lineage::find(ProcessRef process) const {
-  const auto at = std::lower_bound(members.begin(), members.end(), process,
-                                   [](const Member& member, ProcessRef wanted) { return member.process < wanted; });
+  const auto at =
+      std::lower_bound(members.begin(), members.end(), process,
+                       [](const Member& member, ProcessRef wanted) { return member.process < wanted; });
   return at != members.end() && at->process == process ? &*at : nullptr;
 }
 
-Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before, std::span<const ProcessInfo> table) {
+Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before,
+                      std::span<const ProcessInfo> table) {
   return Trace(roots, before, table).run();
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes belong to which lease, judged from the process table. Pure functions over values, any thread.
+// Which processes belong to which lease, judged from the process table. Pure functions over values, any
+// thread.
 //
-// Below a lease's main process, its keeper or an attached process everything belongs to the lease; where several leases
-// are nested, the nearest one counts. Who once belonged stays, whatever becomes of its parents: the state handed from
-// one pass to the next remembers. A process group or session that a member made, and a cgroup that was attached, bring
-// in what was never seen below its lease (a link that may spare a process and never condemns one).
+// Below a lease's main process, its keeper or an attached process everything belongs to the lease; where
+// several leases are nested, the nearest one counts. Who once belonged stays, whatever becomes of its
+// parents: the state handed from one pass to the next remembers. A process group or session that a member
+// made, and a cgroup that was attached, bring in what was never seen below its lease (a link that may spare a
+// process and never condemns one).
 #pragma once
 
 #include "base/ids.h"
@@ -35,7 +37,8 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// A process group or session whose leader was a member. Its number cannot be anybody else's while one process is in it.
+// A process group or session whose leader was a member. Its number cannot be anybody else's while one process
+// is in it.
 struct MemberGroup {
   std::int32_t id = 0;             // the leader's pid
   std::uint64_t leader_start = 0;  // start ticks of the leader, which may be gone
@@ -47,14 +50,15 @@ struct MemberGroup {
 
 // The result of one pass, and what the next one remembers. It can be stored and read back within one boot.
 struct Lineage {
-  std::vector<Member> members;     // living ones, ordered by process, each once
+  std::vector<Member> members;  // living ones, ordered by process, each once
   std::vector<MemberGroup> groups;
 
   const Member* find(ProcessRef process) const;  // null: under no lease
 };
 
-// `before` is the previous pass (empty at first). What it says of leases that are not in `roots` is forgotten.
-// Cost: linear in `table`, with a sort of the members.
-Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before, std::span<const ProcessInfo> table);
+// `before` is the previous pass (empty at first). What it says of leases that are not in `roots` is
+// forgotten. Cost: linear in `table`, with a sort of the members.
+Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before,
+                      std::span<const ProcessInfo> table);
 
 }  // namespace sublet::proc

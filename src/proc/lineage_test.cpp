@@ -24,8 +24,14 @@ struct P {
 std::vector<ProcessInfo> table(std::initializer_list<P> processes) {
   std::vector<ProcessInfo> out;
   for (const P& p : processes) {
-    out.push_back({{p.pid, p.start == 0 ? static_cast<std::uint64_t>(p.pid) : p.start}, p.ppid, p.pgrp, p.session, p.uid,
-                   p.state, 1, "x"});
+    out.push_back({{p.pid, p.start == 0 ? static_cast<std::uint64_t>(p.pid) : p.start},
+                   p.ppid,
+                   p.pgrp,
+                   p.session,
+                   p.uid,
+                   p.state,
+                   1,
+                   "x"});
   }
   return out;
 }
@@ -37,7 +43,8 @@ ProcessRef ref(std::int32_t pid, std::uint64_t start = 0) {
 std::string show(const Lineage& lineage) {
   std::string text;
   for (const Member& m : lineage.members) {
-    text += fmt::format("{}{}:{}={}", text.empty() ? "" : " ", m.process.pid, m.lease.number, to_string(m.link));
+    text +=
+        fmt::format("{}{}:{}={}", text.empty() ? "" : " ", m.process.pid, m.lease.number, to_string(m.link));
   }
   return text;
 }
@@ -52,7 +59,8 @@ LeaseRoots lease(std::uint64_t id, std::int32_t main, std::int32_t keeper = 0) {
 
 TEST(Lineage, TakesTheWholeTreeBelowTheOwner) {
   const std::vector roots{lease(1, 10, 9)};
-  const auto result = trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {20, 1}, {21, 20}}));
+  const auto result =
+      trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {20, 1}, {21, 20}}));
   EXPECT_EQ(show(result), "10:1=owner 11:1=descendant 12:1=descendant");
   EXPECT_EQ(result.find(ref(9)), nullptr) << "the keeper is not a member";
   EXPECT_NE(result.find(ref(12)), nullptr);
@@ -61,7 +69,8 @@ TEST(Lineage, TakesTheWholeTreeBelowTheOwner) {
 
 TEST(Lineage, OrderOfTheTableDoesNotMatter) {
   const std::vector roots{lease(1, 10, 9), lease(2, 30, 29)};
-  auto processes = table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {13, 12}, {29, 13}, {30, 29}, {31, 30}, {40, 1}});
+  auto processes =
+      table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {13, 12}, {29, 13}, {30, 29}, {31, 30}, {40, 1}});
   const auto expected = trace_lineage(roots, {}, processes);
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -71,9 +80,11 @@ TEST(Lineage, OrderOfTheTableDoesNotMatter) {
 }
 
 TEST(Lineage, OrphansFallToTheKeeper) {
-  // 11 was forked by 10, which has ended: the keeper is the child subreaper, so 11 stands below it, never seen before.
+  // 11 was forked by 10, which has ended: the keeper is the child subreaper, so 11 stands below it, never
+  // seen before.
   const std::vector roots{lease(1, 10, 9)};
-  EXPECT_EQ(show(trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {11, 9}, {12, 11}}))), "11:1=descendant 12:1=descendant");
+  EXPECT_EQ(show(trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {11, 9}, {12, 11}}))),
+            "11:1=descendant 12:1=descendant");
 }
 
 TEST(Lineage, MembersStayWhenKeeperAndOwnerAreGone) {
@@ -90,8 +101,10 @@ TEST(Lineage, DoubleForkIsFollowed) {
   const auto second = trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {12, 9, 0, 11, 11}}));
   EXPECT_EQ(show(second), "10:1=owner 12:1=descendant");
   // The same with the keeper killed in between, and 12 never seen below it: its session tells.
-  const auto orphaned = trace_lineage(roots, first, table({{1, 0}, {10, 1}, {12, 1, 0, 11, 11}, {13, 12, 0, 13, 13}}));
-  EXPECT_EQ(show(orphaned), "10:1=owner 12:1=session 13:1=session") << "what descends from a weak link is as weak";
+  const auto orphaned =
+      trace_lineage(roots, first, table({{1, 0}, {10, 1}, {12, 1, 0, 11, 11}, {13, 12, 0, 13, 13}}));
+  EXPECT_EQ(show(orphaned), "10:1=owner 12:1=session 13:1=session")
+      << "what descends from a weak link is as weak";
   // It is remembered when it leaves the session.
   const auto later = trace_lineage(roots, orphaned, table({{1, 0}, {12, 1, 0, 12, 12}}));
   EXPECT_EQ(show(later), "12:1=session");
@@ -107,11 +120,16 @@ TEST(Lineage, ProcessGroupBringsInWhatTheTableNeverShowed) {
 TEST(Lineage, GroupsOfOtherUsersAndOlderProcessesAreNotJoined) {
   EXPECT_EQ(show(trace_lineage(std::vector{lease(1, 10)}, {}, table({{1, 0}, {10, 1, 50, 10, 10}}))), "")
       << "10 started at another tick: it is not the owner";
-  const std::vector right{[] { auto r = lease(1, 10, 9); r.main = ref(10, 50); return r; }()};
+  const std::vector right{[] {
+    auto r = lease(1, 10, 9);
+    r.main = ref(10, 50);
+    return r;
+  }()};
   const auto known = trace_lineage(right, {}, table({{1, 0}, {9, 1}, {10, 9, 50, 10, 10}}));
   EXPECT_EQ(show(known), "10:1=owner");
   const auto next = trace_lineage(
-      right, known, table({{1, 0}, {60, 1, 60, 10, 10, 1000}, {61, 1, 61, 10, 10, 2000}, {62, 1, 40, 10, 10, 1000}}));
+      right, known,
+      table({{1, 0}, {60, 1, 60, 10, 10, 1000}, {61, 1, 61, 10, 10, 2000}, {62, 1, 40, 10, 10, 1000}}));
   EXPECT_EQ(show(next), "60:1=session");
 }
 
@@ -127,8 +145,13 @@ TEST(Lineage, RecycledPidsAreStrangers) {
 }
 
 TEST(Lineage, ParentYoungerThanItsChildIsNoParent) {
-  // The table was read while 10 died and its pid was given to a new process: 11 (start 11) cannot be its child.
-  const std::vector roots{[] { auto r = lease(1, 10, 0); r.main = ref(10, 500); return r; }()};
+  // The table was read while 10 died and its pid was given to a new process: 11 (start 11) cannot be its
+  // child.
+  const std::vector roots{[] {
+    auto r = lease(1, 10, 0);
+    r.main = ref(10, 500);
+    return r;
+  }()};
   EXPECT_EQ(show(trace_lineage(roots, {}, table({{1, 0}, {10, 1, 500}, {11, 10, 11}, {12, 10, 501}}))),
             "10:1=owner 12:1=descendant");
 }
@@ -137,9 +160,11 @@ TEST(Lineage, NearestLeaseCountsWhereLeasesAreNested) {
   const std::vector roots{lease(1, 10, 9), lease(2, 20, 19)};
   const auto first = trace_lineage(
       roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {19, 11}, {20, 19}, {21, 20}, {22, 19}}));
-  EXPECT_EQ(show(first), "10:1=owner 11:1=descendant 19:1=descendant 20:2=owner 21:2=descendant 22:2=descendant");
+  EXPECT_EQ(show(first),
+            "10:1=owner 11:1=descendant 19:1=descendant 20:2=owner 21:2=descendant 22:2=descendant");
   // The inner keeper dies; its orphan falls to the outer keeper and still is the inner lease's.
-  const auto second = trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {21, 9}, {23, 21}, {24, 9}}));
+  const auto second =
+      trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {21, 9}, {23, 21}, {24, 9}}));
   EXPECT_EQ(show(second), "10:1=owner 21:2=descendant 23:2=descendant 24:1=descendant");
 }
 
@@ -149,8 +174,9 @@ TEST(Lineage, AttachedProcessesBringTheirTree) {
   auto other = lease(2, 50, 49);
   other.attached = {ref(10)};  // somebody's main process cannot be taken from its own lease
   const std::vector both{roots, other};
-  EXPECT_EQ(show(trace_lineage(both, {}, table({{1, 0}, {9, 1}, {10, 9}, {30, 1}, {31, 30}, {40, 1}, {41, 40}}))),
-            "10:1=owner 30:1=attached 31:1=descendant")
+  EXPECT_EQ(
+      show(trace_lineage(both, {}, table({{1, 0}, {9, 1}, {10, 9}, {30, 1}, {31, 30}, {40, 1}, {41, 40}}))),
+      "10:1=owner 30:1=attached 31:1=descendant")
       << "40 started at another tick than the one attached";
 }
 
@@ -158,7 +184,8 @@ TEST(Lineage, CgroupsBringTheirProcesses) {
   auto roots = lease(1, 0);
   roots.in_cgroups = {30, 31, 32, 99};
   // 31's child 33 is not in the group (it was moved out), and below it all the same.
-  EXPECT_EQ(show(trace_lineage(std::vector{roots}, {}, table({{1, 0}, {30, 1}, {31, 30}, {32, 1}, {33, 31}, {34, 1}}))),
+  EXPECT_EQ(show(trace_lineage(std::vector{roots}, {},
+                               table({{1, 0}, {30, 1}, {31, 30}, {32, 1}, {33, 31}, {34, 1}}))),
             "30:1=cgroup 31:1=descendant 32:1=cgroup 33:1=descendant");
 }
 
@@ -166,7 +193,8 @@ TEST(Lineage, CgroupEnteredBelowAnotherLeaseIsNearer) {
   auto outer = lease(1, 10, 9);
   auto inner = lease(2, 0);
   inner.in_cgroups = {12, 13};  // a container, started by 10's program without an engine of its own
-  EXPECT_EQ(show(trace_lineage(std::vector{outer, inner}, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {13, 12}}))),
+  EXPECT_EQ(show(trace_lineage(std::vector{outer, inner}, {},
+                               table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {13, 12}}))),
             "10:1=owner 11:1=descendant 12:2=cgroup 13:2=descendant");
   // A lease nested inside another's cgroup: the nearer owner wins over the cgroup around both.
   outer.in_cgroups = {9, 10, 19, 20, 21};
@@ -199,16 +227,22 @@ TEST(Lineage, DetachedKeepersSessionIsItsPrograms) {
 
 TEST(Lineage, CirclesInATornTableEnd) {
   const std::vector roots{lease(1, 10, 9)};
-  EXPECT_EQ(show(trace_lineage(roots, {}, table({{20, 21, 5}, {21, 22, 5}, {22, 20, 5}, {23, 23, 5}, {24, 22, 6}}))), "");
+  EXPECT_EQ(show(trace_lineage(roots, {},
+                               table({{20, 21, 5}, {21, 22, 5}, {22, 20, 5}, {23, 23, 5}, {24, 22, 6}}))),
+            "");
 }
 
-// Random histories of forks, exits (reparenting to the nearest living keeper, as the kernel does) and pids used again,
-// against a model that remembers the truth: nobody foreign is ever a member by a sure link, and whoever was below the
-// owner at a pass stays a member until it ends.
+// Random histories of forks, exits (reparenting to the nearest living keeper, as the kernel does) and pids
+// used again, against a model that remembers the truth: nobody foreign is ever a member by a sure link, and
+// whoever was below the owner at a pass stays a member until it ends.
 TEST(Lineage, RandomHistoriesKeepTheTruth) {
   for (unsigned seed = 1; seed <= 300; ++seed) {
     std::mt19937 random(seed);
-    struct Truth { ProcessInfo info; std::uint64_t lease; bool seen; };
+    struct Truth {
+      ProcessInfo info;
+      std::uint64_t lease;
+      bool seen;
+    };
     std::map<std::int32_t, Truth> living;
     std::uint64_t tick = 10;
     const auto add = [&](std::int32_t pid, std::int32_t ppid, std::uint64_t owner) {
@@ -235,8 +269,10 @@ TEST(Lineage, RandomHistoriesKeepTheTruth) {
       const auto choice = random() % 10;
       if (choice < 6) {
         const auto child = static_cast<std::int32_t>(2 + random() % 40);
-        const bool is_keeper = pid == roots[0].keeper.pid || pid == roots[1].keeper.pid || pid == roots[2].keeper.pid;
-        if (!living.contains(child) && !(is_keeper && at->second.lease == 0 && pid < 7)) add(child, pid, at->second.lease);
+        const bool is_keeper =
+            pid == roots[0].keeper.pid || pid == roots[1].keeper.pid || pid == roots[2].keeper.pid;
+        if (!living.contains(child) && !(is_keeper && at->second.lease == 0 && pid < 7))
+          add(child, pid, at->second.lease);
       } else if (choice < 8 && pid != 1 && living.size() > 4) {
         std::int32_t heir = 1;
         for (auto up = at->second.info.ppid; up > 1 && living.contains(up); up = living[up].info.ppid) {
@@ -255,7 +291,8 @@ TEST(Lineage, RandomHistoriesKeepTheTruth) {
         lineage = trace_lineage(roots, lineage, now);
         for (const Member& member : lineage.members) {
           const Truth& truth = living.at(member.process.pid);
-          ASSERT_EQ(truth.lease, member.lease.number) << "seed " << seed << " step " << step << " pid " << member.process.pid;
+          ASSERT_EQ(truth.lease, member.lease.number)
+              << "seed " << seed << " step " << step << " pid " << member.process.pid;
         }
         for (auto& [number, truth] : living) {
           const Member* member = lineage.find(truth.info.ref);

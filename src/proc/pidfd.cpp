@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <csignal>
-#include <cstdlib>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,6 +10,9 @@
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
 
 namespace sublet::proc {
 namespace {
@@ -59,8 +59,8 @@ Result<HeldProcess> hold_process(const ProcRoot& root, std::int32_t pid) {
   if (!fd) return fd.error();
   auto info = root.read(pid);
   if (!info) return info.error();
-  // Alive now means alive while its entry was read, so that the entry was its own: a pid is not given away before its
-  // process is reaped.
+  // Alive now means alive while its entry was read, so that the entry was its own: a pid is not given away
+  // before its process is reaped.
   if (is_dead(fd->get())) return not_found(fmt::format("process {} has ended", pid));
   return HeldProcess{std::move(*fd), std::move(*info)};
 }
@@ -69,8 +69,9 @@ Result<Fd> open_pidfd(const ProcRoot& root, ProcessRef process) {
   auto held = hold_process(root, process.pid);
   if (!held) return held.error();
   if (held->info.ref != process) {
-    return not_found(fmt::format("process {} started at tick {} has ended: the pid is now that of one started at tick {}",
-                                 process.pid, process.start_ticks, held->info.ref.start_ticks));
+    return not_found(
+        fmt::format("process {} started at tick {} has ended: the pid is now that of one started at tick {}",
+                    process.pid, process.start_ticks, held->info.ref.start_ticks));
   }
   return std::move(held->pidfd);
 }
@@ -159,7 +160,7 @@ IdentityReport identity_report(const ProcRoot& root) {
     report.peer_pidfd = ::getsockopt(near.get(), SOL_SOCKET, option_peer_pidfd, &raw, &size) == 0;
     const Fd owned(raw);
   }
-  const char* level = !report.may_signal()   ? "none: processes are watched and never signalled"
+  const char* level = !report.may_signal()  ? "none: processes are watched and never signalled"
                       : report.unique_inode ? "pidfd with unique inode"
                                             : "pidfd, stored as boot id, pid and start time";
   report.text = fmt::format("process identity: {}; socket peers {} (kernel {})", level,

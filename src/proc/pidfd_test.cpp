@@ -3,13 +3,13 @@
 
 #include "proc/test_support.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <cerrno>
+#include <cstring>
 
 namespace sublet::proc {
 namespace {
@@ -19,7 +19,8 @@ ProcRoot real_root() { return std::move(*ProcRoot::open()); }
 // A child with exactly this pid, which must be free. Needs the right to choose pids.
 pid_t fork_with_pid(pid_t wanted) {
   struct {
-    std::uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+    std::uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
+        set_tid_size, cgroup;
   } args{};
   args.exit_signal = SIGCHLD;
   args.set_tid = reinterpret_cast<std::uint64_t>(&wanted);

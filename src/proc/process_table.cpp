@@ -5,14 +5,14 @@
 
 #include <fmt/format.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 
 namespace sublet::proc {
 namespace {
@@ -38,13 +38,14 @@ bool all_plain(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
-// As printable(), which cuts at 200 characters, for longer text: in pieces that stay below that even if every byte of
-// one becomes four characters. No piece ends inside a UTF-8 character.
+// As printable(), which cuts at 200 characters, for longer text: in pieces that stay below that even if every
+// byte of one becomes four characters. No piece ends inside a UTF-8 character.
 std::string printable_long(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
     std::size_t piece = std::min<std::size_t>(text.size(), 48);
-    while (piece < text.size() && piece > 44 && (static_cast<unsigned char>(text[piece]) & 0xc0) == 0x80) --piece;
+    while (piece < text.size() && piece > 44 && (static_cast<unsigned char>(text[piece]) & 0xc0) == 0x80)
+      --piece;
     shown += printable(text.substr(0, piece));
     text.remove_prefix(piece);
   }
@@ -71,9 +72,9 @@ int read_all(int fd, std::size_t limit, std::string& text) {
   return 0;
 }
 
-// What one process's directory tells; errno is set when there is no answer. The directory is opened first, so that owner
-// and text are of the same process even if its pid is taken over in between. (The owner of the files in it would not do:
-// a process that may not be dumped shows root there.)
+// What one process's directory tells; errno is set when there is no answer. The directory is opened first, so
+// that owner and text are of the same process even if its pid is taken over in between. (The owner of the
+// files in it would not do: a process that may not be dumped shows root there.)
 std::optional<ProcessInfo> read_process(int proc_dir, const char* pid) {
   const Fd dir(::openat(proc_dir, pid, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!dir) return std::nullopt;
@@ -98,7 +99,8 @@ std::optional<ProcessInfo> read_process(int proc_dir, const char* pid) {
 std::optional<ProcessInfo> parse_stat(std::string_view text) {
   const auto open = text.find('(');
   const auto close = text.rfind(')');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open || open < 2) return {};
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open || open < 2)
+    return {};
   ProcessInfo info;
   info.ref.pid = parse_pid(text.substr(0, open - 1));
   if (info.ref.pid == 0) return {};
@@ -194,7 +196,8 @@ Result<std::string> ProcRoot::read_file(const std::string& relative, std::size_t
   std::string text;
   const int problem = file ? read_all(file.get(), limit, text) : errno;
   if (problem == 0) return text;
-  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no {}", printable(relative)));
+  if (problem == ENOENT || problem == ESRCH)
+    return not_found(fmt::format("there is no {}", printable(relative)));
   return from_errno(fmt::format("cannot read {}", printable(relative)), problem);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs on this machine, read from /proc. Reading is a snapshot of something that moves: a process may be gone, or
-// its pid somebody else's, by the time the answer is used. Who wants to signal uses a pidfd (pidfd.h).
+// What runs on this machine, read from /proc. Reading is a snapshot of something that moves: a process may be
+// gone, or its pid somebody else's, by the time the answer is used. Who wants to signal uses a pidfd
+// (pidfd.h).
 #pragma once
 
 #include "base/error.h"
@@ -16,16 +17,16 @@ namespace sublet::proc {
 
 struct ProcessInfo {
   ProcessRef ref;
-  std::int32_t ppid = 0;     // 0: none that this pid namespace can see
+  std::int32_t ppid = 0;  // 0: none that this pid namespace can see
   std::int32_t pgrp = 0;
   std::int32_t session = 0;
-  std::uint32_t uid = 0;     // effective
-  char state = '?';          // as in /proc/PID/stat: R S D T t Z X I
+  std::uint32_t uid = 0;  // effective
+  char state = '?';       // as in /proc/PID/stat: R S D T t Z X I
   std::int32_t threads = 0;
-  std::string comm;          // the kernel's short name, printable
+  std::string comm;  // the kernel's short name, printable
 
-  // Nothing of it runs any more and its memory is gone. A process whose first thread has ended shows Z while its other
-  // threads go on: that one lives.
+  // Nothing of it runs any more and its memory is gone. A process whose first thread has ended shows Z while
+  // its other threads go on: that one lives.
   bool dead() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
 };
 
@@ -40,9 +41,10 @@ class ProcRoot {
   // One process; NotFound when there is none with this pid.
   Result<ProcessInfo> read(std::int32_t pid) const;
 
-  // The arguments joined by spaces, printable, at most 4 KiB (then ending in "…"); "[comm]" where there are none (a
-  // kernel thread, or a process that hides them); "" for a process that is gone. A process chooses what it shows here.
-  // The kernel may make the reader wait while that process's memory is being rearranged: not for the event loop in bulk.
+  // The arguments joined by spaces, printable, at most 4 KiB (then ending in "…"); "[comm]" where there are
+  // none (a kernel thread, or a process that hides them); "" for a process that is gone. A process chooses
+  // what it shows here. The kernel may make the reader wait while that process's memory is being rearranged:
+  // not for the event loop in bulk.
   std::string command_line(std::int32_t pid) const;
 
   // A file below the root, at most `limit` bytes of it.

@@ -3,18 +3,19 @@
 
 #include "proc/test_support.h"
 
-#include <algorithm>
 #include <pthread.h>
-#include <random>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <algorithm>
+#include <random>
 
 namespace sublet::proc {
 namespace {
 
-std::string stat_line(int pid, const std::string& comm, char state, int ppid, std::uint64_t start, int threads = 1) {
-  return fmt::format("{} ({}) {} {} {} {} 34816 500 4194304 1 2 3 4 5 6 7 8 20 0 {} 0 {} 1000 200 184467\n", pid, comm,
-                     state, ppid, pid, 77, threads, start);
+std::string stat_line(int pid, const std::string& comm, char state, int ppid, std::uint64_t start,
+                      int threads = 1) {
+  return fmt::format("{} ({}) {} {} {} {} 34816 500 4194304 1 2 3 4 5 6 7 8 20 0 {} 0 {} 1000 200 184467\n",
+                     pid, comm, state, ppid, pid, 77, threads, start);
 }
 
 ProcRoot open_root(const std::string& path = "/proc") {
@@ -92,7 +93,7 @@ TEST(ProcRoot, ListsALiteralTree) {
   const TempDir tree;
   tree.write("1/stat", stat_line(1, "init", 'S', 0, 1));
   tree.write("20/stat", stat_line(20, "a b", 'R', 1, 5));
-  tree.write("30/stat", "rubbish");       // not readable as a process
+  tree.write("30/stat", "rubbish");  // not readable as a process
   tree.write("self/stat", stat_line(99, "no", 'R', 1, 5));
   tree.write("40x/stat", stat_line(40, "no", 'R', 1, 5));
   std::filesystem::create_directories(tree.path("50"));  // gone between the two reads
@@ -136,7 +137,8 @@ TEST(ProcRoot, FindsThisProcessOnTheRealMachine) {
   const ProcRoot root = open_root();
   const auto list = root.list();
   ASSERT_TRUE(list);
-  const auto self = std::find_if(list->begin(), list->end(), [](const auto& p) { return p.ref.pid == ::getpid(); });
+  const auto self =
+      std::find_if(list->begin(), list->end(), [](const auto& p) { return p.ref.pid == ::getpid(); });
   ASSERT_NE(self, list->end());
   EXPECT_EQ(self->ppid, ::getppid());
   EXPECT_EQ(self->pgrp, ::getpgrp());
@@ -162,7 +164,13 @@ TEST(ProcRoot, ProcessWhoseFirstThreadEndedLives) {
   const ProcRoot root = open_root();
   const Child child([] {
     pthread_t thread{};
-    ::pthread_create(&thread, nullptr, [](void*) -> void* { sleep_for_ever(); return nullptr; }, nullptr);
+    ::pthread_create(
+        &thread, nullptr,
+        [](void*) -> void* {
+          sleep_for_ever();
+          return nullptr;
+        },
+        nullptr);
     ::syscall(SYS_exit, 0);  // ends this thread alone
     return 1;
   });

@@ -16,6 +16,8 @@ class FakeNvml {
   void say(const std::string& text) const { ::setenv("FAKE_NVML", text.c_str(), 1); }
 };
 
-inline std::string fake_library(const std::string& kind) { return std::string(TEST_FAKES) + "libfake_nvml_" + kind + ".so"; }
+inline std::string fake_library(const std::string& kind) {
+  return std::string(TEST_FAKES) + "libfake_nvml_" + kind + ".so";
+}
 
 }  // namespace sublet::gpu

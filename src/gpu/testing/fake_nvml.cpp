@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A management library that says what the test tells it to, by the environment variable FAKE_NVML, read at every call:
-// "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed processes),
-// compute / graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list),
-// mig, and fail.FUNCTION = code or "hang".
+// A management library that says what the test tells it to, by the environment variable FAKE_NVML, read at
+// every call: "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed
+// processes), compute / graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls
+// report a longer list), mig, and fail.FUNCTION = code or "hang".
+#include <unistd.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -39,7 +39,7 @@ std::string option(const std::string& key, const std::string& otherwise = {}) {
   if (text == "hang") {
     for (;;) ::pause();
   }
-  if (!text.empty()) return std::atoi(text.c_str());
+  if (!text.empty()) return static_cast<int>(std::strtol(text.c_str(), nullptr, 10));
   return inits > shutdowns ? 0 : 1;
 }
 
@@ -71,7 +71,8 @@ struct Entry {
 
 int grown = 0;
 
-[[maybe_unused]] int list(const char* function, const char* kind, std::size_t stride, unsigned* count, void* to) {
+[[maybe_unused]] int list(const char* function, const char* kind, std::size_t stride, unsigned* count,
+                          void* to) {
   if (const int code = outcome(function); code != 0) return code;
   const auto all = entries(kind);
   const unsigned needed = static_cast<unsigned>(all.size());
@@ -101,7 +102,7 @@ int grown = 0;
 
 EXPORT int nvmlInit_v2() {
   const std::string text = option("fail.nvmlInit_v2");
-  if (!text.empty()) return std::atoi(text.c_str());
+  if (!text.empty()) return static_cast<int>(std::strtol(text.c_str(), nullptr, 10));
   ++inits;
   return 0;
 }
@@ -110,7 +111,9 @@ EXPORT int nvmlShutdown() {
   ++shutdowns;
   return 0;
 }
-EXPORT const char* nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : nullptr; }
+EXPORT const char* nvmlErrorString(int code) {
+  return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : nullptr;
+}
 
 #ifndef FAKE_LACKING
 EXPORT int nvmlSystemGetDriverVersion(char* to, unsigned size) { return copy_text("999.1", to, size); }
@@ -129,8 +132,9 @@ EXPORT int nvmlDeviceGetName(void*, char* to, unsigned size) {
 EXPORT int nvmlDeviceGetUUID(void* device, char* to, unsigned size) {
   const int code = outcome("nvmlDeviceGetUUID");
   return code != 0 ? code
-                   : copy_text(option("uuid", "GPU-0000-" + std::to_string(reinterpret_cast<std::uintptr_t>(device))), to,
-                               size);
+                   : copy_text(option("uuid",
+                                      "GPU-0000-" + std::to_string(reinterpret_cast<std::uintptr_t>(device))),
+                               to, size);
 }
 EXPORT int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
   *current = *pending = static_cast<unsigned>(number("mig", 0));
@@ -147,8 +151,8 @@ EXPORT int nvmlDeviceGetMemoryInfo(void*, u64* memory) {
 #ifdef FAKE_V3
 EXPORT int nvmlDeviceGetPciInfo_v3(void*, char* to) {
   std::memset(to, 0, 68);
-  std::strcpy(to, "0000:3B:00.0");
-  std::strcpy(to + 36, "00000000:3B:00.0");
+  std::memcpy(to, "0000:3B:00.0", 13);
+  std::memcpy(to + 36, "00000000:3B:00.0", 17);
   return outcome("nvmlDeviceGetPciInfo_v3");
 }
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void*, void* to) {
@@ -176,7 +180,7 @@ EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(void*, unsigned* count, vo
 
 #ifdef FAKE_V1
 EXPORT int nvmlDeviceGetPciInfo(void*, char* to) {
-  std::strcpy(to, "0000:3B:00.0");
+  std::memcpy(to, "0000:3B:00.0", 13);
   return outcome("nvmlDeviceGetPciInfo");
 }
 EXPORT int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void* to) {
