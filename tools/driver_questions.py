@@ -3,7 +3,7 @@
 
 Each question is a function; its docstring says what is asked, its answer is a dict of numbers and truth
 values. Result codes are the driver's own (CUresult). Names that end in _bytes are noted and not compared:
-they differ from card to card. tools/record-driver asks each in a process of its own, because some end the context.
+they differ from card to card. tools/record-driver asks each in a process of its own: some end the context.
 """
 
 import ctypes

@@ -210,11 +210,12 @@ TEST_F(Nvml, FindsACardByEveryName) {
   ASSERT_EQ(call("nvmlDeviceGetPciInfo_v2", card(1), &old_place), success);
   EXPECT_EQ(place.bus_id, table_->pci_bus_id(1));
   EXPECT_STREQ(place.bus_id_legacy, old_place.bus_id);
-  for (const char* name : {place.bus_id, old_place.bus_id}) {
+  for (const char* name : {place.bus_id, old_place.bus_id, old_place.bus_id + 5}) {
     handle = nullptr;
     EXPECT_EQ(call("nvmlDeviceGetHandleByPciBusId_v2", name, &handle), success) << name;
     EXPECT_EQ(handle, card(1));
   }
+  EXPECT_EQ(call("nvmlDeviceGetHandleByPciBusId_v2", "0001:17:00.0", &handle), not_found);
   EXPECT_EQ(call("nvmlDeviceGetUUID", card(1), text.data(), 40U), insufficient_size);
 }
 

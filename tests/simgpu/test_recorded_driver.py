@@ -38,8 +38,8 @@ def test_every_question_can_be_asked(simulated):
 def test_the_simulated_driver_answers_as_the_recorded_one(simulated, path):
     if path is None:
         pytest.skip(
-            "no recording in tests/data: tools/record-driver never ran on a real card, so the simulated rules "
-            "stand on documentation alone"
+            "no recording in tests/data: tools/record-driver never ran on a real card, so the simulated "
+            "rules stand on documentation alone"
         )
     recorded = json.loads(path.read_text())["answers"]
     different = {

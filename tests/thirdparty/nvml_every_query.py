@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks NVML, by nvidia-ml-py, every query that takes a card and nothing else, and prints the answers as JSON."""
+"""Asks NVML, by nvidia-ml-py, every query that takes just a card, and prints the answers as JSON."""
 
 import inspect
 import json

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's ffmpeg, which loads libcuda.so.1 itself: frames go up to the card and come back bit by bit the same."""
+"""Debian's ffmpeg, which loads libcuda.so.1 itself: frames go up to the card and come back the same."""
 
 import pytest
 
-FRAMES = ["-f", "lavfi", "-i", "testsrc2=size=322x242:rate=10:duration=1"]
+def ffmpeg(foreign, cards, source, filters, *output):
+    device = ["-init_hw_device", "cuda=card:0", "-filter_hw_device", "card"]
+    command = [foreign.program("ffmpeg"), "-hide_banner", "-loglevel", "error", *device]
+    return foreign.run(cards, *command, "-f", "lavfi", "-i", source, "-vf", filters, "-f", *output)
 
 
 def frames(foreign, cards, filters):
-    done = foreign.run(
-        cards, foreign.program("ffmpeg"), "-hide_banner", "-loglevel", "error", "-init_hw_device", "cuda=card:0",
-        "-filter_hw_device", "card", *FRAMES, "-vf", filters, "-f", "framemd5", "-",
-    )  # fmt: skip
+    done = ffmpeg(foreign, cards, "testsrc2=size=322x242:rate=10:duration=1", filters, "framemd5", "-")
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if not line.startswith("#")]
 
@@ -34,9 +34,6 @@ def test_frames_come_back_from_the_card_unchanged(foreign, cards, with_filter, p
 
 def test_too_large_a_frame_for_the_card_is_an_error_not_a_crash(foreign, make_cards, with_filter):
     cards = make_cards("1x64MiB,reserve=0,context_bytes=48MiB", name="tiny")
-    done = foreign.run(
-        cards, foreign.program("ffmpeg"), "-hide_banner", "-loglevel", "error", "-init_hw_device", "cuda=card:0",
-        "-filter_hw_device", "card", "-f", "lavfi", "-i", "testsrc2=size=7680x4320:duration=0.1",
-        "-vf", "format=nv12,hwupload_cuda,hwdownload,format=nv12", "-f", "null", "-",
-    )  # fmt: skip
+    there_and_back = "format=nv12,hwupload_cuda,hwdownload,format=nv12"
+    done = ffmpeg(foreign, cards, "testsrc2=size=7680x4320:duration=0.1", there_and_back, "null", "-")
     assert done.returncode > 0 and "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr

@@ -22,7 +22,8 @@ MUST_ANSWER = """
 nvmlDeviceGetName nvmlDeviceGetUUID nvmlDeviceGetIndex nvmlDeviceGetPciInfo nvmlDeviceGetMemoryInfo
 nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetUtilizationRates nvmlDeviceGetEncoderUtilization
 nvmlDeviceGetDecoderUtilization nvmlDeviceGetPowerUsage nvmlDeviceGetPowerManagementLimit
-nvmlDeviceGetEnforcedPowerLimit nvmlDeviceGetPerformanceState nvmlDeviceGetDisplayActive nvmlDeviceGetDisplayMode
+nvmlDeviceGetEnforcedPowerLimit nvmlDeviceGetPerformanceState nvmlDeviceGetDisplayActive
+nvmlDeviceGetDisplayMode
 nvmlDeviceGetPersistenceMode nvmlDeviceGetComputeMode nvmlDeviceGetCudaComputeCapability nvmlDeviceGetMigMode
 nvmlDeviceGetMaxMigDeviceCount nvmlDeviceIsMigDeviceHandle nvmlDeviceGetComputeRunningProcesses
 nvmlDeviceGetGraphicsRunningProcesses nvmlDeviceGetMPSComputeRunningProcesses nvmlDeviceGetSerial
@@ -94,7 +95,8 @@ def test_nvitops_library_agrees_to_the_byte(foreign, cards, load):
     foreign.need("nvitop")
     script = (
         "import json, nvitop; d = nvitop.Device(0); p = d.processes();"
-        "print(json.dumps([d.name(), d.uuid(), {pid: q.gpu_memory() for pid, q in p.items()}, d.gpu_utilization()]))"
+        "memory = {pid: q.gpu_memory() for pid, q in p.items()};"
+        "print(json.dumps([d.name(), d.uuid(), memory, d.gpu_utilization()]))"
     )
     done = foreign.python(cards, "-c", script)
     assert done.returncode == 0, done.stderr
@@ -108,7 +110,8 @@ def test_nvitops_library_agrees_to_the_byte(foreign, cards, load):
 def test_cuda_bindings_nvml_sees_the_card_and_the_process(foreign, cards, load):
     foreign.need("cuda-bindings")
     script = (
-        "import json; from cuda.bindings import nvml; nvml.init_v2(); h = nvml.device_get_handle_by_index_v2(0);"
+        "import json; from cuda.bindings import nvml; nvml.init_v2();"
+        "h = nvml.device_get_handle_by_index_v2(0);"
         "p = nvml.device_get_compute_running_processes_v3(h);"
         "print(json.dumps([nvml.device_get_count_v2(), nvml.device_get_uuid(h),"
         " [[int(x.pid), int(x.used_gpu_memory)] for x in p]]))"
