@@ -1,0 +1,196 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The main job with commentary: three programs on a GPU that fits two, by the public command line alone.
+
+On a machine with a real GPU it uses that one, else a simulated card of 24 GiB. Everything lives in a private
+directory and ends with the demo, unless --keep leaves the daemon running.
+"""
+import argparse
+import json
+import os
+import pathlib
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BIN = pathlib.Path(os.environ.get("SUBLET_BUILD_DIR", ROOT / "build")).resolve() / "bin"
+GIB = 1 << 30
+BOLD, DIM, OFF = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
+
+
+def say(text):
+    print(f"\n{BOLD}• {text}{OFF}", flush=True)
+
+
+def has_real_gpu():
+    if not os.path.exists("/dev/nvidiactl"):
+        return False
+    done = subprocess.run([BIN / "sublet-gpu", "snapshot"], capture_output=True, text=True)
+    return done.returncode == 0
+
+
+class Demo:
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="sublet-demo-"))
+        self.real = has_real_gpu()
+        self.daemon = None
+        self.programs = []
+        self.env = dict(os.environ, PATH=f"{BIN}:{os.environ['PATH']}", SUBLET_HOST=f"unix://{self.dir}/sublet.sock")
+        self.env.pop("SUBLET_LEASE", None)
+
+    # --- the daemon ---
+    def start_daemon(self):
+        command = ["subletd", "--dir", str(self.dir)] + ([] if self.real else ["--sim", "1x24GiB"])
+        print(f"{DIM}$ {shlex.join(command)} &{OFF}")
+        ready, theirs = os.pipe()
+        log = open(self.dir / "log", "ab")
+        self.daemon = subprocess.Popen(command + ["--ready-fd", str(theirs)], env=self.env, pass_fds=[theirs],
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        os.close(theirs)
+        if not select.select([ready], [], [], 60)[0] or os.read(ready, 16) != b"ready\n":
+            sys.exit(f"the daemon did not start:\n{(self.dir / 'log').read_text()}")
+        os.close(ready)
+        for line in (self.dir / "env").read_text().splitlines():  # what a shell would source
+            if line.startswith("export SIMGPU_DIR="):
+                self.env["SIMGPU_DIR"] = shlex.split(line.removeprefix("export SIMGPU_DIR="))[0]
+                self.env["LD_LIBRARY_PATH"] = str(BIN.parent / "lib" / "simgpu")
+
+    # --- the command line ---
+    def sublet(self, *words, quiet=False):
+        if not quiet:
+            print(f"{DIM}$ sublet {shlex.join(words)}{OFF}", flush=True)
+        done = subprocess.run(["sublet", *words], env=self.env, text=True, capture_output=True)
+        if not quiet:
+            print(done.stdout + done.stderr, end="", flush=True)
+        return done
+
+    def leases(self):
+        done = self.sublet("ps", "--all", "--json", quiet=True)
+        return {lease["consumer"]: lease for lease in json.loads(done.stdout)["leases"]} if done.returncode == 0 else {}
+
+    def until(self, condition, what):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            select.select([], [], [], 0.1)
+        sys.exit(f"the demo waited in vain until {what}; log: {self.dir / 'log'}")
+
+    def uses_vram(self, name):
+        return lambda: self.leases().get(name, {}).get("used_bytes", 0) > 0
+
+    def spawn(self, name, *command):
+        print(f"{DIM}$ {shlex.join(command)} &{OFF}", flush=True)
+        program = subprocess.Popen(command, env=self.env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        self.programs.append(program)
+
+        def relay():
+            for line in program.stdout:
+                print(f"{DIM}  {name}| {line.rstrip()}{OFF}", flush=True)
+        threading.Thread(target=relay, daemon=True).start()
+        return program
+
+    # --- the play ---
+    def play(self):
+        where = "this machine's GPU" if self.real else "a simulated card of 24 GiB (this machine has no NVIDIA GPU)"
+        say(f"A private daemon, on {where}.")
+        self.start_daemon()
+        self.until(lambda: json.loads(self.sublet("gpus", "--json", quiet=True).stdout or '{"devices": []}')["devices"],
+                   "the GPU is read")
+        device = json.loads(self.sublet("gpus", "--json", quiet=True).stdout)["devices"][0]
+        # Two of three fit: each asks for 40 % of what is free, and fills somewhat less, for its CUDA context counts too.
+        vram = device["effective_free_bytes"] * 2 // 5 // GIB
+        fill = max(1, vram - 2)
+        self.sublet("gpus")
+
+        say(f"Two programs ask for {vram} GiB each, and get it. They fill VRAM, compute, and check every byte at the end.")
+        first = self.run("first", vram, fill, 600)
+        second = self.run("second", vram, fill, 600)
+        for name in ("first", "second"):
+            self.until(self.uses_vram(name), f"{name} uses VRAM")
+
+        say("A third one asks. It does not fail and it crashes nobody: it waits, and is told its place and for whom.")
+        third = self.run("third", vram, fill, 1)
+        self.until(lambda: self.leases().get("third", {}).get("state") == "queued", "third is queued")
+        self.sublet("queue")
+
+        say("A program that nobody leased appears. It is seen, named and subtracted.")
+        stranger = self.spawn("stranger", "simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+        self.until(lambda: str(stranger.pid) in self.sublet("status", quiet=True).stdout, "the stranger is seen")
+        self.sublet("status")
+        stranger.terminate()
+        stranger.wait()
+
+        say("The daemon is killed with SIGKILL, and started again. The programs do not notice; no place is lost.")
+        print(f"{DIM}$ kill -9 {self.daemon.pid}{OFF}")
+        self.daemon.send_signal(signal.SIGKILL)
+        self.daemon.wait()
+        self.start_daemon()
+        self.until(self.uses_vram("first"), "the new daemon has measured again")
+        self.sublet("ps")
+
+        say("The first is asked to stop. It ends cleanly, its bytes are measured gone, and the third starts.")
+        self.sublet("stop", self.leases()["first"]["id"])
+        self.until(lambda: third.poll() is not None, "third has run")
+        first.wait()
+        self.sublet("why", self.leases()["third"]["id"])
+
+        say("The second is stopped too. Every program's exit status is known, and every byte was right.")
+        self.sublet("stop", self.leases()["second"]["id"])
+        second.wait()
+        self.sublet("ps", "--all")
+        statuses = {name: lease["exit_status"] for name, lease in self.leases().items()}
+        return statuses == {"first": 143, "second": 143, "third": 0}
+
+    def run(self, name, vram, fill, seconds):
+        return self.spawn(name, "sublet", "run", "--vram", f"{vram}GiB", "--name", name, "--", "simgpu-load", "--alloc",
+                          f"{fill}GiB", "--seconds", str(seconds))
+
+    def end(self):
+        for program in self.programs:
+            if program.poll() is None:
+                program.terminate()
+                try:
+                    program.wait(40)
+                except subprocess.TimeoutExpired:
+                    program.kill()
+        if self.daemon and self.daemon.poll() is None:
+            self.daemon.terminate()
+            self.daemon.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--keep", action="store_true", help="leave the daemon running and say how to use it")
+    options = parser.parse_args()
+    demo = Demo()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    kept = False
+    try:
+        good = demo.play()
+        if good and options.keep:
+            kept = True
+            say("The daemon goes on. Point a shell at it with this line:")
+            print(f"source {demo.dir}/env; export PATH={shlex.quote(str(BIN))}:$PATH")
+            print(f"and end it with: kill {demo.daemon.pid}")
+        elif good:
+            say("That is the main job. ./dev demo --keep leaves the daemon running for a look of your own.")
+        return 0 if good else 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if not kept:
+            demo.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
