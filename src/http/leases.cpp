@@ -229,8 +229,7 @@ Reply get_lease(Call& call) {
     if (wait <= Duration::zero() || lease.ended() || news) {
       return lease_response(again, lease);
     }
-    const bool was_stopping = stopping.value_or(lease.stop_requested);
-    return WaitForLease{.lease = lease.id, .since = lease.state, .was_stopping = was_stopping, .hold = owner,
+    return WaitForLease{.lease = lease.id, .since = lease.state, .was_stopping = lease.stop_requested, .hold = owner,
                         .release_hold = !by_connection, .at_most = wait,
                         .answer = [&engine, peer = request.peer](const Lease& later) {
                           return Response{200, render_lease(later, engine, peer, true), {}};
