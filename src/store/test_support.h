@@ -3,6 +3,7 @@
 // sequence of batches of which it can be told afterwards which were kept and whether one was torn.
 #pragma once
 
+#include "store/sqlite.h"
 #include "store/store.h"
 
 #include <fmt/format.h>
@@ -197,6 +198,15 @@ inline std::vector<std::string> names_in(const std::filesystem::path& directory)
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A store as an older version wrote it: testdata/vN.sql.
+inline void make_old_store(const std::filesystem::path& path, int version) {
+  const std::string script = read_file(fmt::format("{}/v{}.sql", STORE_TEST_DATA, version));
+  ASSERT_FALSE(script.empty()) << "no testdata/v" << version << ".sql: every version that was ever released needs one";
+  auto database = Database::open(path.string(), Database::Mode::create);
+  ASSERT_TRUE(database);
+  ASSERT_TRUE((*database)->run(script.c_str()));
 }
 
 }  // namespace sublet::store::test

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store that any earlier version wrote is read by this one, and has the same schema afterwards as a new one.
+#include "store/migrations.h"
+
+#include "store/sqlite_store.h"
+#include "store/test_support.h"
+
+namespace sublet::store::test {
+namespace {
+
+std::string schema_of(const std::filesystem::path& path) {
+  auto database = Database::open(path.string(), Database::Mode::existing);
+  if (!database) return database.error().detail;
+  const auto text = (*database)->text("SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY name)");
+  const auto version = (*database)->integer("PRAGMA user_version");
+  return text && version ? fmt::format("{} {}", *version, *text) : "unreadable";
+}
+
+TEST(Migrations, AreNumberedWithoutAGap) {
+  int expected = 0;
+  for (const Migration& migration : migrations()) EXPECT_EQ(migration.version, ++expected) << migration.name;
+}
+
+TEST(Migrations, ReadEveryEarlierVersion) {
+  TempDir dir;
+  const auto fresh = dir / "fresh.db";
+  ASSERT_TRUE(SqliteStore(fresh).open({}));
+  for (const Migration& migration : migrations()) {
+    SCOPED_TRACE(migration.name);
+    const auto path = dir.path() / fmt::format("v{}.db", migration.version);
+    ASSERT_NO_FATAL_FAILURE(make_old_store(path, migration.version));
+    for (int restart = 0; restart < 2; ++restart) {
+      SqliteStore store(path);
+      News news;
+      const auto loaded = store.open(news.events());
+      ASSERT_TRUE(loaded) << loaded.error().detail;
+      ASSERT_EQ(loaded->leases.size(), 3U) << "one active, one queued, one that settles";
+      const core::Lease& active = loaded->leases[0];
+      EXPECT_EQ(active.state, core::LeaseState::active);
+      EXPECT_EQ(active.vram, 6 * GiB);
+      EXPECT_EQ(active.owner.process, (ProcessRef{4321, 987654}));
+      EXPECT_EQ(active.granted_at, Time{1795276801000000000});
+      EXPECT_EQ(loaded->leases[1].state, core::LeaseState::queued);
+      EXPECT_EQ(loaded->leases[1].tier, core::Tier::interactive);
+      EXPECT_EQ(loaded->leases[2].exit_status, 0);
+      EXPECT_EQ(loaded->last_id, 9U);
+      EXPECT_EQ(loaded->boot_id, "6f9619ff-8b86-d011-b42d-00cf4fc964ff");
+      EXPECT_EQ(loaded->history.at("train").peak_used, 7 * GiB);
+      EXPECT_EQ(loaded->history.at("train").runs,
+                (std::vector<Duration>{std::chrono::seconds(60), std::chrono::seconds(70)}));
+      const auto reasons = ask(store, [](Reader& reader) { return reader.reasons(LeaseId{2}); });
+      EXPECT_EQ(reasons->at(0).text, "8.0 GiB asked, 2.0 GiB short");
+      EXPECT_EQ(store.maybe_remembered(1000, "run-1"), migration.version >= 2);
+    }
+    EXPECT_EQ(schema_of(path), schema_of(fresh));
+  }
+}
+
+TEST(Migrations, AreWrittenToByTheNewProgramAtOnce) {
+  TempDir dir;
+  ASSERT_NO_FATAL_FAILURE(make_old_store(dir / "store.db", 1));
+  SqliteStore store(dir / "store.db");
+  News news;
+  ASSERT_TRUE(store.open(news.events()));
+  EXPECT_TRUE(news.wait_for(store.intend(step(1'800'000'000'000))));
+  EXPECT_TRUE(store.maybe_remembered(1000, "key-1800000000000"));
+}
+
+}  // namespace
+}  // namespace sublet::store::test
