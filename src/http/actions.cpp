@@ -32,7 +32,7 @@ Reply act(Call& call, std::function<Result<core::Fact>(Body&, const Lease&, cons
     auto fact = make_fact(body, lease, request, engine);
     if (!fact) return problem(fact.error());
     if (auto finished = body.finish(); !finished) return problem(finished.error());
-    if (engine.find(lease.id) == nullptr) {  // ended long ago: nothing is left to decide
+    if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
       if (std::holds_alternative<core::Release>(*fact)) return Response{200, render_lease(lease, engine, request.peer, false), {}};
       return problem({Code::Stale, fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
                       "ask for a new lease"});

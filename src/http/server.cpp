@@ -73,11 +73,14 @@ class Server::Impl {
     const auto fd = bind_socket(options_);
     if (!fd) return fd.error();
     acceptor_.assign(stream_protocol(), *fd);
+    bound_ = true;
     asio::co_spawn(io_, accept_loop(), asio::detached);
     return {};
   }
 
-  ~Impl() { ::unlink(options_.socket_path.c_str()); }
+  ~Impl() {
+    if (bound_) ::unlink(options_.socket_path.c_str());  // else it is another daemon's
+  }
 
  private:
   asio::awaitable<void> accept_loop() {
@@ -128,6 +131,7 @@ class Server::Impl {
   engine::Engine& engine_;
   ServerOptions options_;
   stream_protocol::acceptor acceptor_;
+  bool bound_ = false;
   engine::SessionId last_session_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<Usage>> usage_;
 };

@@ -32,6 +32,8 @@ constexpr std::uint32_t header_limit = 16 * 1024;
 constexpr int depth_limit = 16;
 constexpr auto request_deadline = std::chrono::seconds(10);  // from the first byte to the last
 constexpr auto write_deadline = std::chrono::seconds(10);
+constexpr auto drain_deadline = std::chrono::seconds(1);
+constexpr std::size_t drain_limit = 4 * 1024 * 1024;
 
 std::string url_decode(std::string_view text) {
   std::string out;
@@ -238,6 +240,22 @@ class Session {
     if (error == bhttp::error::body_limit) response.status = response.body["status"] = 413;
     if (error == bhttp::error::header_limit) response.status = response.body["status"] = 431;
     co_await write(response, false, 11);
+    co_await drain();
+  }
+
+  // Takes what the peer is still sending, for a while: closing with bytes unread would reset the connection, and the
+  // peer would see that instead of the refusal.
+  asio::awaitable<void> drain() {
+    beast::error_code ignored;
+    stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
+    stream_.expires_after(drain_deadline);
+    std::array<char, 16384> bytes;
+    std::size_t total = 0;
+    while (total < drain_limit) {
+      const auto [error, size] = co_await stream_.async_read_some(asio::buffer(bytes), quiet);
+      if (error) co_return;
+      total += size;
+    }
   }
 
   Stream stream_;
