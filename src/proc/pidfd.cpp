@@ -82,7 +82,7 @@ bool is_dead(int pidfd) {
   do {
     ready = ::poll(&entry, 1, 0);
   } while (ready < 0 && errno == EINTR);
-  // POLLHUP comes alone once the process was reaped by somebody else (6.13 and later keep POLLIN beside it).
+  // POLLHUP: it was reaped meanwhile, as newer kernels tell.
   return ready > 0 && (entry.revents & (POLLIN | POLLHUP)) != 0;
 }
 

@@ -127,9 +127,9 @@ TEST(ProcRoot, CommandLinesArePrintableAndBounded) {
   const ProcRoot root = open_root(tree.path());
   EXPECT_EQ(root.command_line(7), "[kworker/0]");
   EXPECT_EQ(root.command_line(8), "python3 -c x = 1\\x0a \xc3\xa4");
-  EXPECT_EQ(root.command_line(9), std::string(4096, 'a') + "…");
+  EXPECT_EQ(root.command_line(9), fmt::format("{:a>4096}…", ""));
   EXPECT_EQ(root.command_line(10).size(), 4096 + std::string("…").size());
-  EXPECT_EQ(root.command_line(11), umlauts.substr(0, 4096) + "…");
+  EXPECT_EQ(root.command_line(11), fmt::format("{}…", umlauts.substr(0, 4096)));
   EXPECT_EQ(root.command_line(12), "");
 }
 

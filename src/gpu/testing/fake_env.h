@@ -2,6 +2,8 @@
 // Tells the fake management libraries (fake_nvml.cpp) what to say, for one scope.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <string>
 
@@ -17,7 +19,7 @@ class FakeNvml {
 };
 
 inline std::string fake_library(const std::string& kind) {
-  return std::string(TEST_FAKES) + "libfake_nvml_" + kind + ".so";
+  return fmt::format("{}libfake_nvml_{}.so", TEST_FAKES, kind);
 }
 
 }  // namespace sublet::gpu
