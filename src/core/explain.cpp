@@ -90,7 +90,8 @@ class Forecast {
     const std::size_t shown = std::min<std::size_t>(because.size(), 2);
     for (std::size_t i = because.size() - shown; i < because.size(); ++i)
       info.basis += (info.basis.empty() ? "" : "; ") + because[i];
-    if (because.size() > shown) info.basis += "; after the ends of " + std::to_string(because.size() - shown) + " more before them";
+    if (because.size() > shown)
+      info.basis += "; after the ends of " + std::to_string(because.size() - shown) + " more before them";
     if (info.basis.empty()) info.basis = "it fits now";
   }
 

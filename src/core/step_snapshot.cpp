@@ -4,7 +4,7 @@
 #include "core/words.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 namespace sublet::core {
 namespace {
@@ -38,14 +38,9 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
     return on(SnapshotFailed{"the driver lists no device at all"});
   }
   state_.snapshot_problem_.clear();
-  std::set<std::string_view> seen;
-  for (const DeviceReading& reading : fact.devices) {
-    if (seen.insert(reading.uuid).second) {
-      read_device(fact, reading);
-    } else {
-      state_.devices_.at(reading.uuid).problem = "the driver lists it twice";
-    }
-  }
+  std::map<std::string_view, int> seen;
+  for (const DeviceReading& reading : fact.devices) ++seen[reading.uuid];
+  for (const DeviceReading& reading : fact.devices) read_device(reading, fact.began, seen[reading.uuid] > 1);
   for (auto& [uuid, device] : state_.devices_)
     if (seen.count(uuid) == 0) miss_device(device);
   adopt_named_devices();
@@ -56,13 +51,13 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
 
 // ------------------------------------------------------------------------------------------------ one device
 
-void Stepper::read_device(const Snapshot& fact, const DeviceReading& reading) {
+void Stepper::read_device(const DeviceReading& reading, Time began, bool twice) {
   Device& device = state_.device_entry(reading.uuid);
   device.lost = false;
   device.missing = 0;
   device.missing_since.reset();
-  device.problem = implausible(device, reading);
-  if (device.problem.empty()) accept(device, reading, fact.began);
+  device.problem = twice ? "implausible: the driver lists it twice" : implausible(device, reading);
+  if (device.problem.empty()) accept(device, reading, began);
 }
 
 // Why the reading is not believed; "" if it is.

@@ -55,7 +55,7 @@ class Stepper {
   void lapse(Lease& lease);
 
   // Measuring (step_snapshot.cpp).
-  void read_device(const Snapshot& fact, const DeviceReading& reading);
+  void read_device(const DeviceReading& reading, Time began, bool twice);
   std::string implausible(const Device& device, const DeviceReading& reading) const;
   void accept(Device& device, const DeviceReading& reading, Time began);
   void settle_measured(Device& device);

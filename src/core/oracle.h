@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// For the property test: what must hold after every step, computed anew from what was told, without the indices and
+// running sums that the core keeps. Slow and simple on purpose.
+#pragma once
+
+#include "core/step.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace sublet::core::testing {
+
+class Oracle {
+ public:
+  explicit Oracle(const Rules& rules) : rules_(rules) {}
+
+  // Call around each step; failures are reported to the test with what is wrong.
+  void before(const State& state, const Fact& fact, Time now);
+  void after(const State& state, const Fact& fact, const Plan& plan, Time now);
+  // After State::load: what is measured is forgotten, owners have time to come back.
+  void restarted(Time now);
+
+  // What a store would hold: all that plans said was to be stored, and nothing else.
+  std::vector<Lease> stored() const;
+  std::uint64_t last_id() const { return last_id_; }
+
+ private:
+  struct Measured {
+    Bytes used;
+    bool untold = false;
+    bool after_end = false;
+  };
+
+  void follow_plan(const State& state, const Plan& plan);
+  void follow_snapshot(const State& state, const Snapshot& snapshot);
+  void follow_owner(const Fact& fact, const Plan& plan, Time now);
+  void check_store(const State& state) const;
+  void check_sums(const State& state, Time now) const;
+  void check_settling(const State& state) const;
+  void check_grants(const State& state, const Plan& plan, Time now) const;
+  void check_order(const State& state, Time now) const;
+  void check_time(const State& state, const Plan& plan, Time now) const;
+  void check_loss(const State& state, const Fact& fact, Time now) const;
+  void check_program_end(const State& state, const Fact& fact, const Plan& plan) const;
+
+  bool booked(const Lease& lease) const;       // counts on its device
+  Bytes charge_of(const Lease& lease) const;
+  Time unheld_until(const Lease& lease) const;
+
+  const Rules& rules_;
+  std::map<LeaseId, Lease> store_;
+  std::set<LeaseId> closed_;                    // ended, settled, never to be seen again
+  std::map<LeaseId, Measured> measured_;
+  std::set<LeaseId> unsettled_;                 // ended with a process, not measured gone
+  std::map<LeaseId, Time> unheld_;              // live connection leases that nobody holds, since
+  std::set<LeaseId> held_;
+  Time back_by_;
+  Time newest_;                                 // when the newest snapshot was begun
+  std::uint64_t last_id_ = 0;
+
+  // As it was before the step.
+  std::map<LeaseId, Lease> leases_before_;
+  std::map<std::string, Bytes> free_before_;
+  bool due_before_ = false;
+  Time wake_before_ = Time::never();
+};
+
+}  // namespace sublet::core::testing

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/oracle.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace sublet::core::testing {
+namespace {
+
+bool may_use(const Lease& lease, const std::string& uuid) {
+  return lease.wanted_device.empty() || lease.wanted_device == uuid;
+}
+
+// The order as the design words it, at one moment: age is counted, no static key.
+bool goes_before(const Lease& a, const Lease& b, const Rules& rules, Time now) {
+  if (a.tier != b.tier) return a.tier > b.tier;
+  const auto aged = [&rules, now](const Lease& lease) {
+    const double minutes = static_cast<double>((now - lease.queued_at).count()) / 60e9;
+    return static_cast<long double>(lease.priority) + static_cast<long double>(rules.aging_per_minute) * minutes;
+  };
+  const long double difference = aged(a) - aged(b);
+  if (difference > 1e-6L || difference < -1e-6L) return difference > 0;
+  return a.queued_at != b.queued_at ? a.queued_at < b.queued_at : a.id < b.id;
+}
+
+}  // namespace
+
+bool Oracle::booked(const Lease& lease) const { return lease.reserves() || unsettled_.count(lease.id) != 0; }
+
+Bytes Oracle::charge_of(const Lease& lease) const {
+  const auto found = measured_.find(lease.id);
+  const Measured measured = found == measured_.end() ? Measured{} : found->second;
+  if (lease.reserves() || !measured.after_end) return std::max(lease.vram, measured.used);
+  return measured.used;
+}
+
+Time Oracle::unheld_until(const Lease& lease) const {
+  return std::max(unheld_.at(lease.id) + rules_.linger, back_by_);
+}
+
+std::vector<Lease> Oracle::stored() const {
+  std::vector<Lease> leases;
+  for (const auto& [id, lease] : store_) leases.push_back(lease);
+  return leases;
+}
+
+void Oracle::restarted(Time now) {
+  measured_.clear();
+  held_.clear();
+  newest_ = {};
+  back_by_ = now + rules_.reconnect;
+  unheld_.clear();
+  for (auto& [id, lease] : store_) {
+    // Whether only its program is still waited for was not stored: its bytes are measured once more.
+    if (lease.ended() && !lease.device.empty()) unsettled_.insert(id);
+    if (lease.ended()) continue;
+    if (lease.owner.kind == OwnerKind::connection) unheld_[id] = now;
+    if (lease.owner.kind == OwnerKind::token && lease.expires_at)
+      lease.expires_at = std::max(*lease.expires_at, back_by_);
+    if (lease.state == LeaseState::offered) lease.offer_ends_at = now + rules_.claim_window;
+  }
+}
+
+void Oracle::before(const State& state, const Fact&, Time now) {
+  leases_before_.clear();
+  for (const auto& [id, lease] : state.leases()) leases_before_[id] = lease;
+  free_before_.clear();
+  for (const auto& [uuid, device] : state.devices()) free_before_[uuid] = state.effective_free(device, rules_, now);
+  due_before_ = wake_before_ <= now;
+}
+
+void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time now) {
+  if (!plan.outcome.has_value()) {
+    EXPECT_TRUE(plan.changed.empty() && plan.reasons.empty() && plan.settled.empty() && plan.actions.empty())
+        << "a refusal changes nothing: " << plan.outcome.error().detail;
+    EXPECT_FALSE(plan.outcome.error().detail.empty());
+  }
+  if (const auto* snapshot = std::get_if<Snapshot>(&fact)) follow_snapshot(state, *snapshot);
+  follow_owner(fact, plan, now);
+  follow_plan(state, plan);
+  check_store(state);
+  check_sums(state, now);
+  check_settling(state);
+  check_grants(state, plan, now);
+  check_order(state, now);
+  check_time(state, plan, now);
+  check_loss(state, fact, now);
+  check_program_end(state, fact, plan);
+  wake_before_ = plan.wake_at;
+}
+
+// ------------------------------------------------------------------------------------------------ following
+
+void Oracle::follow_plan(const State& state, const Plan& plan) {
+  std::set<LeaseId> once;
+  for (const Lease& lease : plan.changed) {
+    EXPECT_TRUE(once.insert(lease.id).second) << to_string(lease.id) << " twice in one plan";
+    EXPECT_EQ(closed_.count(lease.id), 0u) << to_string(lease.id) << " is back from the dead";
+    const auto old = store_.find(lease.id);
+    if (old == store_.end()) {
+      EXPECT_GT(lease.id.number, last_id_) << "an id was used twice";
+      last_id_ = std::max(last_id_, lease.id.number);
+    } else {
+      EXPECT_GE(lease.generation, old->second.generation);
+      EXPECT_TRUE(lease.state == old->second.state || lease.generation > old->second.generation ||
+                  lease.state == LeaseState::queued)
+          << to_string(lease.id) << ": a new state without a new generation";
+      EXPECT_FALSE(old->second.ended() && (!lease.ended() || lease.end_reason != old->second.end_reason))
+          << "an end is final";
+    }
+    if (lease.ended() && (old == store_.end() || !old->second.ended())) {
+      EXPECT_NE(lease.end_reason, EndReason::none);
+      EXPECT_TRUE(std::any_of(plan.reasons.begin(), plan.reasons.end(),
+                              [&lease](const Reason& r) { return r.lease == lease.id && r.code == "ended"; }));
+      if (!lease.device.empty() && lease.had_process && state.charge(lease.id).settling) unsettled_.insert(lease.id);
+      unheld_.erase(lease.id);
+    }
+    // An offer that lapsed starts anew, also when the same bytes are offered again in the same step.
+    if (old != store_.end() && !lease.ended() && lease.lapsed_offers != old->second.lapsed_offers)
+      measured_.erase(lease.id);
+    store_[lease.id] = lease;
+  }
+  for (auto at = store_.begin(); at != store_.end();) {
+    const bool listed = std::find(plan.settled.begin(), plan.settled.end(), at->first) != plan.settled.end();
+    EXPECT_TRUE(!listed || at->second.had_process);
+    if (!listed && !(at->second.ended() && !at->second.had_process)) {
+      ++at;
+      continue;
+    }
+    EXPECT_TRUE(at->second.ended());
+    closed_.insert(at->first);
+    measured_.erase(at->first);
+    at = store_.erase(at);
+  }
+}
+
+// What each lease uses, from what the snapshot lists, where the core believed it.
+void Oracle::follow_snapshot(const State& state, const Snapshot& snapshot) {
+  if (snapshot.began < newest_) return;  // overtaken
+  newest_ = snapshot.began;
+  for (const DeviceReading& reading : snapshot.devices) {
+    const auto device = state.devices().find(reading.uuid);
+    if (device == state.devices().end() || !device->second.problem.empty()) continue;
+    if (device->second.read_at != snapshot.began) continue;
+    for (auto& [id, lease] : store_) {
+      if (!booked(lease) || lease.device != reading.uuid) continue;
+      Measured& measured = measured_[id];
+      measured.used = {};
+      measured.untold = false;
+      for (const ProcessUse& use : reading.processes) {
+        if (use.lease != id) continue;
+        measured.used += use.used.value_or(Bytes{});
+        measured.untold |= !use.used;
+      }
+      if (lease.ended() && snapshot.began >= *lease.ended_at && !measured.untold) measured.after_end = true;
+      if (measured.after_end && measured.used == Bytes{} && !measured.untold) unsettled_.erase(id);
+    }
+  }
+  // A device that was given up charges nobody.
+  for (const LeaseId id : std::set<LeaseId>(unsettled_)) {
+    const auto device = state.devices().find(store_.at(id).device);
+    if (device == state.devices().end() || (device->second.lost && device->second.leases.empty())) unsettled_.erase(id);
+  }
+}
+
+void Oracle::follow_owner(const Fact& fact, const Plan& plan, Time now) {
+  if (!plan.outcome.has_value()) return;
+  if (const auto* submit = std::get_if<Submit>(&fact)) {
+    if (submit->held) held_.insert(*plan.outcome);
+    if (!submit->held && submit->lease.owner.kind == OwnerKind::connection) unheld_[*plan.outcome] = now;
+  } else if (const auto* changed = std::get_if<HeldChanged>(&fact)) {
+    const auto lease = store_.find(changed->lease);
+    if (lease == store_.end() || lease->second.ended()) return;
+    changed->held ? void(held_.insert(changed->lease)) : void(held_.erase(changed->lease));
+    if (lease->second.owner.kind != OwnerKind::connection) return;
+    changed->held ? void(unheld_.erase(changed->lease)) : void(unheld_.emplace(changed->lease, now));
+  } else if (const auto* attach = std::get_if<Attach>(&fact)) {
+    if (attach->as_owner) unheld_.erase(attach->lease);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ checking
+
+// The state is what was stored; each lease is in exactly the indices of its state.
+void Oracle::check_store(const State& state) const {
+  ASSERT_EQ(state.leases().size(), store_.size());
+  for (const auto& [id, lease] : store_) {
+    const Lease* kept = state.find(id);
+    ASSERT_NE(kept, nullptr) << to_string(id);
+    EXPECT_EQ(kept->state, lease.state);
+    EXPECT_EQ(kept->generation, lease.generation);
+    EXPECT_EQ(kept->device, lease.device);
+    EXPECT_EQ(kept->had_process, lease.had_process);
+    EXPECT_EQ(kept->expires_at, lease.expires_at);
+    EXPECT_EQ(kept->offer_ends_at, lease.offer_ends_at);
+    EXPECT_EQ(kept->stop_at, lease.stop_at);
+    EXPECT_EQ(kept->exit_status, lease.exit_status);
+    EXPECT_EQ(state.queue().contains(id), lease.state == LeaseState::queued);
+    std::size_t devices = 0;
+    for (const auto& [uuid, device] : state.devices()) {
+      devices += device.leases.count(id);
+      EXPECT_EQ(device.leases.count(id), booked(lease) && lease.device == uuid ? 1u : 0u) << to_string(id);
+    }
+    EXPECT_EQ(devices, booked(lease) ? 1u : 0u) << to_string(id);
+    const bool named = !lease.tag.empty() && !lease.ended();
+    EXPECT_TRUE(!named || state.find_tag(lease.uid, lease.tag) == kept) << lease.tag;
+  }
+}
+
+void Oracle::check_sums(const State& state, Time now) const {
+  for (const auto& [uuid, device] : state.devices()) {
+    Bytes charged, used, settling;
+    std::size_t count = 0;
+    for (const auto& [id, lease] : store_) {
+      if (!booked(lease) || lease.device != uuid) continue;
+      ++count;
+      charged += charge_of(lease);
+      if (lease.ended()) settling += charge_of(lease);
+      const auto measured = measured_.find(id);
+      if (measured != measured_.end()) used += measured->second.used;
+      EXPECT_EQ(state.charged(lease), charge_of(lease)) << to_string(id);
+    }
+    EXPECT_EQ(device.charged, charged) << uuid;
+    EXPECT_EQ(device.settling, settling) << uuid;
+    EXPECT_EQ(device.leased_used, used) << uuid;
+    EXPECT_EQ(device.by_charge.size(), count);
+    Bytes unleased;
+    for (const ProcessUse& use : device.reading.processes) {
+      const auto lease = store_.find(use.lease);
+      const bool counted = lease != store_.end() && booked(lease->second) && lease->second.device == uuid &&
+                           measured_.count(use.lease) != 0;
+      if (!counted) unleased += use.used.value_or(Bytes{});
+    }
+    // A lease that was granted after the reading is not measured yet: what it is listed with counts as other's still.
+    const Bytes other = std::max({unleased, device.reading.used - used, Bytes{}});
+    EXPECT_EQ(device.other, other) << uuid;
+    const bool known = device.read_at && device.problem.empty() && !device.lost && now - *device.read_at <= rules_.max_age;
+    const Bytes free = device.reading.total - device.reading.driver_reserved - rules_.headroom - charged - other;
+    EXPECT_EQ(state.effective_free(device, rules_, now), known ? free : Bytes{}) << uuid;
+  }
+}
+
+// Nothing that ended with a process is forgotten before it is measured, nor charged after.
+void Oracle::check_settling(const State& state) const {
+  for (const auto& [id, lease] : store_)
+    EXPECT_EQ(state.charge(id).settling, unsettled_.count(id) != 0) << to_string(id);
+  for (const LeaseId id : unsettled_) EXPECT_NE(state.find(id), nullptr) << to_string(id);
+}
+
+// Grants rest on a known device with room for all that is promised there, and pass nobody who would have fitted.
+void Oracle::check_grants(const State& state, const Plan& plan, Time now) const {
+  for (const Lease& lease : plan.changed) {
+    const auto old = leases_before_.find(lease.id);
+    const bool waited = old == leases_before_.end() || old->second.state == LeaseState::queued;
+    if (!waited || !lease.reserves()) continue;
+    const Device& device = state.devices().at(lease.device);
+    EXPECT_TRUE(state.known(device, rules_, now)) << "granted on a guess";
+    const Bytes free = state.effective_free(device, rules_, now);
+    EXPECT_GE(free, Bytes{}) << "promised more than there is";
+    Bytes reserved;
+    for (const auto& [id, other] : store_)
+      if (other.reserves() && other.device == lease.device) reserved += other.vram;
+    EXPECT_LE(std::max(device.reading.used, reserved), State::capacity(device, rules_));
+    if (due_before_) continue;  // bytes may have come free after it was granted, within the step
+    for (const auto& [id, other] : store_) {
+      if (other.state != LeaseState::queued || !may_use(other, lease.device)) continue;
+      Lease as_queued = lease;
+      if (old != leases_before_.end()) as_queued.queued_at = old->second.queued_at;
+      const bool first = goes_before(other, as_queued, rules_, now);
+      EXPECT_FALSE(first && leases_before_.count(id) != 0 && other.vram <= free + lease.vram)
+          << to_string(id) << " was passed over by " << to_string(lease.id);
+    }
+  }
+  for (const auto& [id, lease] : store_) {
+    if (lease.state != LeaseState::queued || !plan.outcome.has_value()) continue;
+    for (const auto& [uuid, device] : state.devices()) {
+      const bool fits = may_use(lease, uuid) && state.known(device, rules_, now) &&
+                        lease.vram <= state.effective_free(device, rules_, now);
+      EXPECT_FALSE(fits) << to_string(id) << " waits although it fits on " << uuid;
+    }
+  }
+}
+
+void Oracle::check_order(const State& state, Time now) const {
+  std::vector<Lease> waiting;
+  Bytes bytes;
+  for (const auto& [id, lease] : store_)
+    if (lease.state == LeaseState::queued) waiting.push_back(lease), bytes += lease.vram;
+  std::sort(waiting.begin(), waiting.end(),
+            [this, now](const Lease& a, const Lease& b) { return goes_before(a, b, rules_, now); });
+  std::vector<LeaseId> ids;
+  for (const Lease& lease : waiting) ids.push_back(lease.id);
+  EXPECT_EQ(state.queue().in_order(), ids);
+  EXPECT_EQ(state.queue().waiting_bytes(), bytes);
+  for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(state.queue().place(ids[i]), i + 1);
+}
+
+// No deadline is overdue after a step, and the core asks to be woken for the next one.
+void Oracle::check_time(const State& state, const Plan& plan, Time now) const {
+  if (!plan.outcome.has_value()) return;
+  Time next = Time::never();
+  const auto expect_ahead = [&](Time at, const char* what, LeaseId id) {
+    EXPECT_GT(at, now) << what << " of " << to_string(id) << " is overdue";
+    next = std::min(next, at);
+  };
+  for (const auto& [id, lease] : store_) {
+    if (lease.ended()) continue;
+    if (lease.state == LeaseState::offered) expect_ahead(*lease.offer_ends_at, "the offer", id);
+    if (lease.state == LeaseState::active && lease.expires_at) expect_ahead(*lease.expires_at, "the time limit", id);
+    if (lease.owner.kind == OwnerKind::connection && unheld_.count(id) != 0)
+      expect_ahead(unheld_until(lease), "the linger", id);
+  }
+  EXPECT_LE(plan.wake_at, next);
+  EXPECT_GT(plan.wake_at, now);
+  (void)state;
+}
+
+// What is not known, and what others take, never makes room.
+void Oracle::check_loss(const State& state, const Fact& fact, Time now) const {
+  const bool news = std::holds_alternative<Snapshot>(fact);
+  const bool failed = std::holds_alternative<SnapshotFailed>(fact);
+  for (const auto& [uuid, free] : free_before_) {
+    const auto device = state.devices().find(uuid);
+    if (device == state.devices().end()) continue;
+    const bool lost = news && (device->second.lost || !device->second.problem.empty());
+    const Bytes left = state.effective_free(device->second, rules_, now);
+    EXPECT_TRUE(!(lost || (failed && !due_before_)) || left <= std::max(free, Bytes{})) << uuid;
+    EXPECT_TRUE(!lost || left == Bytes{}) << uuid;
+  }
+}
+
+void Oracle::check_program_end(const State& state, const Fact& fact, const Plan& plan) const {
+  const auto* ended = std::get_if<ProgramEnded>(&fact);
+  if (ended == nullptr || !plan.outcome.has_value()) return;
+  const auto old = leases_before_.find(ended->lease);
+  ASSERT_NE(old, leases_before_.end());
+  const Lease* lease = state.find(ended->lease);
+  EXPECT_TRUE(old->second.owner.kind != OwnerKind::process || lease == nullptr || lease->ended())
+      << to_string(ended->lease) << " outlives its owner";
+}
+
+}  // namespace sublet::core::testing

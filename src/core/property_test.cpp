@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thousands of random facts, lies of the driver and restarts among them; after each, everything that must always hold
+// is checked against a slow recomputation (oracle.h). SEED=n replays one run, STEPS=n makes it longer.
+#include "core/oracle.h"
+#include "core/world.h"
+
+#include <cstdlib>
+#include <random>
+
+namespace sublet::core::testing {
+namespace {
+
+constexpr int cards = 2;
+
+class Storm {
+ public:
+  explicit Storm(std::uint64_t seed) : random_(seed), oracle_(rules_) {
+    rules_.headroom = static_cast<std::int64_t>(below(2)) * 256 * MiB;
+    rules_.aging_per_minute = std::array{1.0, 0.0, 5.0}[below(3)];
+  }
+
+  void run(int steps) {
+    for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) {
+      SCOPED_TRACE("step " + std::to_string(i));
+      if (chance(30)) now_ = now_ + Duration(static_cast<std::int64_t>(below(4'000'000'000)));
+      if (chance(1)) restart();
+      if (chance(2)) compare_with_reloaded();
+      step(any_fact());
+    }
+    if (!::testing::Test::HasFailure()) drain();
+  }
+
+  int compared() const { return compared_; }
+  const std::set<EndReason>& ends() const { return ends_; }
+
+ private:
+  struct Program {
+    int pid;
+    int card;
+    Bytes bytes;
+    LeaseId lease;
+    bool listed = true;
+    bool told = true;
+  };
+
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  bool chance(int percent) { return below(100) < static_cast<std::uint64_t>(percent); }
+  Bytes some_bytes() { return static_cast<std::int64_t>(1 + below(24)) * 512 * MiB; }
+
+  Plan step(const Fact& fact) {
+    oracle_.before(state_, fact, now_);
+    Plan plan = core::step(state_, rules_, fact, now_);
+    oracle_.after(state_, fact, plan, now_);
+    for (const Lease& lease : plan.changed)
+      if (lease.ended()) ends_.insert(lease.end_reason);
+    return plan;
+  }
+
+  // --- what happens ---
+
+  Fact any_fact() {
+    switch (below(24)) {
+      case 0: case 1: case 2: case 3: return submit();
+      case 4: case 5: return Claim{some_lease(), some_generation()};
+      case 6: case 7: return attach();
+      case 8: return Renew{lease_, some_generation(), chance(50) ? std::nullopt : std::optional(some_time())};
+      case 9: case 10:
+        some_lease();
+        return Release{lease_, some_generation(), chance(40), chance(20), chance(10)};
+      case 11: case 12: return HeldChanged{some_lease(), chance(60)};
+      case 13: case 14: return program_ended();
+      case 15: return ProgramFailed{some_lease(), "no such file", 127};
+      case 16: return SnapshotFailed{"the probe does not answer"};
+      case 17: return lying_snapshot();
+      case 18: change_programs(); return Tick{};
+      case 19: return Tick{};
+      default: change_programs(); return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};
+    }
+  }
+
+  Duration some_time() { return Duration(static_cast<std::int64_t>(1 + below(60)) * 1'000'000'000); }
+  LeaseId some_lease() {
+    const std::uint64_t last = oracle_.last_id();
+    return lease_ = {last == 0 || chance(2) ? last + 1 : last - below(std::min<std::uint64_t>(last, 16))};
+  }
+  std::uint64_t some_generation() {
+    const Lease* lease = state_.find(lease_);
+    if (lease == nullptr || chance(60)) return 0;
+    return chance(70) ? lease->generation : lease->generation - 1;
+  }
+
+  Submit submit() {
+    Lease lease = wish(some_bytes(), chance(50) ? "train" : "infer");
+    if (chance(5)) lease.vram = 100 * GiB;
+    lease.tier = static_cast<Tier>(below(4));
+    lease.priority = static_cast<int>(below(7)) - 3;
+    if (chance(20)) lease.wanted_device = uuid_of(static_cast<int>(below(cards + 1)));
+    if (chance(20)) lease.tag = "tag" + std::to_string(below(4));
+    if (chance(40)) lease.ttl = some_time();
+    lease.owner.kind = static_cast<OwnerKind>(below(3));
+    if (lease.owner.kind == OwnerKind::process) lease.owner.process = process(++pid_);
+    return {lease, chance(80), chance(60)};
+  }
+
+  Attach attach() {
+    some_lease();
+    Attach fact{lease_, some_generation(), kept_process(pid_ += 2), chance(80)};
+    const Lease* lease = state_.find(lease_);
+    if (lease != nullptr && lease->state == LeaseState::active && programs_.size() < 30)
+      programs_.push_back({pid_, card_of(*lease), some_bytes(), lease_});
+    return fact;
+  }
+
+  ProgramEnded program_ended() {
+    some_lease();
+    // Often that of a lease that has ended long ago: it is waited for.
+    const std::vector<Lease> all = oracle_.stored();
+    const auto old = std::find_if(all.begin(), all.end(), [](const Lease& lease) { return lease.ended(); });
+    if (old != all.end() && chance(50)) lease_ = old->id;
+    const Lease* lease = state_.find(lease_);
+    // Only process owners and booked programs are ever reported.
+    if (lease == nullptr || !lease->had_process) return {{oracle_.last_id() + 7}, 0, false};
+    std::erase_if(programs_, [this](const Program& p) { return p.lease == lease_ && chance(70); });
+    return {lease_, chance(80) ? std::optional(static_cast<int>(below(3))) : std::nullopt, chance(30)};
+  }
+
+  void change_programs() {
+    for (Program& program : programs_) {
+      if (chance(20)) program.bytes = some_bytes();
+      if (chance(5)) program.listed = !program.listed;
+      if (chance(3)) program.told = !program.told;
+    }
+    std::erase_if(programs_, [this](const Program&) { return chance(8); });
+    if (chance(10)) programs_.push_back({++pid_, static_cast<int>(below(cards)), some_bytes(), {}});
+    if (chance(5)) programs_.push_back({++pid_, static_cast<int>(below(cards)), some_bytes(), some_lease()});
+  }
+
+  static int card_of(const Lease& lease) { return lease.device == uuid_of(1) ? 1 : 0; }
+
+  std::vector<DeviceReading> honest() {
+    std::vector<DeviceReading> readings;
+    for (int card = 0; card < cards; ++card) {
+      DeviceReading reading = gpu(card, (card + 1) * 12 * GiB);
+      for (const Program& program : programs_) {
+        if (program.card != card || reading.used + program.bytes > reading.total) continue;
+        reading.used += program.bytes;
+        if (!program.listed) continue;
+        reading.processes.push_back(uses(program.pid, program.bytes, program.lease));
+        if (!program.told) reading.processes.back().used.reset();
+      }
+      readings.push_back(std::move(reading));
+    }
+    return readings;
+  }
+
+  Snapshot lying_snapshot() {
+    Snapshot snapshot{now_, honest()};
+    DeviceReading& reading = snapshot.devices[below(cards)];
+    switch (below(9)) {
+      case 0: snapshot.devices.clear(); break;
+      case 1: snapshot.devices.erase(snapshot.devices.begin() + static_cast<std::ptrdiff_t>(below(cards))); break;
+      case 2: reading.used = Bytes{-static_cast<std::int64_t>(below(100)) - 1}; break;
+      case 3: reading.used = reading.total + Bytes{1}; break;
+      case 4: reading.processes.clear(); break;
+      case 5: reading.problem = "unknown error"; break;
+      case 6: reading.total = Bytes{static_cast<std::int64_t>(random_())}; break;
+      case 7: reading.processes.push_back(uses(1, Bytes{static_cast<std::int64_t>(random_())}, some_lease())); break;
+      default: snapshot.devices.push_back(reading); break;
+    }
+    return snapshot;
+  }
+
+  // --- what must hold over a restart ---
+
+  void restart() {
+    state_ = State::load(oracle_.stored(), {}, oracle_.last_id(), rules_, now_);
+    oracle_.restarted(now_);
+    step(Tick{});
+  }
+
+  // A daemon that is killed here decides as one that is not, as soon as both have measured.
+  void compare_with_reloaded() {
+    step(Tick{});
+    State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), rules_, now_);
+    const Snapshot snapshot{now_, honest()};
+    core::step(here, rules_, snapshot, now_);
+    core::step(there, rules_, snapshot, now_);
+    for (const auto& [uuid, device] : here.devices())
+      if (!here.known(device, rules_, now_)) return;  // implausible to one that knows what was there before
+    // Measured gone, and kept for the end of its program only: after a restart it is measured once more, and what its
+    // program took since is the lease's again instead of an outsider's. What a program uses untold was told before.
+    for (const auto& [id, lease] : there.leases())
+      if (lease.ended() && (!state_.charge(id).settling || there.charge(id).untold)) return;
+    if (there.devices().size() > cards) return;  // how long a device that was asked for is missing is counted anew
+    EXPECT_EQ(here.queue().in_order(), there.queue().in_order());
+    ++compared_;
+    for (const auto& [uuid, device] : here.devices()) {
+      const Device& twin = there.devices().at(uuid);
+      EXPECT_EQ(device.leases, twin.leases) << uuid;
+      EXPECT_EQ(device.charged, twin.charged) << uuid;
+      EXPECT_EQ(here.effective_free(device, rules_, now_), there.effective_free(twin, rules_, now_)) << uuid;
+    }
+    check_outsiders_only_take(here, snapshot);
+  }
+
+  // The same reading with one more outsider never leaves more free.
+  void check_outsiders_only_take(const State& without, Snapshot snapshot) {
+    State with = state_;
+    DeviceReading& reading = snapshot.devices[below(cards)];
+    const Bytes more = std::min(some_bytes(), reading.total - reading.used);
+    reading.used += more;
+    if (chance(50)) reading.processes.push_back(uses(++pid_, more));
+    core::step(with, rules_, snapshot, now_);
+    for (const auto& [uuid, device] : with.devices()) {
+      const Device& twin = without.devices().at(uuid);
+      if (!with.known(device, rules_, now_) || !without.known(twin, rules_, now_)) continue;
+      EXPECT_GE(device.other, twin.other) << uuid;
+      EXPECT_LE(with.effective_free(device, rules_, now_) + device.charged,
+                without.effective_free(twin, rules_, now_) + twin.charged);
+    }
+  }
+
+  // From wherever the storm left it, everybody who can ever be served is served once the others end.
+  void drain() {
+    programs_.clear();
+    for (int round = 0; round < 400 && !::testing::Test::HasFailure(); ++round) {
+      now_ = now_ + 1s;
+      step(Snapshot{now_, honest()});
+      bool left = false;
+      for (const Lease& lease : oracle_.stored()) {
+        left = true;
+        if (lease.state == LeaseState::offered) step(Claim{lease.id});
+        if (const Lease* now = state_.find(lease.id); now != nullptr && now->state != LeaseState::queued) {
+          if (now->owner.kind == OwnerKind::process) step(ProgramEnded{lease.id, 0, false});
+          if (state_.find(lease.id) != nullptr) step(Release{lease.id, 0, true});
+        }
+      }
+      if (!left) return;
+    }
+    EXPECT_TRUE(oracle_.stored().empty()) << state_.queue().size() << " wait for ever";
+  }
+
+  std::mt19937_64 random_;
+  Rules rules_;
+  State state_;
+  Oracle oracle_;
+  Time now_{1'800'000'000'000'000'000};
+  LeaseId lease_;
+  int compared_ = 0;
+  std::set<EndReason> ends_;
+  int pid_ = 1000;
+  std::vector<Program> programs_;
+};
+
+std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(Property, HoldsAfterEveryStep) {
+  const std::uint64_t first = number("SEED", std::random_device{}());
+  const std::uint64_t seeds = std::getenv("SEED") != nullptr ? 1 : number("SEEDS", 12);
+  std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
+              static_cast<unsigned long long>(first + seeds - 1));
+  int compared = 0;
+  std::set<EndReason> ends;
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    SCOPED_TRACE("replay with SEED=" + std::to_string(seed));
+    Storm storm(seed);
+    storm.run(static_cast<int>(number("STEPS", 1500)));
+    if (HasFailure()) return;
+    compared += storm.compared();
+    ends.insert(storm.ends().begin(), storm.ends().end());
+  }
+  if (seeds < 12) return;
+  // A storm that never gets anywhere would prove nothing.
+  EXPECT_GT(compared, static_cast<int>(seeds)) << "states were hardly ever compared with restarted ones";
+  for (const EndReason reason : {EndReason::released, EndReason::expired, EndReason::revoked, EndReason::owner_gone,
+                                 EndReason::failed, EndReason::cancelled, EndReason::rejected, EndReason::unclaimed})
+    EXPECT_EQ(ends.count(reason), 1u) << "no lease ended " << to_string(reason);
+}
+
+// ------------------------------------------------------------------------------------------------ order of arrival
+
+// Requests of one instant, decided together because the device was unknown until all had come.
+std::vector<std::string> granted_of(std::vector<Lease> batch) {
+  World w;
+  for (const Lease& lease : batch) w.submit(lease);
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
+  std::vector<std::string> granted;
+  for (const auto& [id, lease] : w.state.leases())
+    if (lease.reserves()) granted.push_back(lease.consumer + " on " + lease.device);
+  std::sort(granted.begin(), granted.end());
+  return granted;
+}
+
+TEST(Property, TheOrderOfSimultaneousRequestsChangesOnlyTies) {
+  std::mt19937_64 random(number("SEED", 20261121));
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Lease> batch, equals;
+    for (int i = 0; i < 12; ++i) {
+      Lease lease = wish(static_cast<std::int64_t>(1 + random() % 12) * GiB, "c" + std::to_string(i));
+      lease.tier = static_cast<Tier>(random() % 3);
+      lease.priority = i;
+      batch.push_back(lease);
+      lease.tier = Tier::standard, lease.priority = 0, lease.vram = 5 * GiB, lease.consumer = "same";
+      equals.push_back(lease);
+    }
+    const auto granted = granted_of(batch), granted_equals = granted_of(equals);
+    EXPECT_FALSE(granted.empty());
+    std::shuffle(batch.begin(), batch.end(), random);
+    EXPECT_EQ(granted_of(batch), granted);
+    EXPECT_EQ(granted_of(equals), granted_equals);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ monotony
+
+// When each of a row of equal requests starts, first come, first served, each held for its own time.
+std::vector<std::int64_t> starts(std::int64_t slots, const std::vector<int>& lengths) {
+  World w;
+  w.rules.claim_window = 24h;
+  w.snapshot({gpu(0, slots * GiB)});
+  std::vector<std::int64_t> begun(lengths.size(), -1);
+  std::map<LeaseId, std::size_t> index;
+  for (std::size_t i = 0; i < lengths.size(); ++i) index[w.submit(wish(GiB), true)] = i;
+  for (std::int64_t second = 0; second < 1000; ++second) {
+    for (const auto& [id, i] : index) {
+      const Lease* lease = w.state.find(id);
+      if (lease == nullptr || lease->state != LeaseState::active) continue;
+      if (begun[i] < 0) begun[i] = second;
+      if (second - begun[i] >= lengths[i]) w.step(Release{id});
+    }
+    w.now = w.now + 1s;
+    w.snapshot({gpu(0, slots * GiB)});
+  }
+  return begun;
+}
+
+TEST(Property, AmongEqualRequestsMoreRoomOrOneCompetitorLessDelaysNobody) {
+  std::mt19937_64 random(number("SEED", 7));
+  for (int round = 0; round < 10; ++round) {
+    std::vector<int> lengths;
+    for (int i = 0; i < 12; ++i) lengths.push_back(static_cast<int>(1 + random() % 20));
+    const auto base = starts(2, lengths), wider = starts(3, lengths);
+    const std::size_t gone = random() % lengths.size();
+    std::vector<int> fewer = lengths;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(gone));
+    const auto without = starts(2, fewer);
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      ASSERT_GE(base[i], 0);
+      EXPECT_LE(wider[i], base[i]);
+      EXPECT_TRUE(i == gone || without[i > gone ? i - 1 : i] <= base[i]) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sublet::core::testing
