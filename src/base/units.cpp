@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <ctime>
@@ -47,6 +48,14 @@ Decimal read_decimal(std::string_view text) {
   return number;
 }
 
+// number × unit, rounded down; `limit` + 1 for everything above it, however large.
+Wide times(const Decimal& number, std::int64_t unit, std::int64_t limit) {
+  const Wide above = static_cast<Wide>(limit) + 1;
+  Wide product = 0;
+  if (number.overflow || __builtin_mul_overflow(number.value, static_cast<Wide>(unit), &product)) return above;
+  return std::min(product / number.scale, above);
+}
+
 std::int64_t size_unit(std::string unit) {
   for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   static constexpr std::string_view prefixes = "KMGTP";
@@ -79,10 +88,8 @@ Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
   while (!unit_text.empty() && unit_text[0] == ' ') unit_text.remove_prefix(1);
   const std::int64_t unit = unit_text.size() > 4 ? 0 : size_unit(std::string(unit_text));
   if (unit == 0) return refuse(fmt::format("has the unknown unit '{}'", printable(unit_text)));
-  const auto total = number.value * static_cast<Wide>(unit) / number.scale;
-  if (number.overflow || total > static_cast<Wide>(size_limit)) {
-    return refuse("is more than 2^62 bytes");
-  }
+  const Wide total = times(number, unit, size_limit);
+  if (total > static_cast<Wide>(size_limit)) return refuse("is more than 2^62 bytes");
   if (total == 0 && !zero_ok) return refuse("is zero bytes");
   return Bytes{static_cast<std::int64_t>(total)};
 }
@@ -127,8 +134,8 @@ Result<Duration> parse_duration(std::string_view text) {
     else if (unit == "h") scale = 3'600'000'000'000;
     else if (unit == "d") scale = 86'400'000'000'000;
     else return refuse(fmt::format("has the unknown unit '{}'", printable(unit)));
-    total += number.value * static_cast<Wide>(scale) / number.scale;
-    if (number.overflow || total > static_cast<Wide>(limit)) return refuse("is more than 100 years");
+    total += times(number, scale, limit);
+    if (total > static_cast<Wide>(limit)) return refuse("is more than 100 years");
   }
   return Duration(static_cast<std::int64_t>(total));
 }

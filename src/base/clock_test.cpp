@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/clock.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+namespace sublet {
+namespace {
+
+TEST(SystemClock, NeverGoesBack) {
+  const SystemClock clock;
+  Time before = clock.now();
+  for (int i = 0; i < 10'000; ++i) {
+    const Time now = clock.now();
+    ASSERT_GE(now, before);
+    before = now;
+  }
+}
+
+TEST(SystemClock, StartsAtTheWallClock) {
+  timespec wall{};
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const Time now = SystemClock().now();
+  EXPECT_GE(now.ns / 1'000'000'000, wall.tv_sec);
+  EXPECT_LT(now.ns / 1'000'000'000, wall.tv_sec + 3600) << "in the same hour: the same time line";
+}
+
+TEST(SystemClock, GoesOnFromTheLastStoredTimeWhenTheWallClockWasSetBack) {
+  const Time future = SystemClock().now() + std::chrono::hours(1000);
+  const SystemClock clock(future);
+  EXPECT_GE(clock.now(), future);
+  EXPECT_LT(clock.now(), future + std::chrono::hours(1));
+  const Time past{1'000};
+  EXPECT_GT(SystemClock(past).now(), past + std::chrono::hours(1)) << "an old one does not hold it back";
+}
+
+TEST(ManualClock, MovesWhenTold) {
+  ManualClock clock({100});
+  EXPECT_EQ(clock.now(), Time{100});
+  clock.advance(Duration(5));
+  EXPECT_EQ(clock.now(), Time{105});
+}
+
+TEST(KernelClocks, BoottimeIsNotBehindMonotonic) {
+  const std::int64_t monotonic = monotonic_ns();
+  EXPECT_GT(monotonic, 0);
+  EXPECT_GE(boottime_ns(), monotonic);
+}
+
+}  // namespace
+}  // namespace sublet
