@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """simgpu-load on simulated cards: right when all is right, and loud when not."""
 
+import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -74,12 +76,36 @@ def test_too_much_is_refused_with_the_numbers(cards):
     assert cards.show()["devices"][0]["used_bytes"] == 0
 
 
-@pytest.mark.parametrize("fault, allowed_statuses", [("alloc-fail", {1}), ("device-lost", {1}), ("ecc", {1})])
-def test_faults_of_the_driver_end_it_with_an_error(cards, fault, allowed_statuses):
+@pytest.fixture(scope="module")
+def corrupting_driver(tmp_path_factory):
+    compiler = shutil.which("cc") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    library = tmp_path_factory.mktemp("corrupt") / "libcuda.so.1"
+    source = pathlib.Path(__file__).with_name("corrupt.c")
+    subprocess.run([compiler, "-x", "c", "-O1", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
+    return library.parent
+
+
+@pytest.mark.parametrize("contents", [[], ["--dense"]])
+@pytest.mark.parametrize("offset", [0, 2 * MIB - 1, 3 * MIB + 12345, 4 * MIB - 1])
+def test_one_flipped_bit_is_found(cards, corrupting_driver, contents, offset):
+    load = cards.load(
+        "--alloc", "4MiB", "--seconds", 0, "--seed", 5, *contents,
+        LD_LIBRARY_PATH=str(corrupting_driver), CORRUPT_DRIVER=str(simcards.DRIVER / "libcuda.so.1"),
+        CORRUPT_OFFSET=str(offset),
+    )  # fmt: skip
+    status, said = load.end()
+    assert status == 1 and not said["ok"] and said["error"] is None
+    assert said["wrong_words"] == 1 and said["verified_bytes"] == 4 * MIB
+
+
+@pytest.mark.parametrize("fault", ["alloc-fail", "device-lost", "ecc"])
+def test_faults_of_the_driver_end_it_with_an_error(cards, fault):
     load = cards.load("--alloc", "512MiB", "--rate", "512MiB/s", "--step", "16MiB", "--seconds", 5)
     cards.fault(fault)
     status, said = load.end()
-    assert status in allowed_statuses and "CUDA_ERROR" in said["error"]
+    assert status == 1 and "CUDA_ERROR" in said["error"]
 
 
 def test_without_a_card_or_a_driver_it_says_so(cards, tmp_path):

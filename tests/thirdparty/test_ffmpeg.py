@@ -22,7 +22,7 @@ def with_filter(foreign, cards):
         pytest.skip("this ffmpeg was built without hwupload_cuda")
 
 
-@pytest.mark.parametrize("pixels", ["nv12", "yuv420p", "p010le", "0rgb32"])
+@pytest.mark.parametrize("pixels", ["nv12", "yuv420p", "p010le", "bgr0"])
 def test_frames_come_back_from_the_card_unchanged(foreign, cards, with_filter, pixels):
     there_and_back = frames(foreign, cards, f"format={pixels},hwupload_cuda,hwdownload,format={pixels}")
     assert len(there_and_back) == 10
@@ -37,3 +37,9 @@ def test_too_large_a_frame_for_the_card_is_an_error_not_a_crash(foreign, make_ca
     there_and_back = "format=nv12,hwupload_cuda,hwdownload,format=nv12"
     done = ffmpeg(foreign, cards, "testsrc2=size=7680x4320:duration=0.1", there_and_back, "null", "-")
     assert done.returncode > 0 and "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr
+
+
+def test_a_filter_that_needs_real_kernels_is_refused_and_says_by_what(foreign, cards, with_filter):
+    scaled = "format=nv12,hwupload_cuda,scale_cuda=160:120,hwdownload,format=nv12"
+    done = ffmpeg(foreign, cards, "testsrc2=size=320x240:duration=0.1", scaled, "null", "-")
+    assert done.returncode > 0 and "CUDA_ERROR_NOT_SUPPORTED" in done.stderr
