@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's binary interface as far as the simulation speaks it: our own declarations of public facts (names,
-// numbers, layouts), so that neither the library nor its clients need a vendor's toolkit to be built. Numbers that the
-// simulation only passes through are plain ints.
+// The driver's binary interface as far as the simulation speaks it: our own declarations of public facts
+// (names, numbers, layouts), so that neither the library nor its clients need a vendor's toolkit to be built.
+// Numbers that the simulation only passes through are plain ints.
 #pragma once
 
 #include <cstddef>
@@ -105,18 +105,34 @@ enum CUmemorytype : int {
   CU_MEMORYTYPE_UNIFIED = 4,
 };
 
-enum CUmemAllocationType : int { CU_MEM_ALLOCATION_TYPE_INVALID = 0, CU_MEM_ALLOCATION_TYPE_PINNED = 1,
-                                 CU_MEM_ALLOCATION_TYPE_MANAGED = 2 };
-enum CUmemAllocationHandleType : int { CU_MEM_HANDLE_TYPE_NONE = 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
-                                       CU_MEM_HANDLE_TYPE_WIN32 = 2, CU_MEM_HANDLE_TYPE_WIN32_KMT = 4,
-                                       CU_MEM_HANDLE_TYPE_FABRIC = 8 };
-enum CUmemLocationType : int { CU_MEM_LOCATION_TYPE_INVALID = 0, CU_MEM_LOCATION_TYPE_DEVICE = 1,
-                               CU_MEM_LOCATION_TYPE_HOST = 2, CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
-                               CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4 };
-enum CUmemAccess_flags : int { CU_MEM_ACCESS_FLAGS_PROT_NONE = 0, CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
-                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
-enum CUmemAllocationGranularity_flags : int { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
-                                              CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1 };
+enum CUmemAllocationType : int {
+  CU_MEM_ALLOCATION_TYPE_INVALID = 0,
+  CU_MEM_ALLOCATION_TYPE_PINNED = 1,
+  CU_MEM_ALLOCATION_TYPE_MANAGED = 2
+};
+enum CUmemAllocationHandleType : int {
+  CU_MEM_HANDLE_TYPE_NONE = 0,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+  CU_MEM_HANDLE_TYPE_WIN32 = 2,
+  CU_MEM_HANDLE_TYPE_WIN32_KMT = 4,
+  CU_MEM_HANDLE_TYPE_FABRIC = 8
+};
+enum CUmemLocationType : int {
+  CU_MEM_LOCATION_TYPE_INVALID = 0,
+  CU_MEM_LOCATION_TYPE_DEVICE = 1,
+  CU_MEM_LOCATION_TYPE_HOST = 2,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4
+};
+enum CUmemAccess_flags : int {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
+  CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
+};
+enum CUmemAllocationGranularity_flags : int {
+  CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
+  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1
+};
 
 enum CUpointer_attribute : int {
   CU_POINTER_ATTRIBUTE_CONTEXT = 1,
@@ -298,8 +314,116 @@ typedef void (*CUhostFn)(void* userData);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void* userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 
-static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemPoolProps) == 88 && sizeof(CUmemAccessDesc) == 12);
+static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemPoolProps) == 88 &&
+              sizeof(CUmemAccessDesc) == 12);
 static_assert(sizeof(CUDA_MEMCPY2D) == 128 && sizeof(CUDA_MEMCPY3D) == 200);
-static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56 && sizeof(CUctxCreateParams) == 24);
+static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56 &&
+              sizeof(CUctxCreateParams) == 24);
+
+// ------------------------------------------------------------------------------------- functions
+// Those that our own tests call; the library's sources include this too, so that the two cannot differ.
+CUresult cuInit(unsigned flags);
+CUresult cuDriverGetVersion(int* version);
+CUresult cuGetErrorName(CUresult error, const char** name);
+CUresult cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags);
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,
+                             int* status);
+CUresult cuGetExportTable(const void** table, const CUuuid* id);
+CUresult cuDeviceGet(CUdevice* device, int ordinal);
+CUresult cuDeviceGetCount(int* count);
+CUresult cuDeviceGetName(char* name, int length, CUdevice device);
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device);
+CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device);
+CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device);
+CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* id);
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device);
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active);
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
+CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned flags, CUdevice device);
+CUresult cuCtxDestroy_v2(CUcontext context);
+CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuCtxGetCurrent(CUcontext* context);
+CUresult cuCtxPushCurrent_v2(CUcontext context);
+CUresult cuCtxPopCurrent_v2(CUcontext* context);
+CUresult cuCtxGetDevice(CUdevice* device);
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context);
+CUresult cuCtxSynchronize(void);
+CUresult cuCtxSynchronize_v2(CUcontext context);
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total);
+CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t size);
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                            unsigned element);
+CUresult cuMemAllocManaged(CUdeviceptr* address, size_t size, unsigned flags);
+CUresult cuMemFree_v2(CUdeviceptr address);
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr address);
+CUresult cuMemHostAlloc(void** address, size_t size, unsigned flags);
+CUresult cuMemFreeHost(void* address);
+CUresult cuMemHostRegister_v2(void* address, size_t size, unsigned flags);
+CUresult cuMemHostUnregister(void* address);
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t size, CUstream stream);
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream);
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
+CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t size);
+CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_t size);
+CUresult cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_t size);
+CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t size);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_t size, CUstream stream);
+CUresult cuMemcpyDtoHAsync_v2(void* target, CUdeviceptr source, size_t size, CUstream stream);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t size, CUstream stream);
+CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext target_context, CUdeviceptr source,
+                      CUcontext source_context, size_t size);
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy);
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy);
+CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count);
+CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_t count);
+CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned value, size_t count);
+CUresult cuMemsetD32Async(CUdeviceptr target, unsigned value, size_t count, CUstream stream);
+CUresult cuMemsetD2D8_v2(CUdeviceptr target, size_t pitch, unsigned char value, size_t width, size_t height);
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address);
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address);
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address);
+CUresult cuMemGetAllocationGranularity(size_t* size, const CUmemAllocationProp* properties,
+                                       CUmemAllocationGranularity_flags option);
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t size, size_t alignment, CUdeviceptr hint,
+                             unsigned long long flags);
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size);
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const CUmemAllocationProp* properties,
+                     unsigned long long flags);
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address);
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags);
+CUresult cuMemUnmap(CUdeviceptr address, size_t size);
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access, size_t count);
+CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags);
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                        CUmemAllocationHandleType type);
+CUresult cuStreamCreate(CUstream* stream, unsigned flags);
+CUresult cuStreamDestroy_v2(CUstream stream);
+CUresult cuStreamSynchronize(CUstream stream);
+CUresult cuStreamQuery(CUstream stream);
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data);
+CUresult cuEventCreate(CUevent* event, unsigned flags);
+CUresult cuEventDestroy_v2(CUevent event);
+CUresult cuEventRecord(CUevent event, CUstream stream);
+CUresult cuEventQuery(CUevent event);
+CUresult cuEventSynchronize(CUevent event);
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end);
+CUresult cuModuleLoadData(CUmodule* module, const void* image);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name);
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* size, CUmodule module, const char* name);
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* size);
+CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned shared, CUstream stream, void** parameters, void** extra);
 
 }  // extern "C"

@@ -43,7 +43,8 @@ Pattern turned(const Pattern& pattern, std::uint64_t from_offset, std::uint64_t 
 
 Pattern repeated(std::uint32_t value, unsigned unit, std::uint64_t offset) {
   Pattern result;
-  for (unsigned i = 0; i < 16; ++i) result[(offset + i) % 16] = static_cast<std::uint8_t>(value >> (8 * (i % unit)));
+  for (unsigned i = 0; i < 16; ++i)
+    result[(offset + i) % 16] = static_cast<std::uint8_t>(value >> (8 * (i % unit)));
   return result;
 }
 
@@ -89,8 +90,8 @@ Piece SparseContent::next(std::uint64_t offset, std::uint64_t limit, std::uint8_
     const std::uint64_t at = offset + piece.size;
     const auto& chunk = chunks_[at / chunk_bytes];
     const Page* page = chunk.pages ? &(*chunk.pages)[at % chunk_bytes / content_page] : nullptr;
-    const std::uint64_t end = page ? at / content_page * content_page + content_page
-                                   : at / chunk_bytes * chunk_bytes + chunk_bytes;
+    const std::uint64_t end =
+        page ? at / content_page * content_page + content_page : at / chunk_bytes * chunk_bytes + chunk_bytes;
     const std::uint64_t part = std::min(end - at, limit - piece.size);
     if (page && page->data) {
       if (piece.size != 0) return piece;
@@ -100,10 +101,8 @@ Piece SparseContent::next(std::uint64_t offset, std::uint64_t limit, std::uint8_
       return piece;
     }
     const Pattern& pattern = page ? page->pattern : chunk.pattern;
-    if (piece.size == 0)
-      piece.pattern = pattern;
-    else if (pattern != piece.pattern)
-      return piece;
+    if (piece.size == 0) piece.pattern = pattern;
+    else if (pattern != piece.pattern) return piece;
     piece.size += part;
   }
   return piece;
@@ -193,8 +192,8 @@ void FileContent::write(std::uint64_t offset, const std::uint8_t* data, std::uin
 }
 
 void FileContent::fill(std::uint64_t offset, std::uint64_t size, const Pattern& pattern) {
-  if (pattern == Pattern{} && ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                                          static_cast<off_t>(size)) == 0)
+  if (pattern == Pattern{} && ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                          static_cast<off_t>(offset), static_cast<off_t>(size)) == 0)
     return;
   std::vector<std::uint8_t> block(std::min<std::uint64_t>(size, 1 << 20));
   while (size != 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is stored in simulated VRAM, sparsely: a stretch is a repeated 16-byte pattern (zero at first) or pages of data.
-// Neither reading, copying nor hashing makes a page of what was never written, and writing what is already there does
-// not either. Callers hold the lock of the Physical that owns the content.
+// What is stored in simulated VRAM, sparsely: a stretch is a repeated 16-byte pattern (zero at first) or
+// pages of data. Neither reading, copying nor hashing makes a page of what was never written, and writing
+// what is already there does not either. Callers hold the lock of the Physical that owns the content.
 #pragma once
 
 #include <array>

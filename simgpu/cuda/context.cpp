@@ -37,7 +37,8 @@ CUresult activate(Context& context) {
   return CUDA_SUCCESS;
 }
 
-// Ends a context: waits for its work, then frees its memory. What came by cuMemCreate is the process's and stays.
+// Ends a context: waits for its work, then frees its memory. What came by cuMemCreate is the process's and
+// stays.
 void deactivate(Lock& lock, Context& context) {
   wait_for_context(lock, context);
   auto& d = driver();
@@ -98,7 +99,8 @@ CUresult release_primary(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-// Frees everything and leaves it inactive until it is retained anew; who retained it before still has to release it.
+// Frees everything and leaves it inactive until it is retained anew; who retained it before still has to
+// release it.
 CUresult reset_primary(CUdevice device) {
   Lock lock(driver_mutex());
   Context* context = primary_of(device);
@@ -159,7 +161,8 @@ void prepare_card(int ordinal) {
 
 }  // namespace simgpu
 
-// ------------------------------------------------------------------------------------------- created contexts
+// ------------------------------------------------------------------------------------------- created
+// contexts
 
 SIMGPU_API cuCtxCreate_v2(CUcontext* out, unsigned flags, CUdevice device) {
   SIMGPU_ENTER(cuCtxCreate_v2);
@@ -190,7 +193,8 @@ SIMGPU_API cuCtxDetach(CUcontext handle) {
   return destroy(handle);
 }
 
-// ------------------------------------------------------------------------------------------- primary contexts
+// ------------------------------------------------------------------------------------------- primary
+// contexts
 
 SIMGPU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
   SIMGPU_ENTER(cuDevicePrimaryCtxRetain);
@@ -239,7 +243,8 @@ SIMGPU_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* act
   return CUDA_SUCCESS;
 }
 
-// ------------------------------------------------------------------------------------------- the thread's stack
+// ------------------------------------------------------------------------------------------- the thread's
+// stack
 
 namespace {
 

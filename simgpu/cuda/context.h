@@ -6,10 +6,12 @@
 
 namespace simgpu {
 
-// Makes the objects that a visible card always has: its primary context (not yet active) and its standard pool.
+// Makes the objects that a visible card always has: its primary context (not yet active) and its standard
+// pool.
 void prepare_card(int ordinal);
 
-// The thread's current context, if calls may use it: INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or its sticky error.
+// The thread's current context, if calls may use it: INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or its sticky
+// error.
 CUresult current_context(Context*& context);
 // The same whatever state it is in; null when there is none.
 Context* top_context();
@@ -23,7 +25,7 @@ bool known_device(CUdevice device);
 }  // namespace simgpu
 
 // Locks the driver and finds the current context: `lock` and `context` in the rest of the function.
-#define SIMGPU_CONTEXT()                                     \
-  ::simgpu::Lock lock(::simgpu::driver_mutex());             \
-  ::simgpu::Context* context = nullptr;                      \
+#define SIMGPU_CONTEXT()                         \
+  ::simgpu::Lock lock(::simgpu::driver_mutex()); \
+  ::simgpu::Context* context = nullptr;          \
   if (const CUresult unusable = ::simgpu::current_context(context); unusable != CUDA_SUCCESS) return unusable

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says about cards. Figures that depend on a chip are those of a recent data-centre one, so that
-// programs take their usual paths; what is not simulated is said to be unsupported.
+// What the driver says about cards. Figures that depend on a chip are those of a recent data-centre one, so
+// that programs take their usual paths; what is not simulated is said to be unsupported.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,38 +16,147 @@ namespace {
 
 // By number, as documented. Absent numbers are no attributes.
 const std::map<int, int>& fixed_attributes() {
-  static const auto* all = new std::map<int, int>{
-      {1, max_threads_per_block}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535},
-      {8, max_shared_per_block}, {9, 65536}, {10, 32}, {11, 2147483647}, {12, registers_per_processor},
-      {13, 1980000}, {14, 512}, {15, 1}, {17, 0}, {18, 0}, {19, 1}, {20, 0},
-      // textures and surfaces
-      {21, 131072}, {22, 131072}, {23, 65536}, {24, 16384}, {25, 16384}, {26, 16384}, {27, 32768}, {28, 32768},
-      {29, 2048}, {30, 512}, {31, 1}, {32, 1}, {35, 0}, {36, 2619000}, {37, 5120}, {38, 52428800},
-      {39, max_threads_per_processor}, {41, 1}, {42, 32768}, {43, 2048}, {44, 1}, {45, 32768}, {46, 32768},
-      {47, 8192}, {48, 8192}, {49, 32768}, {51, 32}, {52, 32768}, {53, 32768}, {54, 2046}, {55, 32768}, {56, 131072},
-      {57, 65536}, {58, 16384}, {59, 16384}, {60, 16384}, {61, 32768}, {62, 2048}, {63, 32768}, {64, 32768},
-      {65, 2048}, {66, 32768}, {67, 32768}, {68, 2046}, {69, 268435456}, {70, 131072}, {71, 65000}, {72, 2097120},
-      {73, 32768}, {74, 32768}, {77, 32768},
-      {78, 1},  // stream priorities
-      {79, 1}, {80, 1}, {81, max_shared_per_processor}, {82, registers_per_processor},
-      {83, 1},  // managed memory
-      {84, 0}, {86, 0}, {87, 2}, {88, 0},
-      {89, 1},  // concurrent managed access
-      {90, 1},
-      {91, 1},                   // registered memory has one address
-      {92, 0}, {93, 0}, {94, 0},  // stream memory operations, first form
-      {95, 1}, {96, 0}, {97, max_shared_opt_in}, {98, 0},
-      {99, 1},  // host registration
-      {100, 0}, {101, 0},
-      {102, 1}, {103, 1},  // virtual memory management, and its export by file descriptor
-      {104, 0}, {105, 0}, {106, max_blocks_per_processor}, {107, 0}, {108, 0}, {109, 0}, {110, 0}, {111, 1024},
-      {112, 0},
-      {113, 1},  // read-only registration
-      {114, 0},
-      {115, 1},  // pools
-      {116, 0}, {117, 0}, {118, 0}, {119, 0}, {120, 1}, {121, 0}, {122, 0}, {123, 0}, {124, 0}, {125, 0}, {126, 1},
-      {127, 0}, {128, 0}, {129, 0}, {130, 0}, {131, -1}, {132, 0}, {133, 0}, {134, -1}, {135, 0}, {136, 0}, {137, 0},
-      {138, 0}, {139, 0}, {140, 0}, {141, 0}, {142, 0}, {143, 0}, {144, 0}, {145, 0}, {146, 0}, {147, 0}};
+  static const auto* all =
+      new std::map<int, int>{{1, max_threads_per_block},
+                             {2, 1024},
+                             {3, 1024},
+                             {4, 64},
+                             {5, 2147483647},
+                             {6, 65535},
+                             {7, 65535},
+                             {8, max_shared_per_block},
+                             {9, 65536},
+                             {10, 32},
+                             {11, 2147483647},
+                             {12, registers_per_processor},
+                             {13, 1980000},
+                             {14, 512},
+                             {15, 1},
+                             {17, 0},
+                             {18, 0},
+                             {19, 1},
+                             {20, 0},
+                             // textures and surfaces
+                             {21, 131072},
+                             {22, 131072},
+                             {23, 65536},
+                             {24, 16384},
+                             {25, 16384},
+                             {26, 16384},
+                             {27, 32768},
+                             {28, 32768},
+                             {29, 2048},
+                             {30, 512},
+                             {31, 1},
+                             {32, 1},
+                             {35, 0},
+                             {36, 2619000},
+                             {37, 5120},
+                             {38, 52428800},
+                             {39, max_threads_per_processor},
+                             {41, 1},
+                             {42, 32768},
+                             {43, 2048},
+                             {44, 1},
+                             {45, 32768},
+                             {46, 32768},
+                             {47, 8192},
+                             {48, 8192},
+                             {49, 32768},
+                             {51, 32},
+                             {52, 32768},
+                             {53, 32768},
+                             {54, 2046},
+                             {55, 32768},
+                             {56, 131072},
+                             {57, 65536},
+                             {58, 16384},
+                             {59, 16384},
+                             {60, 16384},
+                             {61, 32768},
+                             {62, 2048},
+                             {63, 32768},
+                             {64, 32768},
+                             {65, 2048},
+                             {66, 32768},
+                             {67, 32768},
+                             {68, 2046},
+                             {69, 268435456},
+                             {70, 131072},
+                             {71, 65000},
+                             {72, 2097120},
+                             {73, 32768},
+                             {74, 32768},
+                             {77, 32768},
+                             {78, 1},  // stream priorities
+                             {79, 1},
+                             {80, 1},
+                             {81, max_shared_per_processor},
+                             {82, registers_per_processor},
+                             {83, 1},  // managed memory
+                             {84, 0},
+                             {86, 0},
+                             {87, 2},
+                             {88, 0},
+                             {89, 1},  // concurrent managed access
+                             {90, 1},
+                             {91, 1},  // registered memory has one address
+                             {92, 0},
+                             {93, 0},
+                             {94, 0},  // stream memory operations, first form
+                             {95, 1},
+                             {96, 0},
+                             {97, max_shared_opt_in},
+                             {98, 0},
+                             {99, 1},  // host registration
+                             {100, 0},
+                             {101, 0},
+                             {102, 1},
+                             {103, 1},  // virtual memory management, and its export by file descriptor
+                             {104, 0},
+                             {105, 0},
+                             {106, max_blocks_per_processor},
+                             {107, 0},
+                             {108, 0},
+                             {109, 0},
+                             {110, 0},
+                             {111, 1024},
+                             {112, 0},
+                             {113, 1},  // read-only registration
+                             {114, 0},
+                             {115, 1},  // pools
+                             {116, 0},
+                             {117, 0},
+                             {118, 0},
+                             {119, 0},
+                             {120, 1},
+                             {121, 0},
+                             {122, 0},
+                             {123, 0},
+                             {124, 0},
+                             {125, 0},
+                             {126, 1},
+                             {127, 0},
+                             {128, 0},
+                             {129, 0},
+                             {130, 0},
+                             {131, -1},
+                             {132, 0},
+                             {133, 0},
+                             {134, -1},
+                             {135, 0},
+                             {136, 0},
+                             {137, 0},
+                             {138, 0},
+                             {139, 0},
+                             {140, 0},
+                             {141, 0},
+                             {142, 0},
+                             {143, 0},
+                             {144, 0},
+                             {145, 0},
+                             {146, 0},
+                             {147, 0}};
   return *all;
 }
 
@@ -140,8 +249,16 @@ SIMGPU_API cuDeviceGetProperties(CUdevprop* out, CUdevice device) {
   SIMGPU_ENTER(cuDeviceGetProperties);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   if (!known_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *out = {max_threads_per_block, {1024, 1024, 64}, {2147483647, 65535, 65535}, max_shared_per_block, 65536, 32,
-          2147483647, registers_per_processor, 1980000, 512};
+  *out = {max_threads_per_block,
+          {1024, 1024, 64},
+          {2147483647, 65535, 65535},
+          max_shared_per_block,
+          65536,
+          32,
+          2147483647,
+          registers_per_processor,
+          1980000,
+          512};
   return CUDA_SUCCESS;
 }
 SIMGPU_API cuDeviceGetExecAffinitySupport(int* out, int type, CUdevice device) {

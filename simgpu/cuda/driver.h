@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the simulated driver in one process. Everything below is guarded by one lock (`Guard`), which no call
-// holds while it waits for the card or touches contents; the exceptions say so. Nothing is ever destroyed at exit, so
-// that calls from destructors and other threads stay safe to the very end.
+// The state of the simulated driver in one process. Everything below is guarded by one lock (`Guard`), which
+// no call holds while it waits for the card or touches contents; the exceptions say so. Nothing is ever
+// destroyed at exit, so that calls from destructors and other threads stay safe to the very end.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,8 @@ class Physical {
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
-  // A new descriptor by which other processes import this memory. Its contents move into the file. -1 and errno.
+  // A new descriptor by which other processes import this memory. Its contents move into the file. -1 and
+  // errno.
   int export_fd();
 
   Piece next(std::uint64_t offset, std::uint64_t limit, std::uint8_t* buffer) const;
@@ -106,6 +107,7 @@ struct Segment {
   std::uint8_t* host = nullptr;
   std::uint64_t size = 0;
   unsigned device = 0;
+  bool granted = false;  // by cuMemSetAccess: needs no peer access
 };
 
 class AddressSpace {
@@ -158,7 +160,7 @@ struct Stream {
   std::uint64_t id = 0;
   std::deque<std::shared_ptr<Work>> queue;  // the first may be running
   std::uint64_t enqueued = 0, completed = 0;
-  bool worker = false;  // a thread serves the queue
+  bool worker = false;            // a thread serves the queue
   std::vector<Dependency> waits;  // of the next work: from cuStreamWaitEvent
   std::condition_variable changed;
 };
@@ -225,11 +227,12 @@ struct Driver {
   Process* process = nullptr;
   std::vector<unsigned> cards;  // by ordinal: index in the table
   AddressSpace addresses;
-  std::vector<std::unique_ptr<Context>> primary;          // by ordinal
-  std::vector<std::unique_ptr<Context>> created;          // destroyed ones too: their handles stay recognisable
+  std::vector<std::unique_ptr<Context>> primary;  // by ordinal
+  std::vector<std::unique_ptr<Context>> created;  // destroyed ones too: their handles stay recognisable
   std::unordered_map<void*, std::shared_ptr<Stream>> streams;
   std::unordered_map<void*, std::shared_ptr<Event>> events;
-  std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>> handles;  // and how often retained
+  std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>>
+      handles;  // and how often retained
   std::uint64_t next_handle = 1;
   std::vector<std::unique_ptr<Pool>> pools;
   std::vector<Pool*> default_pool, current_pool;  // by ordinal
@@ -267,6 +270,6 @@ extern thread_local bool in_host_function;
 #define SIMGPU_API extern "C" __attribute__((visibility("default"))) CUresult
 
 // First statement of every exported function.
-#define SIMGPU_ENTER(name)                                                  \
-  static constinit ::simgpu::CallSite call_site{#name};                     \
+#define SIMGPU_ENTER(name)                              \
+  static constinit ::simgpu::CallSite call_site{#name}; \
   if (const CUresult refused = call_site.enter(); refused != CUDA_SUCCESS) return refused

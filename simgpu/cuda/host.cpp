@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the host that the driver knows: its own pinned memory, the program's registered memory, managed memory.
+// Memory of the host that the driver knows: its own pinned memory, the program's registered memory, managed
+// memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,8 +20,8 @@ namespace {
 
 constexpr std::uint64_t page_bytes = 4096;
 
-Range* add_host_range(Context& context, std::uint64_t base, std::uint64_t size, std::uint64_t reserved, RangeKind kind,
-                      unsigned flags) {
+Range* add_host_range(Context& context, std::uint64_t base, std::uint64_t size, std::uint64_t reserved,
+                      RangeKind kind, unsigned flags) {
   auto range = std::make_unique<Range>();
   range->base = base;
   range->size = size;
@@ -32,11 +33,13 @@ Range* add_host_range(Context& context, std::uint64_t base, std::uint64_t size, 
   return driver().addresses.add(std::move(range));
 }
 
-// Pages come when they are touched, unlike the real driver's: pinning costs what the settings say, not real memory.
+// Pages come when they are touched, unlike the real driver's: pinning costs what the settings say, not real
+// memory.
 CUresult allocate_host(Context& context, std::size_t size, RangeKind kind, unsigned flags, Range*& range) {
   const std::uint64_t reserved = round_up(size, page_bytes);
   if (reserved < size) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* at = ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at =
+      ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   range = add_host_range(context, reinterpret_cast<std::uint64_t>(at), size, reserved, kind, flags);
   return CUDA_SUCCESS;
@@ -63,8 +66,9 @@ std::uint64_t huge_bytes(std::uint64_t address, std::uint64_t size) {
                               std::sscanf(line, "ShmemPmdMapped: %" SCNu64, &kib) == 1 ||
                               std::sscanf(line, "Private_Hugetlb: %" SCNu64, &kib) == 1 ||
                               std::sscanf(line, "Shared_Hugetlb: %" SCNu64, &kib) == 1)) {
-      huge += std::min(share, static_cast<std::uint64_t>(static_cast<double>(kib) * 1024 *
-                                                         (static_cast<double>(share) / static_cast<double>(length))));
+      huge += std::min(
+          share, static_cast<std::uint64_t>(static_cast<double>(kib) * 1024 *
+                                            (static_cast<double>(share) / static_cast<double>(length))));
     }
   }
   return std::min(huge, size);
@@ -85,7 +89,8 @@ CUresult host_alloc(void** out, std::size_t size, unsigned flags) {
   if (driver().table->meet(FaultKind::register_fail, static_cast<int>(context->device)))
     return CUDA_ERROR_OUT_OF_MEMORY;
   Range* range = nullptr;
-  if (const CUresult result = allocate_host(*context, size, RangeKind::host, flags, range); result != CUDA_SUCCESS)
+  if (const CUresult result = allocate_host(*context, size, RangeKind::host, flags, range);
+      result != CUDA_SUCCESS)
     return result;
   *out = reinterpret_cast<void*>(range->base);
   lock.unlock();
@@ -143,10 +148,8 @@ void free_host_of(Context& context) {
   for (const auto& [base, range] : driver().addresses.all())
     if (range->context == &context) mine.push_back(range.get());
   for (Range* range : mine) {
-    if (range->kind == RangeKind::host || range->kind == RangeKind::managed)
-      unmap(range);
-    else if (range->kind == RangeKind::registered)
-      driver().addresses.remove(range);
+    if (range->kind == RangeKind::host || range->kind == RangeKind::managed) unmap(range);
+    else if (range->kind == RangeKind::registered) driver().addresses.remove(range);
   }
 }
 
@@ -213,7 +216,8 @@ SIMGPU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t size, unsigned flags)
   SIMGPU_CONTEXT();
   if (!out || size == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
     return CUDA_ERROR_INVALID_VALUE;
-  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context->device))) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context->device)))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   Range* range = nullptr;
   const CUresult result = allocate_host(*context, size, RangeKind::managed, flags, range);
   if (result == CUDA_SUCCESS) *out = range->base;
@@ -222,11 +226,12 @@ SIMGPU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t size, unsigned flags)
 
 namespace {
 
-// Managed memory stays in host memory here, so that advice and prefetching have nothing to move; what is checked is
-// what the driver would refuse.
+// Managed memory stays in host memory here, so that advice and prefetching have nothing to move; what is
+// checked is what the driver would refuse.
 CUresult check_managed(CUdeviceptr address, std::size_t size) {
   const Range* range = driver().addresses.find(address);
-  const bool good = range && range->kind == RangeKind::managed && range->size - (address - range->base) >= size;
+  const bool good =
+      range && range->kind == RangeKind::managed && range->size - (address - range->base) >= size;
   return size != 0 && good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -259,14 +264,14 @@ SIMGPU_API cuMemPrefetchAsync_ptsz(CUdeviceptr address, std::size_t size, CUdevi
   SIMGPU_ENTER(cuMemPrefetchAsync_ptsz);
   return prefetch(address, size, device, stream, true);
 }
-SIMGPU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t size, CUmemLocation location, unsigned flags,
-                                 CUstream stream) {
+SIMGPU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t size, CUmemLocation location,
+                                 unsigned flags, CUstream stream) {
   SIMGPU_ENTER(cuMemPrefetchAsync_v2);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return prefetch(address, size, device_of(location), stream, false);
 }
-SIMGPU_API cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, std::size_t size, CUmemLocation location, unsigned flags,
-                                      CUstream stream) {
+SIMGPU_API cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, std::size_t size, CUmemLocation location,
+                                      unsigned flags, CUstream stream) {
   SIMGPU_ENTER(cuMemPrefetchAsync_v2_ptsz);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return prefetch(address, size, device_of(location), stream, true);

@@ -14,7 +14,9 @@ namespace {
 constexpr std::uint32_t fat_binary_magic = 0xBA55ED50;
 constexpr std::uint32_t wrapper_magic = 0x466243B1;
 
-bool word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%'; }
+bool word_char(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%';
+}
 
 // Cuts PTX into words, numbers, directives (".entry") and single characters, without comments and strings.
 class Tokens {
@@ -33,7 +35,8 @@ class Tokens {
     if (word_char(text_[at_]) || text_[at_] == '.') {
       // A version such as 8.0 is one token, and so is a directive.
       while (++at_ < text_.size() &&
-             (word_char(text_[at_]) || (text_[at_] == '.' && std::isdigit(static_cast<unsigned char>(text_[begin]))))) {
+             (word_char(text_[at_]) ||
+              (text_[at_] == '.' && std::isdigit(static_cast<unsigned char>(text_[begin]))))) {
       }
       return text_.substr(begin, at_ - begin);
     }
@@ -45,12 +48,9 @@ class Tokens {
   void skip() {
     for (;;) {
       while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
-      if (text_.substr(at_, 2) == "//")
-        at_ = std::min(text_.find('\n', at_), text_.size());
-      else if (text_.substr(at_, 2) == "/*")
-        at_ = std::min(text_.find("*/", at_), text_.size() - 2) + 2;
-      else
-        return;
+      if (text_.substr(at_, 2) == "//") at_ = std::min(text_.find('\n', at_), text_.size());
+      else if (text_.substr(at_, 2) == "/*") at_ = std::min(text_.find("*/", at_), text_.size() - 2) + 2;
+      else return;
     }
   }
   std::string_view text_;
@@ -159,7 +159,8 @@ CUresult read_ptx(std::string_view text, Image& out) {
       const auto version = tokens.next();
       const auto dot = version.find('.');
       if (dot == std::string_view::npos) return CUDA_ERROR_INVALID_PTX;
-      out.ptx_version = static_cast<int>(number(version.substr(0, dot)) * 10 + number(version.substr(dot + 1)));
+      out.ptx_version =
+          static_cast<int>(number(version.substr(0, dot)) * 10 + number(version.substr(dot + 1)));
     } else if (token == ".target") {
       target = true;
     } else if (token == ".entry") {

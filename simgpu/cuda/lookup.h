@@ -7,9 +7,9 @@
 namespace simgpu {
 
 struct Lookup {
-  const char* name;    // what cuGetProcAddress calls it
-  int version;         // from which it can be had
-  int generation;      // 1 for the first form of a function, 2 for _v2
+  const char* name;  // what cuGetProcAddress calls it
+  int version;       // from which it can be had
+  int generation;    // 1 for the first form of a function, 2 for _v2
   bool per_thread;
   void (*function)();
 };

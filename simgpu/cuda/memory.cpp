@@ -86,8 +86,8 @@ void deallocate_small(Context& context, const Range& range) {
   context.small.erase(at);
 }
 
-bool resolve_reservation(const Range& range, std::uint64_t address, std::uint64_t size, bool write, unsigned card,
-                         std::vector<Segment>& segments) {
+bool resolve_reservation(const Range& range, std::uint64_t address, std::uint64_t size, bool write,
+                         unsigned card, std::vector<Segment>& segments) {
   while (size != 0) {
     auto at = range.mappings.upper_bound(address);
     if (at == range.mappings.begin()) return false;
@@ -97,7 +97,7 @@ bool resolve_reservation(const Range& range, std::uint64_t address, std::uint64_
     const int needed = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
     if (access == mapping.access.end() || (access->second & needed) != needed) return false;
     const std::uint64_t part = std::min(size, base + mapping.size - address);
-    segments.push_back({mapping.physical, address - base, nullptr, part, mapping.physical->device});
+    segments.push_back({mapping.physical, address - base, nullptr, part, mapping.physical->device, true});
     address += part, size -= part;
   }
   return true;
@@ -106,7 +106,8 @@ bool resolve_reservation(const Range& range, std::uint64_t address, std::uint64_
 }  // namespace
 
 CUresult allocate(Context& context, std::uint64_t size, Range*& range) {
-  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context.device))) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context.device)))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   if (size > std::uint64_t{1} << 46) return CUDA_ERROR_OUT_OF_MEMORY;
   if (size <= small_limit) return allocate_small(context, size, range);
   const std::uint64_t bytes = round_up(size, granule);
@@ -122,8 +123,7 @@ CUresult allocate(Context& context, std::uint64_t size, Range*& range) {
 void deallocate(Range* range) {
   if (range->kind == RangeKind::device && range->reserved < granule)
     deallocate_small(*range->context, *range);
-  else
-    driver().addresses.release(range->base, range->reserved);
+  else driver().addresses.release(range->base, range->reserved);
   driver().addresses.remove(range);
 }
 
@@ -257,7 +257,8 @@ SIMGPU_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdevic
   if (range->kind == RangeKind::reservation) {
     // Of mapped memory only the one mapping is known, not its neighbours.
     auto at = range->mappings.upper_bound(address);
-    if (at == range->mappings.begin() || address - (--at)->first >= at->second.size) return CUDA_ERROR_NOT_FOUND;
+    if (at == range->mappings.begin() || address - (--at)->first >= at->second.size)
+      return CUDA_ERROR_NOT_FOUND;
     from = at->first, bytes = at->second.size;
   }
   if (base) *base = from;

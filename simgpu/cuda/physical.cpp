@@ -30,10 +30,8 @@ std::shared_ptr<Physical> Physical::import(int fd) {
 }
 
 Physical::~Physical() {
-  if (fd_ >= 0)
-    ::close(fd_);
-  else
-    driver().process->discharge(device, bytes);
+  if (fd_ >= 0) ::close(fd_);
+  else driver().process->discharge(device, bytes);
 }
 
 int Physical::export_fd() {
@@ -45,10 +43,8 @@ int Physical::export_fd() {
     std::array<std::uint8_t, content_page> buffer;
     for (std::uint64_t at = 0; at < bytes;) {
       const Piece piece = content_->next(at, bytes - at, buffer.data());
-      if (!piece.uniform)
-        file->write(at, buffer.data(), piece.size);
-      else if (piece.pattern != Pattern{})
-        file->fill(at, piece.size, piece.pattern);
+      if (!piece.uniform) file->write(at, buffer.data(), piece.size);
+      else if (piece.pattern != Pattern{}) file->fill(at, piece.size, piece.pattern);
       at += piece.size;
     }
     content_ = std::move(file);
@@ -74,12 +70,12 @@ void Physical::fill(std::uint64_t offset, std::uint64_t size, const Pattern& pat
 
 // ------------------------------------------------------------------------------------------- addresses
 
-// Reserved without access: a stray dereference faults, as it does with the real one, and no other mapping of the
-// process can take an address that the driver handed out.
+// Reserved without access: a stray dereference faults, as it does with the real one, and no other mapping of
+// the process can take an address that the driver handed out.
 bool AddressSpace::open_region() {
   for (std::uint64_t size = std::uint64_t{4} << 40; size >= std::uint64_t{64} << 30; size /= 2) {
-    void* at = ::mmap(nullptr, size + (std::uint64_t{1} << 30), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                      -1, 0);
+    void* at = ::mmap(nullptr, size + (std::uint64_t{1} << 30), PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) continue;
     region_ = round_up(reinterpret_cast<std::uint64_t>(at), std::uint64_t{1} << 30);
     region_size_ = size;

@@ -25,14 +25,16 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
 // Returns at once; what is still queued runs to its end.
 CUresult destroy(CUstream handle) {
   SIMGPU_CONTEXT();
-  if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD || !handle) return CUDA_ERROR_INVALID_HANDLE;
+  if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD || !handle)
+    return CUDA_ERROR_INVALID_HANDLE;
   return driver().streams.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult synchronize(CUstream handle, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+    return result;
   lock.unlock();
   meet_sync_hang(static_cast<int>(stream->context->device));
   lock.lock();
@@ -46,7 +48,8 @@ CUresult synchronize(CUstream handle, bool per_thread) {
 CUresult query(CUstream handle, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+    return result;
   return stream->completed == stream->enqueued ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -62,7 +65,8 @@ bool complete(const Event& event) {
 CUresult wait_event(CUstream handle, CUevent event_handle, unsigned flags, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+    return result;
   if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
   const auto event = find_event(event_handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
@@ -79,7 +83,8 @@ CUresult record(CUevent event_handle, CUstream handle, unsigned flags, bool per_
   const auto event = find_event(event_handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+    return result;
   if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
   // A stamp of its own for each recording: one that is still to come must not change an earlier one's time.
   auto stamp = std::make_shared<Timestamp>();
@@ -106,7 +111,8 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
   if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
   if (!complete(*start) || !complete(*end)) return CUDA_ERROR_NOT_READY;
   const auto difference = static_cast<double>(static_cast<std::int64_t>(end->time->ns - start->time->ns));
-  *milliseconds = static_cast<float>(std::round(difference / 500.0) * 0.0005);  // half a microsecond, as documented
+  *milliseconds =
+      static_cast<float>(std::round(difference / 500.0) * 0.0005);  // half a microsecond, as documented
   return CUDA_SUCCESS;
 }
 
@@ -118,7 +124,8 @@ CUresult destroy_event(CUevent handle) {
 CUresult call_host(CUstream handle, std::function<void()> function, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+    return result;
   submit(stream, make_work([function = std::move(function)] {
            in_host_function = true;
            function();
@@ -133,7 +140,8 @@ CUresult ask(CUstream handle, bool per_thread, const void* out, Get get) {
   SIMGPU_CONTEXT();
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+    return result;
   get(*stream);
   return CUDA_SUCCESS;
 }
@@ -165,16 +173,16 @@ SIMGPU_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 // Each function about a stream exists twice; the second takes 0 as the calling thread's own stream.
-#define SIMGPU_BOTH(name, parameters, call)     \
-  SIMGPU_API name parameters {                  \
-    SIMGPU_ENTER(name);                         \
-    constexpr bool per_thread = false;          \
-    return call;                                \
-  }                                             \
-  SIMGPU_API name##_ptsz parameters {           \
-    SIMGPU_ENTER(name##_ptsz);                  \
-    constexpr bool per_thread = true;           \
-    return call;                                \
+#define SIMGPU_BOTH(name, parameters, call) \
+  SIMGPU_API name parameters {              \
+    SIMGPU_ENTER(name);                     \
+    constexpr bool per_thread = false;      \
+    return call;                            \
+  }                                         \
+  SIMGPU_API name##_ptsz parameters {       \
+    SIMGPU_ENTER(name##_ptsz);              \
+    constexpr bool per_thread = true;       \
+    return call;                            \
   }
 
 SIMGPU_BOTH(cuStreamSynchronize, (CUstream handle), synchronize(handle, per_thread))
@@ -194,11 +202,13 @@ SIMGPU_BOTH(cuStreamGetDevice, (CUstream handle, CUdevice* out),
 SIMGPU_BOTH(cuStreamIsCapturing, (CUstream handle, int* out),
             ask(handle, per_thread, out, [&](Stream&) { *out = 0; }))
 SIMGPU_BOTH(cuLaunchHostFunc, (CUstream handle, CUhostFn function, void* data),
-            function ? call_host(handle, [=] { function(data); }, per_thread) : CUDA_ERROR_INVALID_VALUE)
+            function ? call_host(
+                           handle, [=] { function(data); }, per_thread)
+                     : CUDA_ERROR_INVALID_VALUE)
 SIMGPU_BOTH(cuStreamAddCallback, (CUstream handle, CUstreamCallback function, void* data, unsigned flags),
-            function && flags == 0
-                ? call_host(handle, [=] { function(handle, CUDA_SUCCESS, data); }, per_thread)
-                : CUDA_ERROR_INVALID_VALUE)
+            function&& flags == 0 ? call_host(
+                                        handle, [=] { function(handle, CUDA_SUCCESS, data); }, per_thread)
+                                  : CUDA_ERROR_INVALID_VALUE)
 SIMGPU_BOTH(cuEventRecord, (CUevent event, CUstream handle), record(event, handle, 0, per_thread))
 SIMGPU_BOTH(cuEventRecordWithFlags, (CUevent event, CUstream handle, unsigned flags),
             record(event, handle, flags, per_thread))
@@ -230,7 +240,8 @@ SIMGPU_BOTH(cuStreamGetCaptureInfo_v2,
             (CUstream handle, int* status, std::uint64_t* id, CUgraph*, const CUgraphNode**, std::size_t*),
             capture_info(handle, status, id, per_thread))
 SIMGPU_BOTH(cuStreamGetCaptureInfo_v3,
-            (CUstream handle, int* status, std::uint64_t* id, CUgraph*, const CUgraphNode**, const void**, std::size_t*),
+            (CUstream handle, int* status, std::uint64_t* id, CUgraph*, const CUgraphNode**, const void**,
+             std::size_t*),
             capture_info(handle, status, id, per_thread))
 
 SIMGPU_API cuThreadExchangeStreamCaptureMode(int* mode) {
@@ -292,7 +303,8 @@ SIMGPU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end
   return elapsed(milliseconds, start, end);
 }
 
-// ------------------------------------------------------------------------------------------- the whole context
+// ------------------------------------------------------------------------------------------- the whole
+// context
 
 namespace {
 

@@ -11,7 +11,8 @@
 namespace simgpu {
 namespace {
 
-// A transfer takes its link piece by piece, so that processes share it, and so that one that dies leaves it soon.
+// A transfer takes its link piece by piece, so that processes share it, and so that one that dies leaves it
+// soon.
 constexpr std::uint64_t link_piece = 16 << 20;
 // Shorter waits are not slept but owed: the next transfer begins that much later.
 constexpr std::uint64_t owed_ns = 100'000;
@@ -28,7 +29,8 @@ std::uint64_t bandwidth_of(Way way, unsigned device) {
   auto& table = *driver().table;
   if (way == Way::in_host) return 0;
   if (way == Way::in_card) return table.get(Setting::memory_bandwidth);
-  if (const auto slow = table.meet(FaultKind::bandwidth, static_cast<int>(device)); slow && slow->argument != 0)
+  if (const auto slow = table.meet(FaultKind::bandwidth, static_cast<int>(device));
+      slow && slow->argument != 0)
     return slow->argument;
   return table.get(Setting::link_bandwidth);
 }
@@ -56,8 +58,7 @@ void copy_piecewise(const Segment& target, const Segment& source) {
       if (piece.uniform)
         target.physical->fill(target.offset + at, piece.size,
                               turned(piece.pattern, source.offset + at, target.offset + at));
-      else
-        target.physical->write(target.offset + at, buffer.data(), piece.size);
+      else target.physical->write(target.offset + at, buffer.data(), piece.size);
     } else if (piece.uniform) {
       for (std::uint64_t i = 0; i < piece.size; i += 16) {
         const Pattern turn = turned(piece.pattern, source.offset + at + i, 0);
@@ -71,12 +72,9 @@ void copy_piecewise(const Segment& target, const Segment& source) {
 }
 
 void copy_segment(const Segment& target, const Segment& source) {
-  if (source.host && target.host)
-    std::memmove(target.host, source.host, source.size);
-  else if (source.host)
-    target.physical->write(target.offset, source.host, source.size);
-  else
-    copy_piecewise(target, source);
+  if (source.host && target.host) std::memmove(target.host, source.host, source.size);
+  else if (source.host) target.physical->write(target.offset, source.host, source.size);
+  else copy_piecewise(target, source);
 }
 
 Segment part_of(const Segment& segment, std::uint64_t from, std::uint64_t size) {
@@ -95,11 +93,13 @@ CUresult look_up(const Context& by, std::uint64_t address, std::uint64_t size, b
   return resolve(address, size, write, by, segments) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-CUresult transfer(const Context& target_by, std::uint64_t target, const Context& source_by, std::uint64_t source,
-                  std::uint64_t size) {
+CUresult transfer(const Context& target_by, std::uint64_t target, const Context& source_by,
+                  std::uint64_t source, std::uint64_t size) {
   std::vector<Segment> to, from;
-  if (const CUresult result = look_up(target_by, target, size, true, to); result != CUDA_SUCCESS) return result;
-  if (const CUresult result = look_up(source_by, source, size, false, from); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = look_up(target_by, target, size, true, to); result != CUDA_SUCCESS)
+    return result;
+  if (const CUresult result = look_up(source_by, source, size, false, from); result != CUDA_SUCCESS)
+    return result;
   const int device = static_cast<int>(target_by.device);
   if (driver().table->meet(FaultKind::copy_fail, device)) return CUDA_ERROR_UNKNOWN;
   if (driver().table->meet(FaultKind::ecc, device)) return CUDA_ERROR_ECC_UNCORRECTABLE;
@@ -116,7 +116,8 @@ CUresult transfer(const Context& target_by, std::uint64_t target, const Context&
   return CUDA_SUCCESS;
 }
 
-CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t value, unsigned unit, std::uint64_t size) {
+CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t value, unsigned unit,
+                     std::uint64_t size) {
   std::vector<Segment> to;
   if (const CUresult result = look_up(by, target, size, true, to); result != CUDA_SUCCESS) return result;
   put_pattern(to, repeated(value, unit, 0));
@@ -128,23 +129,21 @@ void put_pattern(const std::vector<Segment>& segments, const Pattern& pattern) {
   for (const auto& segment : segments) {
     if (segment.host)
       for (std::uint64_t i = 0; i < segment.size; ++i) segment.host[i] = pattern[(at + i) % 16];
-    else
-      segment.physical->fill(segment.offset, segment.size, turned(pattern, at, segment.offset));
+    else segment.physical->fill(segment.offset, segment.size, turned(pattern, at, segment.offset));
     at += segment.size;
   }
 }
 
-void put(const std::vector<Segment>& segments, std::uint64_t at, const std::uint8_t* data, std::uint64_t size) {
+void put(const std::vector<Segment>& segments, std::uint64_t at, const std::uint8_t* data,
+         std::uint64_t size) {
   for (const auto& segment : segments) {
     if (at >= segment.size) {
       at -= segment.size;
       continue;
     }
     const std::uint64_t part = std::min(size, segment.size - at);
-    if (segment.host)
-      std::memcpy(segment.host + at, data, part);
-    else
-      segment.physical->write(segment.offset + at, data, part);
+    if (segment.host) std::memcpy(segment.host + at, data, part);
+    else segment.physical->write(segment.offset + at, data, part);
     data += part, size -= part, at = 0;
     if (size == 0) return;
   }

@@ -70,7 +70,8 @@ void order(const std::shared_ptr<Stream>& stream, Work& work) {
   if (stream == context.legacy) {
     std::erase_if(context.streams, [](const auto& weak) { return weak.expired(); });
     for (const auto& weak : context.streams)
-      if (const auto other = weak.lock(); other && other != stream && !(other->flags & CU_STREAM_NON_BLOCKING))
+      if (const auto other = weak.lock();
+          other && other != stream && !(other->flags & CU_STREAM_NON_BLOCKING))
         add(other);
   } else if (!(stream->flags & CU_STREAM_NON_BLOCKING)) {
     add(context.legacy);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order and execution of work: streams with a thread each (started when there is work, gone when idle), the legacy
-// stream's implicit order, and waiting. All functions take the driver's lock, which they give up while they wait.
+// Order and execution of work: streams with a thread each (started when there is work, gone when idle), the
+// legacy stream's implicit order, and waiting. All functions take the driver's lock, which they give up while
+// they wait.
 #pragma once
 
 #include "driver.h"

@@ -49,7 +49,8 @@ layout::Word& Table::counter(std::string_view name) {
     auto& entry = map_->counter[(key + step) % max_counters];
     std::uint64_t found = 0;
     if (entry.key.compare_exchange_strong(found, key) || found == key) {
-      // Everybody who comes for this key writes the same name: a writer killed half-way is made good by the next.
+      // Everybody who comes for this key writes the same name: a writer killed half-way is made good by the
+      // next.
       std::memcpy(entry.name.data(), name.data(), std::min(name.size(), entry.name.size() - 1));
       return entry.count;
     }
@@ -151,7 +152,8 @@ bool expired(const layout::FaultRecord& slot, FaultKind kind) {
 }  // namespace
 
 std::optional<Fault> Table::meet(FaultKind kind, int device) const {
-  if ((map_->fault_mask.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) == 0) return std::nullopt;
+  if ((map_->fault_mask.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) == 0)
+    return std::nullopt;
   for (auto& slot : map_->fault) {
     const std::uint64_t state = slot.state.load();
     if (!in_use(state) || !concerns(slot, kind, device) || expired(slot, kind)) continue;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in the shared file `cards`. Every word that several processes write is a lock-free atomic, and every change
-// that matters is one atomic instruction, so that a process may be killed or stopped between any two instructions: there
-// is no lock to be left held and no half-made entry that counts. The library around it (table.h) is the only writer.
+// What lies in the shared file `cards`. Every word that several processes write is a lock-free atomic, and
+// every change that matters is one atomic instruction, so that a process may be killed or stopped between any
+// two instructions: there is no lock to be left held and no half-made entry that counts. The library around
+// it (table.h) is the only writer.
 #pragma once
 
 #include <array>
@@ -32,7 +33,8 @@ inline constexpr std::uint32_t version = 1;
 // An owner word: pid (22 bits), start time in clock ticks since boot (40 bits), and a state (2 bits) on top.
 // Pid and start time together name one process of this boot; 0 is nobody.
 inline constexpr unsigned owner_state_shift = 62;
-inline constexpr std::uint64_t owner_claiming = std::uint64_t{1} << owner_state_shift;  // counts for nothing yet
+inline constexpr std::uint64_t owner_claiming = std::uint64_t{1}
+                                                << owner_state_shift;  // counts for nothing yet
 inline constexpr std::uint64_t owner_ready = std::uint64_t{2} << owner_state_shift;
 inline constexpr std::uint64_t owner_identity_mask = owner_claiming - 1;
 

@@ -14,19 +14,20 @@ namespace simgpu {
 
 // Everything that can be set while programs run (`simgpu-ctl set KEY VALUE`). A value is one unsigned number.
 enum class Setting : unsigned {
-  driver_version,       // as cuDriverGetVersion says it: 13000 is 13.0
-  context_bytes,        // VRAM that a context takes
-  link_bandwidth,       // bytes/s in each direction between host and card, shared by all processes; 0: as fast as it goes
-  copy_engines,         // 2: both directions at once; 1: they share link_bandwidth
-  memory_bandwidth,     // bytes/s of copies inside a card; 0: as fast as it goes
-  pin_bandwidth,        // bytes/s at which host memory of small pages is pinned; 0: at once
-  pin_huge_bandwidth,   // the same for memory in huge pages
-  call_ns,              // cost of every driver call
-  handle_ns,            // cost of making or mapping one physical allocation
-  context_us,           // cost of making a context
-  kernel_ns,            // run time of a kernel that the simulation does not know
-  timeslice_us,         // how long one process computes before another's turn
-  compute_capability,   // 90 is 9.0
+  driver_version,  // as cuDriverGetVersion says it: 13000 is 13.0
+  context_bytes,   // VRAM that a context takes
+  link_bandwidth,  // bytes/s in each direction between host and card, shared by all processes; 0: as fast as
+                   // it goes
+  copy_engines,    // 2: both directions at once; 1: they share link_bandwidth
+  memory_bandwidth,    // bytes/s of copies inside a card; 0: as fast as it goes
+  pin_bandwidth,       // bytes/s at which host memory of small pages is pinned; 0: at once
+  pin_huge_bandwidth,  // the same for memory in huge pages
+  call_ns,             // cost of every driver call
+  handle_ns,           // cost of making or mapping one physical allocation
+  context_us,          // cost of making a context
+  kernel_ns,           // run time of a kernel that the simulation does not know
+  timeslice_us,        // how long one process computes before another's turn
+  compute_capability,  // 90 is 9.0
   multiprocessors,
   count_,
 };
@@ -41,9 +42,28 @@ const std::vector<SettingInfo>& settings();
 std::optional<Setting> setting_from_key(std::string_view key);
 
 enum class FaultKind : unsigned {
-  alloc_fail, create_fail, map_fail, register_fail, copy_fail, sync_hang, launch_hang, device_lost, ecc,
-  nvml_error, nvml_hang, nvml_empty, nvml_missing_pid, nvml_late, nvml_wrong_namespace,
-  checkpoint_hang, checkpoint_fail, lock_hang, unlock_hang, state_hang, restore_fail, restore_hang,
+  alloc_fail,
+  create_fail,
+  map_fail,
+  register_fail,
+  copy_fail,
+  sync_hang,
+  launch_hang,
+  device_lost,
+  ecc,
+  nvml_error,
+  nvml_hang,
+  nvml_empty,
+  nvml_missing_pid,
+  nvml_late,
+  nvml_wrong_namespace,
+  checkpoint_hang,
+  checkpoint_fail,
+  lock_hang,
+  unlock_hang,
+  state_hang,
+  restore_fail,
+  restore_hang,
   bandwidth,
   count_,
 };
@@ -67,8 +87,8 @@ struct Spec {
   std::vector<std::pair<Setting, std::uint64_t>> settings;
 };
 
-// COUNTxSIZE[,NAME][,KEY=VALUE...], several joined by '+': "2x24GiB", "1x4GiB,Simulated Small,reserve=0". KEY is a
-// setting or `reserve`. A name that does not say that it is simulated gets "Simulated " put before it.
+// COUNTxSIZE[,NAME][,KEY=VALUE...], several joined by '+': "2x24GiB", "1x4GiB,Simulated Small,reserve=0". KEY
+// is a setting or `reserve`. A name that does not say that it is simulated gets "Simulated " put before it.
 std::optional<Spec> parse_spec(std::string_view text, std::string* error);
 
 // "24GiB", "512MiB", "4096", "1.5GiB", "25GB": a byte count.

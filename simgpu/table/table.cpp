@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "table.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -61,7 +62,8 @@ void fill(layout::Cards& table, const std::string& dir, const Spec& spec) {
     device.uuid = stable_uuid(dir, i);
     device.total = spec.devices[i].total;
     device.reserve = spec.devices[i].reserve;
-    device.pci_bus = 0x17 + 0x10 * i;  // ascending, as PCI_BUS_ID order expects; 16 cards end at 0x107, see below
+    device.pci_bus =
+        0x17 + 0x10 * i;  // ascending, as PCI_BUS_ID order expects; 16 cards end at 0x107, see below
     device.pci_domain = device.pci_bus >> 8;
     device.pci_bus &= 0xff;
   }
@@ -84,15 +86,16 @@ bool read_stat(std::uint32_t pid, Stat& stat) {
   text[n] = 0;
   const char* at = std::strrchr(text, ')');  // the name may hold spaces and brackets
   unsigned long long start = 0;
-  if (!at || std::sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
-                         &stat.state, &stat.threads, &start) != 3)
+  if (!at ||
+      std::sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+                  &stat.state, &stat.threads, &start) != 3)
     return false;
   stat.start_ticks = start;
   return true;
 }
 
-// One descriptor per file and process, never closed: closing any descriptor of a file gives up all record locks that
-// the process has on it, and the lock is what says that the process lives.
+// One descriptor per file and process, never closed: closing any descriptor of a file gives up all record
+// locks that the process has on it, and the lock is what says that the process lives.
 int alive_descriptor(const std::string& path, bool make) {
   static auto* mutex = new std::mutex;
   static auto* known = new std::map<std::pair<dev_t, ino_t>, int>;
@@ -141,7 +144,9 @@ bool write_cards(const std::string& path, const std::string& dir, const Spec& sp
   }
   ::close(fd);
   // A link fails where the name exists, a rename replaces it: either way nobody sees half a table.
-  if (good) good = (replace ? ::rename(temporary.c_str(), path.c_str()) : ::link(temporary.c_str(), path.c_str())) == 0;
+  if (good)
+    good =
+        (replace ? ::rename(temporary.c_str(), path.c_str()) : ::link(temporary.c_str(), path.c_str())) == 0;
   const int saved = errno;
   ::unlink(temporary.c_str());
   errno = saved;
@@ -150,7 +155,8 @@ bool write_cards(const std::string& path, const std::string& dir, const Spec& sp
 
 }  // namespace
 
-std::unique_ptr<Table> Table::create(const std::string& dir, const Spec& spec, std::string* error, bool replace) {
+std::unique_ptr<Table> Table::create(const std::string& dir, const Spec& spec, std::string* error,
+                                     bool replace) {
   if (spec.devices.empty() || spec.devices.size() > max_devices) {
     if (error) *error = "1 to " + std::to_string(max_devices) + " cards";
     return nullptr;
@@ -217,8 +223,12 @@ std::string Table::pci_bus_id(unsigned index) const {
   return text;
 }
 
-std::uint64_t Table::get(Setting setting) const { return map_->settings[static_cast<unsigned>(setting)].load(); }
-void Table::set(Setting setting, std::uint64_t value) { map_->settings[static_cast<unsigned>(setting)] = value; }
+std::uint64_t Table::get(Setting setting) const {
+  return map_->settings[static_cast<unsigned>(setting)].load();
+}
+void Table::set(Setting setting, std::uint64_t value) {
+  map_->settings[static_cast<unsigned>(setting)] = value;
+}
 
 std::uint64_t Table::context_bytes(unsigned device) const {
   const std::uint64_t value = get(Setting::context_bytes);
@@ -237,8 +247,8 @@ bool Table::identity_alive(std::uint64_t identity) const {
 }
 
 bool Table::slot_alive(unsigned slot, std::uint64_t owner) const {
-  // Asked in the name of the open file, not of the process: so one's own lock is seen too, which another copy of this
-  // library in this process may have taken.
+  // Asked in the name of the open file, not of the process: so one's own lock is seen too, which another copy
+  // of this library in this process may have taken.
   auto lock = byte_lock(slot, F_WRLCK);
   if (::fcntl(alive_fd_, F_OFD_GETLK, &lock) != 0) return identity_alive(owner & owner_identity_mask);
   return lock.l_type != F_UNLCK;
@@ -250,7 +260,8 @@ unsigned Table::sweep() {
   for (unsigned i = 0; i < slots; ++i) {
     std::uint64_t owner = map_->process[i].owner.load();
     // The account is not wiped here: whoever takes the slot next does that before it counts again.
-    if (owner != 0 && !slot_alive(i, owner) && map_->process[i].owner.compare_exchange_strong(owner, 0)) ++dead;
+    if (owner != 0 && !slot_alive(i, owner) && map_->process[i].owner.compare_exchange_strong(owner, 0))
+      ++dead;
   }
   sweep_shared();
   return dead;
@@ -260,8 +271,8 @@ std::string Table::shared_path(unsigned slot, std::uint64_t state) const {
   return dir_ + "/shared/" + std::to_string(slot) + "." + std::to_string(state & owner_identity_mask);
 }
 
-// A holder's open file carries a lock that lasts as long as any descriptor of that open file does, wherever it is:
-// inherited, passed on, or still on its way through a socket.
+// A holder's open file carries a lock that lasts as long as any descriptor of that open file does, wherever
+// it is: inherited, passed on, or still on its way through a socket.
 bool Table::shared_alive(unsigned slot, std::uint64_t state) const {
   const int fd = ::open(shared_path(slot, state).c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return errno != ENOENT;
@@ -271,6 +282,21 @@ bool Table::shared_alive(unsigned slot, std::uint64_t state) const {
   return held;
 }
 
+// Who died while making an object may have made its file. The sweeper takes the claim over while it looks, so
+// that nobody makes a new one in that place meanwhile; should it die, the claim is a dead one's again.
+void Table::sweep_claim(unsigned slot, std::uint64_t state) {
+  const std::uint64_t mine = owner_claiming | own_identity();
+  if (!map_->shared[slot].state.compare_exchange_strong(state, mine)) return;
+  const std::string prefix = std::to_string(slot) + ".";
+  if (DIR* dir = ::opendir((dir_ + "/shared").c_str())) {
+    while (const dirent* entry = ::readdir(dir))
+      if (std::strncmp(entry->d_name, prefix.c_str(), prefix.size()) == 0)
+        ::unlink((dir_ + "/shared/" + entry->d_name).c_str());
+    ::closedir(dir);
+  }
+  map_->shared[slot].state = 0;
+}
+
 void Table::sweep_shared() {
   const unsigned slots = std::min<std::uint64_t>(map_->shared_slots.load(), max_shared);
   for (unsigned i = 0; i < slots; ++i) {
@@ -278,7 +304,7 @@ void Table::sweep_shared() {
     std::uint64_t state = shared.state.load();
     if (state == 0) continue;
     if ((state & ~owner_identity_mask) == owner_claiming) {
-      if (!identity_alive(state & owner_identity_mask)) shared.state.compare_exchange_strong(state, 0);
+      if (!identity_alive(state & owner_identity_mask)) sweep_claim(i, state);
     } else if (!shared_alive(i, state)) {
       // The name goes first: a sweeper killed in between leaves a slot without a file, which is dead again.
       ::unlink(shared_path(i, state).c_str());
@@ -325,7 +351,8 @@ DeviceUse Table::use(unsigned device) {
       use.processes += held_pages(map_->process[i].charge[device].load()) * account_page;
   const unsigned shared = std::min<std::uint64_t>(map_->shared_slots.load(), max_shared);
   for (unsigned i = 0; i < shared; ++i)
-    if ((map_->shared[i].state.load() & ~owner_identity_mask) == owner_ready && map_->shared[i].device == device)
+    if ((map_->shared[i].state.load() & ~owner_identity_mask) == owner_ready &&
+        map_->shared[i].device == device)
       use.exported += map_->shared[i].bytes.load();
   return use;
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated cards, shared by all processes that name the same directory: `cards` (the table, mapped by all),
-// `alive` (one lock byte per process, which the kernel releases when the process dies, however it dies), and `shared/`
-// (contents of allocations exported between processes). Whatever a process holds is written in its own slot, so that
-// its death frees all of it; everybody who reads or allocates sweeps the slots of the dead first.
+// The simulated cards, shared by all processes that name the same directory: `cards` (the table, mapped by
+// all), `alive` (one lock byte per process, which the kernel releases when the process dies, however it
+// dies), and `shared/` (contents of allocations exported between processes). Whatever a process holds is
+// written in its own slot, so that its death frees all of it; everybody who reads or allocates sweeps the
+// slots of the dead first.
 //
-// All functions may be called from any thread. Nothing here throws but std::bad_alloc; errors are std::errc-like errno
-// text in `error`. A Table lives as long as its owner wishes; a Process lives until the process ends.
+// All functions may be called from any thread. Nothing here throws but std::bad_alloc; errors are
+// std::errc-like errno text in `error`. A Table lives as long as its owner wishes; a Process lives until the
+// process ends.
 #pragma once
 
 #include <array>
@@ -30,8 +32,10 @@ struct DeviceUse {
   std::uint64_t reserve = 0;    // kept by the driver
   std::uint64_t processes = 0;  // held by living processes (contexts included)
   std::uint64_t exported = 0;   // exported allocations that somebody still holds
-  std::uint64_t used() const { return processes + exported; }  // of the capacity, without the driver's reserve
-  std::uint64_t capacity() const { return total - reserve; }   // what programs can have: cuDeviceTotalMem
+  std::uint64_t used() const {
+    return processes + exported;
+  }                                                           // of the capacity, without the driver's reserve
+  std::uint64_t capacity() const { return total - reserve; }  // what programs can have: cuDeviceTotalMem
   std::uint64_t available() const { return used() < capacity() ? capacity() - used() : 0; }
 };
 
@@ -65,8 +69,8 @@ class Process;
 
 class Table {
  public:
-  // Makes DIR (0777, sticky: like a device node, anybody may use the cards) and its cards. An existing table is an
-  // error unless `replace`; then processes that have the old one mapped keep the old cards.
+  // Makes DIR (0777, sticky: like a device node, anybody may use the cards) and its cards. An existing table
+  // is an error unless `replace`; then processes that have the old one mapped keep the old cards.
   static std::unique_ptr<Table> create(const std::string& dir, const Spec& spec, std::string* error,
                                        bool replace = false);
   static std::unique_ptr<Table> open(const std::string& dir, std::string* error);
@@ -80,8 +84,9 @@ class Table {
   unsigned device_count() const { return map_->devices; }
   layout::DeviceRecord& device(unsigned index) { return map_->device[index]; }
   const layout::DeviceRecord& device(unsigned index) const { return map_->device[index]; }
-  std::string uuid_text(unsigned index) const;    // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
-  std::string pci_bus_id(unsigned index) const;   // "00000000:17:00.0", NVML's form; CUDA's has a domain of 4 digits
+  std::string uuid_text(unsigned index) const;  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  std::string pci_bus_id(
+      unsigned index) const;  // "00000000:17:00.0", NVML's form; CUDA's has a domain of 4 digits
 
   std::uint64_t get(Setting setting) const;
   void set(Setting setting, std::uint64_t value);
@@ -113,20 +118,22 @@ class Table {
   // Resets calls, violations and faults; what processes hold is theirs.
   void clear();
 
-  // This process's slot, made at the first call. Null when all slots are taken. A forked child must not call it for
-  // a Table of its parent.
+  // This process's slot, made at the first call. Null when all slots are taken. A forked child must not call
+  // it for a Table of its parent.
   Process* join(std::string* error);
 
   layout::Cards& raw() { return *map_; }
 
  private:
   friend class Process;
-  Table(std::string dir, layout::Cards* map, int alive_fd) : dir_(std::move(dir)), map_(map), alive_fd_(alive_fd) {}
+  Table(std::string dir, layout::Cards* map, int alive_fd)
+      : dir_(std::move(dir)), map_(map), alive_fd_(alive_fd) {}
   bool slot_alive(unsigned slot, std::uint64_t owner) const;
   bool shared_alive(unsigned slot, std::uint64_t state) const;
   std::string shared_path(unsigned slot, std::uint64_t state) const;
   bool identity_alive(std::uint64_t identity) const;
   void sweep_shared();
+  void sweep_claim(unsigned slot, std::uint64_t state);
 
   std::string dir_;
   layout::Cards* map_;
@@ -138,15 +145,16 @@ class Table {
 // What this process holds of the cards.
 class Process {
  public:
-  // Takes `bytes` (rounded up to 4 KiB) of the device: false when the card, all processes counted, has not so much.
+  // Takes `bytes` (rounded up to 4 KiB) of the device: false when the card, all processes counted, has not so
+  // much.
   bool charge(unsigned device, std::uint64_t bytes);
   void discharge(unsigned device, std::uint64_t bytes);
   std::uint64_t charged(unsigned device) const;
   void add_contexts(unsigned device, int change);
   void add_busy(unsigned device, std::uint64_t nanoseconds);
 
-  // Makes `bytes` of what is charged here an object that lives while any process holds its file. The file has that
-  // size, is a hole throughout, and closes on exec. -1 and errno when there is no room for one more.
+  // Makes `bytes` of what is charged here an object that lives while any process holds its file. The file has
+  // that size, is a hole throughout, and closes on exec. -1 and errno when there is no room for one more.
   int share(unsigned device, std::uint64_t bytes);
 
   struct Imported {
