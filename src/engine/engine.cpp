@@ -178,6 +178,7 @@ void Engine::committed(std::uint64_t sequence) {
 
 asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
   const std::uint64_t epoch = store_epoch_;
+  if (!store_problem_.empty()) co_return false;
   if (committed_ >= sequence) co_return true;
   const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
       [this, sequence](auto handler) {
@@ -410,8 +411,9 @@ std::vector<Warning> Engine::warnings() const {
     all.push_back({"store", "the store is not usable, nothing is granted: " + store_problem_,
                    "running programs go on; what was acknowledged is kept", store_problem_since_});
   }
-  if (!probe_.problem().empty()) {
-    all.push_back({"gpu", "the GPUs cannot be read, nothing is granted: " + probe_.problem(),
+  const std::string& unread = probe_.problem().empty() ? state_.snapshot_problem() : probe_.problem();
+  if (!unread.empty()) {
+    all.push_back({"gpu", "the GPUs cannot be read, nothing is granted: " + unread,
                    "'sublet doctor' says what is wrong with the driver", now()});
   }
   for (const auto& [uuid, device] : state_.devices()) {

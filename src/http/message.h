@@ -34,7 +34,8 @@ struct Request {
 struct Response {
   int status = 200;
   json body;
-  std::string location;  // header Location, if not empty
+  std::string location;      // header Location, if not empty
+  bool of_leases = true;     // tells what was decided about leases: not to be told before it is durable
 };
 
 Response problem(const Error& error);

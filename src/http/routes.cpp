@@ -10,10 +10,10 @@ namespace {
 using engine::Role;
 
 constexpr std::array table{
-    Route{Method::get, "/healthz", Role::nobody, get_health},
-    Route{Method::get, "/v1/status", Role::user, get_status},
-    Route{Method::get, "/v1/devices", Role::user, get_devices},
-    Route{Method::get, "/v1/processes", Role::user, get_processes},
+    Route{Method::get, "/healthz", Role::nobody, get_health, false},
+    Route{Method::get, "/v1/status", Role::user, get_status, false},
+    Route{Method::get, "/v1/devices", Role::user, get_devices, false},
+    Route{Method::get, "/v1/processes", Role::user, get_processes, false},
     Route{Method::get, "/v1/queue", Role::user, get_queue},
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
     Route{Method::get, "/v1/leases", Role::user, get_leases},
@@ -127,6 +127,10 @@ Reply dispatch(const Request& request, engine::Engine& engine) {
     if (request.peer.role < route.least_role) {
       return problem(denied(fmt::format("user {} may only ask for /healthz", request.peer.user),
                             "an admin can add the account to the group 'sublet'"));
+    }
+    if (route.of_leases && !engine.store_problem().empty()) {
+      return problem(unavailable("the store is not usable: " + engine.store_problem(),
+                                 "nothing is lost that was acknowledged; 'sublet status' shows when it is back"));
     }
     const bool keyed = request.method == Method::post && !request.idempotency_key.empty();
     if (keyed && engine.maybe_remembered(request.peer.uid, request.idempotency_key)) {

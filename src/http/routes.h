@@ -14,6 +14,7 @@ struct Route {
   std::string_view path;  // "/v1/leases/{id}/claim"
   engine::Role least_role;
   Reply (*handler)(Call&);
+  bool of_leases = true;  // cannot be answered while the store is not usable
 };
 
 std::span<const Route> routes();

@@ -159,7 +159,8 @@ class Session {
       response = std::move(*made);
     }
     // What the answer tells must not be lost by a crash after it was told.
-    if (!co_await context_.engine.durable(context_.engine.intended())) {
+    const bool must_be_durable = response.of_leases && response.status < 400;
+    if (must_be_durable && !co_await context_.engine.durable(context_.engine.intended())) {
       response = problem(unavailable("the store failed before this could be made durable: " +
                                          context_.engine.store_problem(),
                                      "send the same request again, with the same Idempotency-Key"));

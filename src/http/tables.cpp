@@ -61,11 +61,11 @@ json counts(const core::State& state) {
 }  // namespace
 
 Reply get_health(Call& call) {
-  if (call.engine.store_problem().empty()) return Response{200, {{"status", "ok"}}, {}};
-  return Response{503, {{"status", "the store is not usable"}}, {}};
+  if (call.engine.store_problem().empty()) return Response{200, {{"status", "ok"}}, {}, false};
+  return Response{503, {{"status", "the store is not usable"}}, {}, false};
 }
 
-Reply get_devices(Call& call) { return Response{200, {{"devices", all_devices(call.engine)}}, {}}; }
+Reply get_devices(Call& call) { return Response{200, {{"devices", all_devices(call.engine)}}, {}, false}; }
 
 Reply get_processes(Call& call) {
   json rows = json::array();
@@ -74,7 +74,7 @@ Reply get_processes(Call& call) {
       rows.push_back(process_row(use, device, call.engine, call.request.peer));
     }
   }
-  return Response{200, {{"processes", std::move(rows)}}, {}};
+  return Response{200, {{"processes", std::move(rows)}}, {}, false};
 }
 
 Reply get_consumers(Call& call) {
@@ -116,7 +116,8 @@ Reply get_status(Call& call) {
                    {"waiting_bytes", engine.state().queue().waiting_bytes().count},
                    {"warnings", std::move(warnings)},
                    {"program_env", std::move(environment)}},
-                  {}};
+                  {},
+                  false};
 }
 
 }  // namespace sublet::http

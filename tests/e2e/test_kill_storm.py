@@ -31,7 +31,7 @@ class Storm:
         return [(process, name) for process, name in self.runs if process.poll() is None]
 
     def note_leases(self):
-        for lease in self.daemon.api().get("/v1/leases?all=true")["leases"]:
+        for lease in self.daemon.get("/v1/leases?all=true")["leases"]:
             self.acknowledged[lease["id"]] = lease["consumer"]
 
     def kill_one(self):
@@ -65,7 +65,7 @@ def test_fifty_kills_lose_nothing(start_daemon):
         storm.moment(0.3)
         storm.note_leases()
         storm.kill_one()
-        known = {lease["id"] for lease in daemon.api().get("/v1/leases?all=true")["leases"]}
+        known = {lease["id"] for lease in daemon.get("/v1/leases?all=true")["leases"]}
         assert set(storm.acknowledged) <= known, "an acknowledged lease is lost"
 
     for process, name in storm.runs:

@@ -115,7 +115,7 @@ class Daemon:
         if expect_ready:
             assert said == b"ready\n", f"the daemon did not start:\n{self.log()}"
             if wait_for_cards:
-                wait_until(lambda: (devices := self.api().get("/v1/devices")["devices"]) and
+                wait_until(lambda: (devices := self.get("/v1/devices")["devices"]) and
                            all(device["state"] == "ok" for device in devices), "the cards are read")
         return self
 
@@ -139,6 +139,14 @@ class Daemon:
         api = Api(self.socket)
         self.apis.append(api)
         return api
+
+    def get(self, path):
+        """One question on a connection of its own."""
+        api = Api(self.socket)
+        try:
+            return api.get(path)
+        finally:
+            api.close()
 
     def child_pid(self, name):
         """The pid of a living child of the daemon by its program's name, or None."""

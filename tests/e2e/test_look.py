@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs that look, the configuration, and wrong input: `sublet` against a real daemon, and without one."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from tests.support.sublet import BIN, GIB, MIB, ROOT, wait_until
+
+SUBLET = BIN / "sublet"
+LOOKING = ("ps", "status", "queue", "gpus", "proclist")
+
+
+def alone(*arguments, cwd=None, **env):
+    """`sublet` with no daemon anywhere near."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "XDG_"))}
+    clean["SUBLET_HOST"] = "unix:///nonexistent/sublet.sock"
+    clean.update(env)
+    return subprocess.run([SUBLET, *map(str, arguments)], env=clean, capture_output=True, text=True, timeout=60, cwd=cwd,
+                          stdin=subprocess.DEVNULL)
+
+
+def ask(daemon, name, vram, **more):
+    """A lease by the API, held by the connection that is returned with it."""
+    api = daemon.api()
+    body = {"vram_bytes": vram, "consumer": name, "owner": {"connection": True}, **more}
+    return api, api.post("/v1/leases", body)
+
+
+@pytest.fixture
+def busy(daemon):
+    """One lease granted, one that waits for it, both held for the test."""
+    holder, first = ask(daemon, "first", 3 * GIB, wait_seconds=60)
+    waiter, second = ask(daemon, "second", 2 * GIB, tag="mine")
+    assert first.status == 201 and second.status == 202
+    return daemon, first.body, second.body
+
+
+# ---------------------------------------------------------------------------------------------- with a daemon
+
+def test_json_is_the_reply_unchanged(busy):
+    daemon, first, second = busy
+    api = daemon.api()
+    assert daemon.json("ps").keys() == {"leases"}
+    assert [lease["id"] for lease in daemon.json("ps")["leases"]] == [first["id"], second["id"]]
+    assert [lease["id"] for lease in daemon.json("queue")["queue"]] == [second["id"]]
+    assert daemon.json("gpus").keys() == api.get("/v1/devices").body.keys()
+    assert daemon.json("proclist") == api.get("/v1/processes").body
+    assert daemon.json("status")["daemon"] == api.get("/v1/status")["daemon"]
+    assert daemon.json("why", "mine").keys() == api.get("/v1/leases/mine/why").body.keys()
+
+
+def test_ps_and_queue_say_who_waits_for_what(busy):
+    daemon, first, second = busy
+    rows = {line.split()[0]: line for line in daemon.cli("ps", check=0).stdout.splitlines()}
+    assert list(rows) == ["ID", first["id"], second["id"]]
+    assert "active" in rows[first["id"]] and "3.0 GiB" in rows[first["id"]] and "gpu0" in rows[first["id"]]
+    assert "queued" in rows[second["id"]] and "place 1" in rows[second["id"]] and first["id"] in rows[second["id"]]
+    line, = daemon.cli("queue", "--no-header", check=0).stdout.splitlines()
+    assert line.split()[:3] == ["1", second["id"], "second"] and first["id"] in line
+
+
+def test_columns_are_chosen_and_wrong_ones_refused(busy):
+    daemon, first, second = busy
+    done = daemon.cli("ps", "--no-header", "-o", "tag,id", check=0)
+    assert [line.split() for line in done.stdout.splitlines()] == [["-", first["id"]], ["mine", second["id"]]]
+    done = daemon.cli("ps", "-o", "id,sate", check=2)
+    assert "'sate'" in done.stderr and "did you mean 'state'" in done.stderr and "columns: id,name" in done.stderr
+    assert not done.stdout
+
+
+def test_why_is_a_paragraph_with_numbers_and_help(busy):
+    daemon, first, second = busy
+    text = daemon.cli("why", "mine", check=0).stdout
+    assert f"{second['id']} (second," in text and "is queued" in text
+    assert "2.0 GiB" in text and "gpu0" in text and first["id"] in text
+    assert "What happened, oldest first:" in text
+    text = daemon.cli("why", first["id"], check=0).stdout
+    assert "is active. It holds 3.0 GiB on gpu0" in text
+    assert daemon.cli("why", "lease-999").returncode == 1
+    assert "lease-999" in daemon.cli("why", "lease-999").stderr
+
+
+def test_status_shows_the_whole(busy):
+    daemon, first, second = busy
+    text = daemon.cli("status", check=0).stdout
+    assert f"in {daemon.dir}" in text and "gpu0" in text and "4.0 GiB" in text and "simulated" in text
+    assert "leases: 1 active, 1 queued, 2.0 GiB wanted" in text
+    assert first["id"] in text and second["id"] in text
+
+
+def test_proclist_names_the_program_that_nobody_leased(daemon):
+    daemon.spawn(BIN / "simgpu-load", "--alloc", "256MiB", "--seconds", "600")
+    wait_until(lambda: daemon.json("proclist")["processes"], "the program is seen")
+    line, = daemon.cli("proclist", "--no-header", "-o", "pid,lease,used", check=0).stdout.splitlines()
+    assert line.split()[1] == "none"
+    wait_until(lambda: "under no lease" in daemon.cli("status", check=0).stdout, "status subtracts it")
+
+
+def test_what_is_wrong_with_the_gpus_is_loud(daemon):
+    daemon.ctl("fault", "nvml-error")
+    text = wait_until(lambda: "! " in (out := daemon.cli("status", check=0).stdout) and out, "a warning")
+    assert "nothing is granted" in text or "not given out" in text
+    done = daemon.cli("doctor", check=1)
+    assert "fail  " in done.stdout
+    daemon.ctl("clear")
+
+
+def test_doctor_finds_a_healthy_daemon_healthy(daemon):
+    report = json.loads(daemon.cli("doctor", "--json", check=0).stdout)
+    assert report["failures"] == 0
+    found = {check["name"]: check for check in report["checks"]}
+    assert {"daemon", "version", "store", "device", "nvml", "config", "identity", "cgroups", "user"} <= found.keys()
+    assert "SIMULATED" in found["nvml"]["text"] and found["nvml"]["level"] == "note"
+    assert str(daemon.dir / "sublet.toml") in found["config"]["text"]
+
+
+def test_others_data_cannot_steer_the_terminal(daemon):
+    holder, lease = ask(daemon, "a\x1b[2Jb", MIB)
+    if lease.status == 400:  # refused at the door: nothing to show
+        return
+    for verb in ("ps", "status"):
+        assert "\x1b" not in daemon.cli(verb, check=0).stdout
+
+
+def test_colours_only_where_they_are_wanted(busy):
+    daemon, *_ = busy
+    assert "\x1b" not in daemon.cli("ps", check=0).stdout
+    assert "\x1b[32mactive\x1b[0m" in daemon.cli("ps", "--color", "always", check=0).stdout
+
+
+def test_completion_knows_the_leases(busy):
+    daemon, first, second = busy
+    lines = daemon.cli("__complete", "--", "why", "", check=0).stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines] == [first["id"], second["id"], "mine"]
+    script = daemon.cli("completion", "bash", check=0).stdout
+    typed = f'{script}\nCOMP_WORDS=(sublet why m) COMP_CWORD=2; _sublet; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", typed], env=daemon.env(), capture_output=True, text=True, timeout=60)
+    assert done.stdout == "mine\n", done.stderr
+
+
+def test_config_of_the_daemon_that_the_environment_names(start_daemon):
+    daemon = start_daemon("1x4GiB", config='[queue]\nclaim_window = "7s"\n[gpu]\ninterval_idle = "1s"\n')
+    lines = daemon.cli("config", "show", "--origin", check=0).stdout.splitlines()
+    line, = [line for line in lines if line.startswith("claim_window")]
+    assert '"7s"' in line and line.endswith(f"{daemon.dir / 'sublet.toml'}:2")
+    assert [line for line in lines if line.startswith("headroom")][0].endswith("# default")
+    shown = json.loads(daemon.cli("config", "show", "--json", check=0).stdout)
+    assert shown["values"]["queue.claim_window"]["value"] == "7s"
+
+
+# ---------------------------------------------------------------------------------------------- without one
+
+@pytest.mark.parametrize("verb", [*LOOKING, "why"])
+def test_no_daemon_is_69_and_says_what_to_do(verb):
+    done = alone(verb, *(["lease-1"] if verb == "why" else []))
+    assert done.returncode == 69 and not done.stdout
+    assert "/nonexistent/sublet.sock" in done.stderr and "hint:" in done.stderr
+
+
+def test_doctor_helps_without_a_daemon():
+    done = alone("doctor")
+    assert done.returncode == 1
+    assert "fail  no daemon answers at unix:///nonexistent/sublet.sock" in done.stdout
+    assert "subletd --dir DIR --sim" in done.stdout
+    report = json.loads(alone("doctor", "--json").stdout)
+    assert {"daemon", "nvml", "config", "identity", "cgroups"} <= {check["name"] for check in report["checks"]}
+
+
+@pytest.mark.parametrize("size, why", [("-1", "is negative"), ("0", "is zero bytes"), ("8Q", "unknown unit 'Q'"),
+                                       (str(2 ** 64), "more than 2^62"), ("much", "not a number")])
+def test_sizes_that_are_none(size, why):
+    done = alone("run", f"--vram={size}", "--", "true")
+    assert done.returncode == 2 and "--vram" in done.stderr and f"'{size}'" in done.stderr and why in done.stderr
+    assert "8GiB" in done.stderr  # what to write instead
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["quueue"], "did you mean 'queue'"),
+    (["pause", "lease-1"], "'pause' is not in this version"),
+    (["ps", "--jsn"], "did you mean '--json'"),
+    (["ps", "--watch"], "--watch is not in this version"),
+    (["run", "--share", "50", "--", "true"], "--share is not in this version"),
+    (["why"], "LEASE"),
+    ([], "sublet --help"),
+])
+def test_wrong_words(arguments, says):
+    done = alone(*arguments)
+    assert done.returncode == 2 and says in done.stderr and not done.stdout
+
+
+def test_help_shows_only_what_there_is():
+    text = alone("--help").stdout
+    for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold"):
+        assert f"\n  {verb} " in text
+    for verb in ("pause", "tenant", "stack", "top", "simulate"):
+        assert f"\n  {verb} " not in text
+
+
+def test_a_wrong_configuration_names_line_and_key(tmp_path):
+    file = tmp_path / "sublet.toml"
+    file.write_text('[queue]\nclaim_windo = "10s"\n[enforcer]\npolicy = "observe"\n[device]\nheadroom = "8Q"\n')
+    done = alone("config", "check", "--file", file)
+    assert done.returncode == 78
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"{file}:2:1: queue.claim_windo: unknown key – did you mean 'queue.claim_window'?")
+    assert lines[1].startswith(f"{file}:4:1: enforcer.policy: not supported by this version")
+    assert lines[2].startswith(f"{file}:6:12: device.headroom: size '8Q' has the unknown unit 'Q'")
+    assert alone("config", "show", "--file", file).returncode == 78
+    found = json.loads(alone("config", "check", "--json", "--file", file).stdout)
+    assert [problem["line"] for problem in found["problems"]] == [2, 4, 6]
+
+
+def test_a_daemon_refuses_a_wrong_configuration(tmp_path):
+    (tmp_path / "sublet.toml").write_text("[queue]\nclaim_windo = 1\n")
+    done = subprocess.run([BIN / "subletd", "--dir", tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 78 and f"{tmp_path}/sublet.toml:2:1" in done.stderr and "claim_window" in done.stderr
+
+
+def test_a_missing_configuration_is_all_defaults(tmp_path):
+    done = alone("config", "check", "--dir", tmp_path)
+    assert done.returncode == 0 and "all defaults" in done.stdout
+    assert alone("config", "check", "--file", tmp_path / "no.toml").returncode == 78  # a file that was named
+    done = alone("config", "check", "--dir", tmp_path, "--file", "x")
+    assert done.returncode == 2
+
+
+def test_what_config_show_prints_is_a_configuration(tmp_path):
+    file = tmp_path / "sublet.toml"
+    file.write_text(alone("config", "show", "--dir", tmp_path).stdout)
+    assert alone("config", "check", "--file", file).returncode == 0
+
+
+def test_a_full_disk_under_stdout_is_an_error():
+    if not pathlib.Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([SUBLET, "config", "show", "--file", ROOT / "packaging/sublet.toml"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and "could not be written" in done.stderr
