@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The unit, its user and the example of a configuration, as far as they can be judged uninstalled."""
+import json
 import os
 import pathlib
 import re
@@ -53,14 +54,22 @@ def test_the_example_says_nothing_until_edited_and_is_right_when_it_is(tmp_path)
     assert edited["device"]["headroom"] == "256MiB" and edited["queue"]["aging_per_minute"] == 1
 
 
-@pytest.mark.parametrize("edit", [str, without_comment_marks], ids=["as-shipped", "switched-on"])
-def test_our_own_check_accepts_the_example(tmp_path, edit):
+def show(file):
+    """What our own command makes of a configuration file."""
     program = BUILD / "bin/sublet"
     if not program.exists():
         pytest.skip(f"no {program}: build it first")
-    config = tmp_path / "config/sublet/sublet.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(edit(EXAMPLE.read_text()))
-    done = subprocess.run([str(program), "config", "check", str(config)], capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL)
+    done = subprocess.run([str(program), "config", "show", "--json", "--file", str(file)], capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)["values"]
+
+
+def test_the_example_names_every_key_with_its_default(tmp_path):
+    file = tmp_path / "sublet.toml"
+    file.write_text(without_comment_marks(EXAMPLE.read_text()))
+    shown, defaults = show(file), show(EXAMPLE)
+    assert {key: entry["value"] for key, entry in shown.items()} == {
+        key: entry["value"] for key, entry in defaults.items()}
+    assert not [key for key, entry in shown.items() if entry["origin"] == "default"]
+    assert all(entry["origin"] == "default" for entry in defaults.values())
