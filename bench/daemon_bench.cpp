@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include <csignal>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/epoll.h>
@@ -21,6 +20,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 namespace {
 
@@ -34,8 +34,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 }
 
 std::string request(const std::string& path, const std::string& body) {
-  return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body;
+  return "POST " + path +
+         " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n\r\n" + body;
 }
 
 // One client: acquires, releases, and again. Notes how long each pair took.
@@ -161,7 +162,8 @@ pid_t start_daemon(const std::string& bin, const std::string& directory) {
   int ready[2];
   if (::pipe(ready) != 0) die("pipe");
   ::fcntl(ready[0], F_SETFD, FD_CLOEXEC);
-  std::string words[] = {bin + "/subletd", "--dir", directory, "--sim", "1x1024GiB", "--ready-fd", std::to_string(ready[1])};
+  std::string words[] = {bin + "/subletd",        "--dir", directory, "--sim", "1x1024GiB", "--ready-fd",
+                         std::to_string(ready[1])};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -181,7 +183,8 @@ void wait_for_card(const std::string& socket_path) {
     if (::write(probe.fd(), text.data(), text.size()) < 0) die("write");
     std::string reply;
     char bytes[4096];
-    for (ssize_t size = 0; (size = ::read(probe.fd(), bytes, sizeof bytes)) > 0;) reply.append(bytes, static_cast<std::size_t>(size));
+    for (ssize_t size = 0; (size = ::read(probe.fd(), bytes, sizeof bytes)) > 0;)
+      reply.append(bytes, static_cast<std::size_t>(size));
     if (reply.find("\"state\":\"ok\"") != std::string::npos) return;
     ::usleep(20'000);
   }
@@ -203,7 +206,8 @@ int main(int argc, char** argv) {
   const pid_t daemon = start_daemon(bin, directory);
   const std::string socket_path = directory + "/sublet.sock";
   wait_for_card(socket_path);
-  std::printf("%-28s %12s %10s %10s %12s\n", "acquire + release, durable", "pairs/s", "p50 ms", "p99 ms", "ratio to raw");
+  std::printf("%-28s %12s %10s %10s %12s\n", "acquire + release, durable", "pairs/s", "p50 ms", "p99 ms",
+              "ratio to raw");
   const Measured raw = measure_raw(directory, for_seconds / 2);
   row("raw: 2 synced appends", raw, raw);
   row("1 client", measure(socket_path, 1, for_seconds), raw);

@@ -29,25 +29,28 @@ def say(text):
     print(f"\n{BOLD}• {text}{OFF}", flush=True)
 
 
-def has_real_gpu():
+def has_real_gpu(bin=BIN):
     if not os.path.exists("/dev/nvidiactl"):
         return False
-    done = subprocess.run([BIN / "sublet-gpu", "snapshot"], capture_output=True, text=True)
-    return done.returncode == 0
+    return subprocess.run([bin / "sublet-gpu", "snapshot"], capture_output=True, text=True).returncode == 0
 
 
 class Demo:
-    def __init__(self):
+    """A private daemon, programs under it, and what they say; tests/gpu/run.py plays on the same stage."""
+
+    def __init__(self, bin=BIN, sim=None):
+        self.bin = pathlib.Path(bin)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="sublet-demo-"))
-        self.real = has_real_gpu()
+        self.real = sim is None and has_real_gpu(self.bin)
+        self.sim = sim or "1x24GiB"
         self.daemon = None
         self.programs = []
-        self.env = dict(os.environ, PATH=f"{BIN}:{os.environ['PATH']}", SUBLET_HOST=f"unix://{self.dir}/sublet.sock")
+        self.env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}", SUBLET_HOST=f"unix://{self.dir}/sublet.sock")
         self.env.pop("SUBLET_LEASE", None)
 
     # --- the daemon ---
     def start_daemon(self):
-        command = ["subletd", "--dir", str(self.dir)] + ([] if self.real else ["--sim", "1x24GiB"])
+        command = ["subletd", "--dir", str(self.dir)] + ([] if self.real else ["--sim", self.sim])
         print(f"{DIM}$ {shlex.join(command)} &{OFF}")
         ready, theirs = os.pipe()
         log = open(self.dir / "log", "ab")
@@ -60,7 +63,7 @@ class Demo:
         for line in (self.dir / "env").read_text().splitlines():  # what a shell would source
             if line.startswith("export SIMGPU_DIR="):
                 self.env["SIMGPU_DIR"] = shlex.split(line.removeprefix("export SIMGPU_DIR="))[0]
-                self.env["LD_LIBRARY_PATH"] = str(BIN.parent / "lib" / "simgpu")
+                self.env["LD_LIBRARY_PATH"] = str(self.bin.parent / "lib" / "simgpu")
 
     # --- the command line ---
     def sublet(self, *words, quiet=False):
@@ -111,13 +114,13 @@ class Demo:
         fill = max(1, vram - 2)
         self.sublet("gpus")
 
-        say(f"Two programs ask for {vram} GiB each, and get it. They fill VRAM, compute, and check every byte at the end.")
+        say(f"Two programs ask for {vram} GiB each, and get it. They fill VRAM, compute, and check every byte.")
         first = self.run("first", vram, fill, 600)
         second = self.run("second", vram, fill, 600)
         for name in ("first", "second"):
             self.until(self.uses_vram(name), f"{name} uses VRAM")
 
-        say("A third one asks. It does not fail and it crashes nobody: it waits, and is told its place and for whom.")
+        say("A third one asks. It neither fails nor crashes anybody: it waits, and is told its place and for whom.")
         third = self.run("third", vram, fill, 1)
         self.until(lambda: self.leases().get("third", {}).get("state") == "queued", "third is queued")
         self.sublet("queue")

@@ -51,20 +51,16 @@ int http_status(Code code) {
 }
 
 void throw_exception_from_error(const Error& error, const boost::source_location& where) {
-  fmt::print(stderr, "bug: unchecked error {}: {} ({}:{})\n", to_string(error.code), error.detail,
-             where.file_name(), where.line());
+  fmt::print(stderr, "bug: unchecked error {}: {} ({}:{})\n", to_string(error.code), error.detail, where.file_name(),
+             where.line());
   std::abort();
 }
 
 Error bad_request(std::string detail, std::string hint) {
   return {Code::BadRequest, std::move(detail), std::move(hint)};
 }
-Error not_found(std::string detail, std::string hint) {
-  return {Code::NotFound, std::move(detail), std::move(hint)};
-}
-Error denied(std::string detail, std::string hint) {
-  return {Code::Denied, std::move(detail), std::move(hint)};
-}
+Error not_found(std::string detail, std::string hint) { return {Code::NotFound, std::move(detail), std::move(hint)}; }
+Error denied(std::string detail, std::string hint) { return {Code::Denied, std::move(detail), std::move(hint)}; }
 Error unavailable(std::string detail, std::string hint) {
   return {Code::Unavailable, std::move(detail), std::move(hint)};
 }

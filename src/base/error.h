@@ -13,27 +13,27 @@ namespace sublet {
 // The closed list of error codes of the API (api/openapi.yaml repeats it and a test compares the two), then those
 // that never leave the program as such.
 enum class Code {
-  Memory,        // would have to wait for VRAM
-  Priority,      // would have to wait behind something more urgent
+  Memory,    // would have to wait for VRAM
+  Priority,  // would have to wait behind something more urgent
   Quota,
   Share,
-  Settling,      // would have to wait until bytes are measured gone
-  External,      // a program under no lease holds the room
+  Settling,  // would have to wait until bytes are measured gone
+  External,  // a program under no lease holds the room
   HostMemory,
-  TooLarge,      // no device could ever hold it
+  TooLarge,  // no device could ever hold it
   Draining,
   GpuLost,
-  PauseUnsafe,   // the lease cannot be paused
+  PauseUnsafe,  // the lease cannot be paused
   Undrainable,
   ResumeBlocked,
-  Unverified,    // what the GPU reports is unknown, stale or implausible
+  Unverified,  // what the GPU reports is unknown, stale or implausible
   Unkillable,
   InUse,
-  Stale,         // an old generation, or a state that does not allow the call
+  Stale,  // an old generation, or a state that does not allow the call
   NotFound,
   Denied,
   BadRequest,
-  Unavailable,   // the daemon cannot answer now (store, shutdown)
+  Unavailable,  // the daemon cannot answer now (store, shutdown)
 };
 
 std::string_view to_string(Code code);

@@ -19,8 +19,9 @@ TEST(LeaseIdText, GoesThereAndBack) {
 }
 
 TEST(LeaseIdText, RefusesEverythingElse) {
-  for (const char* text : {"", "lease-", "lease-0", "0", "-1", "lease--1", "+7", " 7", "7 ", "7a", "lease-7/", "LEASE-7",
-                           "lease-lease-7", "0x7", "1.0", "18446744073709551616", "lease-99999999999999999999999"}) {
+  for (const char* text :
+       {"", "lease-", "lease-0", "0", "-1", "lease--1", "+7", " 7", "7 ", "7a", "lease-7/", "LEASE-7", "lease-lease-7",
+        "0x7", "1.0", "18446744073709551616", "lease-99999999999999999999999"}) {
     const auto refused = parse_lease_id(text);
     ASSERT_FALSE(refused) << text;
     EXPECT_EQ(refused.error().code, Code::BadRequest);

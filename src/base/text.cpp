@@ -65,7 +65,7 @@ std::string printable(std::string_view text) {
 }
 
 std::string nearest(std::string_view word, std::span<const std::string_view> known) {
-  if (word.size() > 64) return {};  // nobody's typing error
+  if (word.size() > 64) return {};         // nobody's typing error
   std::size_t best = word.size() / 3 + 2;  // farther than this is another word
   std::string found;
   for (const std::string_view candidate : known) {

@@ -95,8 +95,8 @@ Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
 }
 
 std::string format_size(Bytes bytes) {
-  static constexpr std::array<std::pair<std::int64_t, const char*>, 4> units{{
-      {1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}}};
+  static constexpr std::array<std::pair<std::int64_t, const char*>, 4> units{
+      {{1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}}};
   const bool negative = bytes.count < 0;
   const std::int64_t size = negative ? -bytes.count : bytes.count;
   for (const auto& [unit, name] : units) {

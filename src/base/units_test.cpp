@@ -53,8 +53,8 @@ TEST(ParseSize, StopsAtTwoToTheSixtyTwo) {
 }
 
 TEST(ParseSize, RefusesWhatIsNoSizeAndNamesIt) {
-  for (const char* text : {"", "-1", "-0", "+1", "0", "0.0", "0GiB", "8Q", "8GiBs", "8GG", "GiB", ".5G", "1.2.3", "1e9",
-                           " 8G", "8G ", "0x10", "1,5G", "nan", "\x1b[31m", "8\xff"}) {
+  for (const char* text : {"",    "-1",    "-0",  "+1",  "0",   "0.0",  "0GiB", "8Q",  "8GiBs",    "8GG",  "GiB",
+                           ".5G", "1.2.3", "1e9", " 8G", "8G ", "0x10", "1,5G", "nan", "\x1b[31m", "8\xff"}) {
     const auto refused = parse_size(text);
     ASSERT_FALSE(refused) << text << " was taken as " << refused->count;
     EXPECT_EQ(refused.error().code, Code::BadRequest);
@@ -120,8 +120,9 @@ TEST(ParseDuration, KnowsUnitsAndSumsOfThem) {
 }
 
 TEST(ParseDuration, RefusesWhatIsNoDurationAndNamesIt) {
-  for (const char* text : {"", "-1s", "+1s", "s", "1x", "1h30", "1 h", "1s ", "1e3", ".5s", "37000d", "3938453320844195178974244d", "1000000000000d",
-                           "99999999999999999999999999999999s", "inf"}) {
+  for (const char* text :
+       {"", "-1s", "+1s", "s", "1x", "1h30", "1 h", "1s ", "1e3", ".5s", "37000d", "3938453320844195178974244d",
+        "1000000000000d", "99999999999999999999999999999999s", "inf"}) {
     const auto refused = parse_duration(text);
     ASSERT_FALSE(refused) << text << " was taken as " << refused->count();
     EXPECT_EQ(refused.error().code, Code::BadRequest);

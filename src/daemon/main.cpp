@@ -10,9 +10,9 @@
 
 #include <boost/asio/signal_set.hpp>
 
-#include <csignal>
 #include <fcntl.h>
 #include <unistd.h>
+#include <csignal>
 
 namespace {
 
@@ -26,11 +26,17 @@ int refuse(const Error& error, int status) {
 
 engine::Options engine_options(const Config& config, const daemon::Places& places, const std::string& dir) {
   engine::Options options;
-  options.rules = {.claim_window = config.queue.claim_window, .aging_per_minute = config.queue.aging_per_minute,
-                   .linger = config.lease.linger, .reconnect = config.lease.reconnect, .grace = config.lease.grace,
-                   .headroom = config.device.headroom, .max_age = config.gpu.max_age};
-  options.probe = {.helper = places.helper, .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
-                   .timeout = config.gpu.timeout, .interval_busy = config.gpu.interval_busy,
+  options.rules = {.claim_window = config.queue.claim_window,
+                   .aging_per_minute = config.queue.aging_per_minute,
+                   .linger = config.lease.linger,
+                   .reconnect = config.lease.reconnect,
+                   .grace = config.lease.grace,
+                   .headroom = config.device.headroom,
+                   .max_age = config.gpu.max_age};
+  options.probe = {.helper = places.helper,
+                   .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
+                   .timeout = config.gpu.timeout,
+                   .interval_busy = config.gpu.interval_busy,
                    .interval_idle = config.gpu.interval_idle};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;
@@ -54,10 +60,13 @@ int run(const daemon::Options& options) {
   if (!root) return refuse(root.error(), 1);
   if (auto boot_id = root->boot_id()) wiring.boot_id = *boot_id;
   engine::Engine engine(io, store, std::move(wiring));
-  http::Server server(io, engine, {.socket_path = places->socket, .socket_mode = 0666, .own_uid = ::geteuid(),
-                                   .own_daemon = places->mode != "system",
-                                   .connections_per_user = static_cast<int>(config.limits.connections),
-                                   .waiters_per_user = static_cast<int>(config.limits.waiters)});
+  http::Server server(io, engine,
+                      {.socket_path = places->socket,
+                       .socket_mode = 0666,
+                       .own_uid = ::geteuid(),
+                       .own_daemon = places->mode != "system",
+                       .connections_per_user = static_cast<int>(config.limits.connections),
+                       .waiters_per_user = static_cast<int>(config.limits.waiters)});
 
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);

@@ -18,14 +18,14 @@ struct Options {
 };
 
 struct Places {
-  std::string mode;         // "system", "user" or "dir"
+  std::string mode;  // "system", "user" or "dir"
   std::string config_file;
-  std::string state_dir;    // store, exit records
+  std::string state_dir;  // store, exit records
   std::string exit_dir;
   std::string socket;
-  std::string env_file;     // DIR/env, to be sourced; "" without --dir
-  std::string helper;       // sublet-gpu
-  std::string nvml;         // of the simulated cards; "" = as configured
+  std::string env_file;                            // DIR/env, to be sourced; "" without --dir
+  std::string helper;                              // sublet-gpu
+  std::string nvml;                                // of the simulated cards; "" = as configured
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
 };
 

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 namespace sublet::engine {
 namespace {

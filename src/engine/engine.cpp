@@ -54,8 +54,12 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   Answered answered = answer(*lease);
   std::optional<store::Remembered> remembered;
   if (!remember.key.empty()) {
-    remembered = store::Remembered{remember.uid, remember.key, remember.fingerprint, answered.status,
-                                   answered.body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), now};
+    remembered = store::Remembered{remember.uid,
+                                   remember.key,
+                                   remember.fingerprint,
+                                   answered.status,
+                                   answered.body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+                                   now};
   }
   intend(std::move(plan), now, std::move(remembered));
   return answered;
@@ -69,8 +73,12 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
   follow_changes(plan);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
   if (to_store) {
-    store::Batch batch{.changed = plan.changed, .reasons = plan.reasons, .remembered = std::move(remembered),
-                       .settled = plan.settled, .boot_id = std::nullopt, .now = now};
+    store::Batch batch{.changed = plan.changed,
+                       .reasons = plan.reasons,
+                       .remembered = std::move(remembered),
+                       .settled = plan.settled,
+                       .boot_id = std::nullopt,
+                       .now = now};
     if (!boot_id_stored_) batch.boot_id = options_.boot_id;
     boot_id_stored_ = true;
     intended_ = store_.intend(std::move(batch));
@@ -154,12 +162,18 @@ void Engine::pace_probe(Time now) {
 
 store::Events Engine::events() {
   const std::uint64_t epoch = ++store_epoch_;
-  return {.committed = [this, epoch](std::uint64_t sequence) {
-            asio::post(io_, [this, epoch, sequence] { if (epoch == store_epoch_) committed(sequence); });
-          },
-          .failed = [this, epoch](const Error& error) {
-            asio::post(io_, [this, epoch, error] { if (epoch == store_epoch_) store_failed(error); });
-          }};
+  return {.committed =
+              [this, epoch](std::uint64_t sequence) {
+                asio::post(io_, [this, epoch, sequence] {
+                  if (epoch == store_epoch_) committed(sequence);
+                });
+              },
+          .failed =
+              [this, epoch](const Error& error) {
+                asio::post(io_, [this, epoch, error] {
+                  if (epoch == store_epoch_) store_failed(error);
+                });
+              }};
 }
 
 void Engine::committed(std::uint64_t sequence) {
@@ -183,12 +197,11 @@ asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
   const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
       [this, sequence](auto handler) {
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-        durable_waiters_.push_back({sequence, [shared](bool committed_in_time) {
-                                      std::move (*shared)(committed_in_time);
-                                    }});
+        durable_waiters_.push_back(
+            {sequence, [shared](bool committed_in_time) { std::move (*shared)(committed_in_time); }});
       },
       asio::use_awaitable);
-  co_return done && epoch == store_epoch_;
+  co_return done&& epoch == store_epoch_;
 }
 
 // The fate of what was intended is unknown: nothing of it is acknowledged, and the state is read anew.
@@ -197,7 +210,7 @@ void Engine::store_failed(Error error) {
   store_problem_since_ = clock_.now();
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
   after_commit_.clear();
-  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter& waiter : waiters) waiter.resume(false);
+  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);
   reconcile();
 }
 
@@ -234,7 +247,8 @@ Status Engine::open_store() {
       lease.end_reason = core::EndReason::lost;
       lease.ended_at = now;
       ++lease.generation;
-      reasons.push_back({lease.id, now, "ended", "lost: the machine was rebooted, so its program and its VRAM are gone"});
+      reasons.push_back(
+          {lease.id, now, "ended", "lost: the machine was rebooted, so its program and its VRAM are gone"});
     }
     lost = std::exchange(loaded->leases, {});
   }
@@ -272,14 +286,17 @@ void Engine::adopt(Time now) {
 // --- life ---
 
 Engine::Engine(asio::io_context& io, store::Store& store, Options options)
-    : io_(io), store_(store), options_(std::move(options)), started_at_(clock_.now()),
+    : io_(io),
+      store_(store),
+      options_(std::move(options)),
+      started_at_(clock_.now()),
       probe_(io, options_.probe,
-             {.snapshot = [this](gpu::GpuSnapshot snapshot, std::int64_t asked_ns) {
-                on_snapshot(std::move(snapshot), asked_ns);
-              },
+             {.snapshot = [this](gpu::GpuSnapshot snapshot,
+                                 std::int64_t asked_ns) { on_snapshot(std::move(snapshot), asked_ns); },
               .problem = [this](const std::string& problem) { tick(core::SnapshotFailed{problem}); }}),
       programs_(io, options_.rules.reconnect, [this](const core::ProgramEnded& ended) { tick(ended); }),
-      timer_(io), reopen_timer_(io) {}
+      timer_(io),
+      reopen_timer_(io) {}
 
 Engine::~Engine() = default;
 
@@ -313,9 +330,15 @@ Time Engine::now() const { return clock_.now(); }
 // --- snapshots ---
 
 core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
-  core::DeviceReading reading{.uuid = device.uuid, .name = device.name, .index = device.index,
-                              .pci_bus_id = device.pci_bus_id, .simulated = device.simulated, .total = device.total,
-                              .driver_reserved = device.driver_reserved, .used = device.used, .processes = {},
+  core::DeviceReading reading{.uuid = device.uuid,
+                              .name = device.name,
+                              .index = device.index,
+                              .pci_bus_id = device.pci_bus_id,
+                              .simulated = device.simulated,
+                              .total = device.total,
+                              .driver_reserved = device.driver_reserved,
+                              .used = device.used,
+                              .processes = {},
                               .problem = device.problem};
   if (options_.lock_cards && !device.simulated && !device.uuid.empty()) {
     if (const Status locked = card_locks_.acquire(device.uuid); !locked) reading.problem = locked.error().detail;
@@ -421,11 +444,14 @@ std::vector<Warning> Engine::warnings() const {
       all.push_back({"device-lost", fmt::format("gpu{} ({}) is no longer there", device.reading.index, uuid),
                      "look into the kernel's log for Xid messages", now()});
     } else if (!device.problem.empty()) {
-      all.push_back({"device", fmt::format("gpu{} ({}) is not given out: {}", device.reading.index, uuid,
-                                           device.problem), "'sublet gpus' shows its last reading", now()});
+      all.push_back({"device",
+                     fmt::format("gpu{} ({}) is not given out: {}", device.reading.index, uuid, device.problem),
+                     "'sublet gpus' shows its last reading", now()});
     } else if (!state_.known(device, options_.rules, now())) {
-      all.push_back({"device-stale", fmt::format("gpu{} ({}) is not given out: its last reading is too old",
-                                                 device.reading.index, uuid), "", now()});
+      all.push_back(
+          {"device-stale",
+           fmt::format("gpu{} ({}) is not given out: its last reading is too old", device.reading.index, uuid), "",
+           now()});
     }
   }
   return all;

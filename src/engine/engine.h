@@ -32,9 +32,9 @@ struct Options {
   ProbeOptions probe;
   std::string exit_dir;  // where keepers leave exit records
   std::string boot_id;
-  bool lock_cards = true;  // one daemon per real card and machine
-  std::string mode;        // "system", "user" or "dir"
-  std::string dir;         // of a private daemon, else ""
+  bool lock_cards = true;                          // one daemon per real card and machine
+  std::string mode;                                // "system", "user" or "dir"
+  std::string dir;                                 // of a private daemon, else ""
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
 };
 
@@ -144,8 +144,8 @@ class Engine {
   Probe probe_;
   Programs programs_;
 
-  std::uint64_t intended_ = 0;   // last number given out by the store
-  std::uint64_t committed_ = 0;  // last one known durable
+  std::uint64_t intended_ = 0;     // last number given out by the store
+  std::uint64_t committed_ = 0;    // last one known durable
   std::uint64_t store_epoch_ = 0;  // grows with each open: late news of an earlier one is ignored
   std::string store_problem_;
   Time store_problem_since_;

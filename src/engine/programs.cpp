@@ -24,12 +24,12 @@ struct Programs::Program {
   LeaseId lease;
   std::uint32_t uid = 0;
   core::Owner owner;
-  bool adopted = false;                        // taken over from an earlier run of the daemon
+  bool adopted = false;  // taken over from an earlier run of the daemon
   bool main_gone = true;
   bool reported = false;
-  std::int64_t gone_since_ns = 0;              // the tree was first seen gone; 0: not yet
-  Fd keeper;                                   // pidfd; empty: none or gone
-  asio::posix::stream_descriptor main_watch;   // pidfd of the main process
+  std::int64_t gone_since_ns = 0;             // the tree was first seen gone; 0: not yet
+  Fd keeper;                                  // pidfd; empty: none or gone
+  asio::posix::stream_descriptor main_watch;  // pidfd of the main process
   asio::steady_timer recheck;
   std::vector<ProcessRef> attached;
   std::vector<proc::CgroupRef> cgroups;
@@ -73,8 +73,11 @@ void Programs::follow(const core::Lease& lease, bool adopted) {
   if (!lease.owner.process) return;
   // Every member of the main process's group belongs to the program: the only link left to an orphan whose ancestors
   // are all gone by the time a restarted daemon looks.
-  lineage_.groups.push_back({.id = lease.owner.process.pid, .leader_start = lease.owner.process.start_ticks,
-                             .uid = lease.uid, .session = false, .lease = lease.id});
+  lineage_.groups.push_back({.id = lease.owner.process.pid,
+                             .leader_start = lease.owner.process.start_ticks,
+                             .uid = lease.uid,
+                             .session = false,
+                             .lease = lease.id});
   auto main = proc::open_pidfd(*root_, lease.owner.process);
   if (main) {
     program->main_gone = false;
@@ -88,11 +91,12 @@ void Programs::follow(const core::Lease& lease, bool adopted) {
 void Programs::watch(const std::shared_ptr<Program>& program) {
   program->main_watch.async_wait(asio::posix::stream_descriptor::wait_read,
                                  [this, program](const boost::system::error_code& error) {
-    if (error) return;  // forgotten
-    // Readable: all its threads have ended. Kept open, so that its pid stays proven until nothing of it is left.
-    program->main_gone = true;
-    check(program);
-  });
+                                   if (error) return;  // forgotten
+                                   // Readable: all its threads have ended. Kept open, so that its pid stays proven
+                                   // until nothing of it is left.
+                                   program->main_gone = true;
+                                   check(program);
+                                 });
 }
 
 // The main process is gone: has the program ended, and how? The keeper's exit record tells; a keeper that lives is
@@ -164,8 +168,11 @@ void Programs::forget(LeaseId lease) {
 std::vector<proc::LeaseRoots> Programs::roots() const {
   std::vector<proc::LeaseRoots> all;
   for (const auto& [id, program] : programs_) {
-    proc::LeaseRoots roots{.lease = id, .main = program->owner.process, .keeper = program->owner.keeper,
-                           .attached = program->attached, .in_cgroups = {}};
+    proc::LeaseRoots roots{.lease = id,
+                           .main = program->owner.process,
+                           .keeper = program->owner.keeper,
+                           .attached = program->attached,
+                           .in_cgroups = {}};
     for (const proc::CgroupRef& group : program->cgroups) {
       if (auto inside = proc::processes_in(group)) {
         roots.in_cgroups.insert(roots.in_cgroups.end(), inside->pids.begin(), inside->pids.end());

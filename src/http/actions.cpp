@@ -24,25 +24,30 @@ std::uint64_t take_generation(Body& body) {
 }
 
 // Finds the lease, checks the right, makes the fact and answers with the lease as it then is.
-Reply act(Call& call, std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)> make_fact) {
-  return with_lease(call, call.args[0], [&engine = call.engine, request = call.request, remember = call.remember,
-                                         make_fact = std::move(make_fact)](const Lease& lease) -> Reply {
-    if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
-    Body body(request.body);
-    auto fact = make_fact(body, lease, request, engine);
-    if (!fact) return problem(fact.error());
-    if (auto finished = body.finish(); !finished) return problem(finished.error());
-    if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
-      if (std::holds_alternative<core::Release>(*fact)) return Response{200, render_lease(lease, engine, request.peer, false), {}};
-      return problem({Code::Stale, fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
-                      "ask for a new lease"});
-    }
-    auto answered = engine.request(*fact, remember, [&](const Lease& after) {
-      return engine::Answered{200, render_lease(after, engine, request.peer, true)};
-    });
-    if (!answered) return problem(answered.error());
-    return Response{answered->status, std::move(answered->body), {}};
-  });
+Reply act(Call& call,
+          std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)> make_fact) {
+  return with_lease(
+      call, call.args[0],
+      [&engine = call.engine, request = call.request, remember = call.remember,
+       make_fact = std::move(make_fact)](const Lease& lease) -> Reply {
+        if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
+        Body body(request.body);
+        auto fact = make_fact(body, lease, request, engine);
+        if (!fact) return problem(fact.error());
+        if (auto finished = body.finish(); !finished) return problem(finished.error());
+        if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
+          if (std::holds_alternative<core::Release>(*fact))
+            return Response{200, render_lease(lease, engine, request.peer, false), {}};
+          return problem({Code::Stale,
+                          fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
+                          "ask for a new lease"});
+        }
+        auto answered = engine.request(*fact, remember, [&](const Lease& after) {
+          return engine::Answered{200, render_lease(after, engine, request.peer, true)};
+        });
+        if (!answered) return problem(answered.error());
+        return Response{answered->status, std::move(answered->body), {}};
+      });
 }
 
 std::optional<std::uint32_t> uid_to_check(const Request& request) {
@@ -55,7 +60,8 @@ Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lea
   const bool as_owner = body.boolean("owner").value_or(lease.owner.kind == core::OwnerKind::connection);
   auto process = engine.programs().identify(static_cast<std::int32_t>(pid), uid_to_check(request));
   if (!process) return process.error();
-  core::Attach attach{.lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = as_owner};
+  core::Attach attach{
+      .lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = as_owner};
   if (!as_owner) {
     engine.programs().attach(lease.id, *process);
     return core::Fact(attach);
@@ -79,22 +85,22 @@ Reply post_claim(Call& call) {
 }
 
 Reply post_attach(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request& request,
-                      engine::Engine& engine) -> Result<core::Fact> {
-    const auto pid = body.integer("pid", 1, INT32_MAX);
-    const auto cgroup = body.text("cgroup", 4096);
-    if (pid.has_value() == cgroup.has_value()) {
-      return bad_request("attach takes either a pid or a cgroup", "for example {\"pid\": 4711}");
-    }
-    if (lease.ended()) return Error{Code::Stale, to_string(lease.id) + " has ended", "ask for a new lease"};
-    if (pid) return attach_process(body, *pid, lease, request, engine);
-    if (request.peer.role != engine::Role::admin) {
-      return denied("only an admin may book a whole cgroup", "attach single processes by pid");
-    }
-    if (auto attached = engine.programs().attach(lease.id, *cgroup); !attached) return attached.error();
-    return core::Fact(core::Attach{.lease = lease.id, .generation = take_generation(body), .owner = lease.owner,
-                                   .as_owner = false});
-  });
+  return act(call,
+             [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
+               const auto pid = body.integer("pid", 1, INT32_MAX);
+               const auto cgroup = body.text("cgroup", 4096);
+               if (pid.has_value() == cgroup.has_value()) {
+                 return bad_request("attach takes either a pid or a cgroup", "for example {\"pid\": 4711}");
+               }
+               if (lease.ended()) return Error{Code::Stale, to_string(lease.id) + " has ended", "ask for a new lease"};
+               if (pid) return attach_process(body, *pid, lease, request, engine);
+               if (request.peer.role != engine::Role::admin) {
+                 return denied("only an admin may book a whole cgroup", "attach single processes by pid");
+               }
+               if (auto attached = engine.programs().attach(lease.id, *cgroup); !attached) return attached.error();
+               return core::Fact(core::Attach{
+                   .lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = false});
+             });
 }
 
 Reply post_renew(Call& call) {
@@ -118,15 +124,18 @@ Reply post_release(Call& call) {
       const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
       return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
     }
-    return core::Fact(core::Release{.lease = lease.id, .generation = generation, .force = force, .stop = stop,
+    return core::Fact(core::Release{.lease = lease.id,
+                                    .generation = generation,
+                                    .force = force,
+                                    .stop = stop,
                                     .revoke = request.peer.uid != lease.uid});
   });
 }
 
 Reply post_pause(Call& call) {
   return with_lease(call, call.args[0], [](const Lease& lease) -> Reply {
-    return problem({Code::PauseUnsafe, fmt::format("{} cannot be paused: this version has no pause method",
-                                                   to_string(lease.id)),
+    return problem({Code::PauseUnsafe,
+                    fmt::format("{} cannot be paused: this version has no pause method", to_string(lease.id)),
                     "'sublet stop' ends its program, 'sublet wait' waits for its end"});
   });
 }

@@ -7,8 +7,8 @@ namespace sublet::http {
 
 Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix_(std::move(prefix)) {
   if (!body.is_null() && !body.is_object()) {
-    error_ = bad_request(fmt::format("{}is a JSON {}, not an object", prefix_.empty() ? "the body " : prefix_ + " ",
-                                     body.type_name()));
+    error_ = bad_request(
+        fmt::format("{}is a JSON {}, not an object", prefix_.empty() ? "the body " : prefix_ + " ", body.type_name()));
   }
 }
 

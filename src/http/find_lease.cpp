@@ -35,8 +35,7 @@ Reply with_lease(Call& call, const std::string& name, std::function<Reply(const 
   const auto id = parse_lease_id(name);
   const core::Lease* live = id ? call.engine.find(*id) : find_live_tag(call, name);
   if (live != nullptr) return next(*live);
-  const auto uid = call.request.peer.role == engine::Role::admin ? std::nullopt
-                                                                 : std::optional(call.request.peer.uid);
+  const auto uid = call.request.peer.role == engine::Role::admin ? std::nullopt : std::optional(call.request.peer.uid);
   return Later{[&engine = call.engine, name, id, uid, next](std::function<void(Response)> done) {
     engine.read_store([name, id, uid, next, done](store::Reader& reader) {
       auto found = id ? reader.lease(*id) : reader.by_tag(name, uid);

@@ -59,8 +59,8 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   lease.consumer = body.text("consumer").value_or("unnamed");
   lease.tag = body.text("tag").value_or("");
   lease.command = body.text("command", 4096).value_or("");
-  for (const auto& [what, name] : {std::pair("tenant", &lease.tenant), std::pair("consumer", &lease.consumer),
-                                   std::pair("tag", &lease.tag)}) {
+  for (const auto& [what, name] :
+       {std::pair("tenant", &lease.tenant), std::pair("consumer", &lease.consumer), std::pair("tag", &lease.tag)}) {
     if (name->empty() && name == &lease.tag) continue;
     if (!plain_name(*name)) {
       return bad_request(fmt::format("{} '{}' is not a name", what, printable(*name)),
@@ -80,14 +80,16 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
 Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
   if (auto taken = take_word(body, "tier", core::parse_tier, lease.tier, tiers); !taken) return taken;
   if (auto taken = take_word(body, "pausable", core::parse_pausable, lease.pausable, pausables); !taken) return taken;
-  lease.priority = static_cast<int>(
-      body.integer("priority", -core::admin_priority_limit, core::admin_priority_limit).value_or(0));
+  lease.priority =
+      static_cast<int>(body.integer("priority", -core::admin_priority_limit, core::admin_priority_limit).value_or(0));
   if (peer.role == engine::Role::admin) return {};
   if (std::abs(lease.priority) > core::tenant_priority_limit) {
     return denied(fmt::format("priority {} is outside of -{} … {}", lease.priority, core::tenant_priority_limit,
-                              core::tenant_priority_limit), "more is for admins");
+                              core::tenant_priority_limit),
+                  "more is for admins");
   }
-  if (lease.tier == core::Tier::critical) return denied("tier critical is for admins", "the highest for you: interactive");
+  if (lease.tier == core::Tier::critical)
+    return denied("tier critical is for admins", "the highest for you: interactive");
   return {};
 }
 
@@ -193,8 +195,12 @@ Reply post_lease(Call& call) {
     if (!by_connection) engine.not_held(id);
     return Response{answered->status, std::move(answered->body), "/v1/leases/" + to_string(id)};
   }
-  return WaitForLease{.lease = id, .since = LeaseState::queued, .hold = true, .release_hold = !by_connection,
-                      .at_most = asked->wait, .answer = [&engine, peer](const Lease& lease) {
+  return WaitForLease{.lease = id,
+                      .since = LeaseState::queued,
+                      .hold = true,
+                      .release_hold = !by_connection,
+                      .at_most = asked->wait,
+                      .answer = [&engine, peer](const Lease& lease) {
                         auto late = submitted(engine, peer, lease);
                         return Response{late.status, std::move(late.body), "/v1/leases/" + to_string(lease.id)};
                       }};
@@ -212,29 +218,35 @@ Reply get_lease(Call& call) {
     since = core::parse_lease_state(given->second);
     if (!since) return problem(bad_request(fmt::format("since={} is not a state", printable(given->second))));
   }
-  // A caller that has not been told of a stop yet must not wait for the next change: the stop may lie between two waits.
+  // A caller that has not been told of a stop yet must not wait for the next change: the stop may lie between two
+  // waits.
   const auto knows = call.request.query.find("stopping");
   const bool unaware = knows != call.request.query.end() && knows->second == "false";
   const std::string token = call.request.lease_token;
-  return with_lease(call, call.args[0], [&engine = call.engine, request = call.request, wait, since, unaware,
-                                         token](const Lease& lease) -> Reply {
-    Call again{request, engine, {}, {}};
-    const bool owner = !token.empty() && token == lease.token;
-    if (!token.empty() && !owner) {
-      return problem(denied(fmt::format("that is not the token of {}", to_string(lease.id))));
-    }
-    const bool by_connection = lease.owner.kind == core::OwnerKind::connection;
-    if (owner && by_connection && !lease.ended()) engine.hold(lease.id, request.session);
-    const bool news = (since && lease.state != *since) || (unaware && lease.stop_requested);
-    if (wait <= Duration::zero() || lease.ended() || news) {
-      return lease_response(again, lease);
-    }
-    return WaitForLease{.lease = lease.id, .since = lease.state, .was_stopping = lease.stop_requested, .hold = owner,
-                        .release_hold = !by_connection, .at_most = wait,
-                        .answer = [&engine, peer = request.peer](const Lease& later) {
-                          return Response{200, render_lease(later, engine, peer, true), {}};
-                        }};
-  });
+  return with_lease(
+      call, call.args[0],
+      [&engine = call.engine, request = call.request, wait, since, unaware, token](const Lease& lease) -> Reply {
+        Call again{request, engine, {}, {}};
+        const bool owner = !token.empty() && token == lease.token;
+        if (!token.empty() && !owner) {
+          return problem(denied(fmt::format("that is not the token of {}", to_string(lease.id))));
+        }
+        const bool by_connection = lease.owner.kind == core::OwnerKind::connection;
+        if (owner && by_connection && !lease.ended()) engine.hold(lease.id, request.session);
+        const bool news = (since && lease.state != *since) || (unaware && lease.stop_requested);
+        if (wait <= Duration::zero() || lease.ended() || news) {
+          return lease_response(again, lease);
+        }
+        return WaitForLease{.lease = lease.id,
+                            .since = lease.state,
+                            .was_stopping = lease.stop_requested,
+                            .hold = owner,
+                            .release_hold = !by_connection,
+                            .at_most = wait,
+                            .answer = [&engine, peer = request.peer](const Lease& later) {
+                              return Response{200, render_lease(later, engine, peer, true), {}};
+                            }};
+      });
 }
 
 Reply get_leases(Call& call) {
@@ -284,7 +296,8 @@ Reply get_why(Call& call) {
           if (!reasons) return done(problem(reasons.error()));
           body["reasons"] = json::array();
           for (const core::Reason& reason : *reasons) {
-            body["reasons"].push_back({{"at", format_rfc3339(reason.at)}, {"code", reason.code}, {"text", reason.text}});
+            body["reasons"].push_back(
+                {{"at", format_rfc3339(reason.at)}, {"code", reason.code}, {"text", reason.text}});
           }
           done({200, body, {}});
         };

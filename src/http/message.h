@@ -2,8 +2,8 @@
 // A request and an answer as values, so that the resources (leases.cpp, tables.cpp …) know nothing of sockets.
 #pragma once
 
-#include "engine/peer.h"
 #include "engine/engine.h"
+#include "engine/peer.h"
 
 #include <nlohmann/json.hpp>
 
@@ -26,16 +26,16 @@ struct Request {
   std::map<std::string, std::string> query;  // decoded
   std::string idempotency_key;
   std::string lease_token;
-  json body;                                 // null without a body
+  json body;  // null without a body
   engine::Peer peer;
-  engine::SessionId session = 0;             // the connection; leases can be held by it
+  engine::SessionId session = 0;  // the connection; leases can be held by it
 };
 
 struct Response {
   int status = 200;
   json body;
-  std::string location;      // header Location, if not empty
-  bool of_leases = true;     // tells what was decided about leases: not to be told before it is durable
+  std::string location;   // header Location, if not empty
+  bool of_leases = true;  // tells what was decided about leases: not to be told before it is durable
 };
 
 Response problem(const Error& error);

@@ -102,7 +102,9 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"effective_free_bytes", engine.state().effective_free(device, engine.rules(), now).count},
           {"snapshot_age_ms", device.read_at ? json(age_ms()) : json(nullptr)},
           {"simulated", reading.simulated},
-          {"state", device.lost ? "lost" : known ? "ok" : "unknown"},
+          {"state", device.lost ? "lost"
+                    : known     ? "ok"
+                                : "unknown"},
           {"problem", text_or_null(problem)}};
 }
 

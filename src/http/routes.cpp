@@ -91,23 +91,24 @@ Reply call(const Route& route, const Request& request, engine::Engine& engine, s
 // A key that was used before: the stored answer, or a refusal if it was another request's.
 Reply replay(const Route& route, const Request& request, engine::Engine& engine, std::vector<std::string> args) {
   return Later{[&route, request, &engine, args = std::move(args)](const std::function<void(Response)>& done) {
-    engine.remembered(request.peer.uid, request.idempotency_key,
-                      [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
-      if (!found) return done(problem(found.error()));
-      if (!*found) {  // the fast check was a false alarm: nothing was stored under this key
-        Reply reply = call(route, request, engine, args);
-        if (auto* response = std::get_if<Response>(&reply)) return done(std::move(*response));
-        if (auto* later = std::get_if<Later>(&reply)) return later->start(done);
-        return done(problem(unavailable("the call could not be repeated", "send it again")));
-      }
-      const store::Remembered& answer = **found;
-      if (answer.fingerprint != fingerprint(request)) {
-        return done(problem({Code::Stale,
-                             fmt::format("Idempotency-Key '{}' was used for another request", request.idempotency_key),
-                             "use a new key for each request, the same only for a retry of it"}));
-      }
-      done({answer.status, json::parse(answer.body, nullptr, false), {}});
-    });
+    engine.remembered(
+        request.peer.uid, request.idempotency_key,
+        [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
+          if (!found) return done(problem(found.error()));
+          if (!*found) {  // the fast check was a false alarm: nothing was stored under this key
+            Reply reply = call(route, request, engine, args);
+            if (auto* response = std::get_if<Response>(&reply)) return done(std::move(*response));
+            if (auto* later = std::get_if<Later>(&reply)) return later->start(done);
+            return done(problem(unavailable("the call could not be repeated", "send it again")));
+          }
+          const store::Remembered& answer = **found;
+          if (answer.fingerprint != fingerprint(request)) {
+            return done(problem(
+                {Code::Stale, fmt::format("Idempotency-Key '{}' was used for another request", request.idempotency_key),
+                 "use a new key for each request, the same only for a retry of it"}));
+          }
+          done({answer.status, json::parse(answer.body, nullptr, false), {}});
+        });
   }};
 }
 

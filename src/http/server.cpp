@@ -47,7 +47,7 @@ Result<int> bind_socket(const ServerOptions& options) {
                                    options.socket_path.size(), sizeof address.sun_path - 1),
                        "use a shorter --dir");
   }
-  std::strcpy(address.sun_path, options.socket_path.c_str());  // NOLINT: the length was checked above
+  options.socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
   if (const auto pid = listening_pid(address)) {
     return Error{Code::InUse, fmt::format("another daemon (pid {}) answers on {}", *pid, options.socket_path),
                  "stop that one, or choose another --dir"};
@@ -99,8 +99,9 @@ class Server::Impl {
   }
 
   void welcome(stream_protocol::socket socket) {
-    SessionContext context{engine_, peer_of(engine_.programs().root(), socket.native_handle(), options_.own_uid, options_.own_daemon),
-                           ++last_session_, nullptr, options_.waiters_per_user};
+    SessionContext context{
+        engine_, peer_of(engine_.programs().root(), socket.native_handle(), options_.own_uid, options_.own_daemon),
+        ++last_session_, nullptr, options_.waiters_per_user};
     auto& usage = usage_[context.peer.uid];
     if (!usage) usage = std::make_shared<Usage>();
     context.usage = usage;
@@ -119,11 +120,14 @@ class Server::Impl {
   }
 
   static asio::awaitable<void> turn_away(stream_protocol::socket socket, std::string user, int connections) {
-    const std::string body = problem(unavailable(fmt::format("user {} has {} connections open, the limit", user,
-                                                             connections),
-                                                 "close some, or raise limits.connections")).body.dump();
-    const std::string text = fmt::format("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
-                                         "Content-Length: {}\r\nConnection: close\r\n\r\n{}", body.size(), body);
+    const std::string body =
+        problem(unavailable(fmt::format("user {} has {} connections open, the limit", user, connections),
+                            "close some, or raise limits.connections"))
+            .body.dump();
+    const std::string text = fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+        "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
+        body.size(), body);
     co_await asio::async_write(socket, asio::buffer(text), quiet);
   }
 

@@ -70,10 +70,13 @@ std::map<std::string, std::string> parse_query(std::string_view text) {
 Status parse_body(const std::string& text, json& body) {
   if (text.empty()) return {};
   bool too_deep = false;
-  body = json::parse(text, [&](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > depth_limit;
-    return !too_deep;
-  }, false);
+  body = json::parse(
+      text,
+      [&](int depth, json::parse_event_t, json&) {
+        too_deep = too_deep || depth > depth_limit;
+        return !too_deep;
+      },
+      false);
   if (too_deep) return bad_request(fmt::format("the body is nested deeper than {} levels", depth_limit));
   if (body.is_discarded()) {
     return bad_request(fmt::format("the body is not JSON: {}", printable(text.substr(0, 80))));
@@ -161,9 +164,9 @@ class Session {
     // What the answer tells must not be lost by a crash after it was told.
     const bool must_be_durable = response.of_leases && response.status < 400;
     if (must_be_durable && !co_await context_.engine.durable(context_.engine.intended())) {
-      response = problem(unavailable("the store failed before this could be made durable: " +
-                                         context_.engine.store_problem(),
-                                     "send the same request again, with the same Idempotency-Key"));
+      response =
+          problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
+                              "send the same request again, with the same Idempotency-Key"));
     }
     co_return co_await write(response, message.keep_alive(), message.version());
   }
@@ -195,8 +198,9 @@ class Session {
     engine::Engine& engine = context_.engine;
     Usage& usage = *context_.usage;
     if (usage.waiters >= context_.waiters_limit) {
-      co_return problem(unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, usage.waiters),
-                                    "raise limits.waiters, or wait on fewer leases"));
+      co_return problem(
+          unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, usage.waiters),
+                      "raise limits.waiters, or wait on fewer leases"));
     }
     ++usage.waiters;
     if (wait.hold) engine.hold(wait.lease, context_.id);
@@ -218,9 +222,9 @@ class Session {
 
   asio::awaitable<bool> write(const Response& response, bool keep_alive, unsigned version) {
     bhttp::response<bhttp::string_body> message(static_cast<bhttp::status>(response.status), version);
-    message.set(bhttp::field::content_type,
-                response.status >= 400 && response.body.contains("code") ? "application/problem+json"
-                                                                         : "application/json");
+    message.set(bhttp::field::content_type, response.status >= 400 && response.body.contains("code")
+                                                ? "application/problem+json"
+                                                : "application/json");
     message.set(bhttp::field::cache_control, "no-store");
     if (!response.location.empty()) message.set(bhttp::field::location, response.location);
     message.body() = response.body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";

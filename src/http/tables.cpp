@@ -49,7 +49,8 @@ json outsiders(const engine::Engine& engine, const engine::Peer& viewer) {
 
 json counts(const core::State& state) {
   json by_state = json::object();
-  for (const char* name : {"queued", "offered", "active", "pausing", "paused", "resuming", "poisoned"}) by_state[name] = 0;
+  for (const char* name : {"queued", "offered", "active", "pausing", "paused", "resuming", "poisoned"})
+    by_state[name] = 0;
   for (const auto& [id, lease] : state.leases()) {
     if (lease.ended()) continue;
     auto& count = by_state[std::string(core::to_string(lease.state))];
@@ -95,7 +96,9 @@ Reply get_status(Call& call) {
   const engine::Options& options = engine.options();
   json warnings = json::array();
   for (const engine::Warning& warning : engine.warnings()) {
-    warnings.push_back({{"code", warning.code}, {"text", warning.text}, {"hint", warning.hint},
+    warnings.push_back({{"code", warning.code},
+                        {"text", warning.text},
+                        {"hint", warning.hint},
                         {"since", format_rfc3339(warning.since)}});
   }
   json environment = json::object();

@@ -14,7 +14,8 @@ import yaml
 from tests.support.contract import ROOT
 from tests.support.sublet import BIN, GIB, wait_until
 
-QUICK = '[gpu]\ninterval_idle = "500ms"\ninterval_busy = "200ms"\n[queue]\nclaim_window = "1s"\n[lease]\nlinger = "500ms"\nreconnect = "2s"\n'
+QUICK = ('[gpu]\ninterval_idle = "500ms"\ninterval_busy = "200ms"\n'
+         '[queue]\nclaim_window = "1s"\n[lease]\nlinger = "500ms"\nreconnect = "2s"\n')
 
 
 def ask(api, vram=GIB, **body):

@@ -31,9 +31,10 @@ def grants_nothing(api):
 def test_a_driver_that_fails_grants_nothing_and_forgets_nothing(start_daemon, fault):
     daemon = start(start_daemon)
     api = daemon.api()
-    program = daemon.spawn("sublet", "run", "--vram", "2GiB", "--name", "worker", "--", "simgpu-load", "--alloc", "1700MiB",
-                           "--seconds", "600")
-    lease = wait_until(lambda: next((l for l in api.get("/v1/leases")["leases"] if l["used_bytes"] > GIB), None), "it runs")
+    program = daemon.spawn("sublet", "run", "--vram", "2GiB", "--name", "worker", "--",
+                           "simgpu-load", "--alloc", "1700MiB", "--seconds", "600")
+    lease = wait_until(lambda: next((lease for lease in api.get("/v1/leases")["leases"] if lease["used_bytes"] > GIB),
+                                    None), "it runs")
     waiter = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
     assert waiter.status == 202
     daemon.ctl("fault", fault)
@@ -73,7 +74,8 @@ def test_hanging_helpers_are_abandoned_and_their_number_is_bounded(start_daemon)
     helper = daemon.child_pid("sublet-gpu")
     daemon.ctl("fault", "nvml-hang")
     wait_until(lambda: daemon.child_pid("sublet-gpu") not in (None, helper), "another helper is tried")
-    assert "not answered" in wait_until(lambda: next((w["text"] for w in warnings(daemon) if w["code"] == "gpu"), ""), "a word")
+    told = wait_until(lambda: next((w["text"] for w in warnings(daemon) if w["code"] == "gpu"), ""), "a warning")
+    assert "not answered" in told
     daemon.ctl("clear")
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["state"] == "ok", "it answers again")
 
@@ -89,8 +91,8 @@ def test_a_store_that_cannot_be_written_grants_nothing_and_comes_back(start_daem
     api = daemon.api()
     kept = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     limit_file_size(daemon.process.pid, 1)  # as a full disk: every write fails
-    lost = wait_until(lambda: (r := api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})).status == 503 and r,
-                      "the refusal")
+    wanted = {"vram_bytes": GIB, "ttl_seconds": 600}
+    lost = wait_until(lambda: (r := api.post("/v1/leases", wanted)).status == 503 and r, "the refusal")
     assert lost["code"] == "Unavailable" and lost["hint"]
     assert api.get("/healthz").status == 503
     assert any(w["code"] == "store" for w in warnings(daemon))
@@ -98,8 +100,7 @@ def test_a_store_that_cannot_be_written_grants_nothing_and_comes_back(start_daem
     limit_file_size(daemon.process.pid, resource.RLIM_INFINITY)
     wait_until(lambda: api.get("/healthz").status == 200, "the store is back")
     assert api.lease(kept["id"])["state"] == "active"
-    granted = wait_until(lambda: (r := api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})).status == 201 and r,
-                         "grants go on")
+    granted = wait_until(lambda: (r := api.post("/v1/leases", wanted)).status == 201 and r, "grants go on")
     assert granted["id"] != kept["id"]
 
 

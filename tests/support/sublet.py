@@ -183,7 +183,8 @@ class Daemon:
     def spawn(self, *command, **options):
         """Starts a program that sees the daemon and its cards; it is killed at the end of the test."""
         env = options.pop("env", None) or self.env()
-        child = subprocess.Popen(list(map(str, command)), env=env, text=True, stdin=options.pop("stdin", subprocess.DEVNULL),
+        child = subprocess.Popen(list(map(str, command)), env=env, text=True,
+                                 stdin=options.pop("stdin", subprocess.DEVNULL),
                                  stdout=options.pop("stdout", subprocess.PIPE),
                                  stderr=options.pop("stderr", subprocess.PIPE), **options)
         self.children.append(child)
@@ -192,8 +193,8 @@ class Daemon:
     def leases(self, all=False):
         return self.json("ps", *(["--all"] if all else []))["leases"]
 
-    def card_bytes(self):
-        """Bytes that each simulated card has given out, by its own table."""
+    def cards(self):
+        """The simulated cards as their own table has them: devices, processes, violations, calls."""
         done = subprocess.run([BIN / "simgpu-ctl", "--dir", self.dir, "show", "--json"], capture_output=True, text=True,
                               check=True)
         return json.loads(done.stdout)

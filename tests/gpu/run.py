@@ -1,0 +1,179 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The main job on a real card, step by step, each step checked. Needs nothing but python3 and our binaries.
+
+./dev test-gpu [--prebuilt] calls it. Without a GPU it says so and skips. --sim SPEC plays it on simulated cards: that
+is how the runner itself is tested.
+"""
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import demo  # noqa: E402
+
+GIB, MIB = 1 << 30, 1 << 20
+
+# An unchanged PyTorch program: fills VRAM, multiplies, and checks that what it left alone is still there.
+TORCH = """
+import signal, sys, time, torch
+stop = []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+gib, seconds = float(sys.argv[1]), float(sys.argv[2])
+kept = torch.arange(int(gib * 2**30 / 8), dtype=torch.int64, device="cuda")
+a = torch.randn(2048, 2048, device="cuda")
+end = time.monotonic() + seconds
+while not stop and time.monotonic() < end:
+    a = torch.nn.functional.normalize(a @ a)
+torch.cuda.synchronize()
+n = kept.numel()
+assert bool((kept == torch.arange(n, dtype=torch.int64, device="cpu").cuda()).all()) if n < 2**28 else int(kept[-1]) == n - 1
+print("right:", n, "numbers")
+sys.exit(143 if stop else 0)
+"""
+
+
+def has_torch():
+    probe = "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 1)"
+    return subprocess.run(["python3", "-c", probe], capture_output=True).returncode == 0
+
+
+class Job:
+    def __init__(self, stage, kind):
+        self.stage, self.kind = stage, kind
+        self.steps = []
+
+    def step(self, what, good, detail=""):
+        self.steps.append((what, bool(good), detail))
+        print(f"{'PASS' if good else 'FAIL'}  [{self.kind}] {what}{': ' + detail if detail else ''}", flush=True)
+
+    def device(self):
+        return self.ask("gpus")["devices"][0]
+
+    def ask(self, *words):
+        import json
+        return json.loads(self.stage.sublet(*words, "--json", quiet=True).stdout)
+
+    def lease(self, name):
+        found = [lease for lease in self.ask("ps", "--all")["leases"] if lease["consumer"] == name]
+        return max(found, key=lambda lease: int(lease["id"].split("-")[1])) if found else {}
+
+    def program(self, fill, seconds):
+        if self.kind == "pytorch":
+            return ["python3", str(self.stage.dir / "program.py"), str(fill / GIB), str(seconds)]
+        return ["simgpu-load", "--alloc", str(fill // MIB) + "MiB", "--seconds", str(seconds)]
+
+    def run(self, name, vram, fill, seconds):
+        return self.stage.spawn(name, "sublet", "run", "--vram", str(vram), "--name", name, "--",
+                                *self.program(fill, seconds))
+
+    def until(self, condition, what, seconds=90):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if condition():
+                return True
+            time.sleep(0.1)
+        self.step(what, False, f"not within {seconds} s")
+        return False
+
+    def play(self):
+        free = self.device()["effective_free_bytes"]
+        used_before = self.device()["used_bytes"]
+        vram = free * 2 // 5
+        # 3 GiB at most for context, libraries and working memory; filling tens of GiB proves no more than some do.
+        fill = min(max(vram // 4, vram - 3 * GIB), 8 * GIB)
+        names = [f"{self.kind}-{n}" for n in ("first", "second", "third")]
+        first, second = (self.run(name, vram, fill, 600) for name in names[:2])
+        both = all(self.until(lambda n=name: self.lease(n).get("used_bytes", 0) >= fill, f"{name} runs") for name in names[:2])
+        self.step("two programs run", both, f"{fill / GIB:.1f} GiB each under leases of {vram / GIB:.1f} GiB")
+        third = self.run(names[2], vram, fill, 1)
+        self.until(lambda: self.lease(names[2]).get("state") == "queued", "the third waits")
+        queue = self.lease(names[2])["queue"] or {}
+        self.step("the third waits, with place, bytes short and holders", queue.get("place") == 1 and
+                  queue["short_bytes"] == vram - self.device()["effective_free_bytes"] and len(queue["holders"]) >= 2,
+                  f"{queue.get('short_bytes', 0) / GIB:.2f} GiB short; {queue.get('basis')}")
+        self.outsider(min(GIB, free // 20))
+        self.kills(names[0])
+        self.stage.sublet("stop", self.lease(names[0])["id"])
+        self.step("the first was stopped, its status is known", first.wait() == 143 and
+                  self.lease(names[0]).get("exit_status") == 143)
+        self.step("the third ran then, and its bytes were right", third.wait() == 0 and
+                  self.lease(names[2]).get("exit_status") == 0)
+        program = self.lease(names[1])["owner"]["pid"]
+        second.kill()
+        second.wait()
+        self.step("a killed keeper ends nothing", os.path.exists(f"/proc/{program}") and
+                  self.lease(names[1]).get("state") == "active")
+        os.kill(program, signal.SIGTERM)
+        self.until(lambda: self.lease(names[1]).get("state") == "ended", "the orphan's end is seen")
+        self.step("its end arrives, its status is unknown", self.lease(names[1]).get("exit_status", 0) is None)
+        self.until(lambda: self.device()["leased_bytes"] == 0, "all bytes are measured gone")
+        self.step("the card is as it was", self.device()["used_bytes"] <= used_before + 64 * MIB,
+                  f"{self.device()['used_bytes'] / MIB:.0f} MiB used, {used_before / MIB:.0f} before")
+
+    def outsider(self, size):
+        stranger = self.stage.spawn("stranger", *self.program(size, 600))
+        def row():
+            rows = [p for p in self.ask("proclist")["processes"] if p["pid"] == stranger.pid]
+            return rows[0] if rows and (rows[0]["used_bytes"] or 0) >= size else None
+        seen = self.until(row, "the outsider is listed")
+        self.step("a program under no lease is seen, named and subtracted", seen and row()["lease"] is None and
+                  self.device()["other_bytes"] >= size, f"{self.device()['other_bytes'] / MIB:.0f} MiB under no lease")
+        stranger.terminate()
+        stranger.wait()
+
+    def kills(self, name):
+        before = {lease["id"]: lease["state"] for lease in self.ask("ps")["leases"]}
+        self.stage.daemon.send_signal(signal.SIGKILL)
+        self.stage.daemon.wait()
+        self.stage.start_daemon()
+        self.until(lambda: self.lease(name).get("used_bytes", 0) > 0, "measured again")
+        self.step("subletd was killed and started again: nothing is lost",
+                  {lease["id"]: lease["state"] for lease in self.ask("ps")["leases"]} == before)
+        helper = subprocess.run(["pgrep", "-P", str(self.stage.daemon.pid), "sublet-gpu"], capture_output=True, text=True)
+        for pid in helper.stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        age = self.device()["snapshot_age_ms"]
+        again = self.until(lambda: (self.device()["snapshot_age_ms"] or 1e9) < max(age, 1000), "snapshots go on")
+        self.step("sublet-gpu was killed: snapshots go on", helper.stdout and again)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--bin", default=demo.BIN, help="where our binaries are")
+    parser.add_argument("--sim", help="play on simulated cards instead, such as 1x24GiB")
+    options = parser.parse_args()
+    if not options.sim and not demo.has_real_gpu(pathlib.Path(options.bin)):
+        print("SKIPPED: no NVIDIA GPU that NVML shows on this machine; nothing was tested on a real card")
+        return 0
+    kinds = ["driver-api"]
+    if not options.sim and has_torch():
+        kinds.append("pytorch")
+    elif not options.sim:
+        print("SKIPPED: PyTorch programs: python3 has no torch that sees the GPU")
+    steps = []
+    stage = demo.Demo(pathlib.Path(options.bin).resolve(), options.sim)
+    (stage.dir / "program.py").write_text(TORCH)
+    try:
+        stage.start_daemon()
+        stage.until(lambda: stage.sublet("gpus", "--json", quiet=True).stdout.count('"uuid"'), "the card is read")
+        stage.sublet("gpus")
+        for kind in kinds:
+            job = Job(stage, kind)
+            job.play()
+            steps += job.steps
+        stage.sublet("ps", "--all")
+    finally:
+        stage.end()
+    failed = sum(not good for _, good, _ in steps)
+    print(f"{len(steps) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
