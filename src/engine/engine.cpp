@@ -115,6 +115,7 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs_.follow(lease, false);
     if (!lease.ended()) continue;
     keep_ended(lease);
+    forget_holders(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
     else programs_.forget(lease.id);
   }
@@ -376,7 +377,7 @@ void Engine::hold(LeaseId lease, SessionId session) {
 void Engine::unhold(LeaseId lease, SessionId session) {
   const auto found = holders_.find(lease);
   if (found == holders_.end() || found->second.erase(session) == 0) return;
-  held_by_[session].erase(lease);
+  if (const auto held = held_by_.find(session); held != held_by_.end()) held->second.erase(lease);
   if (!found->second.empty()) return;
   holders_.erase(found);
   if (const core::Lease* held = state_.find(lease); held != nullptr && !held->ended()) {
@@ -388,11 +389,16 @@ void Engine::session_closed(SessionId session) {
   const auto found = held_by_.find(session);
   if (found == held_by_.end()) return;
   const auto leases = std::move(found->second);
-  for (const LeaseId lease : leases) {
-    held_by_[session].insert(lease);
-    unhold(lease, session);
-  }
-  held_by_.erase(session);
+  held_by_.erase(found);
+  for (const LeaseId lease : leases) unhold(lease, session);
+}
+
+// An ended lease is held by nobody, however long its connection stays open.
+void Engine::forget_holders(LeaseId lease) {
+  const auto found = holders_.find(lease);
+  if (found == holders_.end()) return;
+  for (const SessionId session : found->second) held_by_[session].erase(lease);
+  holders_.erase(found);
 }
 
 void Engine::not_held(LeaseId lease) {
@@ -428,7 +434,7 @@ void Engine::remembered(std::uint32_t uid, const std::string& key,
   });
 }
 
-std::vector<Warning> Engine::warnings() const {
+std::vector<Warning> Engine::warnings() {
   std::vector<Warning> all;
   if (!store_problem_.empty()) {
     all.push_back({"store", "the store is not usable, nothing is granted: " + store_problem_,
@@ -454,6 +460,14 @@ std::vector<Warning> Engine::warnings() const {
            now()});
     }
   }
+  std::map<std::string, Time> since;
+  for (Warning& warning : all) {
+    const std::string name = warning.code + " " + warning.text;
+    const auto before = warned_since_.find(name);
+    if (before != warned_since_.end()) warning.since = before->second;
+    since.emplace(name, warning.since);
+  }
+  warned_since_ = std::move(since);
   return all;
 }
 

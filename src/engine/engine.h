@@ -100,7 +100,7 @@ class Engine {
   const core::Lease* find(LeaseId id) const;
   // Runs `work` on the store's thread and what it returns on the loop.
   void read_store(std::function<std::function<void()>(store::Reader&)> work);
-  std::vector<Warning> warnings() const;
+  std::vector<Warning> warnings();  // what is wrong now; remembers since when
   // "" while new leases can be given out and changes stored; else why not.
   const std::string& store_problem() const { return store_problem_; }
   const Probe& probe() const { return probe_; }
@@ -122,6 +122,7 @@ class Engine {
   core::DeviceReading reading(const gpu::GpuDevice& device);
   void follow_changes(const core::Plan& plan);
   void keep_ended(const core::Lease& lease);
+  void forget_holders(LeaseId lease);
   void arm(Time wake_at);
   void pace_probe(Time now);
   store::Events events();
@@ -159,6 +160,7 @@ class Engine {
   std::unordered_multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>> watchers_;
 
   CardLocks card_locks_;
+  std::map<std::string, Time> warned_since_;  // by code and text
   std::unordered_set<LeaseId> settling_;
   std::unordered_map<LeaseId, core::Lease> recently_ended_;
   std::deque<LeaseId> recently_ended_order_;

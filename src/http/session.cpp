@@ -120,10 +120,7 @@ class Session {
       : stream_(std::move(socket)), context_(std::move(context)) {
     ++context_.usage->connections;
   }
-  ~Session() {
-    context_.engine.session_closed(context_.id);
-    --context_.usage->connections;
-  }
+  ~Session() { --context_.usage->connections; }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -282,8 +279,18 @@ Response problem(const Error& error) {
 }
 
 asio::awaitable<void> run_session(asio::local::stream_protocol::socket socket, SessionContext context) {
-  Session session(std::move(socket), std::move(context));
-  co_await session.run();
+  engine::Engine& engine = context.engine;
+  const engine::SessionId id = context.id;
+  std::exception_ptr failure;
+  try {
+    Session session(std::move(socket), std::move(context));
+    co_await session.run();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // Not in a destructor: a session that the loop still holds when the daemon ends outlives the engine.
+  engine.session_closed(id);
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace sublet::http

@@ -92,7 +92,7 @@ Reply get_consumers(Call& call) {
 }
 
 Reply get_status(Call& call) {
-  const engine::Engine& engine = call.engine;
+  engine::Engine& engine = call.engine;
   const engine::Options& options = engine.options();
   json warnings = json::array();
   for (const engine::Warning& warning : engine.warnings()) {
