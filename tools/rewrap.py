@@ -10,7 +10,8 @@ import re
 import sys
 import textwrap
 
-COLUMNS = 110
+from treecheck.code import MOST_COLUMNS as COLUMNS
+
 MARKS = {"cpp": "//", "h": "//", "c": "//", "py": "#", "sh": "#", "cmake": "#", "txt": "#", "toml": "#", "sql": "--"}
 
 

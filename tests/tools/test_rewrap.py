@@ -8,13 +8,16 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import rewrap  # noqa: E402
 
-WORDS = "word " * 24  # 119 columns
+PER_LINE = (rewrap.COLUMNS - 2) // 5  # of "word " behind a mark
+WORDS = "word " * (PER_LINE + 3)
 
 
 def test_a_paragraph_with_a_line_that_is_too_wide_flows():
-    text = f"int a;\n  // {WORDS}\n  // and more.\n  int b;\n"
-    assert rewrap.rewrap(text, "//") == (
-        "int a;\n  // " + ("word " * 21).strip() + "\n  // word word word and more.\n  int b;\n")
+    wrapped = rewrap.rewrap(f"int a;\n  // {WORDS}\n  // and more.\n  int b;\n", "//").split("\n")
+    assert wrapped[0] == "int a;" and wrapped[3:] == ["  int b;", ""]
+    assert all(line.startswith("  // word") and len(line) <= rewrap.COLUMNS for line in wrapped[1:3])
+    assert wrapped[2].endswith("word and more.")
+    assert " ".join(line[5:] for line in wrapped[1:3]) == WORDS + "and more."
 
 
 @pytest.mark.parametrize("text", [
@@ -31,7 +34,7 @@ def test_what_is_not_prose_or_not_too_wide_stays(text):
 
 def test_a_list_ends_a_paragraph():
     text = f"# {WORDS}\n# - one\n# - two\n"
-    assert rewrap.rewrap("x = 1\n" + text, "#").endswith("\n# word word word\n# - one\n# - two\n")
+    assert rewrap.rewrap("x = 1\n" + text, "#").endswith(" word\n# - one\n# - two\n")
 
 
 def test_the_mark_is_known_by_the_name_or_the_first_line():

@@ -124,7 +124,9 @@ def check_calls(path, text):
     for call, _, _, instead in rules:
         for match in call.finditer(code):
             word = " ".join(match.group(0).split())
-            yield Finding(path, line_of(code, match), "banned", f"{word.rstrip('( ')}: instead, {instead}")
+            # Sleeping has a rule of its own, so that a test that must strike at a random moment can be excused.
+            rule = "sleep" if "sleep" in word else "banned"
+            yield Finding(path, line_of(code, match), rule, f"{word.rstrip('( ')}: instead, {instead}")
 
 
 OPENING = re.compile(r"^( {0,2})(?!\s)(.*)\{$")
