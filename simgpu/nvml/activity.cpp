@@ -35,8 +35,7 @@ template <typename Sample>
 Return samples_since(const Card& card, Wide last_seen, Count* count, Sample* out) {
   const Activity activity = Library::instance().activity(card.table, card.index);
   const Wide now = now_us();
-  if (activity.processes.empty() || now <= last_seen)
-    return give(count, 0) == success ? not_found : invalid_argument;
+  if (activity.processes.empty() || now <= last_seen) return give(count, 0) == success ? not_found : invalid_argument;
   std::vector<Sample> samples(activity.processes.size());
   for (std::size_t i = 0; i < samples.size(); ++i) convert(activity.processes[i], now, samples[i]);
   if (count != nullptr && out == nullptr) *count = 0;  // how clients ask for the number: with no array
@@ -64,8 +63,7 @@ SIMGPU_NVML nvmlDeviceGetUtilizationRates(Handle handle, Utilization* out) {
 }
 SIMGPU_NVML nvmlDeviceGetProcessUtilization(Handle handle, ProcessUtilizationSample* samples, Count* count,
                                             Wide last_seen) {
-  return ask(__func__, handle,
-             [&](const Card& card) { return samples_since(card, last_seen, count, samples); });
+  return ask(__func__, handle, [&](const Card& card) { return samples_since(card, last_seen, count, samples); });
 }
 SIMGPU_NVML nvmlDeviceGetProcessesUtilizationInfo(Handle handle, ProcessesUtilization* list) {
   return ask(__func__, handle, [&](const Card& card) -> Return {

@@ -19,9 +19,9 @@ Condition condition(const Card& card) {
 }
 
 Wide energy_millijoules(const Card& card) {
-  const Wide up_ms = static_cast<Wide>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                           std::chrono::steady_clock::now().time_since_epoch())
-                                           .count());
+  const Wide up_ms = static_cast<Wide>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
   const Wide busy_ms = card.device().busy_ns.load() / 1'000'000;
   return (up_ms * idle_milliwatts + busy_ms * (limit_milliwatts - idle_milliwatts)) / 1000;
 }
@@ -57,8 +57,7 @@ Return performance_state(const char* name, Handle handle, Count* state) {
 constexpr Wide reason_idle = 1;
 
 Return event_reasons(const char* name, Handle handle, Wide* reasons) {
-  return ask(name, handle,
-             [&](const Card& card) { return give(reasons, condition(card).idle ? reason_idle : 0); });
+  return ask(name, handle, [&](const Card& card) { return give(reasons, condition(card).idle ? reason_idle : 0); });
 }
 
 }  // namespace
@@ -89,12 +88,9 @@ SIMGPU_NVML nvmlDeviceGetTemperatureThreshold(Handle handle, Count kind, Count* 
 }
 
 SIMGPU_NVML nvmlDeviceGetPowerUsage(Handle handle, Count* milliwatts) {
-  return ask(__func__, handle,
-             [&](const Card& card) { return give(milliwatts, condition(card).milliwatts); });
+  return ask(__func__, handle, [&](const Card& card) { return give(milliwatts, condition(card).milliwatts); });
 }
-SIMGPU_NVML nvmlDeviceGetPowerManagementMode(Handle handle, Count* mode) {
-  return constant(__func__, handle, mode, 1);
-}
+SIMGPU_NVML nvmlDeviceGetPowerManagementMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 1); }
 SIMGPU_NVML nvmlDeviceGetPowerManagementLimit(Handle handle, Count* milliwatts) {
   return constant(__func__, handle, milliwatts, limit_milliwatts);
 }
@@ -136,9 +132,7 @@ SIMGPU_NVML nvmlDeviceGetClock(Handle handle, Count type, Count id, Count* mhz) 
 SIMGPU_NVML nvmlDeviceGetPerformanceState(Handle handle, Count* state) {
   return performance_state(__func__, handle, state);
 }
-SIMGPU_NVML nvmlDeviceGetPowerState(Handle handle, Count* state) {
-  return performance_state(__func__, handle, state);
-}
+SIMGPU_NVML nvmlDeviceGetPowerState(Handle handle, Count* state) { return performance_state(__func__, handle, state); }
 SIMGPU_NVML nvmlDeviceGetCurrentClocksThrottleReasons(Handle handle, Wide* reasons) {
   return event_reasons(__func__, handle, reasons);
 }
@@ -170,9 +164,7 @@ SIMGPU_NVML nvmlDeviceGetCurrPcieLinkWidth(Handle handle, Count* out) {
 SIMGPU_NVML nvmlDeviceGetPcieSpeed(Handle handle, Count* out) {
   return constant(__func__, handle, out, link_mbyte_per_s);
 }
-SIMGPU_NVML nvmlDeviceGetPcieReplayCounter(Handle handle, Count* out) {
-  return constant(__func__, handle, out, 0);
-}
+SIMGPU_NVML nvmlDeviceGetPcieReplayCounter(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
 SIMGPU_NVML nvmlDeviceGetPcieThroughput(Handle handle, Count counter, Count* kbyte_per_s) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     enum : Count { sent = 0, received = 1 };  // by the card

@@ -31,9 +31,7 @@ struct EccErrorCounts {
 SIMGPU_NVML nvmlDeviceGetEccMode(Handle handle, Count* current, Count* pending) {
   return pair_of(__func__, handle, current, pending, 1);
 }
-SIMGPU_NVML nvmlDeviceGetDefaultEccMode(Handle handle, Count* mode) {
-  return constant(__func__, handle, mode, 1);
-}
+SIMGPU_NVML nvmlDeviceGetDefaultEccMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 1); }
 SIMGPU_NVML nvmlDeviceGetTotalEccErrors(Handle handle, Count type, Count, Wide* count) {
   return ask(__func__, handle, [&](const Card& card) { return errors(card, type, count); });
 }
@@ -50,8 +48,8 @@ SIMGPU_NVML nvmlDeviceGetDetailedEccErrors(Handle handle, Count type, Count, Ecc
     return errors(card, type, &counts->device_memory);
   });
 }
-SIMGPU_NVML nvmlDeviceGetRemappedRows(Handle handle, Count* of_corrected, Count* of_uncorrected,
-                                      Count* pending, Count* failed) {
+SIMGPU_NVML nvmlDeviceGetRemappedRows(Handle handle, Count* of_corrected, Count* of_uncorrected, Count* pending,
+                                      Count* failed) {
   return ask(__func__, handle, [&](Card) -> Return {
     if (of_corrected == nullptr || of_uncorrected == nullptr || pending == nullptr || failed == nullptr)
       return invalid_argument;
@@ -63,28 +61,16 @@ SIMGPU_NVML nvmlDeviceValidateInforom(Handle handle) {
   return ask(__func__, handle, [](Card) { return success; });
 }
 
-SIMGPU_NVML nvmlDeviceGetPersistenceMode(Handle handle, Count* mode) {
-  return constant(__func__, handle, mode, 1);
-}
-SIMGPU_NVML nvmlDeviceGetComputeMode(Handle handle, Count* mode) {
-  return constant(__func__, handle, mode, 0);
-}
-SIMGPU_NVML nvmlDeviceGetDisplayMode(Handle handle, Count* mode) {
-  return constant(__func__, handle, mode, 0);
-}
-SIMGPU_NVML nvmlDeviceGetDisplayActive(Handle handle, Count* mode) {
-  return constant(__func__, handle, mode, 0);
-}
+SIMGPU_NVML nvmlDeviceGetPersistenceMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 1); }
+SIMGPU_NVML nvmlDeviceGetComputeMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
+SIMGPU_NVML nvmlDeviceGetDisplayMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
+SIMGPU_NVML nvmlDeviceGetDisplayActive(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
 
 SIMGPU_NVML nvmlDeviceGetMigMode(Handle handle, Count* current, Count* pending) {
   return pair_of(__func__, handle, current, pending, 0);
 }
-SIMGPU_NVML nvmlDeviceGetMaxMigDeviceCount(Handle handle, Count* count) {
-  return constant(__func__, handle, count, 0);
-}
-SIMGPU_NVML nvmlDeviceIsMigDeviceHandle(Handle handle, Count* is) {
-  return constant(__func__, handle, is, 0);
-}
+SIMGPU_NVML nvmlDeviceGetMaxMigDeviceCount(Handle handle, Count* count) { return constant(__func__, handle, count, 0); }
+SIMGPU_NVML nvmlDeviceIsMigDeviceHandle(Handle handle, Count* is) { return constant(__func__, handle, is, 0); }
 SIMGPU_NVML nvmlDeviceGetMigDeviceHandleByIndex(Handle handle, Count, Handle*) {
   return ask(__func__, handle, [](Card) { return not_found; });
 }

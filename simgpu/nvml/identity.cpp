@@ -69,8 +69,7 @@ bool names_place(const char* text, const layout::DeviceRecord& device) {
 
 Return handle_by_bus_id(const char* name, const char* bus_id, Handle* out) {
   if (bus_id == nullptr) return ask(name, [](Table&) { return invalid_argument; });
-  return handle_where(name, out,
-                      [&](Table& table, unsigned i) { return names_place(bus_id, table.device(i)); });
+  return handle_where(name, out, [&](Table& table, unsigned i) { return names_place(bus_id, table.device(i)); });
 }
 
 template <typename Info>
@@ -123,32 +122,24 @@ Return between(const char* name, Handle one, Handle other, int* out, int same, i
 
 SIMGPU_NVML nvmlDeviceGetCount(Count* out) { return count(__func__, out); }
 SIMGPU_NVML nvmlDeviceGetCount_v2(Count* out) { return count(__func__, out); }
-SIMGPU_NVML nvmlDeviceGetHandleByIndex(unsigned index, Handle* out) {
-  return handle_by_index(__func__, index, out);
-}
-SIMGPU_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle* out) {
-  return handle_by_index(__func__, index, out);
-}
+SIMGPU_NVML nvmlDeviceGetHandleByIndex(unsigned index, Handle* out) { return handle_by_index(__func__, index, out); }
+SIMGPU_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle* out) { return handle_by_index(__func__, index, out); }
 SIMGPU_NVML nvmlDeviceGetHandleByUUID(const char* uuid, Handle* out) {
   if (uuid == nullptr) return ask(__func__, [](Table&) { return invalid_argument; });
-  return handle_where(__func__, out, [&](Table& table, unsigned i) {
-    return strcasecmp(uuid, table.uuid_text(i).c_str()) == 0;
-  });
+  return handle_where(__func__, out,
+                      [&](Table& table, unsigned i) { return strcasecmp(uuid, table.uuid_text(i).c_str()) == 0; });
 }
 SIMGPU_NVML nvmlDeviceGetHandleBySerial(const char* number, Handle* out) {
   if (number == nullptr) return ask(__func__, [](Table&) { return invalid_argument; });
   return handle_where(__func__, out, [&](Table& table, unsigned i) { return serial({table, i}) == number; });
 }
-SIMGPU_NVML nvmlDeviceGetHandleByPciBusId(const char* id, Handle* out) {
-  return handle_by_bus_id(__func__, id, out);
-}
+SIMGPU_NVML nvmlDeviceGetHandleByPciBusId(const char* id, Handle* out) { return handle_by_bus_id(__func__, id, out); }
 SIMGPU_NVML nvmlDeviceGetHandleByPciBusId_v2(const char* id, Handle* out) {
   return handle_by_bus_id(__func__, id, out);
 }
 
 SIMGPU_NVML nvmlDeviceGetName(Handle handle, char* out, unsigned length) {
-  return ask(__func__, handle,
-             [&](const Card& card) { return give_text(out, length, card.device().name.data()); });
+  return ask(__func__, handle, [&](const Card& card) { return give_text(out, length, card.device().name.data()); });
 }
 SIMGPU_NVML nvmlDeviceGetUUID(Handle handle, char* out, unsigned length) {
   return ask(__func__, handle,
@@ -173,13 +164,9 @@ SIMGPU_NVML nvmlDeviceGetBoardId(Handle handle, Count* out) {
   return ask(__func__, handle, [&](const Card& card) { return give(out, card.device().pci_bus << 8); });
 }
 SIMGPU_NVML nvmlDeviceGetBrand(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
-SIMGPU_NVML nvmlDeviceGetMultiGpuBoard(Handle handle, Count* out) {
-  return constant(__func__, handle, out, 0);
-}
+SIMGPU_NVML nvmlDeviceGetMultiGpuBoard(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
 SIMGPU_NVML nvmlDeviceGetBusType(Handle handle, Count* out) { return constant(__func__, handle, out, 2); }
-SIMGPU_NVML nvmlDeviceGetVirtualizationMode(Handle handle, Count* out) {
-  return constant(__func__, handle, out, 0);
-}
+SIMGPU_NVML nvmlDeviceGetVirtualizationMode(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
 SIMGPU_NVML nvmlDeviceGetArchitecture(Handle handle, Count* out) {
   return ask(__func__, handle, [&](const Card& card) { return give(out, architecture(card.table)); });
 }
@@ -196,12 +183,8 @@ SIMGPU_NVML nvmlDeviceGetCudaComputeCapability(Handle handle, int* major, int* m
   });
 }
 
-SIMGPU_NVML nvmlDeviceGetPciInfo(Handle handle, PciInfoV2* info) {
-  return pci_info_v2(__func__, handle, info);
-}
-SIMGPU_NVML nvmlDeviceGetPciInfo_v2(Handle handle, PciInfoV2* info) {
-  return pci_info_v2(__func__, handle, info);
-}
+SIMGPU_NVML nvmlDeviceGetPciInfo(Handle handle, PciInfoV2* info) { return pci_info_v2(__func__, handle, info); }
+SIMGPU_NVML nvmlDeviceGetPciInfo_v2(Handle handle, PciInfoV2* info) { return pci_info_v2(__func__, handle, info); }
 SIMGPU_NVML nvmlDeviceGetPciInfo_v3(Handle handle, PciInfo* info) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (info == nullptr) return invalid_argument;

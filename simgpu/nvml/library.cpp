@@ -25,10 +25,8 @@ void hang(Table& table, const Fault& fault, int device) {
 std::uint64_t nanoseconds_since(std::uint64_t start_ticks) {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
-  const auto boot_ns =
-      static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
-  const std::uint64_t start_ns =
-      start_ticks * (1'000'000'000 / static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK)));
+  const auto boot_ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  const std::uint64_t start_ns = start_ticks * (1'000'000'000 / static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK)));
   return boot_ns > start_ns ? boot_ns - start_ns : 1;
 }
 
@@ -85,8 +83,7 @@ Snapshot Library::snapshot(Table& table, unsigned device) {
   }
   Snapshot now;
   for (auto& process : table.processes())
-    if (process.device[device].bytes != 0 || process.device[device].contexts != 0)
-      now.processes.push_back(process);
+    if (process.device[device].bytes != 0 || process.device[device].contexts != 0) now.processes.push_back(process);
   now.use = table.use(device);
   const std::lock_guard lock(mutex_);
   return last_.insert_or_assign(device, std::move(now)).first->second;
@@ -98,8 +95,7 @@ std::uint64_t Library::rate_since(Seen& seen, std::uint64_t count, std::uint64_t
   if (!first && now - seen.at < std::chrono::milliseconds(100)) return seen.rate;
   const double seconds = std::chrono::duration<double>(now - seen.at).count();
   const std::uint64_t grown = count > seen.count ? count - seen.count : 0;
-  const std::uint64_t rate =
-      first ? first_rate : static_cast<std::uint64_t>(static_cast<double>(grown) / seconds);
+  const std::uint64_t rate = first ? first_rate : static_cast<std::uint64_t>(static_cast<double>(grown) / seconds);
   seen = {now, count, rate};
   return rate;
 }
@@ -109,15 +105,13 @@ Activity Library::activity(Table& table, unsigned device) {
   const std::lock_guard lock(mutex_);
   Activity activity;
   std::erase_if(process_busy_, [&](const auto& entry) {
-    return entry.first.first == device &&
-           std::none_of(now.processes.begin(), now.processes.end(), [&](const auto& p) {
+    return entry.first.first == device && std::none_of(now.processes.begin(), now.processes.end(), [&](const auto& p) {
              return layout::owner_identity(p.pid, p.start_ticks) == entry.first.second;
            });
   });
   for (const auto& process : now.processes) {
     const std::uint64_t busy = process.device[device].busy_ns;
-    const double since_start =
-        static_cast<double>(busy) / static_cast<double>(nanoseconds_since(process.start_ticks));
+    const double since_start = static_cast<double>(busy) / static_cast<double>(nanoseconds_since(process.start_ticks));
     auto& seen = process_busy_[{device, layout::owner_identity(process.pid, process.start_ticks)}];
     const std::uint64_t busy_ns_per_s = rate_since(seen, busy, static_cast<std::uint64_t>(since_start * 1e9));
     const auto percent = static_cast<unsigned>(std::min<std::uint64_t>(busy_ns_per_s / 10'000'000, 100));

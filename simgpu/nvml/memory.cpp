@@ -22,10 +22,9 @@ std::vector<Holder> holders(const Card& card) {
     list.push_back({process.pid, process.device.at(card.index).bytes});
   if (card.table.meet(FaultKind::nvml_empty, device)) list.clear();
   if (const auto fault = card.table.meet(FaultKind::nvml_missing_pid, device)) {
-    const auto missing =
-        fault->argument == 0
-            ? list.begin()
-            : std::find_if(list.begin(), list.end(), [&](const auto& h) { return h.pid == fault->argument; });
+    const auto missing = fault->argument == 0 ? list.begin()
+                                              : std::find_if(list.begin(), list.end(),
+                                                             [&](const auto& h) { return h.pid == fault->argument; });
     if (missing != list.end()) list.erase(missing);
   }
   if (const auto fault = card.table.meet(FaultKind::nvml_wrong_namespace, device)) {
@@ -36,9 +35,7 @@ std::vector<Holder> holders(const Card& card) {
 }
 
 void convert(const Holder& holder, ProcessInfoV1& info) { info = {holder.pid, holder.bytes}; }
-void convert(const Holder& holder, ProcessInfo& info) {
-  info = {holder.pid, holder.bytes, no_instance, no_instance};
-}
+void convert(const Holder& holder, ProcessInfo& info) { info = {holder.pid, holder.bytes, no_instance, no_instance}; }
 void convert(const Holder& holder, ProcessDetail& info) {
   info = {holder.pid, holder.bytes, no_instance, no_instance, 0};
 }
@@ -55,8 +52,7 @@ std::vector<Info> converted(const std::vector<Holder>& list) {
 
 template <typename Info>
 Return compute_processes(const char* name, Handle handle, Count* count, Info* infos) {
-  return ask(name, handle,
-             [&](const Card& card) { return give_list(count, infos, converted<Info>(holders(card))); });
+  return ask(name, handle, [&](const Card& card) { return give_list(count, infos, converted<Info>(holders(card))); });
 }
 
 // Graphics programs and MPS clients: there are none.
@@ -141,9 +137,7 @@ SIMGPU_NVML nvmlDeviceGetRunningProcessDetailList(Handle handle, ProcessDetailLi
 }
 
 // Accounting mode is off, as on a card that nobody configured.
-SIMGPU_NVML nvmlDeviceGetAccountingMode(Handle handle, Count* mode) {
-  return constant(__func__, handle, mode, 0);
-}
+SIMGPU_NVML nvmlDeviceGetAccountingMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
 SIMGPU_NVML nvmlDeviceGetAccountingBufferSize(Handle handle, Count* size) {
   return constant(__func__, handle, size, 4000);
 }

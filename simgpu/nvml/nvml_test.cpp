@@ -189,8 +189,7 @@ TEST_F(Nvml, RefusesHandlesThatItNeverGave) {
   EXPECT_EQ(call("nvmlDeviceGetIndex", Handle(nullptr), &index), invalid_argument);
   EXPECT_EQ(call("nvmlDeviceGetIndex", Handle(&index), &index), invalid_argument);
   EXPECT_EQ(call("nvmlDeviceGetHandleByIndex_v2", 2U, &handle), invalid_argument);
-  EXPECT_EQ(call("nvmlDeviceGetHandleByUUID", "GPU-00000000-0000-0000-0000-000000000000", &handle),
-            not_found);
+  EXPECT_EQ(call("nvmlDeviceGetHandleByUUID", "GPU-00000000-0000-0000-0000-000000000000", &handle), not_found);
 }
 
 TEST_F(Nvml, FindsACardByEveryName) {
@@ -250,8 +249,7 @@ TEST_F(Nvml, ProcessListsHaveTheirVersionsShape) {
   ASSERT_EQ(call("nvmlDeviceGetComputeRunningProcesses", card(), &count, v1.data()), success);
   expect_both(v1[0].pid, v1[0].used_bytes, v1[1].pid, v1[1].used_bytes);
   EXPECT_EQ(v1[2].pid, 0x5a5a5a5aU) << "wrote beyond the array";
-  for (const char* name :
-       {"nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3"}) {
+  for (const char* name : {"nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3"}) {
     std::array<ProcessInfo, 3> infos;
     std::memset(infos.data(), 0x5a, sizeof infos);
     count = 2;
@@ -272,17 +270,15 @@ TEST_F(Nvml, TooSmallAListSaysHowLargeItMustBe) {
   EXPECT_EQ(list(none), success) << "nobody there: no room needed";
   const Holder one(dir_, mib), other(dir_, mib);
   Count count = 0;
-  EXPECT_EQ(
-      call("nvmlDeviceGetComputeRunningProcesses_v3", card(), &count, static_cast<ProcessInfo*>(nullptr)),
-      insufficient_size);
+  EXPECT_EQ(call("nvmlDeviceGetComputeRunningProcesses_v3", card(), &count, static_cast<ProcessInfo*>(nullptr)),
+            insufficient_size);
   EXPECT_EQ(count, 2U);
   ProcessInfo info{};
   count = 1;
   EXPECT_EQ(call("nvmlDeviceGetComputeRunningProcesses_v3", card(), &count, &info), insufficient_size);
   EXPECT_EQ(count, 2U);
-  EXPECT_EQ(
-      call("nvmlDeviceGetComputeRunningProcesses_v3", card(), &count, static_cast<ProcessInfo*>(nullptr)),
-      invalid_argument);
+  EXPECT_EQ(call("nvmlDeviceGetComputeRunningProcesses_v3", card(), &count, static_cast<ProcessInfo*>(nullptr)),
+            invalid_argument);
 }
 
 TEST_F(Nvml, TheDeadAndTheEmptyHandedAreNotListed) {
@@ -383,13 +379,13 @@ TEST_F(Nvml, LostCardSaysSoAndTheOtherDoesNot) {
 TEST_F(Nvml, UtilizationNamesEachProcess) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   Count count = 0;
-  EXPECT_EQ(call("nvmlDeviceGetProcessUtilization", card(), static_cast<ProcessUtilizationSample*>(nullptr),
-                 &count, Wide{0}),
-            not_found);
+  EXPECT_EQ(
+      call("nvmlDeviceGetProcessUtilization", card(), static_cast<ProcessUtilizationSample*>(nullptr), &count, Wide{0}),
+      not_found);
   const Holder holder(dir_, mib);
-  EXPECT_EQ(call("nvmlDeviceGetProcessUtilization", card(), static_cast<ProcessUtilizationSample*>(nullptr),
-                 &count, Wide{0}),
-            insufficient_size);
+  EXPECT_EQ(
+      call("nvmlDeviceGetProcessUtilization", card(), static_cast<ProcessUtilizationSample*>(nullptr), &count, Wide{0}),
+      insufficient_size);
   ASSERT_EQ(count, 1U);
   ProcessUtilizationSample sample{};
   EXPECT_EQ(call("nvmlDeviceGetProcessUtilization", card(), &sample, &count, Wide{0}), success);

@@ -64,8 +64,8 @@ std::string driver_series(const Table& table) {
                                                                                   {11080, 520},
                                                                                   {11070, 515}}};
   const auto cuda = table.get(Setting::driver_version);
-  const auto* found = std::find_if(first_series.begin(), first_series.end(),
-                                   [&](const auto& entry) { return cuda >= entry.first; });
+  const auto* found =
+      std::find_if(first_series.begin(), first_series.end(), [&](const auto& entry) { return cuda >= entry.first; });
   return std::to_string(found == first_series.end() ? 470 : found->second) + ".00.00";
 }
 

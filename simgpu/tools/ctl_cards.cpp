@@ -26,9 +26,8 @@ bool same_cards(const Table& table, const Spec& wanted) {
   const Spec present = spec_of(table);
   const bool devices = std::equal(present.devices.begin(), present.devices.end(), wanted.devices.begin(),
                                   wanted.devices.end(), same_device);
-  return devices && std::all_of(wanted.settings.begin(), wanted.settings.end(), [&](const auto& setting) {
-           return table.get(setting.first) == setting.second;
-         });
+  return devices && std::all_of(wanted.settings.begin(), wanted.settings.end(),
+                                [&](const auto& setting) { return table.get(setting.first) == setting.second; });
 }
 
 const SettingInfo& info_of(Setting setting) {
@@ -57,10 +56,8 @@ json process_json(const ProcessUse& process, unsigned device_count) {
   for (unsigned d = 0; d < device_count; ++d) {
     const auto& use = process.device[d];
     if (use.bytes == 0 && use.contexts == 0) continue;
-    devices.push_back({{"device", d},
-                       {"bytes", use.bytes},
-                       {"contexts", use.contexts},
-                       {"busy_ms", use.busy_ns / 1'000'000}});
+    devices.push_back(
+        {{"device", d}, {"bytes", use.bytes}, {"contexts", use.contexts}, {"busy_ms", use.busy_ns / 1'000'000}});
   }
   return {{"pid", process.pid}, {"start_ticks", process.start_ticks}, {"devices", devices}};
 }
@@ -80,26 +77,24 @@ Result<std::unique_ptr<Table>> open_cards(const std::string& cards_dir) {
   std::string error;
   auto table = Table::open(cards_dir, &error);
   if (!table)
-    return sublet::not_found("no simulated cards: " + error,
-                             "simgpu-ctl --dir DIR create 1x24GiB makes some");
+    return sublet::not_found("no simulated cards: " + error, "simgpu-ctl --dir DIR create 1x24GiB makes some");
   return table;
 }
 
 Result<std::unique_ptr<Table>> create_cards(const std::string& cards_dir, std::string_view text) {
   std::string error;
   const auto spec = parse_spec(text, &error);
-  if (!spec)
-    return sublet::bad_request(fmt::format("specification '{}': {}", sublet::printable(text), error));
+  if (!spec) return sublet::bad_request(fmt::format("specification '{}': {}", sublet::printable(text), error));
   if (auto made = Table::create(cards_dir, *spec, &error)) return made;
   // Somebody may have made them, perhaps this moment: what counts is whether they are what is wanted.
   std::string open_error;
   auto present = Table::open(cards_dir, &open_error);
   if (!present) return sublet::unavailable(fmt::format("cannot make cards: {}", error));
   if (same_cards(*present, *spec)) return present;
-  return sublet::Error{sublet::Code::InUse,
-                       fmt::format("{} has other cards: {} there, {} wanted", cards_dir,
-                                   describe(spec_of(*present)), describe(*spec)),
-                       "use another directory, or remove this one when nothing runs on its cards"};
+  return sublet::Error{
+      sublet::Code::InUse,
+      fmt::format("{} has other cards: {} there, {} wanted", cards_dir, describe(spec_of(*present)), describe(*spec)),
+      "use another directory, or remove this one when nothing runs on its cards"};
 }
 
 Spec spec_of(const Table& table) {
@@ -122,8 +117,7 @@ std::string describe(const Spec& spec) {
                         format_bytes(device.reserve));
     i = end;
   }
-  for (const auto& [setting, value] : spec.settings)
-    text += fmt::format(",{}={}", info_of(setting).key, value);
+  for (const auto& [setting, value] : spec.settings) text += fmt::format(",{}={}", info_of(setting).key, value);
   return text;
 }
 
@@ -145,8 +139,7 @@ json cards_json(Table& table) {
                        {"to_device_bytes", device.link_bytes[0].load()},
                        {"to_host_bytes", device.link_bytes[1].load()}});
   }
-  for (const auto& process : table.processes())
-    processes.push_back(process_json(process, table.device_count()));
+  for (const auto& process : table.processes()) processes.push_back(process_json(process, table.device_count()));
   for (const auto& info : settings()) values[std::string(info.key)] = setting_value(table, info);
   for (const auto& fault : table.active_faults()) active.push_back(fault_json(fault));
   return {{"dir", table.dir()},
@@ -163,9 +156,9 @@ std::string cards_text(Table& table) {
   std::string text;
   for (unsigned d = 0; d < table.device_count(); ++d) {
     const DeviceUse use = table.use(d);
-    text += fmt::format("{}  {}  {}  {} used, {} free of {} ({} kept by the driver)\n", d,
-                        table.device(d).name.data(), table.uuid_text(d), size(use.used()),
-                        size(use.available()), size(use.total), size(use.reserve));
+    text +=
+        fmt::format("{}  {}  {}  {} used, {} free of {} ({} kept by the driver)\n", d, table.device(d).name.data(),
+                    table.uuid_text(d), size(use.used()), size(use.available()), size(use.total), size(use.reserve));
   }
   for (const auto& process : table.processes())
     for (unsigned d = 0; d < table.device_count(); ++d)
@@ -173,8 +166,7 @@ std::string cards_text(Table& table) {
         text += fmt::format("process {} holds {} on {} in {} context{}\n", process.pid, size(use.bytes), d,
                             use.contexts, use.contexts == 1 ? "" : "s");
   for (const auto& fault : table.active_faults())
-    text +=
-        fmt::format("fault {}, met {} times\n", faults()[static_cast<unsigned>(fault.kind)].name, fault.hits);
+    text += fmt::format("fault {}, met {} times\n", faults()[static_cast<unsigned>(fault.kind)].name, fault.hits);
   for (const auto& kind : table.violations_by_kind())
     text += fmt::format("violation: {} ({} times)\n", kind.name, kind.count);
   std::uint64_t calls = 0;

@@ -24,8 +24,7 @@ Result<std::uint64_t> parse_count(std::string_view flag, std::string_view text, 
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value > high)
-    return bad_request(
-        fmt::format("{} '{}' is not a whole number from 0 to {}", flag, sublet::printable(text), high));
+    return bad_request(fmt::format("{} '{}' is not a whole number from 0 to {}", flag, sublet::printable(text), high));
   return value;
 }
 
@@ -37,8 +36,7 @@ Status check_argument_option(std::string_view flag, FaultKind kind) {
                           : flag == "--code"    ? FaultKind::nvml_error
                                                 : FaultKind::nvml_wrong_namespace;
   if (kind == owner) return {};
-  return bad_request(
-      fmt::format("{} belongs to the fault {}, not to {}", flag, name_of(owner), name_of(kind)));
+  return bad_request(fmt::format("{} belongs to the fault {}, not to {}", flag, name_of(owner), name_of(kind)));
 }
 
 Status set_option(Fault& fault, std::string_view flag, std::string_view value) {
@@ -92,18 +90,16 @@ std::vector<std::string_view> words(const std::vector<Info>& infos, Text text) {
 Result<FaultKind> parse_fault_name(std::string_view name) {
   if (const auto kind = fault_from_name(name)) return *kind;
   const auto known = words(faults(), [](const auto& info) { return info.name; });
-  return bad_request(
-      fmt::format("unknown fault '{}'{}", sublet::printable(name), sublet::did_you_mean(name, known)),
-      "simgpu-ctl --help lists all faults");
+  return bad_request(fmt::format("unknown fault '{}'{}", sublet::printable(name), sublet::did_you_mean(name, known)),
+                     "simgpu-ctl --help lists all faults");
 }
 
 Result<SettingInfo> parse_setting_key(std::string_view key) {
   for (const auto& info : settings())
     if (info.key == key) return info;
   const auto known = words(settings(), [](const auto& info) { return info.key; });
-  return bad_request(
-      fmt::format("unknown setting '{}'{}", sublet::printable(key), sublet::did_you_mean(key, known)),
-      "simgpu-ctl --help lists all settings");
+  return bad_request(fmt::format("unknown setting '{}'{}", sublet::printable(key), sublet::did_you_mean(key, known)),
+                     "simgpu-ctl --help lists all settings");
 }
 
 Result<Fault> parse_fault(const std::vector<std::string_view>& arguments) {

@@ -111,8 +111,7 @@ Status create(const std::string& cards_dir, const Words& words) {
 
 Status run(std::string_view verb, const std::string& dir, const Words& words) {
   if (std::find(verbs.begin(), verbs.end(), verb) == verbs.end())
-    return bad_request(
-        fmt::format("unknown verb '{}'{}", sublet::printable(verb), sublet::did_you_mean(verb, verbs)));
+    return bad_request(fmt::format("unknown verb '{}'{}", sublet::printable(verb), sublet::did_you_mean(verb, verbs)));
   const auto cards_dir = cards_dir_of(dir);
   if (!cards_dir) return cards_dir.error();
   if (verb == "create") return create(*cards_dir, words);

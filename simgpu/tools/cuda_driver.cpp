@@ -21,8 +21,7 @@ CudaDriver::CudaDriver() {
   library_ = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) {
     const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): one thread, by contract
-    throw CudaError(fmt::format("no CUDA driver: {}", why != nullptr ? why : "libcuda.so.1 does not load"),
-                    -1);
+    throw CudaError(fmt::format("no CUDA driver: {}", why != nullptr ? why : "libcuda.so.1 does not load"), -1);
   }
   find(init_, "cuInit");
   find(get_error_name_, "cuGetErrorName");
@@ -117,9 +116,7 @@ Handle CudaDriver::create_stream() const {
 }
 
 void CudaDriver::destroy_stream(Handle stream) const { check(stream_destroy_(stream), "cuStreamDestroy"); }
-void CudaDriver::synchronize(Handle stream) const {
-  check(stream_synchronize_(stream), "cuStreamSynchronize");
-}
+void CudaDriver::synchronize(Handle stream) const { check(stream_synchronize_(stream), "cuStreamSynchronize"); }
 
 Handle CudaDriver::load_module(const char* text) const {
   Handle module = nullptr;
@@ -141,8 +138,7 @@ void CudaDriver::launch(Handle function, std::uint64_t threads, Handle stream, s
   std::array<void*, 8> pointers{};
   for (int i = 0; i < count; ++i) pointers.at(static_cast<std::size_t>(i)) = arguments + i;
   const auto size = static_cast<unsigned>(std::clamp<std::uint64_t>(threads, 1, block));
-  const auto blocks =
-      static_cast<unsigned>(std::clamp<std::uint64_t>((threads + block - 1) / block, 1, most_blocks));
+  const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>((threads + block - 1) / block, 1, most_blocks));
   check(launch_(function, blocks, 1, 1, size, 1, 1, 0, stream, pointers.data(), nullptr), "cuLaunchKernel");
 }
 

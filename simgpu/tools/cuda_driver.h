@@ -51,8 +51,7 @@ class CudaDriver {
   void unload_module(Handle module) const;
   Handle function(Handle module, const char* name) const;
   // Arguments are 8 bytes each; `threads` of them in all, in blocks of at most 256.
-  void launch(Handle function, std::uint64_t threads, Handle stream, std::uint64_t* arguments,
-              int count) const;
+  void launch(Handle function, std::uint64_t threads, Handle stream, std::uint64_t* arguments, int count) const;
 
  private:
   template <typename Function>

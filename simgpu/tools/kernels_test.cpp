@@ -48,12 +48,10 @@ TEST(Pieces, DifferByNumberAndSeedAndStayInside) {
     const auto piece = tools::make_piece(3, number, 0, tools::piece_bytes);
     EXPECT_EQ(piece.page_offset % tools::page_bytes, 0U);
     EXPECT_LE(piece.page_offset + tools::page_bytes, piece.bytes);
-    EXPECT_TRUE(seen.insert(piece.low).second && seen.insert(piece.high).second &&
-                seen.insert(piece.page_seed).second);
+    EXPECT_TRUE(seen.insert(piece.low).second && seen.insert(piece.high).second && seen.insert(piece.page_seed).second);
   }
   EXPECT_EQ(tools::make_piece(3, 0, 0, tools::page_bytes).page_offset, 0U);
-  EXPECT_NE(tools::make_piece(3, 0, 0, tools::piece_bytes).low,
-            tools::make_piece(4, 0, 0, tools::piece_bytes).low);
+  EXPECT_NE(tools::make_piece(3, 0, 0, tools::piece_bytes).low, tools::make_piece(4, 0, 0, tools::piece_bytes).low);
 }
 
 }  // namespace

@@ -93,8 +93,8 @@ void Load::prove_kernels() {
   };
   const std::uint64_t words = page_bytes / word, pairs = page_bytes / pair;
   launch(kernels_.fill, words, {page, words, 1});
-  const bool fill_right = count_after(kernels_.check, {page, words, 1}) == 0 &&
-                          count_after(kernels_.check, {page, words, 2}) == words;
+  const bool fill_right =
+      count_after(kernels_.check, {page, words, 1}) == 0 && count_after(kernels_.check, {page, words, 2}) == words;
   launch(kernels_.fill16, pairs, {page, pairs, 3, 4});
   const bool pattern_right = count_after(kernels_.check16, {page, pairs, 3, 4}) == 0 &&
                              count_after(kernels_.check16, {page, pairs, 3, 5}) == pairs;
@@ -110,11 +110,10 @@ void Load::allocate(std::uint64_t bytes) {
   } catch (const CudaError& error) {
     std::size_t free_bytes = 0, total_bytes = 0;
     driver_.memory_info(free_bytes, total_bytes);
-    throw CudaError(
-        fmt::format("cannot allocate {} more after {} of {}; {} has {} free of {}: {}", size(bytes),
-                    size(result_.filled_bytes), size(static_cast<std::uint64_t>(options_.alloc.count)),
-                    result_.device, size(free_bytes), size(total_bytes), error.what()),
-        error.code());
+    throw CudaError(fmt::format("cannot allocate {} more after {} of {}; {} has {} free of {}: {}", size(bytes),
+                                size(result_.filled_bytes), size(static_cast<std::uint64_t>(options_.alloc.count)),
+                                result_.device, size(free_bytes), size(total_bytes), error.what()),
+                    error.code());
   }
 }
 
@@ -122,12 +121,12 @@ bool Load::fill() {
   const auto start = Clock::now();
   const auto total = static_cast<std::uint64_t>(options_.alloc.count);
   while (result_.filled_bytes < total) {
-    const std::uint64_t bytes = std::min<std::uint64_t>(total - result_.filled_bytes,
-                                                        static_cast<std::uint64_t>(options_.step.count));
+    const std::uint64_t bytes =
+        std::min<std::uint64_t>(total - result_.filled_bytes, static_cast<std::uint64_t>(options_.step.count));
     allocate(bytes);
     for (std::uint64_t at = 0; at < bytes; at += piece_bytes) {
-      pieces_.push_back(make_piece(result_.seed, pieces_.size(), allocations_.back() + at,
-                                   std::min(piece_bytes, bytes - at)));
+      pieces_.push_back(
+          make_piece(result_.seed, pieces_.size(), allocations_.back() + at, std::min(piece_bytes, bytes - at)));
       fill_piece(pieces_.back());
     }
     wait_for_device();
@@ -148,18 +147,15 @@ void Load::fill_piece(const Piece& piece) {
   if (options_.dense)
     return launch(kernels_.fill, piece.bytes / word, {piece.address, piece.bytes / word, piece.page_seed});
   launch(kernels_.fill16, piece.bytes / pair, {piece.address, piece.bytes / pair, piece.low, piece.high});
-  launch(kernels_.fill, page_bytes / word,
-         {piece.address + piece.page_offset, page_bytes / word, piece.page_seed});
+  launch(kernels_.fill, page_bytes / word, {piece.address + piece.page_offset, page_bytes / word, piece.page_seed});
 }
 
 void Load::check_piece(const Piece& piece) {
   if (options_.dense)
-    return launch(kernels_.check, piece.bytes / word,
-                  {piece.address, piece.bytes / word, piece.page_seed, found_});
+    return launch(kernels_.check, piece.bytes / word, {piece.address, piece.bytes / word, piece.page_seed, found_});
   const auto check_pattern = [&](std::uint64_t from, std::uint64_t to) {
     const std::uint64_t pairs = (to - from) / pair;
-    if (pairs != 0)
-      launch(kernels_.check16, pairs, {piece.address + from, pairs, piece.low, piece.high, found_});
+    if (pairs != 0) launch(kernels_.check16, pairs, {piece.address + from, pairs, piece.low, piece.high, found_});
   };
   check_pattern(0, piece.page_offset);
   launch(kernels_.check, page_bytes / word,

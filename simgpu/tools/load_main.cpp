@@ -45,34 +45,31 @@ bool wait_or_end(nanoseconds time) {
 }
 
 std::string text_of(const LoadResult& result, bool right) {
-  const auto size = [](std::uint64_t bytes) {
-    return sublet::format_size({static_cast<std::int64_t>(bytes)});
-  };
+  const auto size = [](std::uint64_t bytes) { return sublet::format_size({static_cast<std::int64_t>(bytes)}); };
   return fmt::format(
       "{}: {} filled on {} in {} ms, computed for {} ms, {} launches, {} verified, {} wrong words, "
       "longest stall {} ms, seed {}",
       right ? "right" : "WRONG", size(result.filled_bytes), result.device,
-      duration_cast<milliseconds>(result.fill_time).count(),
-      duration_cast<milliseconds>(result.compute_time).count(), result.launches, size(result.verified_bytes),
-      result.errors, duration_cast<milliseconds>(result.longest_stall).count(), result.seed);
+      duration_cast<milliseconds>(result.fill_time).count(), duration_cast<milliseconds>(result.compute_time).count(),
+      result.launches, size(result.verified_bytes), result.errors,
+      duration_cast<milliseconds>(result.longest_stall).count(), result.seed);
 }
 
 std::string json_of(const LoadResult& result, bool right, const std::string& error) {
-  const nlohmann::json json = {
-      {"ok", right},
-      {"error", error.empty() ? nlohmann::json() : nlohmann::json(error)},
-      {"ended_by", ended_by == SIGTERM  ? "SIGTERM"
-                   : ended_by == SIGINT ? "SIGINT"
-                                        : "time"},
-      {"device", result.device},
-      {"seed", result.seed},
-      {"filled_bytes", result.filled_bytes},
-      {"verified_bytes", result.verified_bytes},
-      {"wrong_words", result.errors},
-      {"launches", result.launches},
-      {"fill_ms", duration_cast<milliseconds>(result.fill_time).count()},
-      {"compute_ms", duration_cast<milliseconds>(result.compute_time).count()},
-      {"longest_stall_ms", duration_cast<milliseconds>(result.longest_stall).count()}};
+  const nlohmann::json json = {{"ok", right},
+                               {"error", error.empty() ? nlohmann::json() : nlohmann::json(error)},
+                               {"ended_by", ended_by == SIGTERM  ? "SIGTERM"
+                                            : ended_by == SIGINT ? "SIGINT"
+                                                                 : "time"},
+                               {"device", result.device},
+                               {"seed", result.seed},
+                               {"filled_bytes", result.filled_bytes},
+                               {"verified_bytes", result.verified_bytes},
+                               {"wrong_words", result.errors},
+                               {"launches", result.launches},
+                               {"fill_ms", duration_cast<milliseconds>(result.fill_time).count()},
+                               {"compute_ms", duration_cast<milliseconds>(result.compute_time).count()},
+                               {"longest_stall_ms", duration_cast<milliseconds>(result.longest_stall).count()}};
   return json.dump();
 }
 
@@ -85,8 +82,7 @@ int run(const LoadOptions& options) {
     try {
       load.prove_kernels();
       if (load.fill()) {
-        fmt::print(stderr, "simgpu-load: filled {} on {}\n", sublet::format_size(options.alloc),
-                   load.result().device);
+        fmt::print(stderr, "simgpu-load: filled {} on {}\n", sublet::format_size(options.alloc), load.result().device);
         load.compute();
       }
       load.verify_all();

@@ -12,9 +12,8 @@ std::string refusal(const std::vector<std::string_view>& arguments) {
 }
 
 TEST(LoadOptions, ReadsEveryOption) {
-  const auto options =
-      parse_load_options({"--alloc", "6GiB", "--step=64MiB", "--rate", "1GiB/s", "--seconds", "5", "--busy",
-                          "75", "--seed", "42", "--verify", "--dense", "--json"});
+  const auto options = parse_load_options({"--alloc", "6GiB", "--step=64MiB", "--rate", "1GiB/s", "--seconds", "5",
+                                           "--busy", "75", "--seed", "42", "--verify", "--dense", "--json"});
   ASSERT_TRUE(options.has_value());
   EXPECT_EQ(options->alloc, 6 * sublet::GiB);
   EXPECT_EQ(options->step, 64 * sublet::MiB);
@@ -37,9 +36,7 @@ TEST(LoadOptions, RefusesWithTheReason) {
   EXPECT_EQ(refusal({"--verify=yes", "--alloc", "1GiB"}), "--verify takes no value");
 }
 
-TEST(LoadOptions, NamesTheNearestOption) {
-  EXPECT_NE(refusal({"--aloc", "1GiB"}).find("--alloc"), std::string::npos);
-}
+TEST(LoadOptions, NamesTheNearestOption) { EXPECT_NE(refusal({"--aloc", "1GiB"}).find("--alloc"), std::string::npos); }
 
 TEST(LoadOptions, PausingIsRefusedUntilItExists) {
   EXPECT_NE(refusal({"--alloc", "1GiB", "--on-pause", "honest"}).find("do not exist yet"), std::string::npos);

@@ -83,7 +83,8 @@ def corrupting_driver(tmp_path_factory):
         pytest.skip("no C compiler here")
     library = tmp_path_factory.mktemp("corrupt") / "libcuda.so.1"
     source = pathlib.Path(__file__).with_name("corrupt.c")
-    subprocess.run([compiler, "-x", "c", "-O1", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
+    flags = ["-x", "c", "-O1", "-fPIC", "-shared", "-ldl"]
+    subprocess.run([compiler, *flags, "-o", library, source], check=True)
     return library.parent
 
 
