@@ -14,9 +14,7 @@ namespace {
 constexpr std::uint32_t fat_binary_magic = 0xBA55ED50;
 constexpr std::uint32_t wrapper_magic = 0x466243B1;
 
-bool word_char(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%';
-}
+bool word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%'; }
 
 // Cuts PTX into words, numbers, directives (".entry") and single characters, without comments and strings.
 class Tokens {
@@ -35,8 +33,7 @@ class Tokens {
     if (word_char(text_[at_]) || text_[at_] == '.') {
       // A version such as 8.0 is one token, and so is a directive.
       while (++at_ < text_.size() &&
-             (word_char(text_[at_]) ||
-              (text_[at_] == '.' && std::isdigit(static_cast<unsigned char>(text_[begin]))))) {
+             (word_char(text_[at_]) || (text_[at_] == '.' && std::isdigit(static_cast<unsigned char>(text_[begin]))))) {
       }
       return text_.substr(begin, at_ - begin);
     }
@@ -124,22 +121,66 @@ Entry read_entry(Tokens& tokens) {
   return entry;
 }
 
-// The kernels of a binary, by its sections named ".text.KERNEL".
-CUresult read_elf(const char* image, Image& out) {
-  Elf64_Ehdr header;
-  std::memcpy(&header, image, sizeof header);
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) ||
-      header.e_shstrndx >= header.e_shnum)
-    return CUDA_ERROR_INVALID_IMAGE;
-  const auto section = [&](unsigned index) {
+class Elf {
+ public:
+  explicit Elf(const char* image) : image_(image) { std::memcpy(&header_, image, sizeof header_); }
+  bool good() const {
+    return header_.e_ident[EI_CLASS] == ELFCLASS64 && header_.e_shentsize == sizeof(Elf64_Shdr) &&
+           header_.e_shstrndx < header_.e_shnum;
+  }
+  unsigned sections() const { return header_.e_shnum; }
+  Elf64_Shdr section(unsigned index) const {
     Elf64_Shdr found;
-    std::memcpy(&found, image + header.e_shoff + index * sizeof found, sizeof found);
+    std::memcpy(&found, image_ + header_.e_shoff + index * sizeof found, sizeof found);
     return found;
-  };
-  const Elf64_Shdr names = section(header.e_shstrndx);
-  for (unsigned i = 0; i < header.e_shnum; ++i) {
-    const std::string_view name = image + names.sh_offset + section(i).sh_name;
-    if (name.starts_with(".text.")) out.entries.push_back({std::string(name.substr(6)), {}, false});
+  }
+  std::string_view name(const Elf64_Shdr& section_header) const {
+    return text(header_.e_shstrndx, section_header.sh_name);
+  }
+  std::string_view text(unsigned table, std::uint32_t offset) const {
+    return image_ + section(table).sh_offset + offset;
+  }
+  Elf64_Sym symbol(const Elf64_Shdr& table, std::uint64_t index) const {
+    Elf64_Sym found;
+    std::memcpy(&found, image_ + table.sh_offset + index * sizeof found, sizeof found);
+    return found;
+  }
+
+ private:
+  const char* image_;
+  Elf64_Ehdr header_;
+};
+
+void read_symbols(const Elf& elf, const Elf64_Shdr& table, Image& out) {
+  for (std::uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Sym); ++i) {
+    const Elf64_Sym symbol = elf.symbol(table, i);
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && symbol.st_size != 0)
+      out.variables.push_back({std::string(elf.text(table.sh_link, symbol.st_name)), symbol.st_size});
+  }
+}
+
+// The kernels of a binary by its sections named ".text.KERNEL", its variables by their symbols.
+CUresult read_elf(const char* image, Image& out) {
+  constexpr std::string_view code = ".text.", shared = ".nv.shared.", constants = ".nv.constant3";
+  const Elf elf(image);
+  if (!elf.good()) return CUDA_ERROR_INVALID_IMAGE;
+  int constant_bytes = 0;
+  for (unsigned i = 0; i < elf.sections(); ++i) {
+    const Elf64_Shdr section = elf.section(i);
+    const std::string_view name = elf.name(section);
+    if (section.sh_type == SHT_SYMTAB) read_symbols(elf, section, out);
+    if (name == constants) constant_bytes = static_cast<int>(section.sh_size);
+    if (!name.starts_with(code)) continue;
+    out.entries.emplace_back();
+    out.entries.back().name = name.substr(code.size());
+    out.entries.back().registers = static_cast<int>(section.sh_info >> 24);
+  }
+  for (auto& entry : out.entries) {
+    entry.constant_bytes = constant_bytes;
+    for (unsigned i = 0; i < elf.sections(); ++i)
+      if (elf.name(elf.section(i)) == std::string(shared) + entry.name)
+        // The first 1024 bytes are the driver's, where there are so many.
+        entry.shared_bytes = static_cast<int>(elf.section(i).sh_size) - (elf.section(i).sh_size >= 1024 ? 1024 : 0);
   }
   return CUDA_SUCCESS;
 }
@@ -159,8 +200,7 @@ CUresult read_ptx(std::string_view text, Image& out) {
       const auto version = tokens.next();
       const auto dot = version.find('.');
       if (dot == std::string_view::npos) return CUDA_ERROR_INVALID_PTX;
-      out.ptx_version =
-          static_cast<int>(number(version.substr(0, dot)) * 10 + number(version.substr(dot + 1)));
+      out.ptx_version = static_cast<int>(number(version.substr(0, dot)) * 10 + number(version.substr(dot + 1)));
     } else if (token == ".target") {
       target = true;
     } else if (token == ".entry") {

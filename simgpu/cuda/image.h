@@ -19,6 +19,8 @@ struct Entry {
   std::string name;
   std::vector<Parameter> parameters;
   bool parameters_known = false;
+  // As the binary says; 0 where nothing is known.
+  int registers = 0, shared_bytes = 0, constant_bytes = 0;
 };
 
 struct Variable {

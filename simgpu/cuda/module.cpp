@@ -42,7 +42,7 @@ Function* function_of(Code& code, const char* name) {
   }
   found = std::make_unique<Function>();
   found->code = &code;
-  found->entry = at == code.image.entries.end() ? Entry{name, {}, false} : *at;
+  found->entry = at == code.image.entries.end() ? Entry{name, {}, false, 0, 0, 0} : *at;
   return found.get();
 }
 
@@ -63,16 +63,14 @@ CUresult load(const void* image, Context* context, bool library, Code*& out) {
   return CUDA_SUCCESS;
 }
 
-CUresult variable_of(Code& code, Context& context, const char* name, CUdeviceptr* address,
-                     std::size_t* bytes) {
+CUresult variable_of(Code& code, Context& context, const char* name, CUdeviceptr* address, std::size_t* bytes) {
   const auto at = std::find_if(code.image.variables.begin(), code.image.variables.end(),
                                [&](const Variable& variable) { return variable.name == name; });
   if (at == code.image.variables.end()) return CUDA_ERROR_NOT_FOUND;
   auto& known = code.variables[{&context, name}];
   if (known == 0) {
     Range* range = nullptr;
-    if (const CUresult result = allocate(context, std::max<std::uint64_t>(at->size, 1), range);
-        result != CUDA_SUCCESS)
+    if (const CUresult result = allocate(context, std::max<std::uint64_t>(at->size, 1), range); result != CUDA_SUCCESS)
       return result;
     known = range->base;
   }
@@ -138,10 +136,11 @@ int function_attribute(const Function& function, CUfunction_attribute attribute)
   if (const auto at = function.attributes.find(attribute); at != function.attributes.end()) return at->second;
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return max_threads_per_block;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: return 32;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: return function.entry.registers ? function.entry.registers : 32;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: return function.entry.shared_bytes;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: return function.entry.constant_bytes;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      return static_cast<int>(driver().table->get(Setting::compute_capability));
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: return static_cast<int>(driver().table->get(Setting::compute_capability));
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: return max_shared_per_block;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return -1;
     default: return 0;
@@ -225,14 +224,14 @@ SIMGPU_API cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* bytes, CUmodu
 
 // ------------------------------------------------------------------------------------------- libraries
 
-SIMGPU_API cuLibraryLoadData(CUlibrary* out, const void* image, int* options, void** values, unsigned count,
-                             int*, void**, unsigned) {
+SIMGPU_API cuLibraryLoadData(CUlibrary* out, const void* image, int* options, void** values, unsigned count, int*,
+                             void**, unsigned) {
   SIMGPU_ENTER(cuLibraryLoadData);
   answer_options(count, options, values);
   return load_library(out, image);
 }
-SIMGPU_API cuLibraryLoadFromFile(CUlibrary* out, const char* name, int* options, void** values,
-                                 unsigned count, int*, void**, unsigned) {
+SIMGPU_API cuLibraryLoadFromFile(CUlibrary* out, const char* name, int* options, void** values, unsigned count, int*,
+                                 void**, unsigned) {
   SIMGPU_ENTER(cuLibraryLoadFromFile);
   answer_options(count, options, values);
   if (!name) return CUDA_ERROR_INVALID_VALUE;
