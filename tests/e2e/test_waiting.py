@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting in the queue, `run` inside `run`, and `hold` with its three kinds of owner."""
+import json
+import re
+import signal
+import subprocess
+
+from tests.support.keeping import SUBLET, daemon, ended, full, lease, queued  # noqa: F401
+
+
+# ------------------------------------------------------------------------------------------- the queue
+
+def test_waits_says_so_and_starts(daemon, full, tmp_path):
+    status = tmp_path / "status"
+    with open(status, "w") as status_file:
+        fd = status_file.fileno()
+        run = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "next", "--status-fd", str(fd), "--",
+                           "sh", "-c", "exit 3", pass_fds=[fd])
+    line = run.stderr.readline()
+    assert re.match(r"sublet: lease-\d+ waits: place 1 · .* short", line), line
+    assert "blocker" in line or "lease-" in line.split("held by")[1]
+    full.terminate()
+    assert run.wait(timeout=60) == 3
+    events = [json.loads(text) for text in status.read_text().splitlines()]
+    assert [event["event"] for event in events if event["event"] != "queued"] == ["granted", "started", "exit"]
+    assert events[0]["event"] == "queued" and events[0]["place"] == 1
+    assert events[-1]["code"] == 3 and events[-1]["by"] == "program"
+
+
+def test_ctrl_c_leaves_the_queue(daemon, full):
+    run = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "impatient", "--", "true")
+    queued(daemon, "impatient")
+    run.send_signal(signal.SIGINT)
+    assert run.wait(timeout=60) == 130
+    assert lease(daemon, "impatient")["end_reason"] == "cancelled"
+
+
+def test_killed_in_the_queue(daemon, full):
+    run = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "gone", "--", "true")
+    queued(daemon, "gone")
+    run.kill()
+    run.wait(timeout=60)
+    assert ended(daemon, "gone")["end_reason"] == "cancelled"
+
+
+def test_gives_up_or_does_not_wait(daemon, full):
+    done = daemon.cli("run", "--vram", "2GiB", "--wait", "100ms", "--tag", "w", "--", "true")
+    assert done.returncode == 124, done.stderr
+    assert lease(daemon, "w")["end_reason"] == "cancelled"
+    done = daemon.cli("run", "--vram", "2GiB", "--no-wait", "--", "true")
+    assert done.returncode == 75, done.stderr
+
+
+def test_daemon_restarted_while_queued(daemon, full):
+    run = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "patient", "--", "sh", "-c", "exit 8")
+    before = queued(daemon, "patient")["id"]
+    daemon.kill()
+    daemon.start()
+    assert queued(daemon, "patient")["id"] == before
+    full.terminate()
+    assert full.wait(timeout=60) == 0
+    assert run.wait(timeout=60) == 8
+    assert lease(daemon, "patient")["id"] == before
+
+
+# ------------------------------------------------------------------------------------------- run in run, hold
+
+def test_run_inside_run(daemon):
+    inner = f"{SUBLET} run --vram 1GiB -- sh -c 'echo $SUBLET_LEASE; exit 5'"
+    done = daemon.cli("run", "--vram", "2GiB", "--tag", "outer", "--", "sh", "-c", inner)
+    assert done.returncode == 5, done.stderr
+    assert done.stdout.strip() == lease(daemon, "outer")["id"]
+    assert "inside lease-" in done.stderr
+    # One that does not fit asks for its own; and the variable alone makes nobody a member.
+    too_big = f"{SUBLET} run --vram 3GiB --no-wait -- true"
+    assert daemon.cli("run", "--vram", "2GiB", "--", "sh", "-c", too_big).returncode == 75
+    done = daemon.cli("run", "--vram", "1GiB", "--", "sh", "-c", "echo $SUBLET_LEASE",
+                         SUBLET_LEASE="lease-1")
+    assert done.stdout.strip() not in ("", "lease-1")
+
+
+def test_hold_in_the_foreground(daemon):
+    hold = daemon.spawn("sublet", "hold", "--vram", "1GiB", "--tag", "mine")
+    printed = hold.stdout.readline().strip()
+    assert lease(daemon, "mine")["id"] == printed
+    daemon.kill()
+    daemon.start()
+    assert lease(daemon, "mine")["state"] == "active"
+    hold.send_signal(signal.SIGINT)
+    assert hold.wait(timeout=60) == 0
+    assert lease(daemon, "mine")["end_reason"] == "released"
+
+
+def test_hold_killed(daemon):
+    hold = daemon.spawn("sublet", "hold", "--vram", "1GiB", "--tag", "mine")
+    hold.stdout.readline()
+    hold.kill()
+    hold.wait(timeout=60)
+    assert ended(daemon, "mine")["end_reason"] == "owner_gone"
+
+
+def test_hold_for_a_process(daemon):
+    owner = subprocess.Popen(["sleep", "1000"])
+    try:
+        done = daemon.cli("hold", "--vram", "1GiB", "--pid", str(owner.pid), "--tag", "theirs")
+        assert done.returncode == 0, done.stderr
+        assert lease(daemon, "theirs")["owner"]["pid"] == owner.pid
+        assert lease(daemon, "theirs")["state"] == "active"
+    finally:
+        owner.kill()
+        owner.wait()
+    ended(daemon, "theirs")
+
+
+def test_hold_by_token(daemon, tmp_path):
+    token = tmp_path / "token"
+    hold = ["hold", "--vram", "1GiB", "--token-file", str(token), "--ttl", "60s", "--tag", "token"]
+    assert daemon.cli(*hold[:-4]).returncode == 2  # no --ttl
+    assert not token.exists()
+    done = daemon.cli(*hold)
+    assert done.returncode == 0, done.stderr
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert token.read_text().strip() not in done.stdout + done.stderr
+    again = daemon.cli(*hold)
+    assert again.returncode == 2 and "exists already" in again.stderr
+    assert len(daemon.leases()) == 1
+    assert daemon.cli("renew", "token", "--ttl", "90s", "--token-file", str(token)).returncode == 0
+    assert lease(daemon, "token")["ttl_seconds"] == 90
+    wrong = tmp_path / "wrong"
+    wrong.write_text("not it\nnot it")
+    assert daemon.cli("renew", "token", "--token-file", str(wrong)).returncode == 2
+    reply = daemon.cli("release", "token", "--json")
+    assert json.loads(reply.stdout)["end_reason"] == "released"
+    assert daemon.cli("wait", "token").returncode == 0
