@@ -112,13 +112,17 @@ std::optional<int> Acquire::wait(std::int64_t deadline_ns) {
   const Duration left(deadline_ns - monotonic_ns());
   if (left <= 0s) {
     line_.clear();
-    print_error(fmt::format("gave up waiting: {}", wait_text(lease_, line_.look())), "without --wait it waits for ever");
+    print_error(fmt::format("gave up waiting: {}", wait_text(lease_, line_.look())),
+                "without --wait it waits for ever");
     listener_.note("gave_up", {{"lease", lease_.id}});
     return leave(gave_up);
   }
   const Duration poll = std::min<Duration>(line_.live() ? 2s : 5s, left);
-  client::Request request{"GET", fmt::format("/v1/leases/{}?wait={}ms&since=queued", client::encode(lease_.id), poll / 1ms),
-                          {}, {}, token_};
+  client::Request request{"GET",
+                          fmt::format("/v1/leases/{}?wait={}ms&since=queued", client::encode(lease_.id), poll / 1ms),
+                          {},
+                          {},
+                          token_};
   const auto before = lease_.queue ? lease_.queue->place : 0;
   if (const auto code = take(client_.insist(request, keep::patience(listener_), poll + 30s))) return code;
   if (lease_.state != "queued") return std::nullopt;

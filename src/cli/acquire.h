@@ -40,7 +40,8 @@ class Acquire {
   // A granted lease; or, everything being said, the exit code: 128+N when a signal came, 124 when the time was over.
   std::variant<Acquired, int> run(const Wanted& wanted);
 
-  // After an exit code: the signal, if it was a key of the terminal. Who ends by it lets the shell's loop or script end.
+  // After an exit code: the signal, if it was a key of the terminal. Who ends by it lets the shell's loop or script
+  // end.
   int left_by_key() const { return left_by_key_ ? left_by_ : 0; }
 
  private:

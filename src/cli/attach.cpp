@@ -14,9 +14,11 @@ Action add_attach(CLI::App& app, Common& common) {
   auto flags = std::make_shared<Flags>();
   add_lease(app, common, flags->verb);
   auto* pid = app.add_option("--pid", flags->pid, "A process; with it, everything below it")
-                  ->type_name("P")->check(CLI::PositiveNumber);
+                  ->type_name("P")
+                  ->check(CLI::PositiveNumber);
   app.add_option("--cgroup", flags->cgroup, "A control group's directory: every process in it and below")
-      ->type_name("DIR")->excludes(pid);
+      ->type_name("DIR")
+      ->excludes(pid);
   return [&common, flags]() -> int {
     if (flags->pid == 0 && flags->cgroup.empty()) {
       return usage_error("attach needs --pid or --cgroup", "for example: sublet attach lease-7 --pid 4711");

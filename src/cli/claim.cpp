@@ -10,7 +10,8 @@ Action add_claim(CLI::App& app, Common& common) {
   add_lease(app, common, *verb);
   return [&common, verb] {
     return act_on_lease(common, *verb, "/claim", nlohmann::json::object(), [](const client::Lease& lease) {
-      return fmt::format("{} is {}: {} on {}", lease.id, lease.state, format_size(lease.vram), fmt::join(lease.devices, ", "));
+      return fmt::format("{} is {}: {} on {}", lease.id, lease.state, format_size(lease.vram),
+                         fmt::join(lease.devices, ", "));
     });
   };
 }

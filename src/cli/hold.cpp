@@ -43,7 +43,8 @@ class TokenFile {
   bool write(const std::string& token) {
     const std::string line = token + "\n";
     if (!file_) return true;  // none was asked for
-    if (::write(file_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) && ::fsync(file_.get()) == 0) {
+    if (::write(file_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+        ::fsync(file_.get()) == 0) {
       return true;
     }
     print_error(fmt::format("the token file '{}' could not be written: {}", visible(path_), std::strerror(errno)));
@@ -102,7 +103,8 @@ int Hold::go() {
   keep::Events events;
   client_.set_interrupt(events.interrupt());
   const keep::Listener listener = talk.listener();
-  const Wanted wanted{body(size->bytes), flags_.lease.wait, [&](const std::string& token) { return file.write(token); }};
+  const Wanted wanted{body(size->bytes), flags_.lease.wait,
+                      [&](const std::string& token) { return file.write(token); }};
   auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);
   if (const int* code = std::get_if<int>(&acquired)) return *code;  // the token's file goes with it
   file.keep();
@@ -159,8 +161,8 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
   events.resume();
   client::Patience brief;
   brief.limit = 5s;
-  const auto reply = client_.insist({"POST", fmt::format("/v1/leases/{}/release", client::encode(lease.id)), "{}", {},
-                                     acquired.token}, brief, 5s);
+  const auto reply = client_.insist(
+      {"POST", fmt::format("/v1/leases/{}/release", client::encode(lease.id)), "{}", {}, acquired.token}, brief, 5s);
   if (!reply) return fail(common_, reply.error());
   talk.say(fmt::format("{} is released", lease.id));
   return kOk;
@@ -182,9 +184,11 @@ Action add_hold(CLI::App& app, Common& common) {
   auto flags = std::make_shared<HoldFlags>();
   add_lease_flags(app, flags->lease);
   auto* pid = app.add_option("--pid", flags->pid, "This process owns the lease; the command returns")
-                  ->type_name("P")->check(CLI::PositiveNumber);
+                  ->type_name("P")
+                  ->check(CLI::PositiveNumber);
   app.add_option("--token-file", flags->token_file, "Write the lease's token to this new file and return; needs --ttl")
-      ->type_name("FILE")->excludes(pid);
+      ->type_name("FILE")
+      ->excludes(pid);
   add_json(app, common);
   app.footer("Prints the lease's id once it is granted. In the foreground it is held until Ctrl-C, which releases it.");
   return [&common, flags] { return hold(common, *flags); };

@@ -21,7 +21,8 @@ bool device_matches(const json& device, const std::string& wanted) {
 // What one lease could get of the device if it were alone on it.
 Bytes capacity(const json& device) {
   const auto bytes = [&](const char* name) { return Bytes{number_at(device, name).value_or(0)}; };
-  if (text_at(device, "state") == "ok") return bytes("effective_free_bytes") + bytes("leased_bytes") + bytes("other_bytes");
+  if (text_at(device, "state") == "ok")
+    return bytes("effective_free_bytes") + bytes("leased_bytes") + bytes("other_bytes");
   return bytes("total_bytes") - bytes("driver_reserved_bytes") - 256 * MiB;
 }
 
@@ -40,8 +41,10 @@ std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client
 std::string plain(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 64)) {
-    out += std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._-:+").find(c) != std::string_view::npos
-               ? c : '_';
+    out +=
+        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._-:+").find(c) != std::string_view::npos
+            ? c
+            : '_';
   }
   return out.empty() ? "program" : out;
 }
@@ -56,7 +59,8 @@ void add_lease_flags(CLI::App& app, LeaseFlags& flags) {
   app.add_option("--tier", flags.tier, "critical, interactive, standard, batch or spot")->type_name("NAME");
   app.add_option("--priority", flags.priority, "Inside the tier, higher goes first")->type_name("N");
   app.add_option("--tenant", flags.tenant, "Who is charged (else you)")->type_name("NAME");
-  app.add_option("--name", flags.name, "The consumer: what is remembered is remembered by this name")->type_name("CONSUMER");
+  app.add_option("--name", flags.name, "The consumer: what is remembered is remembered by this name")
+      ->type_name("CONSUMER");
   app.add_option("--tag", flags.tag, "A name for this lease, unique among yours")->type_name("TAG");
   app.add_option("--pausable", flags.pausable, "auto, cooperative, interposer, driver or no (nothing pauses yet)")
       ->type_name("HOW");
@@ -84,11 +88,14 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
   if (const auto peak = remembered_peak(consumer, client)) {
     Bytes size{peak->count + peak->count / 10};
     if (most.count > 0) size = std::min(size, most);
-    return Size{size, fmt::format("'{}' used at most {} before, and a tenth more", visible(consumer), format_size(*peak))};
+    return Size{size,
+                fmt::format("'{}' used at most {} before, and a tenth more", visible(consumer), format_size(*peak))};
   }
-  if (most.count > 0) return Size{most, fmt::format("nothing is known of '{}': the whole of {}", visible(consumer), where)};
+  if (most.count > 0)
+    return Size{most, fmt::format("nothing is known of '{}': the whole of {}", visible(consumer), where)};
   if (list_at(status, "devices").empty()) {
-    return unavailable("the daemon knows no GPU (yet), and no size was given", "give one: --vram 8GiB; see: sublet gpus");
+    return unavailable("the daemon knows no GPU (yet), and no size was given",
+                       "give one: --vram 8GiB; see: sublet gpus");
   }
   return not_found(fmt::format("there is no device '{}'", visible(flags.gpu)), "see: sublet gpus");
 }

@@ -36,7 +36,8 @@ Result<std::string> read_token(const LeaseVerb& verb) {
   // What goes into a header must not be able to end it.
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (token.empty() || token.size() > 128 || !plain) {
-    return bad_request(fmt::format("the file '{}' holds no token", visible(path)), "it is written by: sublet hold --token-file");
+    return bad_request(fmt::format("the file '{}' holds no token", visible(path)),
+                       "it is written by: sublet hold --token-file");
   }
   return token;
 }

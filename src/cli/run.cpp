@@ -38,7 +38,10 @@ std::string shown_command(const std::vector<std::string>& command) {
 class Run {
  public:
   Run(const Common& common, const RunFlags& flags, client::Client client)
-      : common_(common), flags_(flags), command_(*common.command), client_(std::move(client)),
+      : common_(common),
+        flags_(flags),
+        command_(*common.command),
+        client_(std::move(client)),
         consumer_(flags.lease.name.empty() ? consumer_name(command_) : flags.lease.name) {}
 
   int go();
@@ -126,7 +129,8 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   const client::Lease& lease = acquired.lease;
   std::string where;
   for (const std::string& uuid : lease.devices) where += " on " + device_name(uuid, talk.line().look());
-  const std::string after = acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
+  const std::string after =
+      acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
   talk.say(fmt::format("{}: {}{}{} (this version does not hold the program to it)", lease.id, format_size(lease.vram),
                        where, after));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
@@ -135,8 +139,8 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
 int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired) {
   say_granted(talk, acquired);
   const std::string id = acquired.lease.id;
-  const keep::Launch launch{command_, keep::program_environment(environ, client_.endpoint(), acquired.lease,
-                                                                member(status_, "program_env"))};
+  const keep::Launch launch{
+      command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env"))};
   keep::Keeper keeper(client_, events, signals, talk.listener(), std::move(acquired.lease), std::move(acquired.token));
   const keep::Outcome outcome = keeper.run(launch);
   talk.note("exit", {{"lease", id}, {"code", outcome.code}, {"by", outcome.code == ours ? "sublet" : "program"}});
@@ -169,14 +173,16 @@ int run(const Common& common, const RunFlags& flags) {
 Action add_run(CLI::App& app, Common& common) {
   auto flags = std::make_shared<RunFlags>();
   add_lease_flags(app, flags->lease);
-  add_size(app, "--memory", flags->lease.memory, "The program's ceiling; not enforced in this version: only the lease's size");
+  add_size(app, "--memory", flags->lease.memory,
+           "The program's ceiling; not enforced in this version: only the lease's size");
   app.add_option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this descriptor")
       ->type_name("N");
   app.add_flag("--json", common.json, "Changes of state as JSON lines on stderr, instead of talk")->group("Common");
   add_not_yet(app, {"--detach", "--restart"}, "programs that run on their own");
-  app.footer("The program follows '--': sublet run --vram 8GiB -- python3 train.py\n"
-             "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting, 125 sublet failed,\n"
-             "126 cannot be executed, 127 not found; 69, 75, 77 as for every verb.");
+  app.footer(
+      "The program follows '--': sublet run --vram 8GiB -- python3 train.py\n"
+      "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting, 125 sublet failed,\n"
+      "126 cannot be executed, 127 not found; 69, 75, 77 as for every verb.");
   return [&common, flags] { return run(common, *flags); };
 }
 

@@ -21,7 +21,9 @@ void write_all(int fd, std::string_view text) {
 }  // namespace
 
 Talk::Talk(const Common& common, int status_fd, bool json_on_stderr, Look look)
-    : common_(common), status_fd_(status_fd), json_on_stderr_(json_on_stderr),
+    : common_(common),
+      status_fd_(status_fd),
+      json_on_stderr_(json_on_stderr),
       line_(std::move(look), WaitLine::stderr_is_live(), common.quiet || json_on_stderr) {}
 
 keep::Listener Talk::listener() {

@@ -27,7 +27,8 @@ int wait(const Common& common, const LeaseVerb& verb) {
 Action add_wait(CLI::App& app, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   add_lease(app, common, *verb);
-  app.footer("Exit status: the program's own if it is known; else 0 if the lease was released, 1 if it ended otherwise.");
+  app.footer(
+      "Exit status: the program's own if it is known; else 0 if the lease was released, 1 if it ended otherwise.");
   return [&common, verb] { return wait(common, *verb); };
 }
 

@@ -80,7 +80,9 @@ Answer<Reply> Client::attempt(const Request& request, std::int64_t deadline_ns) 
       case Woken::deadline:
         connection_.close();
         return Failure{FailureKind::lost,
-                       {Code::Unavailable, fmt::format("the daemon at {} does not answer", endpoint_.url()), {}}, 0, {}};
+                       {Code::Unavailable, fmt::format("the daemon at {} does not answer", endpoint_.url()), {}},
+                       0,
+                       {}};
       case Woken::socket:
         if (auto answer = connection_.advance()) return std::move(*answer);
     }

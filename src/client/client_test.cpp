@@ -53,7 +53,8 @@ TEST_F(ClientTest, ReadsALongAnswer) {
 }
 
 TEST_F(ClientTest, SendsALongBody) {
-  FakeServer server(path, [](const FakeRequest& r) { return FakeServer::Out{FakeServer::json(200, std::to_string(r.body.size()))}; });
+  FakeServer server(
+      path, [](const FakeRequest& r) { return FakeServer::Out{FakeServer::json(200, std::to_string(r.body.size()))}; });
   auto reply = client.post("/", std::string(2'000'000, 'y'));
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->text, "2000002");
@@ -61,7 +62,8 @@ TEST_F(ClientTest, SendsALongBody) {
 
 TEST_F(ClientTest, TurnsAProblemDocumentIntoAnError) {
   FakeServer server(path, [](const FakeRequest&) {
-    return FakeServer::Out{FakeServer::json(422, R"({"code":"TooLarge","detail":"30 GiB never fits","hint":"ask less"})")};
+    return FakeServer::Out{
+        FakeServer::json(422, R"({"code":"TooLarge","detail":"30 GiB never fits","hint":"ask less"})")};
   });
   auto reply = client.post("/v1/leases", {{"vram_bytes", 1}});
   ASSERT_FALSE(reply);
@@ -90,7 +92,9 @@ TEST_F(ClientTest, NoDaemonIsToldFromALostOne) {
 }
 
 TEST_F(ClientTest, ASocketWithoutAListenerIsNoDaemon) {
-  { FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{}; }); }
+  {
+    FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{}; });
+  }
   Fd stale(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -135,15 +139,16 @@ TEST_F(ClientTest, InsistingOutlivesADaemonThatComesLater) {
   std::unique_ptr<FakeServer> server;
   int woken = 0;
   client.set_interrupt({event.get(), [&] {
-    if (++woken == 3) {
-      server = std::make_unique<FakeServer>(path, [](const FakeRequest& r) {
-        if (r.connection < 3) return FakeServer::Out{"", true};
-        if (r.connection == 3) return FakeServer::Out{FakeServer::json(503, R"({"code":"Unavailable"})"), true};
-        return FakeServer::Out{FakeServer::json(200, "7")};
-      });
-    }
-    return true;
-  }});
+                          if (++woken == 3) {
+                            server = std::make_unique<FakeServer>(path, [](const FakeRequest& r) {
+                              if (r.connection < 3) return FakeServer::Out{"", true};
+                              if (r.connection == 3)
+                                return FakeServer::Out{FakeServer::json(503, R"({"code":"Unavailable"})"), true};
+                              return FakeServer::Out{FakeServer::json(200, "7")};
+                            });
+                          }
+                          return true;
+                        }});
   auto reply = client.insist({"POST", "/x", "{}", {}, {}}, {});
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->text, "7");

@@ -15,7 +15,7 @@ constexpr std::string_view system_socket = "/run/sublet/sublet.sock";
 constexpr auto hint = "the daemon is named by its socket: unix:///run/sublet/sublet.sock";
 
 bool is_socket(const std::string& path) {
-  struct stat status{};
+  struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
@@ -26,8 +26,9 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   if (path.starts_with("unix://")) {
     path.remove_prefix(7);
   } else if (path.find("://") != std::string_view::npos) {
-    return bad_request(fmt::format("the host '{}' is no Unix socket; other transports are not in this version",
-                                   printable(text)), hint);
+    return bad_request(
+        fmt::format("the host '{}' is no Unix socket; other transports are not in this version", printable(text)),
+        hint);
   }
   if (path.empty()) return bad_request(fmt::format("the host '{}' names no socket", printable(text)), hint);
   if (path[0] == '/') return Endpoint{std::string(path)};

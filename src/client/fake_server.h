@@ -89,8 +89,8 @@ class FakeServer {
     return seen_;
   }
   static std::string json(int status, const std::string& body) {
-    return "HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Type: application/json\r\nContent-Length: " +
-           std::to_string(body.size()) + "\r\n\r\n" + body;
+    return "HTTP/1.1 " + std::to_string(status) +
+           " X\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
 
  private:
@@ -103,7 +103,8 @@ class FakeServer {
 
   bool readable(int fd) {  // false: stop
     pollfd fds[2] = {{stop_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
-    while (::poll(fds, 2, -1) < 0) {}
+    while (::poll(fds, 2, -1) < 0) {
+    }
     return fds[0].revents == 0;
   }
   void serve() {

@@ -24,8 +24,8 @@ constexpr std::size_t body_limit = 256u << 20;  // more than the longest table o
 using Parser = http::response_parser<http::string_body>;
 
 std::string to_text(const Request& request) {
-  std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: sublet\r\nAccept: application/json\r\n", request.method,
-                                 request.target);
+  std::string text =
+      fmt::format("{} {} HTTP/1.1\r\nHost: sublet\r\nAccept: application/json\r\n", request.method, request.target);
   if (!request.idempotency_key.empty()) text += fmt::format("Idempotency-Key: {}\r\n", request.idempotency_key);
   if (!request.lease_token.empty()) text += fmt::format("Sublet-Lease-Token: {}\r\n", request.lease_token);
   if (!request.body.empty()) text += "Content-Type: application/json\r\n";
@@ -68,10 +68,14 @@ Failure not_there(const Endpoint& endpoint, int errnum) {
   if (errnum == EACCES || errnum == EPERM) {
     return {FailureKind::answered,
             {Code::Denied, fmt::format("{} may not be opened: {}", endpoint.url(), std::strerror(errnum)),
-             "ask for membership of the group that may use it (usually 'sublet')"}, 403, {}};
+             "ask for membership of the group that may use it (usually 'sublet')"},
+            403,
+            {}};
   }
   return {FailureKind::no_daemon,
-          {Code::Unavailable, detail, "start one: subletd; or name another: --host unix://PATH, SUBLET_HOST"}, 0, {}};
+          {Code::Unavailable, detail, "start one: subletd; or name another: --host unix://PATH, SUBLET_HOST"},
+          0,
+          {}};
 }
 
 // The address of `path`. One that is too long for an address is reached through its directory, held open by `dir`.
@@ -137,7 +141,9 @@ void Connection::close() {
 Failure Connection::lose(std::string why) {
   close();
   return {FailureKind::lost,
-          {Code::Unavailable, fmt::format("the daemon at {} was lost: {}", endpoint_.url(), why), {}}, 0, {}};
+          {Code::Unavailable, fmt::format("the daemon at {} was lost: {}", endpoint_.url(), why), {}},
+          0,
+          {}};
 }
 
 boost::system::result<void, Failure> Connection::open() {

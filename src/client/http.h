@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One keep-alive HTTP/1.1 connection to the daemon, one call at a time, without blocking: the caller polls. Callers that
-// want to block use client.h. Single thread.
+// One keep-alive HTTP/1.1 connection to the daemon, one call at a time, without blocking: the caller polls. Callers
+// that want to block use client.h. Single thread.
 #pragma once
 
 #include "base/fd.h"

@@ -73,7 +73,8 @@ Answer<Lease> parse_lease(const json& body) {
     lease.owner_pid = static_cast<int>(number(*owner, "pid").value_or(0));
     lease.keeper_pid = static_cast<int>(number(*owner, "keeper_pid").value_or(0));
   }
-  if (const json* queue = field(body, "queue"); queue != nullptr && queue->is_object()) lease.queue = parse_place(*queue);
+  if (const json* queue = field(body, "queue"); queue != nullptr && queue->is_object())
+    lease.queue = parse_place(*queue);
   return lease;
 }
 

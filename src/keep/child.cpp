@@ -24,7 +24,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 
 // 0 if it could be executed, else the errno of exec.
 int executable(const std::string& path) {
-  struct stat status{};
+  struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return errno;
   if (!S_ISREG(status.st_mode)) return EACCES;
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
@@ -102,7 +102,8 @@ Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping
 
 void Child::let_go() {
   const char go = 1;
-  while (::write(gate_.get(), &go, 1) < 0 && errno == EINTR) {}
+  while (::write(gate_.get(), &go, 1) < 0 && errno == EINTR) {
+  }
   gate_.reset();
 }
 

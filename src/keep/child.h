@@ -23,7 +23,7 @@ struct Launch {
 // What became of exec(2).
 struct ExecFailure {
   int errnum = 0;
-  int status() const;         // as a shell has it: 127 not found, 126 found and not executable
+  int status() const;  // as a shell has it: 127 not found, 126 found and not executable
   std::string detail(const std::string& program) const;
 };
 

@@ -102,7 +102,8 @@ TEST_F(ChildTest, IsLookedForAsExecDoes) {
 
 TEST_F(ChildTest, GetsNeitherOurDescriptorsNorOurSignals) {
   const std::string out = dir.path() + "/status";
-  launch.arguments = {"sh", "-c", "cat /proc/self/status > '" + out + "'; ls /proc/self/fd | tr '\\n' ' ' >> '" + out + "'"};
+  launch.arguments = {"sh", "-c",
+                      "cat /proc/self/status > '" + out + "'; ls /proc/self/fd | tr '\\n' ' ' >> '" + out + "'"};
   // What the shell that started us would have passed on, whatever that is, is the measure.
   const auto count = [&] {
     const std::string text = read_all(out);
@@ -119,8 +120,12 @@ TEST_F(ChildTest, GetsNeitherOurDescriptorsNorOurSignals) {
   wait_status(child->pid());
   const auto under_us = count();
   signals.restore();
-  const std::string plain = "sh -c \"cat /proc/self/status > '" + out + "'; ls /proc/self/fd | tr '\\n' ' ' >> '" + out + "'\"";
-  ASSERT_EQ(::system(plain.c_str()), 0);
+  const pid_t plain = ::fork();
+  if (plain == 0) {
+    ::execlp("sh", "sh", "-c", launch.arguments[2].c_str(), nullptr);
+    ::_exit(127);
+  }
+  wait_status(plain);
   EXPECT_EQ(under_us, count());
 }
 
@@ -157,18 +162,21 @@ TEST(TreeTest, ReachesWhatIsBelowAndSparesWhatWasThereBefore) {
   EXPECT_TRUE(pids.contains(child));
   EXPECT_FALSE(pids.contains(foreign));
   EXPECT_GE(pids.size(), 2u);
-  for (auto sent = tree->signal(SIGKILL); sent && *sent > 0; sent = tree->signal(SIGKILL)) {}
+  for (auto sent = tree->signal(SIGKILL); sent && *sent > 0; sent = tree->signal(SIGKILL)) {
+  }
   EXPECT_EQ(::waitpid(foreign, nullptr, WNOHANG), 0);
   EXPECT_EQ(WTERMSIG(wait_status(child)), SIGKILL);
   ::kill(foreign, SIGKILL);
-  while (::waitpid(-1, nullptr, 0) > 0) {}
+  while (::waitpid(-1, nullptr, 0) > 0) {
+  }
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::close(ready[0]);
   ::close(ready[1]);
 }
 
 TEST(SignalsTest, ReadsThemAndLeavesWhatWasIgnored) {
-  struct sigaction ignore{}, before{};
+  struct sigaction ignore {
+  }, before{};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGHUP, &ignore, &before);
   {
@@ -220,14 +228,23 @@ TEST(Environment, HoldsTheLeaseAndWhatTheDaemonAsksFor) {
   lease.id = "lease-7";
   lease.vram = {42};
   lease.devices = {"GPU-a", "GPU-b"};
-  const char* ours[] = {"PATH=/bin", "CUDA_VISIBLE_DEVICES=3", "LD_LIBRARY_PATH=/mine", "SUBLET_LEASE=lease-1",
-                        "SUBLET_LEASE_TOKEN_FILE=/secret", nullptr};
+  const char* ours[] = {"PATH=/bin",
+                        "CUDA_VISIBLE_DEVICES=3",
+                        "LD_LIBRARY_PATH=/mine",
+                        "SUBLET_LEASE=lease-1",
+                        "SUBLET_LEASE_TOKEN_FILE=/secret",
+                        nullptr};
   const nlohmann::json wanted{{"LD_LIBRARY_PATH", "/sim"}, {"SIMGPU_DIR", "/cards"}, {"bad=name", "x"}, {"n", 1}};
   auto out = program_environment(ours, client::Endpoint{"/s.sock"}, lease, wanted);
   std::sort(out.begin(), out.end());
-  const std::vector<std::string> expected{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b",
-                                          "LD_LIBRARY_PATH=/sim:/mine", "PATH=/bin", "SIMGPU_DIR=/cards",
-                                          "SUBLET_HOST=unix:///s.sock", "SUBLET_LEASE=lease-7", "SUBLET_LEASE_BYTES=42"};
+  const std::vector<std::string> expected{"CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                                          "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b",
+                                          "LD_LIBRARY_PATH=/sim:/mine",
+                                          "PATH=/bin",
+                                          "SIMGPU_DIR=/cards",
+                                          "SUBLET_HOST=unix:///s.sock",
+                                          "SUBLET_LEASE=lease-7",
+                                          "SUBLET_LEASE_BYTES=42"};
   EXPECT_EQ(out, expected);
   // A second time over, nothing grows.
   const char* again[] = {"LD_LIBRARY_PATH=/sim:/mine", nullptr};

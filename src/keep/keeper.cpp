@@ -42,11 +42,20 @@ client::Patience patience(const Listener& listener) {
 
 Keeper::Keeper(client::Client& client, Events& events, Signals& signals, Listener listener, client::Lease lease,
                std::string token)
-    : client_(client), events_(events), signals_(signals), listener_(std::move(listener)), lease_(std::move(lease)),
-      token_(std::move(token)), stop_timer_(events), tell_timer_(events) {}
+    : client_(client),
+      events_(events),
+      signals_(signals),
+      listener_(std::move(listener)),
+      lease_(std::move(lease)),
+      token_(std::move(token)),
+      stop_timer_(events),
+      tell_timer_(events) {}
 
 client::Request Keeper::request(const char* method, const std::string& call, const json& body) const {
-  return {method, fmt::format("/v1/leases/{}{}", client::encode(lease_.id), call), body.is_null() ? "" : client::to_text(body), {},
+  return {method,
+          fmt::format("/v1/leases/{}{}", client::encode(lease_.id), call),
+          body.is_null() ? "" : client::to_text(body),
+          {},
           token_};
 }
 
@@ -136,7 +145,8 @@ void Keeper::watch_lease() {
     }
     if (!answer) {
       if (answer.error().kind == client::FailureKind::cancelled) break;
-      listener_.say(fmt::format("{}: {}. The program goes on without a lease.", lease_.id, answer.error().error.detail));
+      listener_.say(
+          fmt::format("{}: {}. The program goes on without a lease.", lease_.id, answer.error().error.detail));
       break;
     }
     auto lease = client::parse_lease(answer->text);
@@ -164,9 +174,7 @@ void Keeper::on_signal(const Signal& signal) {
     case SIGCHLD: return reap();
     case SIGCONT: return continue_program();
     case SIGINT:
-    case SIGQUIT:
-      key_pressed_ = key_pressed_ || signal.from_kernel;
-      [[fallthrough]];
+    case SIGQUIT: key_pressed_ = key_pressed_ || signal.from_kernel; [[fallthrough]];
     case SIGTERM:
     case SIGHUP:
       if (phase_ == Phase::held || phase_ == Phase::tree_ended) {
@@ -176,7 +184,8 @@ void Keeper::on_signal(const Signal& signal) {
       }
       return pass_on(signal);
     case SIGTSTP:
-      if (phase_ == Phase::held || phase_ == Phase::tree_ended || (grouping_ == Grouping::shared && signal.from_kernel)) {
+      if (phase_ == Phase::held || phase_ == Phase::tree_ended ||
+          (grouping_ == Grouping::shared && signal.from_kernel)) {
         signals_.stop_self(SIGTSTP);
         return continue_program();
       }

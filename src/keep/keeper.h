@@ -29,9 +29,9 @@ struct Listener {
 client::Patience patience(const Listener& listener);
 
 struct Outcome {
-  int code = 125;         // what the keeper's process should exit with: the program's status, 128+N by signal, 125 ours
-  int interrupted_by = 0; // the program was interrupted by a key of the terminal: end by this signal, so that the shell
-                          // sees an interrupted job and ends its script or loop
+  int code = 125;  // what the keeper's process should exit with: the program's status, 128+N by signal, 125 ours
+  int interrupted_by = 0;  // the program was interrupted by a key of the terminal: end by this signal, so that the
+                           // shell sees an interrupted job and ends its script or loop
 };
 
 class Keeper {
@@ -61,13 +61,13 @@ class Keeper {
   int main_status_ = 0;  // as waitpid gives it, from main_ended on
   std::optional<ExecFailure> exec_failure_;
   bool exec_done_ = false;
-  int leave_by_ = 0;             // held: the signal that told us to leave
-  bool leave_by_key_ = false;    // it came from the terminal
+  int leave_by_ = 0;                // held: the signal that told us to leave
+  bool leave_by_key_ = false;       // it came from the terminal
   bool stop_with_program_ = false;  // SIGTSTP was passed on: when the program stops, so do we
-  bool key_pressed_ = false;     // an interrupt from the terminal reached us or the program
+  bool key_pressed_ = false;        // an interrupt from the terminal reached us or the program
   bool stopping_ = false;
   bool kill_said_ = false;
-  bool told_ = false;            // of descendants that are waited for
+  bool told_ = false;  // of descendants that are waited for
   Timer stop_timer_, tell_timer_;
 
   Outcome give_up(const std::string& why, int code);

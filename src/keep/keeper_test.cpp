@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <thread>
 
 namespace sublet::keep {
 namespace {
@@ -42,6 +43,11 @@ struct KeeperTest : ::testing::Test {
     Keeper keeper(client, events, signals, listener, *client::parse_lease(lease("active")), "secret");
     Launch launch{{"/bin/sh", "-c", script}, {"PATH=/bin:/usr/bin"}};
     return keeper.run(launch);
+  }
+  // For the server: does not answer before the program has said, by making this file, that it is set up.
+  std::string ready = dir.path() + "/ready";
+  void wait_until_ready() const {
+    while (!std::filesystem::exists(ready)) std::this_thread::yield();
   }
   // The body of the last call of this kind.
   static json body_of(FakeServer& server, const std::string& call) {
@@ -118,20 +124,21 @@ TEST_F(KeeperTest, WaitsForTheWholeTree) {
 
 TEST_F(KeeperTest, EndsTheTreeWhenTheLeaseIsStopped) {
   FakeServer server(path, [this](const FakeRequest& r) {
-    if (r.line().starts_with("GET")) return reply(lease("active", {{"stopping", true}}));
-    return usual(r);
+    if (!r.line().starts_with("GET")) return usual(r);
+    wait_until_ready();
+    return reply(lease("active", {{"stopping", true}}));
   });
-  EXPECT_EQ(keep("sleep 1000 & sleep 1000").code, 128 + SIGTERM);
-  ASSERT_FALSE(noted.empty());
-  EXPECT_EQ(noted.back(), "stopping");
+  EXPECT_EQ(keep("sleep 1000 & touch '" + ready + "'; sleep 1000").code, 128 + SIGTERM);
+  EXPECT_NE(std::find(noted.begin(), noted.end(), "stopping"), noted.end());
 }
 
 TEST_F(KeeperTest, KillsWhatDoesNotEndInTheGrace) {
   FakeServer server(path, [this](const FakeRequest& r) {
-    if (r.line().starts_with("GET")) return reply(lease("ended", {{"end_reason", "expired"}}));
-    return usual(r);
+    if (!r.line().starts_with("GET")) return usual(r);
+    wait_until_ready();
+    return reply(lease("ended", {{"end_reason", "expired"}}));
   });
-  EXPECT_EQ(keep("trap '' TERM; while :; do sleep 0.1; done").code, 128 + SIGKILL);
+  EXPECT_EQ(keep("trap '' TERM; touch '" + ready + "'; while :; do sleep 0.1; done").code, 128 + SIGKILL);
   EXPECT_NE(said[0].find("its time is up"), std::string::npos);
 }
 

@@ -14,13 +14,13 @@ namespace {
 constexpr int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH, SIGCHLD};
 
 bool ignored(int signal) {
-  struct sigaction action{};
+  struct sigaction action {};
   ::sigaction(signal, nullptr, &action);
   return action.sa_handler == SIG_IGN;
 }
 
 struct sigaction plain(void (*handler)(int)) {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
   return action;
@@ -70,7 +70,8 @@ void Signals::stop_self(int signal) {
   sigemptyset(&one);
   sigaddset(&one, SIGCONT);
   const timespec now{0, 0};
-  while (::sigtimedwait(&one, nullptr, &now) > 0) {}
+  while (::sigtimedwait(&one, nullptr, &now) > 0) {
+  }
 }
 
 void Signals::die_of(int signal) {

@@ -42,8 +42,8 @@ class Signals {
   Fd fd_;
   sigset_t taken_{};
   sigset_t mask_before_{};
-  struct sigaction pipe_before_{};
-  struct sigaction child_before_{};
+  struct sigaction pipe_before_ {};
+  struct sigaction child_before_ {};
 };
 
 }  // namespace sublet::keep

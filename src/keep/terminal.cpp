@@ -12,7 +12,7 @@ namespace sublet::keep {
 namespace {
 
 bool is_pipe(int fd) {
-  struct stat status{};
+  struct stat status {};
   return ::fstat(fd, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 }
 

@@ -20,8 +20,8 @@ class Tree {
   // The living processes below us.
   Result<std::vector<proc::ProcessInfo>> processes() const;
 
-  // Sends `signal` to each that is below us now, by pidfd, except, if `spare_our_group`, those in our own process group.
-  // Returns how many got it. What was forked meanwhile may have been missed: repeat until it is 0.
+  // Sends `signal` to each that is below us now, by pidfd, except, if `spare_our_group`, those in our own process
+  // group. Returns how many got it. What was forked meanwhile may have been missed: repeat until it is 0.
   Result<int> signal(int signal, bool spare_our_group = false) const;
 
  private:

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lease_flags.h"
+
+#include "client/fake_server.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+using test::FakeRequest;
+using test::FakeServer;
+
+struct SizeTest : ::testing::Test {
+  test::ScratchDir dir;
+  std::string path = dir.path() + "/s.sock";
+  client::Client client{client::Endpoint{path}};
+  json consumers{
+      {"consumers",
+       {{{"consumer", "train"}, {"peak_used_bytes", 1000}}, {{"consumer", "big"}, {"peak_used_bytes", 5000}}}}};
+  json status{{"devices",
+               {{{"id", "gpu0"},
+                 {"index", 0},
+                 {"uuid", "GPU-aaaa"},
+                 {"state", "ok"},
+                 {"effective_free_bytes", 700},
+                 {"leased_bytes", 200},
+                 {"other_bytes", 100}},
+                {{"id", "gpu1"},
+                 {"index", 1},
+                 {"uuid", "GPU-bbbb"},
+                 {"state", "ok"},
+                 {"effective_free_bytes", 2000},
+                 {"leased_bytes", 0},
+                 {"other_bytes", 0}}}}};
+  LeaseFlags flags;
+
+  Result<Size> choose(const std::string& consumer) {
+    FakeServer server(path,
+                      [&](const FakeRequest&) { return FakeServer::Out{FakeServer::json(200, consumers.dump())}; });
+    auto size = choose_size(flags, consumer, status, client);
+    client.close();
+    return size;
+  }
+};
+
+TEST_F(SizeTest, IsWhatWasSaid) {
+  flags.vram = Bytes{7};
+  flags.memory = Bytes{9};
+  EXPECT_EQ(choose("train")->bytes, Bytes{7});
+  EXPECT_EQ(choose("train")->why, "");
+  flags.vram.reset();
+  EXPECT_EQ(choose("train")->bytes, Bytes{9});
+  EXPECT_NE(choose("train")->why, "");
+}
+
+TEST_F(SizeTest, IsTheRememberedPeakAndATenth) {
+  EXPECT_EQ(choose("train")->bytes, Bytes{1100});
+  EXPECT_NE(choose("train")->why.find("train"), std::string::npos);
+  EXPECT_EQ(choose("big")->bytes, Bytes{2000});  // never more than a device has
+}
+
+TEST_F(SizeTest, IsElseAWholeDevice) {
+  EXPECT_EQ(choose("new")->bytes, Bytes{2000});
+  for (const char* name : {"gpu0", "0", "GPU-aaaa", "GPU-aa"}) {
+    flags.gpu = name;
+    EXPECT_EQ(choose("new")->bytes, Bytes{1000}) << name;
+  }
+  flags.gpu = "gpu7";
+  EXPECT_EQ(choose("new").error().code, Code::NotFound);
+  status["devices"] = json::array();
+  EXPECT_EQ(choose("new").error().code, Code::Unavailable);
+}
+
+TEST(ConsumerName, IsTheProgramsOrTheScripts) {
+  EXPECT_EQ(consumer_name({"/usr/bin/train"}), "train");
+  EXPECT_EQ(consumer_name({"python3.11", "dir/train.py", "-x"}), "train.py");
+  EXPECT_EQ(consumer_name({"python3", "-m", "pkg"}), "python3");
+  EXPECT_EQ(consumer_name({"we ird\n"}), "we_ird_");
+  EXPECT_EQ(consumer_name({std::string(100, 'x')}).size(), 64u);
+  EXPECT_EQ(consumer_name({"/"}), "program");
+}
+
+TEST(LeaseBody, HoldsWhatWasSaidAndNothingElse) {
+  LeaseFlags flags;
+  EXPECT_EQ(lease_body(flags, "c", {5}), (json{{"vram_bytes", 5}, {"consumer", "c"}}));
+  flags.gpu = "any";
+  flags.tier = "batch";
+  flags.priority = -3;
+  flags.ttl = std::chrono::milliseconds(10);
+  EXPECT_EQ(lease_body(flags, "c", {5}),
+            (json{{"vram_bytes", 5}, {"consumer", "c"}, {"tier", "batch"}, {"priority", -3}, {"ttl_seconds", 1}}));
+}
+
+}  // namespace
+}  // namespace sublet::cli
