@@ -26,113 +26,148 @@ std::string median_text(const State& state, const std::string& consumer) {
          consumer + "'";
 }
 
-// When a lease gives its bytes back, as far as that can be told; `text` says from what, or why not.
+// From what the end of a lease is known, or why it is not.
+enum class Basis { settling, stopping, stop_overdue, limit, limit_overdue, history, history_overdue, nothing };
+
 struct Expected {
-  std::optional<Time> at;
-  std::string text;
+  Basis basis = Basis::nothing;
+  Time at;  // of stopping, limit and history
+
+  bool known() const { return basis == Basis::stopping || basis == Basis::limit || basis == Basis::history; }
 };
 
-// `start`: when its run began, or would begin.
+// When a lease gives its bytes back. `start`: when its run began, or would begin.
 Expected expected_end(const State& state, const Rules& rules, const Lease& lease, Time start, Time now) {
-  if (lease.ended()) return {std::nullopt, "ended, and its bytes are not measured gone yet"};
+  if (lease.ended()) return {Basis::settling, {}};
   if (lease.stop_requested && lease.stop_at) {
     const Time killed = *lease.stop_at + rules.grace;
-    if (killed > now) return {killed, "is being stopped, at the latest by force"};
-    return {std::nullopt, "was told to stop and still lives"};
+    return {killed > now ? Basis::stopping : Basis::stop_overdue, killed};
   }
   // A token's owner renews as long as it likes; for the others the time limit is one.
   if (lease.owner.kind != OwnerKind::token && lease.ttl) {
     const Time limit = lease.expires_at.value_or(start + *lease.ttl);
-    if (limit > now) return {limit, "ends at its time limit"};
-    return {std::nullopt, "is past its time limit"};
+    return {limit > now ? Basis::limit : Basis::limit_overdue, limit};
   }
   const std::optional<Duration> run = median_run(state, lease.consumer);
-  if (!run)
-    return {std::nullopt, "has no known end: no time limit, and no earlier run of '" + lease.consumer + "' to go by"};
-  if (start + *run > now) return {start + *run, "by " + median_text(state, lease.consumer)};
-  return {std::nullopt, "has run for " + format_duration(now - start) + ", longer than " +
-                            median_text(state, lease.consumer) + " (" + format_duration(*run) + ")"};
+  if (!run) return {};
+  // What already takes longer than it used to may take for ever: no promise that it ends now.
+  return {start + *run > now ? Basis::history : Basis::history_overdue, start + *run};
 }
 
-// Plays the known ends forward, with those that stand before the lease taking what they fit into, as granting does.
+std::string expected_text(const State& state, const Lease& lease, Basis basis, Time start, Time now) {
+  switch (basis) {
+    case Basis::settling: return "has ended, and its bytes are not measured gone yet";
+    case Basis::stopping: return "is being stopped, at the latest by force";
+    case Basis::stop_overdue: return "was told to stop and still lives";
+    case Basis::limit: return "ends at its time limit";
+    case Basis::limit_overdue: return "is past its time limit";
+    case Basis::history: return "by " + median_text(state, lease.consumer);
+    case Basis::history_overdue:
+      return "has run for " + format_duration(now - start) + ", longer than " + median_text(state, lease.consumer) +
+             " (" + format_duration(*median_run(state, lease.consumer)) + ")";
+    case Basis::nothing: break;
+  }
+  return "has no known end: no time limit, and no earlier run of '" + lease.consumer + "' to go by";
+}
+
+// Plays the known ends forward, with those that stand before the lease taking what they fit into, as granting
+// does. `sublet queue` asks this for every waiter: what is done per end and waiter is a comparison of
+// numbers, words come last.
 class Forecast {
  public:
   Forecast(const State& state, const Rules& rules, const Lease& lease, Time now)
-      : state_(state), rules_(rules), lease_(lease), now_(now) {
-    for (const auto& [uuid, device] : state.devices())
-      if (state.known(device, rules, now)) rooms_.push_back({&device, state.effective_free(device, rules, now)});
-    for (std::size_t room = 0; room < rooms_.size(); ++room)
-      for (const LeaseId id : rooms_[room].device->leases) expect(*state.find(id), room, started(*state.find(id)));
-    const std::size_t place = state.queue().place(lease.id);
-    if (place == 0 || place > waiters_followed) return;
-    for (const LeaseId id : state.queue().in_order(place)) waiting_.push_back(state.find(id));
-  }
+      : state_(state), rules_(rules), lease_(lease), now_(now) {}
 
   void fill(QueueInfo& info) {
-    if (waiting_.empty()) {
+    if (info.place > waiters_followed) {
       info.basis = "more than " + std::to_string(waiters_followed) + " wait before it";
       return;
     }
+    prepare(info.place);
+    std::optional<std::size_t> turn;
+    for (std::size_t room = 0; room < rooms_.size() && !turn; ++room)
+      if (place_waiting(room, now_)) turn = room;
     Time at = now_;
-    while (!place_waiting(at)) {
-      if (ends_.empty()) {
-        info.basis = why_unknown();
-        return;
-      }
-      at = ends_.begin()->first;
+    while (!turn && !ends_.empty()) {
       const End end = ends_.begin()->second;
+      at = ends_.begin()->first;
       ends_.erase(ends_.begin());
       rooms_[end.room].free += end.bytes;
-      rooms_[end.room].because.push_back(end.text);
+      rooms_[end.room].because.push_back(end);
+      if (place_waiting(end.room, at)) turn = end.room;
+    }
+    if (!turn) {
+      info.basis = why_unknown();
+      return;
     }
     info.eta = at - now_;
-    const auto& because = rooms_[chosen_].because;
-    const std::size_t shown = std::min<std::size_t>(because.size(), 2);
-    for (std::size_t i = because.size() - shown; i < because.size(); ++i)
-      info.basis += (info.basis.empty() ? "" : "; ") + because[i];
-    if (because.size() > shown)
-      info.basis += "; after the ends of " + std::to_string(because.size() - shown) + " more before them";
-    if (info.basis.empty()) info.basis = "it fits now";
+    info.basis = basis_text(rooms_[*turn].because);
   }
 
  private:
+  struct End {
+    const Lease* lease;
+    std::size_t room;
+    Bytes bytes;
+    Time start;
+    Basis basis;
+  };
   struct Place {
     const Device* device;
     Bytes free;
-    std::vector<std::string> because = {};  // the ends that it was freed by, in order
+    std::vector<End> because;  // the ends that it was freed by, in order
   };
-  struct End {
-    std::size_t room;
-    Bytes bytes;
-    std::string text;
+  struct Waiter {
+    const Lease* lease;
+    const Device* wanted;  // null: any
+    Bytes vram;
   };
+
+  void prepare(std::size_t place) {
+    for (const auto& [uuid, device] : state_.devices())
+      if (state_.known(device, rules_, now_))
+        rooms_.push_back({&device, state_.effective_free(device, rules_, now_), {}});
+    for (std::size_t room = 0; room < rooms_.size(); ++room)
+      for (const LeaseId id : rooms_[room].device->leases) expect(*state_.find(id), room, started(*state_.find(id)));
+    for (const LeaseId id : state_.queue().in_order(place)) {
+      const Lease& lease = *state_.find(id);
+      waiting_.push_back({&lease, state_.find_device(lease.wanted_device), lease.vram});
+    }
+  }
 
   Time started(const Lease& lease) const { return lease.granted_at.value_or(now_); }
 
   void expect(const Lease& lease, std::size_t room, Time start) {
     const Expected end = expected_end(state_, rules_, lease, start, now_);
-    if (!end.at) return;
+    if (!end.known()) return;
     const Bytes bytes = lease.reserves() ? state_.charged(lease) : lease.vram;
-    ends_.insert({*end.at, {room, bytes, name_of(lease) + " " + end.text}});
+    ends_.insert({end.at, {&lease, room, bytes, start, end.basis}});
   }
 
-  // True when it was the lease's own turn.
-  bool place_waiting(Time at) {
-    for (const Lease*& waiter : waiting_) {
-      if (waiter == nullptr) continue;
-      std::optional<std::size_t> best;
-      for (std::size_t room = 0; room < rooms_.size(); ++room) {
-        const bool fits = may_use(*waiter, *rooms_[room].device) && waiter->vram <= rooms_[room].free;
-        if (fits && (!best || rooms_[room].free < rooms_[*best].free)) best = room;
-      }
-      if (!best) continue;
-      chosen_ = *best;
-      if (waiter->id == lease_.id) return true;
-      rooms_[*best].free -= waiter->vram;
-      expect(*waiter, *best, at);
-      waiter = nullptr;
+  // Who waits and fits into the room takes it, in order. True when it was the lease's own turn.
+  bool place_waiting(std::size_t room, Time at) {
+    for (Waiter& waiter : waiting_) {
+      if (waiter.lease == nullptr || waiter.vram > rooms_[room].free) continue;
+      if (!waiter.lease->wanted_device.empty() && waiter.wanted != rooms_[room].device) continue;
+      if (waiter.lease->id == lease_.id) return true;
+      rooms_[room].free -= waiter.vram;
+      expect(*waiter.lease, room, at);
+      waiter.lease = nullptr;
     }
     return false;
+  }
+
+  std::string basis_text(const std::vector<End>& because) const {
+    if (because.empty()) return "it fits now";
+    const std::size_t shown = std::min<std::size_t>(because.size(), 2), rest = because.size() - shown;
+    std::string text;
+    for (std::size_t i = rest; i < because.size(); ++i) {
+      const End& end = because[i];
+      text += (text.empty() ? "" : "; ") + name_of(*end.lease) + " " +
+              expected_text(state_, *end.lease, end.basis, end.start, now_);
+    }
+    if (rest > 0) text += "; after the ends of " + std::to_string(rest) + " more before them";
+    return text;
   }
 
   std::string why_unknown() const {
@@ -144,8 +179,9 @@ class Forecast {
     }
     for (const ChargedLease& entry : nearest.device->by_charge) {
       const Lease& holder = *state_.find(entry.lease);
-      const Expected end = expected_end(state_, rules_, holder, started(holder), now_);
-      if (!end.at) return name_of(holder) + " " + end.text;
+      const Time start = started(holder);
+      const Expected end = expected_end(state_, rules_, holder, start, now_);
+      if (!end.known()) return name_of(holder) + " " + expected_text(state_, holder, end.basis, start, now_);
     }
     if (State::capacity(*nearest.device, rules_) - nearest.device->other < lease_.vram)
       return "programs under no lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
@@ -158,15 +194,15 @@ class Forecast {
   const Time now_;
   std::vector<Place> rooms_;
   std::multimap<Time, End> ends_;
-  std::vector<const Lease*> waiting_;  // in order, the lease last; null once placed
-  std::size_t chosen_ = 0;
+  std::vector<Waiter> waiting_;  // in order, the lease last; without its lease once placed
 };
 
 std::vector<std::string> help_waiting(const State& state, const Rules& rules, const Lease& lease, Time now) {
   std::vector<std::string> helps;
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
-    helps.push_back("nothing is granted while the device is unknown: `sublet status` and `sublet doctor` say why it is");
+    helps.push_back(
+        "nothing is granted while the device is unknown: `sublet status` and `sublet doctor` say why it is");
     return helps;
   }
   const Device& device = *nearest.device;
@@ -215,8 +251,8 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
     return {"claim it within " + format_duration(std::max(*lease.offer_ends_at - now, Duration{})) +
             ": `sublet claim " + id + "`"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
-    return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) +
-            ": `sublet renew " + id + "`"};
+    return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
+            id + "`"};
   if (lease.ended() && state.charge(lease.id).settling)
     return {"its bytes are charged until a snapshot shows them gone: a process of it may still live"};
   return {};

@@ -12,18 +12,18 @@
 namespace sublet::core {
 
 struct Holder {
-  LeaseId lease;         // none: processes under no lease, or bytes that nobody is seen to hold
-  std::string what;      // "lease-3 (train, ana)", "pid 4711 (python3, under no lease)", "bytes of no listed process"
+  LeaseId lease;     // none: processes under no lease, or bytes that nobody is seen to hold
+  std::string what;  // "lease-3 (train, ana)", "pid 4711 (python3, under no lease)", "bytes of no listed process"
   Bytes bytes;
 };
 
 struct QueueInfo {
-  std::size_t place = 0;               // 1 = next
-  Bytes short_bytes;                   // missing on the device that comes nearest
-  std::string device;                  // uuid of that device, "" if none is known
-  std::vector<Holder> holders;         // of that device, largest first
-  std::optional<Duration> eta;         // from now; unset = unknown
-  std::string basis;                   // what the estimate rests on, or why there is none
+  std::size_t place = 0;        // 1 = next
+  Bytes short_bytes;            // missing on the device that comes nearest
+  std::string device;           // uuid of that device, "" if none is known
+  std::vector<Holder> holders;  // of that device, largest first
+  std::optional<Duration> eta;  // from now; unset = unknown
+  std::string basis;            // what the estimate rests on, or why there is none
 };
 
 QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can happen to the core. The engine observes and turns each event into one of these values; the core never
-// looks for itself. Requests arrive validated for form (sizes, names, rights of the caller); the core decides.
+// What can happen to the core. The engine observes and turns each event into one of these values; the core
+// never looks for itself. Requests arrive validated for form (sizes, names, rights of the caller); the core
+// decides.
 #pragma once
 
 #include "core/lease.h"
@@ -11,8 +12,8 @@
 
 namespace sublet::core {
 
-// A new lease. `lease` carries what was asked (id, state and times are the core's to fill in).
-// `may_queue` false: refuse with Memory instead of queueing. `held`: a wait or connection of the owner is open.
+// A new lease. `lease` carries what was asked (id, state and times are the core's to fill in). `may_queue`
+// false: refuse with Memory instead of queueing. `held`: a wait or connection of the owner is open.
 struct Submit {
   Lease lease;
   bool may_queue = true;
@@ -20,7 +21,10 @@ struct Submit {
 };
 
 // The owner takes an offered place. `generation` 0 = not given.
-struct Claim { LeaseId lease; std::uint64_t generation = 0; };
+struct Claim {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+};
 
 // A process tree becomes the owner (`as_owner`) or is merely booked to the lease.
 struct Attach {
@@ -30,10 +34,15 @@ struct Attach {
   bool as_owner = true;
 };
 
-struct Renew { LeaseId lease; std::uint64_t generation = 0; std::optional<Duration> ttl = {}; };
+struct Renew {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  std::optional<Duration> ttl = {};
+};
 
-// The owner, or an admin, gives the lease back. `force`: although processes still hold VRAM (else InUse). `stop`: end
-// the program first; the lease ends when its tree has ended. `revoke`: an admin took it, not the owner.
+// The owner, or an admin, gives the lease back. `force`: although processes still hold VRAM (else InUse).
+// `stop`: end the program first; the lease ends when its tree has ended. `revoke`: an admin took it, not the
+// owner.
 struct Release {
   LeaseId lease;
   std::uint64_t generation = 0;
@@ -43,7 +52,10 @@ struct Release {
 };
 
 // The number of open waits and connections of the owner rose from or fell to zero.
-struct HeldChanged { LeaseId lease; bool held = false; };
+struct HeldChanged {
+  LeaseId lease;
+  bool held = false;
+};
 
 // The owner's whole process tree has ended. `by_signal`: its main process was killed by a signal.
 struct ProgramEnded {
@@ -53,7 +65,11 @@ struct ProgramEnded {
 };
 
 // The program could not be started (executable missing, keeper failed before exec).
-struct ProgramFailed { LeaseId lease; std::string detail; int exit_status = 125; };
+struct ProgramFailed {
+  LeaseId lease;
+  std::string detail;
+  int exit_status = 125;
+};
 
 struct ProcessUse {
   ProcessRef process;
@@ -83,7 +99,9 @@ struct Snapshot {
 };
 
 // No snapshot could be had; the last one only gets older.
-struct SnapshotFailed { std::string problem; };
+struct SnapshotFailed {
+  std::string problem;
+};
 
 // Nothing but time has passed.
 struct Tick {};

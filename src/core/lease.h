@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lease as a value: what was asked, where it stands, who owns it. Plain data, copied freely between threads.
+// A lease as a value: what was asked, where it stands, who owns it. Plain data, copied freely between
+// threads.
 #pragma once
 
 #include "base/ids.h"
@@ -15,7 +16,17 @@ namespace sublet::core {
 // Closed lists; their text forms are those of the API. Values are stored as text, so their order may change.
 enum class LeaseState { queued, offered, active, pausing, paused, resuming, poisoned, ended };
 enum class EndReason {
-  none, released, expired, revoked, owner_gone, over_limit, failed, cancelled, rejected, unclaimed, lost
+  none,
+  released,
+  expired,
+  revoked,
+  owner_gone,
+  over_limit,
+  failed,
+  cancelled,
+  rejected,
+  unclaimed,
+  lost
 };
 enum class Tier { spot, batch, standard, interactive, critical };  // ascending: a higher one goes first
 enum class Pausable { automatic, cooperative, interposer, driver, no };
@@ -38,9 +49,9 @@ inline constexpr int admin_priority_limit = 1000;
 
 struct Owner {
   OwnerKind kind = OwnerKind::connection;
-  ProcessRef process;        // kind process: the main process of the tree
-  ProcessRef keeper;         // its keeper, if it has one: reports the exit status and delivers signals
-  std::string exit_record;   // file in which the keeper leaves the exit status; "" without a keeper
+  ProcessRef process;       // kind process: the main process of the tree
+  ProcessRef keeper;        // its keeper, if it has one: reports the exit status and delivers signals
+  std::string exit_record;  // file in which the keeper leaves the exit status; "" without a keeper
 };
 
 struct Lease {
@@ -55,22 +66,22 @@ struct Lease {
   std::string tenant;
   std::string consumer;
   std::string tag;
-  std::string command;                // what `run` starts; "" for others. Shown to the owner and admins only
+  std::string command;  // what `run` starts; "" for others. Shown to the owner and admins only
   Tier tier = Tier::standard;
   int priority = 0;
   Pausable pausable = Pausable::automatic;
   Bytes vram;
-  std::string wanted_device;          // uuid of the one device asked for, "" for any
-  std::optional<Duration> ttl;        // runs from the grant, whole again at each renew
+  std::string wanted_device;    // uuid of the one device asked for, "" for any
+  std::optional<Duration> ttl;  // runs from the grant, whole again at each renew
   Owner owner;
-  std::string token;                  // secret, shown once to the owner
+  std::string token;  // secret, shown once to the owner
 
   // where it stands
-  std::string device;                 // uuid of the device granted; "" while queued
-  bool had_process = false;           // a process was ever booked to it: its end waits for a measurement
+  std::string device;        // uuid of the device granted; "" while queued
+  bool had_process = false;  // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
-  std::optional<int> exit_status;     // as a shell gives it: 0-255, 128+N by signal
-  bool stop_requested = false;        // its program is being ended: SIGTERM, grace, SIGKILL
+  std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal
+  bool stop_requested = false;     // its program is being ended: SIGTERM, grace, SIGKILL
   Time created_at;
   Time queued_at;                     // ages from here
   std::optional<Time> granted_at;     // first grant
@@ -79,19 +90,20 @@ struct Lease {
   std::optional<Time> unheld_since;   // owner connection: no connection or wait is open since
   std::optional<Time> stop_at;        // when the program was first asked to end
   std::optional<Time> ended_at;
-  Bytes peak_used;                    // most its processes were ever seen to use on the device
+  Bytes peak_used;  // most its processes were ever seen to use on the device
 
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
 };
 
-// Why something was decided, in words with the numbers in them; stored with the lease, answered by `sublet why`.
+// Why something was decided, in words with the numbers in them; stored with the lease, answered by `sublet
+// why`.
 struct Reason {
   LeaseId lease;
   Time at;
-  std::string code;    // stable word: "queued", "granted", "offered", "ended", …
-  std::string text;    // one sentence with the numbers
+  std::string code;  // stable word: "queued", "granted", "offered", "ended", …
+  std::string text;  // one sentence with the numbers
 };
 
 }  // namespace sublet::core

@@ -16,7 +16,8 @@ TEST(LeaseText, EveryStateAndReasonComesBackFromItsText) {
   }
   for (const auto tier : {Tier::spot, Tier::batch, Tier::standard, Tier::interactive, Tier::critical})
     EXPECT_EQ(parse_tier(to_string(tier)), tier);
-  for (const auto how : {Pausable::automatic, Pausable::cooperative, Pausable::interposer, Pausable::driver, Pausable::no})
+  for (const auto how :
+       {Pausable::automatic, Pausable::cooperative, Pausable::interposer, Pausable::driver, Pausable::no})
     EXPECT_EQ(parse_pausable(to_string(how)), how);
   for (const auto kind : {OwnerKind::connection, OwnerKind::process, OwnerKind::token})
     EXPECT_EQ(parse_owner_kind(to_string(kind)), kind);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the property test: what must hold after every step, computed anew from what was told, without the indices and
-// running sums that the core keeps. Slow and simple on purpose.
+// For the property test: what must hold after every step, computed anew from what was told, without the
+// indices and running sums that the core keeps. Slow and simple on purpose.
 #pragma once
 
 #include "core/step.h"
@@ -45,19 +45,19 @@ class Oracle {
   void check_loss(const State& state, const Fact& fact, Time now) const;
   void check_program_end(const State& state, const Fact& fact, const Plan& plan) const;
 
-  bool booked(const Lease& lease) const;       // counts on its device
+  bool booked(const Lease& lease) const;  // counts on its device
   Bytes charge_of(const Lease& lease) const;
   Time unheld_until(const Lease& lease) const;
 
   const Rules& rules_;
   std::map<LeaseId, Lease> store_;
-  std::set<LeaseId> closed_;                    // ended, settled, never to be seen again
+  std::set<LeaseId> closed_;  // ended, settled, never to be seen again
   std::map<LeaseId, Measured> measured_;
-  std::set<LeaseId> unsettled_;                 // ended with a process, not measured gone
-  std::map<LeaseId, Time> unheld_;              // live connection leases that nobody holds, since
+  std::set<LeaseId> unsettled_;     // ended with a process, not measured gone
+  std::map<LeaseId, Time> unheld_;  // live connection leases that nobody holds, since
   std::set<LeaseId> held_;
   Time back_by_;
-  Time newest_;                                 // when the newest snapshot was begun
+  Time newest_;  // when the newest snapshot was begun
   std::uint64_t last_id_ = 0;
 
   // As it was before the step.

@@ -35,9 +35,7 @@ Bytes Oracle::charge_of(const Lease& lease) const {
   return measured.used;
 }
 
-Time Oracle::unheld_until(const Lease& lease) const {
-  return std::max(unheld_.at(lease.id) + rules_.linger, back_by_);
-}
+Time Oracle::unheld_until(const Lease& lease) const { return std::max(unheld_.at(lease.id) + rules_.linger, back_by_); }
 
 std::vector<Lease> Oracle::stored() const {
   std::vector<Lease> leases;
@@ -232,10 +230,12 @@ void Oracle::check_sums(const State& state, Time now) const {
                            measured_.count(use.lease) != 0;
       if (!counted) unleased += use.used.value_or(Bytes{});
     }
-    // A lease that was granted after the reading is not measured yet: what it is listed with counts as other's still.
+    // A lease that was granted after the reading is not measured yet: what it is listed with counts as
+    // other's still.
     const Bytes other = std::max({unleased, device.reading.used - used, Bytes{}});
     EXPECT_EQ(device.other, other) << uuid;
-    const bool known = device.read_at && device.problem.empty() && !device.lost && now - *device.read_at <= rules_.max_age;
+    const bool known =
+        device.read_at && device.problem.empty() && !device.lost && now - *device.read_at <= rules_.max_age;
     const Bytes free = device.reading.total - device.reading.driver_reserved - rules_.headroom - charged - other;
     EXPECT_EQ(state.effective_free(device, rules_, now), known ? free : Bytes{}) << uuid;
   }
@@ -248,7 +248,8 @@ void Oracle::check_settling(const State& state) const {
   for (const LeaseId id : unsettled_) EXPECT_NE(state.find(id), nullptr) << to_string(id);
 }
 
-// Grants rest on a known device with room for all that is promised there, and pass nobody who would have fitted.
+// Grants rest on a known device with room for all that is promised there, and pass nobody who would have
+// fitted.
 void Oracle::check_grants(const State& state, const Plan& plan, Time now) const {
   for (const Lease& lease : plan.changed) {
     const auto old = leases_before_.find(lease.id);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the core decided on one fact: a value that says what to store, what to tell, what to do, and when to wake.
+// What the core decided on one fact: a value that says what to store, what to tell, what to do, and when to
+// wake.
 #pragma once
 
 #include "core/lease.h"
@@ -12,9 +13,12 @@ namespace sublet::core {
 // Take a snapshot as soon as possible: something settles or changed.
 struct TakeSnapshot {};
 
-// The program of a lease is to end: first SIGTERM, after the grace SIGKILL, to its whole tree. Delivered by its keeper
-// while that lives (it sees stop_requested), else by the daemon as far as it has proof and right.
-struct SignalProgram { LeaseId lease; bool kill = false; };
+// The program of a lease is to end: first SIGTERM, after the grace SIGKILL, to its whole tree. Delivered by
+// its keeper while that lives (it sees stop_requested), else by the daemon as far as it has proof and right.
+struct SignalProgram {
+  LeaseId lease;
+  bool kill = false;
+};
 
 using Action = std::variant<TakeSnapshot, SignalProgram>;
 

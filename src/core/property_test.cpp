@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thousands of random facts, lies of the driver and restarts among them; after each, everything that must always hold
-// is checked against a slow recomputation (oracle.h). SEED=n replays one run, STEPS=n makes it longer.
+// Thousands of random facts, lies of the driver and restarts among them; after each, everything that must
+// always hold is checked against a slow recomputation (oracle.h). SEED=n replays one run, STEPS=n makes it
+// longer.
 #include "core/oracle.h"
 #include "core/world.h"
 
@@ -60,21 +61,29 @@ class Storm {
 
   Fact any_fact() {
     switch (below(24)) {
-      case 0: case 1: case 2: case 3: return submit();
-      case 4: case 5: return Claim{some_lease(), some_generation()};
-      case 6: case 7: return attach();
+      case 0:
+      case 1:
+      case 2:
+      case 3: return submit();
+      case 4:
+      case 5: return Claim{some_lease(), some_generation()};
+      case 6:
+      case 7: return attach();
       case 8: return Renew{lease_, some_generation(), chance(50) ? std::nullopt : std::optional(some_time())};
-      case 9: case 10:
-        some_lease();
-        return Release{lease_, some_generation(), chance(40), chance(20), chance(10)};
-      case 11: case 12: return HeldChanged{some_lease(), chance(60)};
-      case 13: case 14: return program_ended();
+      case 9:
+      case 10: some_lease(); return Release{lease_, some_generation(), chance(40), chance(20), chance(10)};
+      case 11:
+      case 12: return HeldChanged{some_lease(), chance(60)};
+      case 13:
+      case 14: return program_ended();
       case 15: return ProgramFailed{some_lease(), "no such file", 127};
       case 16: return SnapshotFailed{"the probe does not answer"};
       case 17: return lying_snapshot();
       case 18: change_programs(); return Tick{};
       case 19: return Tick{};
-      default: change_programs(); return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};
+      default:
+        change_programs();
+        return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};
     }
   }
 
@@ -187,8 +196,9 @@ class Storm {
     core::step(there, rules_, snapshot, now_);
     for (const auto& [uuid, device] : here.devices())
       if (!here.known(device, rules_, now_)) return;  // implausible to one that knows what was there before
-    // Measured gone, and kept for the end of its program only: after a restart it is measured once more, and what its
-    // program took since is the lease's again instead of an outsider's. What a program uses untold was told before.
+    // Measured gone, and kept for the end of its program only: after a restart it is measured once more, and
+    // what its program took since is the lease's again instead of an outsider's. What a program uses untold
+    // was told before.
     for (const auto& [id, lease] : there.leases())
       if (lease.ended() && (!state_.charge(id).settling || there.charge(id).untold)) return;
     if (there.devices().size() > cards) return;  // how long a device that was asked for is missing is counted anew
@@ -280,7 +290,8 @@ TEST(Property, HoldsAfterEveryStep) {
     EXPECT_EQ(ends.count(reason), 1u) << "no lease ended " << to_string(reason);
 }
 
-// ------------------------------------------------------------------------------------------------ order of arrival
+// ------------------------------------------------------------------------------------------------ order of
+// arrival
 
 // Requests of one instant, decided together because the device was unknown until all had come.
 std::vector<std::string> granted_of(std::vector<Lease> batch) {

@@ -186,7 +186,8 @@ void QueueTree::first(std::size_t limit, std::vector<QueueKey>& out) const {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ all of them
+// ------------------------------------------------------------------------------------------------ all of
+// them
 
 void Queue::set_aging(double per_minute) {
   if (per_minute == aging_ || std::isnan(per_minute)) return;
@@ -216,7 +217,8 @@ void Queue::erase(LeaseId lease) {
   assert(entry != entries_.end() && "only who waits can leave");
   const auto tree = trees_.find(entry->second.device);
   tree->second.erase(entry->second.key);
-  // The tree of all devices is kept, with its nodes, for those that come; one for a device that nobody wants is not.
+  // The tree of all devices is kept, with its nodes, for those that come; one for a device that nobody wants
+  // is not.
   if (tree->second.size() == 0 && !tree->first.empty()) trees_.erase(tree);
   waiting_ -= static_cast<std::uint64_t>(entry->second.bytes.count);
   entries_.erase(entry);

@@ -14,20 +14,21 @@
 
 namespace sublet::core {
 
-// Where a lease stands in the order. Waiting raises every waiter's priority at the same rate, so the difference of
-// two waiters never changes, and neither does the key: nothing is sorted again as time passes.
+// Where a lease stands in the order. Waiting raises every waiter's priority at the same rate, so the
+// difference of two waiters never changes, and neither does the key: nothing is sorted again as time passes.
 struct QueueKey {
-  Tier tier = Tier::standard;   // higher first
-  int points = 0;               // higher first; the priority where nothing ages, else 0
-  std::int64_t since = 0;       // lower first: queued_at in ns, moved back by the time that its priority is worth
-  LeaseId lease;                // lower first
+  Tier tier = Tier::standard;  // higher first
+  int points = 0;              // higher first; the priority where nothing ages, else 0
+  std::int64_t since = 0;      // lower first: queued_at in ns, moved back by the time that its priority is worth
+  LeaseId lease;               // lower first
 
   bool operator==(const QueueKey&) const = default;
   bool before(const QueueKey& other) const;
 };
 
-// The key under `aging_per_minute` points of priority a minute. An ageing slower than a point in 52 days counts as
-// that (it keeps the arithmetic in 64 bits); zero or less: priority alone, then first come, first served.
+// The key under `aging_per_minute` points of priority a minute. An ageing slower than a point in 52 days
+// counts as that (it keeps the arithmetic in 64 bits); zero or less: priority alone, then first come, first
+// served.
 QueueKey queue_key(const Lease& lease, double aging_per_minute);
 
 // Bytes that may be promised on a device.
@@ -36,16 +37,17 @@ struct Room {
   Bytes free;
 };
 
-// A tree of waiters in order, balanced by a hash of the lease's number (deterministic, and nobody chooses numbers).
-// Each node knows how many waiters are below it and the least and the most that one of them asks for.
+// A tree of waiters in order, balanced by a hash of the lease's number (deterministic, and nobody chooses
+// numbers). Each node knows how many waiters are below it and the least and the most that one of them asks
+// for.
 class QueueTree {
  public:
   void insert(const QueueKey& key, Bytes bytes);
   void erase(const QueueKey& key);
   std::size_t size() const { return count(root_); }
-  std::size_t before(const QueueKey& key) const;               // how many stand before it
-  const QueueKey* first_within(Bytes room) const;              // first that asks for `room` at most
-  const QueueKey* first_above(Bytes bytes) const;              // first that asks for more than `bytes`
+  std::size_t before(const QueueKey& key) const;   // how many stand before it
+  const QueueKey* first_within(Bytes room) const;  // first that asks for `room` at most
+  const QueueKey* first_above(Bytes bytes) const;  // first that asks for more than `bytes`
   void first(std::size_t limit, std::vector<QueueKey>& out) const;
 
  private:
@@ -84,8 +86,8 @@ class Queue {
   bool contains(LeaseId lease) const { return entries_.count(lease) != 0; }
   Bytes waiting_bytes() const { return {static_cast<std::int64_t>(waiting_)}; }
 
-  std::size_t place(LeaseId lease) const;                                 // 1 = next; 0 = does not wait
-  std::vector<LeaseId> in_order(std::size_t limit = SIZE_MAX) const;      // the first `limit`
+  std::size_t place(LeaseId lease) const;                             // 1 = next; 0 = does not wait
+  std::vector<LeaseId> in_order(std::size_t limit = SIZE_MAX) const;  // the first `limit`
   // The first in the order that fits in one of the rooms.
   std::optional<LeaseId> first_fit(std::span<const Room> rooms) const;
   // The first of those that want `device` ("" = any) and ask for more than `bytes`.

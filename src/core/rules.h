@@ -7,13 +7,13 @@
 namespace sublet::core {
 
 struct Rules {
-  Duration claim_window = std::chrono::seconds(10);    // queue.claim_window
-  double aging_per_minute = 1.0;                       // queue.aging_per_minute: points of priority a minute
-  Duration linger = std::chrono::seconds(5);           // lease.linger
-  Duration reconnect = std::chrono::seconds(30);       // lease.reconnect
-  Duration grace = std::chrono::seconds(30);           // lease.grace
-  Bytes headroom = 256 * MiB;                          // device.headroom
-  Duration max_age = std::chrono::seconds(15);         // gpu.max_age
+  Duration claim_window = std::chrono::seconds(10);  // queue.claim_window
+  double aging_per_minute = 1.0;                     // queue.aging_per_minute: points of priority a minute
+  Duration linger = std::chrono::seconds(5);         // lease.linger
+  Duration reconnect = std::chrono::seconds(30);     // lease.reconnect
+  Duration grace = std::chrono::seconds(30);         // lease.grace
+  Bytes headroom = 256 * MiB;                        // device.headroom
+  Duration max_age = std::chrono::seconds(15);       // gpu.max_age
 };
 
 }  // namespace sublet::core

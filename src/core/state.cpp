@@ -140,7 +140,8 @@ void State::unbook(const Lease& lease) {
   refresh_other(device);
 }
 
-// Called while the lease is booked and before its state says `ended`, so that what is taken out is what was put in.
+// Called while the lease is booked and before its state says `ended`, so that what is taken out is what was
+// put in.
 void State::settle(LeaseId id) {
   Lease& lease = leases_.at(id);
   Device& device = devices_.at(lease.device);
@@ -199,7 +200,7 @@ void State::remember(const std::string& consumer, Bytes peak, std::optional<Dura
     if (history.runs.size() == runs_kept) history.runs.erase(history.runs.begin());
     history.runs.push_back(*run);
   }
-  if (history_.size() > consumers_kept) {
+  while (history_.size() > consumers_kept) {
     history_.erase(history_order_.begin()->second);
     history_order_.erase(history_order_.begin());
   }

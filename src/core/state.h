@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that the core knows: one value that owns its indices. Only step() and load() change it; everybody else reads.
-// Not thread-safe: it belongs to the engine's loop thread.
+// All that the core knows: one value that owns its indices. Only step() and load() change it; everybody else
+// reads. Not thread-safe: it belongs to the engine's loop thread.
 #pragma once
 
 #include "core/facts.h"
@@ -20,12 +20,13 @@
 
 namespace sublet::core {
 
-// What a lease charges on its device beyond what it asked: measured use, and what is still settling after its end.
+// What a lease charges on its device beyond what it asked: measured use, and what is still settling after its
+// end.
 struct Charge {
-  Bytes used;               // of its processes, in the last plausible snapshot
-  bool untold = false;      // one of them is listed there without the bytes it uses
-  bool settling = false;    // ended, and not yet measured gone
-  bool measured = false;    // settling, and a snapshot begun after the end still lists `used`: no more than that counts
+  Bytes used;             // of its processes, in the last plausible snapshot
+  bool untold = false;    // one of them is listed there without the bytes it uses
+  bool settling = false;  // ended, and not yet measured gone
+  bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
 };
 
 // Orders the leases of a device by what they are charged, most first.
@@ -38,19 +39,19 @@ struct ChargedLease {
 };
 
 struct Device {
-  DeviceReading reading;                 // the last plausible one
-  std::optional<Time> read_at;           // when that one was begun; unset: never
-  std::string problem;                   // why the newest reading is not usable, "" if it is
-  bool lost = false;                     // was there (or is named by a lease), is not listed
-  int missing = 0;                       // snapshots in a row that did not list it
-  std::optional<Time> missing_since;     // the first of those
-  std::set<LeaseId> leases;              // reserving or settling here
-  std::set<ChargedLease> by_charge;      // the same leases, the largest first
-  Bytes charged;                         // Σ over leases of max(reserved, used)
-  Bytes leased_used;                     // Σ over leases of used
-  Bytes settling;                        // the part of `charged` of leases that have ended
-  Bytes unleased;                        // Σ of the listed processes under no lease
-  Bytes other;                           // max(unleased, used − leased_used): hidden and dying processes hold bytes too
+  DeviceReading reading;              // the last plausible one
+  std::optional<Time> read_at;        // when that one was begun; unset: never
+  std::string problem;                // why the newest reading is not usable, "" if it is
+  bool lost = false;                  // was there (or is named by a lease), is not listed
+  int missing = 0;                    // snapshots in a row that did not list it
+  std::optional<Time> missing_since;  // the first of those
+  std::set<LeaseId> leases;           // reserving or settling here
+  std::set<ChargedLease> by_charge;   // the same leases, the largest first
+  Bytes charged;                      // Σ over leases of max(reserved, used)
+  Bytes leased_used;                  // Σ over leases of used
+  Bytes settling;                     // the part of `charged` of leases that have ended
+  Bytes unleased;                     // Σ of the listed processes under no lease
+  Bytes other;                        // max(unleased, used − leased_used): the hidden and the dying hold bytes too
 };
 
 // How a consumer behaved before; the basis of estimates. Durations of its last runs, newest last, at most 16.
@@ -64,8 +65,8 @@ class State {
   // --- reading ---
   // Live; or ended, while its bytes are not measured gone or its keeper's program is not reported as ended.
   const Lease* find(LeaseId id) const;
-  const Lease* find_tag(std::uint32_t uid, std::string_view tag) const;   // live only
-  const std::map<std::string, Device>& devices() const { return devices_; }   // by uuid
+  const Lease* find_tag(std::uint32_t uid, std::string_view tag) const;      // live only
+  const std::map<std::string, Device>& devices() const { return devices_; }  // by uuid
   // The device of this uuid, or of this name or index ("gpu0", "0"); null if there is none.
   const Device* find_device(std::string_view name) const;
   const std::unordered_map<LeaseId, Lease>& leases() const { return leases_; }
@@ -87,9 +88,9 @@ class State {
   // Bytes a lease that reserves, or still settles, is charged on its device: max(reserved, used).
   Bytes charged(const Lease& lease) const;
 
-  // --- restart: what the store held. Ended leases that must still settle are given too. ---
-  // Owners get rules.reconnect from `now`; every lease's bytes count as reserved at once. A device that a lease names
-  // is listed, without a reading, until a snapshot knows better. Call step with a Tick next.
+  // --- restart: what the store held. Ended leases that must still settle are given too. --- Owners get
+  // rules.reconnect from `now`; every lease's bytes count as reserved at once. A device that a lease names is
+  // listed, without a reading, until a snapshot knows better. Call step with a Tick next.
   static State load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
                     const Rules& rules, Time now);
 
@@ -99,21 +100,21 @@ class State {
   // What is known of a lease and needs no store: it is measured or observed again after a restart.
   struct Side {
     Charge charge;
-    bool held = false;            // a connection or wait of its owner is open
-    Time grace_until;             // after a restart: nobody is gone for want of a connection before this
-    bool killed = false;          // SIGKILL was ordered
-    bool program_ended = false;   // its keeper's program is known to have ended
-    Time due = Time::never();     // as it stands in timers_
-    bool touched = false;         // by the step under way
+    bool held = false;           // a connection or wait of its owner is open
+    Time grace_until;            // after a restart: nobody is gone for want of a connection before this
+    bool killed = false;         // SIGKILL was ordered
+    bool program_ended = false;  // its keeper's program is known to have ended
+    Time due = Time::never();    // as it stands in timers_
+    bool touched = false;        // by the step under way
   };
 
   // Each keeps all indices in step with the change it makes.
   Lease& add(Lease lease);
   void drop(LeaseId id);
   void free_tag(const Lease& lease);
-  void book(Lease& lease);                          // lease.device is set: its bytes count there from now on
-  void unbook(const Lease& lease);                  // what its processes are listed with counts as `other` again
-  void settle(LeaseId id);                          // ended: charged until measured gone
+  void book(Lease& lease);          // lease.device is set: its bytes count there from now on
+  void unbook(const Lease& lease);  // what its processes are listed with counts as `other` again
+  void settle(LeaseId id);          // ended: charged until measured gone
   void measure(const Lease& lease, Bytes used, bool untold, bool after_end);
   void refresh_other(Device& device);
   void schedule(const Lease& lease, const Rules& rules);
@@ -123,19 +124,19 @@ class State {
   Device& device_entry(const std::string& uuid);
 
   std::unordered_map<LeaseId, Lease> leases_;
-  std::unordered_map<LeaseId, Side> sides_;         // the same keys
+  std::unordered_map<LeaseId, Side> sides_;  // the same keys
   std::map<std::string, Device> devices_;
   Queue queue_;
   std::map<std::pair<std::uint32_t, std::string>, LeaseId> tags_;
-  std::set<std::pair<Time, LeaseId>> timers_;       // each lease that has a deadline, once
+  std::set<std::pair<Time, LeaseId>> timers_;                                 // each lease that has a deadline, once
   std::map<std::string, std::pair<ConsumerHistory, std::uint64_t>> history_;  // with the sequence of its last use
   std::map<std::uint64_t, std::string> history_order_;
   std::uint64_t history_sequence_ = 0;
   std::uint64_t last_id_ = 0;
-  Time last_queued_at_;                             // no two leases are queued at the same time
-  Time snapshot_began_;                             // of the newest snapshot
+  Time last_queued_at_;  // no two leases are queued at the same time
+  Time snapshot_began_;  // of the newest snapshot
   std::string snapshot_problem_;
-  std::vector<LeaseId> unsignalled_;                // loaded while being stopped: the order may have been lost
+  std::vector<LeaseId> unsignalled_;  // loaded while being stopped: the order may have been lost
 };
 
 }  // namespace sublet::core

@@ -34,8 +34,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   if (fact.stop && program_may_live(lease)) {
     if (!lease.stop_requested) {
       stop_program(lease);
-      explain(lease, "stopping", "its program is asked to end, and killed if it lives after " +
-                                     format_duration(rules_.grace));
+      explain(lease, "stopping",
+              "its program is asked to end, and killed if it lives after " + format_duration(rules_.grace));
       state_.schedule(lease, rules_);
       touch(lease);
     }
@@ -45,14 +45,15 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   if (!fact.force && (charge.used > Bytes{} || charge.untold))
     return Error{Code::InUse,
                  "the processes of " + name_of(lease) + " still hold " +
-                     (charge.used > Bytes{} ? format_size(charge.used) : "VRAM that the driver does not tell") + " on " +
-                     name_of(state_.devices_.at(lease.device)),
+                     (charge.used > Bytes{} ? format_size(charge.used) : "VRAM that the driver does not tell") +
+                     " on " + name_of(state_.devices_.at(lease.device)),
                  "end them first, or force it: their bytes then count as used by nobody until they are gone"};
   end(lease, EndReason::released, "its owner gave it back");
   return lease.id;
 }
 
-// ------------------------------------------------------------------------------------------------ the program
+// ------------------------------------------------------------------------------------------------ the
+// program
 
 Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   Lease* lease = find(fact.lease);
@@ -72,8 +73,8 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   } else if (lease->stop_requested) {
     end(*lease, EndReason::released, "its program was stopped and ended " + status_text(fact.exit_status));
   } else if (fact.by_signal) {
-    end(*lease, EndReason::owner_gone, "its program was killed by a signal that was not ours, " +
-                                           status_text(fact.exit_status));
+    end(*lease, EndReason::owner_gone,
+        "its program was killed by a signal that was not ours, " + status_text(fact.exit_status));
   } else {
     end(*lease, EndReason::released, "its program exited " + status_text(fact.exit_status));
   }
@@ -112,8 +113,8 @@ void Stepper::stop_program(Lease& lease) {
 
 // ------------------------------------------------------------------------------------------------ the end
 
-// Whatever held bytes goes on being charged until they are measured gone; without a process there is nothing to
-// measure, and the bytes are free at once.
+// Whatever held bytes goes on being charged until they are measured gone; without a process there is nothing
+// to measure, and the bytes are free at once.
 void Stepper::end(Lease& lease, EndReason why, std::string text) {
   assert(!lease.ended());
   const bool ran = lease.state == LeaseState::active;
@@ -180,8 +181,9 @@ void Stepper::fire(Lease& lease) {
   } else {
     state_.sides_.at(lease.id).killed = true;
     plan_.actions.push_back(SignalProgram{lease.id, true});
-    explain(lease, "killing", "its program was asked to end " + format_duration(now_ - *lease.stop_at) +
-                                  " ago and still lives: it is killed");
+    explain(lease, "killing",
+            "its program was asked to end " + format_duration(now_ - *lease.stop_at) +
+                " ago and still lives: it is killed");
   }
 }
 
@@ -198,9 +200,10 @@ void Stepper::lapse(Lease& lease) {
   lease.offer_ends_at.reset();
   ++lease.generation;
   enqueue(lease);
-  explain(lease, "lapsed", "the offer was not claimed within " + format_duration(rules_.claim_window) +
-                               "; queued again behind its equals, at place " +
-                               std::to_string(state_.queue_.place(lease.id)) + "; the next one is the last");
+  explain(lease, "lapsed",
+          "the offer was not claimed within " + format_duration(rules_.claim_window) +
+              "; queued again behind its equals, at place " + std::to_string(state_.queue_.place(lease.id)) +
+              "; the next one is the last");
 }
 
 }  // namespace sublet::core

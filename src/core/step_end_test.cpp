@@ -114,7 +114,8 @@ TEST(Revoke, EndsAtOnceAndEndsTheProgramThatSubletStarted) {
   EXPECT_EQ(w.told(id).end_reason, EndReason::revoked);
 }
 
-// ------------------------------------------------------------------------------------------------ the program
+// ------------------------------------------------------------------------------------------------ the
+// program
 
 TEST(Program, ExitingByItselfReleasesWhateverTheStatus) {
   for (const int status : {0, 1, 139}) {
@@ -166,7 +167,8 @@ TEST(Program, EndingWhileItsLeaseIsQueuedCancelsIt) {
   EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id}) << "it had a process, and nothing is left to measure";
 }
 
-// ------------------------------------------------------------------------------------------------ time limits
+// ------------------------------------------------------------------------------------------------ time
+// limits
 
 TEST(TimeLimit, OfAProgramThatSubletStartedEndsItInTwoSteps) {
   OneCard w;

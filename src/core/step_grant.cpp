@@ -7,8 +7,9 @@
 
 namespace sublet::core {
 
-// Goes on until nobody who waits fits anywhere. Small requests may pass a large one that stands before them: holding
-// what frees up for a large request that has waited long would lower `rooms` here, for those that stand behind it.
+// Goes on until nobody who waits fits anywhere. Small requests may pass a large one that stands before them:
+// holding what frees up for a large request that has waited long would lower `rooms` here, for those that
+// stand behind it.
 void Stepper::grant_waiting() {
   std::vector<Room> rooms;
   while (!state_.queue_.empty()) {
@@ -32,8 +33,8 @@ Device* Stepper::best_device(const Lease& lease) {
     if (!may_use(lease, device)) continue;
     const Bytes free = state_.effective_free(device, rules_, now_);
     if (free < lease.vram) continue;
-    const bool better = best == nullptr || free < best_free ||
-                        (free == best_free && device.reading.index < best->reading.index);
+    const bool better =
+        best == nullptr || free < best_free || (free == best_free && device.reading.index < best->reading.index);
     if (better) best = &device, best_free = free;
   }
   return best;
@@ -70,7 +71,8 @@ void Stepper::start_ttl(Lease& lease) {
   if (lease.ttl) lease.expires_at = now_ + *lease.ttl;
 }
 
-// Ends those who wait for more than any device could ever give. A device that was never read could give anything.
+// Ends those who wait for more than any device could ever give. A device that was never read could give
+// anything.
 void Stepper::reject_hopeless() {
   if (state_.queue_.empty()) return;
   const auto reject = [this](const std::string& wanted, const Device& largest) {

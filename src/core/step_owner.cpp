@@ -62,8 +62,9 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     lease->unheld_since.reset();
     ++lease->generation;
     state_.sides_.at(lease->id).program_ended = false;
-    explain(*lease, "attached", "owned by the process tree of pid " + std::to_string(fact.owner.process.pid) +
-                                    (fact.owner.keeper ? ", kept by pid " + std::to_string(fact.owner.keeper.pid) : ""));
+    explain(*lease, "attached",
+            "owned by the process tree of pid " + std::to_string(fact.owner.process.pid) +
+                (fact.owner.keeper ? ", kept by pid " + std::to_string(fact.owner.keeper.pid) : ""));
     state_.schedule(*lease, rules_);
   }
   if (fact.as_owner || first) touch(*lease);
@@ -79,8 +80,7 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
   if (!fact.ttl && !lease.ttl)
     return bad_request(name_of(lease) + " has no time limit to renew", "give one with the call");
   if (lease.state == LeaseState::active && lease.expires_at && *lease.expires_at <= now_)
-    return Error{Code::Stale,
-                 name_of(lease) + " expired " + format_duration(now_ - *lease.expires_at) + " ago",
+    return Error{Code::Stale, name_of(lease) + " expired " + format_duration(now_ - *lease.expires_at) + " ago",
                  "renew well before the end; ask for a new lease"};
   if (fact.ttl) lease.ttl = fact.ttl;
   if (lease.state == LeaseState::active) start_ttl(lease);

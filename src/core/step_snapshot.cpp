@@ -15,8 +15,8 @@ constexpr Bytes largest_device{std::int64_t{1} << 50};
 // Figures of one reading are taken one after the other; between them a program may allocate a little.
 constexpr Bytes slack = 64 * MiB;
 
-// A device is given up when it was missing from so many snapshots in a row, over rules.max_age at least: a driver that
-// forgets a card for a moment must not end anybody's lease.
+// A device is given up when it was missing from so many snapshots in a row, over rules.max_age at least: a
+// driver that forgets a card for a moment must not end anybody's lease.
 constexpr int missing_snapshots = 3;
 
 bool within(Bytes bytes, Bytes most) { return bytes >= Bytes{} && bytes <= most; }
@@ -33,7 +33,8 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   if (fact.began > now_) return on(SnapshotFailed{"a snapshot claims to have begun in the future"});
   state_.snapshot_began_ = fact.began;
   if (fact.devices.empty()) {
-    // One card that fell off the bus looks the same as a driver that lists nothing: unknown, nothing is forgotten.
+    // One card that fell off the bus looks the same as a driver that lists nothing: unknown, nothing is
+    // forgotten.
     for (auto& [uuid, device] : state_.devices_) device.problem = "the driver lists no device at all";
     return on(SnapshotFailed{"the driver lists no device at all"});
   }
@@ -78,7 +79,8 @@ std::string Stepper::implausible(const Device& device, const DeviceReading& read
     if (listed > reading.total)
       return "implausible: the listed processes use more than the " + format_size(reading.total) + " there are";
   }
-  // Leases whose programs run had bytes a moment ago, the list is empty, and the bytes are still taken: the list lies.
+  // Leases whose programs run had bytes a moment ago, the list is empty, and the bytes are still taken: the
+  // list lies.
   if (!reading.processes.empty() || !device.read_at) return {};
   Bytes live;
   for (const LeaseId id : device.leases)
@@ -132,13 +134,15 @@ void Stepper::settle_measured(Device& device) {
     if (!charge.settling || !charge.measured || charge.used > Bytes{} || charge.untold) continue;
     const Lease& lease = state_.leases_.at(id);
     state_.unbook(lease);
-    explain(lease, "settled", "its bytes on " + name_of(device) + " are measured gone " +
-                                  format_duration(now_ - *lease.ended_at) + " after its end");
+    explain(lease, "settled",
+            "its bytes on " + name_of(device) + " are measured gone " + format_duration(now_ - *lease.ended_at) +
+                " after its end");
     ended_.push_back(id);
   }
 }
 
-// ------------------------------------------------------------------------------------------------ missing ones
+// ------------------------------------------------------------------------------------------------ missing
+// ones
 
 void Stepper::miss_device(Device& device) {
   device.lost = true;
@@ -168,8 +172,8 @@ void Stepper::adopt_named_devices() {
   }
 }
 
-// If a device that was given up comes back, what its programs still hold is seen as used by others: nothing that is
-// not charged any more could be promised twice.
+// If a device that was given up comes back, what its programs still hold is seen as used by others: nothing
+// that is not charged any more could be promised twice.
 void Stepper::give_up_missing() {
   for (auto at = state_.devices_.begin(); at != state_.devices_.end();) {
     Device& device = at->second;
@@ -182,9 +186,9 @@ void Stepper::give_up_missing() {
     for (const LeaseId id : here) {
       Lease& lease = *find(id);
       if (!lease.ended())
-        end(lease, EndReason::failed, "its device " + name_of(device) + " has been missing from " +
-                                          std::to_string(device.missing) + " snapshots over " +
-                                          format_duration(now_ - *device.missing_since));
+        end(lease, EndReason::failed,
+            "its device " + name_of(device) + " has been missing from " + std::to_string(device.missing) +
+                " snapshots over " + format_duration(now_ - *device.missing_since));
       if (state_.charge(id).settling) state_.unbook(lease);
       ended_.push_back(id);
     }

@@ -166,7 +166,8 @@ TEST(Snapshot, TheSameDeviceTwiceIsImplausible) {
   EXPECT_FALSE(w.known());
 }
 
-// ------------------------------------------------------------------------------------------------ lost devices
+// ------------------------------------------------------------------------------------------------ lost
+// devices
 
 TEST(LostDevice, IsUnknownAtOnceAndGivenUpOnlyAfterAWhile) {
   World w;

@@ -102,8 +102,8 @@ LeaseId Stepper::admit(const Submit& fact) {
   return kept.id;
 }
 
-// No two leases are queued at the same time: who comes later in one instant stands a nanosecond behind, so that the
-// stored time alone is the order, also after a restart and for an offer that lapsed.
+// No two leases are queued at the same time: who comes later in one instant stands a nanosecond behind, so
+// that the stored time alone is the order, also after a restart and for an offer that lapsed.
 void Stepper::enqueue(Lease& lease) {
   lease.state = LeaseState::queued;
   lease.queued_at = std::max(now_, state_.last_queued_at_ + Duration(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of step(): one object for one step. Each kind of fact has its own on(); what they share, and what time
-// and free bytes bring about by themselves, stands below. Private to this folder.
+// The inside of step(): one object for one step. Each kind of fact has its own on(); what they share, and
+// what time and free bytes bring about by themselves, stands below. Private to this folder.
 #pragma once
 
 #include "core/plan.h"
@@ -19,15 +19,15 @@ class Stepper {
 
  private:
   // A request that returns an error has changed nothing.
-  Result<LeaseId> on(const Submit& fact);          // step_submit.cpp
-  Result<LeaseId> on(const Claim& fact);           // step_owner.cpp
+  Result<LeaseId> on(const Submit& fact);  // step_submit.cpp
+  Result<LeaseId> on(const Claim& fact);   // step_owner.cpp
   Result<LeaseId> on(const Attach& fact);
   Result<LeaseId> on(const Renew& fact);
   Result<LeaseId> on(const HeldChanged& fact);
-  Result<LeaseId> on(const Release& fact);         // step_end.cpp
+  Result<LeaseId> on(const Release& fact);  // step_end.cpp
   Result<LeaseId> on(const ProgramEnded& fact);
   Result<LeaseId> on(const ProgramFailed& fact);
-  Result<LeaseId> on(const Snapshot& fact);        // step_snapshot.cpp
+  Result<LeaseId> on(const Snapshot& fact);  // step_snapshot.cpp
   Result<LeaseId> on(const SnapshotFailed& fact);
   Result<LeaseId> on(const Tick&) { return LeaseId{}; }
 
@@ -65,7 +65,7 @@ class Stepper {
 
   // Bookkeeping of the plan.
   Lease* find(LeaseId id);
-  Result<Lease*> find_for(LeaseId id, std::uint64_t generation);   // refuses the unknown and the outdated
+  Result<Lease*> find_for(LeaseId id, std::uint64_t generation);  // refuses the unknown and the outdated
   void touch(const Lease& lease);
   void repeat_signals();
   void explain(const Lease& lease, std::string_view code, std::string text);
@@ -78,8 +78,8 @@ class Stepper {
   const Time now_;
   Plan plan_;
   std::vector<LeaseId> touched_;
-  std::vector<LeaseId> ended_;     // may have nothing left to wait for
-  LeaseId submitted_;              // its request is open: a grant within this step needs no claim
+  std::vector<LeaseId> ended_;  // may have nothing left to wait for
+  LeaseId submitted_;           // its request is open: a grant within this step needs no claim
   bool snapshot_wanted_ = false;
 };
 

@@ -61,8 +61,8 @@ std::vector<Holder> holders_of(const State& state, const Device& device, std::si
   for (const ChargedLease& entry : device.by_charge) {
     if (holders.size() == limit || entry.charged <= Bytes{}) break;
     const Lease& lease = *state.find(entry.lease);
-    holders.push_back({lease.id, name_of(lease) + (lease.ended() ? ", ended and not yet measured gone" : ""),
-                       entry.charged});
+    holders.push_back(
+        {lease.id, name_of(lease) + (lease.ended() ? ", ended and not yet measured gone" : ""), entry.charged});
   }
   if (device.other > Bytes{}) {
     std::vector<Holder> outside;
@@ -77,8 +77,7 @@ std::vector<Holder> holders_of(const State& state, const Device& device, std::si
       outside.push_back({{}, "bytes of no listed process", device.other - device.unleased});
     holders.insert(holders.end(), outside.begin(), outside.end());
   }
-  std::stable_sort(holders.begin(), holders.end(),
-                   [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
+  std::stable_sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
   if (holders.size() > limit) holders.resize(limit);
   return holders;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the core speaks of leases, devices and bytes: the parts that its sentences are made of. Private to this folder.
+// How the core speaks of leases, devices and bytes: the parts that its sentences are made of. Private to this
+// folder.
 #pragma once
 
 #include "core/explain.h"
@@ -11,10 +12,10 @@
 
 namespace sublet::core {
 
-std::string name_of(const Device& device);                     // "gpu0", its uuid while it was never read
-std::string name_of(const Lease& lease);                       // "lease-3 (train, ana)"
-std::string list_devices(const State& state);                  // "gpu0 (NVIDIA H200, 139 GiB, GPU-…), gpu1 (…)"
-std::string capacity_text(const Device& device, const Rules& rules);   // "23.2 GiB of 24.0 GiB, after …"
+std::string name_of(const Device& device);     // "gpu0", its uuid while it was never read
+std::string name_of(const Lease& lease);       // "lease-3 (train, ana)"
+std::string list_devices(const State& state);  // "gpu0 (NVIDIA H200, 139 GiB, GPU-…), gpu1 (…)"
+std::string capacity_text(const Device& device, const Rules& rules);  // "23.2 GiB of 24.0 GiB, after …"
 // Why a device counts as unknown; "" while it is known.
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the core: a state, its rules and a clock that the test moves, with short words for what happens.
+// For tests of the core: a state, its rules and a clock that the test moves, with short words for what
+// happens.
 #pragma once
 
 #include "core/explain.h"
@@ -132,7 +133,8 @@ struct World {
   int signals(LeaseId id, bool kill) const {
     int count = 0;
     for (const Action& action : actions)
-      if (const auto* signal = std::get_if<SignalProgram>(&action)) count += signal->lease == id && signal->kill == kill;
+      if (const auto* signal = std::get_if<SignalProgram>(&action))
+        count += signal->lease == id && signal->kill == kill;
     return count;
   }
   bool wants_snapshot() const {

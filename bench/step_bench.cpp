@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long one decision takes while N leases wait: step() on each kind of event. The measure of the machine
+// is one insert and one erase in a std::map of N entries, in the same run. Prints a table; asserts no times.
+//   step_bench [EVENTS [MOST_QUEUED]]
+#include "core/explain.h"
+#include "core/step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace sublet;
+using namespace sublet::core;
+using Clock = std::chrono::steady_clock;
+
+constexpr int cards = 8;
+constexpr Bytes card_size = 80 * GiB;
+
+class Timings {
+ public:
+  template <typename Work>
+  auto operator()(const Work& work) {
+    const auto begun = Clock::now();
+    auto result = work();
+    ns_.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
+    return result;
+  }
+  double microseconds(double quantile) {
+    std::sort(ns_.begin(), ns_.end());
+    return static_cast<double>(ns_[static_cast<std::size_t>(quantile * static_cast<double>(ns_.size() - 1))]) / 1000;
+  }
+
+ private:
+  std::vector<std::int64_t> ns_;
+};
+
+std::string card(int index) { return fmt::format("GPU-{:08x}-0000-0000-0000-000000000000", index); }
+
+// Eight cards, full, and `queued` leases that wait for them; whenever one ends, whoever fits is granted.
+class Machine {
+ public:
+  explicit Machine(std::size_t queued) : queued_(queued) {
+    step(snapshot());
+    Timings unused;
+    refill(unused);
+  }
+
+  // New leases until the queue is as long as it was; those that find room at once are active.
+  void refill(Timings& timings) {
+    while (state_.queue().size() < queued_) {
+      const Submit fact{wish(), true, true};
+      const Plan plan = timings([&] { return step(fact); });
+      if (state_.find(*plan.outcome)->reserves()) active_.push_back(*plan.outcome);
+    }
+  }
+
+  void end_one(Timings& timings) {
+    std::swap(active_[random_() % active_.size()], active_.back());
+    const LeaseId id = active_.back();
+    active_.pop_back();
+    const Plan plan = timings([&] { return step(Release{id, 0, true}); });
+    for (const Lease& lease : plan.changed)
+      if (lease.reserves()) active_.push_back(lease.id);
+  }
+
+  void cancel_one(Timings& timings) {
+    const LeaseId id = some_waiter();
+    timings([&] { return step(Release{id}); });
+  }
+
+  void renew_one(Timings& timings) {
+    const Renew fact{active_[random_() % active_.size()], 0, std::chrono::hours(1)};
+    timings([&] { return step(fact); });
+  }
+
+  // Every active lease has one process on its card.
+  void measure(Timings& timings) {
+    const Fact fact = snapshot();
+    timings([&] { return step(fact); });
+  }
+
+  void explain_one(Timings& timings) {
+    const Lease& lease = *state_.find(some_waiter());
+    timings([&] { return queue_info(state_, rules_, lease, now_); });
+  }
+
+  std::size_t active() const { return active_.size(); }
+
+ private:
+  Plan step(const Fact& fact) {
+    now_ = now_ + std::chrono::microseconds(10);
+    return core::step(state_, rules_, fact, now_);
+  }
+
+  Lease wish() {
+    Lease lease;
+    lease.uid = static_cast<std::uint32_t>(1000 + random_() % 100);
+    lease.user = "user" + std::to_string(lease.uid);
+    lease.tenant = lease.user;
+    lease.consumer = "consumer" + std::to_string(random_() % 50);
+    lease.command = "python3 train.py --batch 64 --epochs 20";
+    lease.token = "0123456789abcdef0123456789abcdef";
+    lease.priority = static_cast<int>(random_() % 201) - 100;
+    lease.tier = static_cast<Tier>(random_() % 4);
+    lease.vram = static_cast<std::int64_t>(1 + random_() % 64) * GiB;
+    if (random_() % 8 == 0) lease.wanted_device = card(static_cast<int>(random_() % cards));
+    // Half of them say how long they take, so that estimates have many known ends to follow.
+    lease.owner.kind = random_() % 2 == 0 ? OwnerKind::token : OwnerKind::connection;
+    lease.ttl = std::chrono::seconds(60 + random_() % 3600);
+    return lease;
+  }
+
+  // The waiters change with every event; ids near the newest are mostly theirs.
+  LeaseId some_waiter() {
+    for (;;) {
+      const LeaseId id{1 + random_() % state_.last_id()};
+      if (state_.queue().contains(id)) return id;
+    }
+  }
+
+  Snapshot snapshot() {
+    Snapshot snapshot{now_, {}};
+    for (int i = 0; i < cards; ++i) {
+      DeviceReading reading;
+      reading.uuid = card(i);
+      reading.name = "Card";
+      reading.index = i;
+      reading.total = card_size;
+      snapshot.devices.push_back(std::move(reading));
+    }
+    for (const LeaseId id : active_) {
+      const Lease& lease = *state_.find(id);
+      const auto at = std::find_if(snapshot.devices.begin(), snapshot.devices.end(),
+                                   [&lease](const DeviceReading& reading) { return reading.uuid == lease.device; });
+      const Bytes used{static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(lease.vram.count))};
+      at->used += used;
+      at->processes.push_back({{static_cast<std::int32_t>(id.number), 1}, used, id});
+    }
+    return snapshot;
+  }
+
+  State state_;
+  Rules rules_;
+  Time now_{1'800'000'000'000'000'000};
+  std::mt19937_64 random_{42};
+  std::size_t queued_;
+  std::vector<LeaseId> active_;
+};
+
+// The measure of the machine.
+Timings map_reference(std::size_t entries, int events) {
+  std::mt19937_64 random(7);
+  std::map<std::uint64_t, std::uint64_t> map;
+  while (map.size() < entries) map.emplace(random(), 0);
+  Timings timings;
+  for (int i = 0; i < events; ++i) {
+    const std::uint64_t key = random();
+    timings([&] { return map.emplace(key, 1).second && map.erase(key) == 1; });
+  }
+  return timings;
+}
+
+void run(std::size_t queued, int events) {
+  Timings reference = map_reference(queued, events);
+  Machine machine(queued);
+  Timings submit, end, cancel, renew, measure, explain;
+  for (int i = 0; i < events; ++i) {
+    machine.end_one(end);
+    machine.cancel_one(cancel);
+    machine.refill(submit);
+    machine.renew_one(renew);
+    if (i % 16 == 0) machine.explain_one(explain);
+    // The last: the processes that a measurement books to the leases would make their ends wait for another
+    // one.
+  }
+  const std::size_t active = machine.active();
+  for (int i = 0; i < std::max(events / 16, 1); ++i) machine.measure(measure);
+  const double raw = reference.microseconds(0.5);
+  const auto row = [queued, raw](const std::string& event, Timings& timings) {
+    const double half = timings.microseconds(0.5);
+    fmt::print("{:>8}  {:<32} {:>10.2f} {:>10.2f} {:>12.1f}\n", queued, event, half, timings.microseconds(0.99),
+               half / raw);
+  };
+  row("std::map insert + erase", reference);
+  row("submit", submit);
+  row("release (active), with grants", end);
+  row("release (queued)", cancel);
+  row("renew", renew);
+  row(fmt::format("snapshot of {} processes", active), measure);
+  row("queue_info (place, estimate)", explain);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int events = argc > 1 ? std::max(std::atoi(argv[1]), 16) : 2000;
+  const std::size_t most = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 100'000;
+  fmt::print("{:>8}  {:<32} {:>10} {:>10} {:>12}\n", "queued", "event", "p50 us", "p99 us", "p50 / map");
+  for (std::size_t queued = 100; queued <= most; queued *= 10) run(queued, events);
+  return 0;
+}
