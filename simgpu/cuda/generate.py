@@ -4,8 +4,8 @@
 
     generate.py EXPORTS.TSV OUTPUT.CPP OUTPUT.MAP SOURCE.CPP...
 
-A function counts as written by hand when a source names it in one of the macros below. A name that is in a macro but not
-among the exports is an error: it is a typing mistake, or an export that no driver has.
+A function counts as written by hand when a source names it in one of the macros below. A name that is in a macro
+but not among the exports is an error: it is a typing mistake, or an export that no driver has.
 """
 import re
 import sys
@@ -57,7 +57,8 @@ def main():
         generation = int(form.group(1)) if form else 1
         form = (name, version, generation, str(per_thread).lower(), symbol)
         lines.append('    {"%s", %d, %d, %s, at_%s},' % form)
-    lines += ["};", "const std::size_t lookup_count = sizeof lookups / sizeof lookups[0];", "", "}  // namespace simgpu", ""]
+    lines += ["};", "const std::size_t lookup_count = sizeof lookups / sizeof lookups[0];", ""]
+    lines += ["}  // namespace simgpu", ""]
     with open(output, "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
     # Nothing else is visible: the C++ library inside must not meet that of the program.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one module of numba-cuda's own driver tests and prints, as its last line, {test: [outcome, first line of why]}."""
+"""Runs one module of numba-cuda's own driver tests; its last line is {test: [outcome, first line of why]}."""
 
 import json
 import sys
