@@ -5,7 +5,6 @@
 Two rows: a daemon without leases, and one with a program under a lease (its keeper counts, the program does not). The
 raw measure of the same run is a process that wakes once a second and reads /proc/stat: what any watcher pays at least.
 """
-import os
 import pathlib
 import subprocess
 import sys
@@ -15,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 import demo  # noqa: E402
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
-TICKS = os.sysconf("SC_CLK_TCK")
+WATCHER = "import time\nwhile True:\n open('/proc/stat').read()\n time.sleep(1)"
 
 
 def cpu_ns(pid):
@@ -44,7 +43,7 @@ def measure(pids):
 
 def main():
     stage = demo.Demo()
-    watcher = subprocess.Popen([sys.executable, "-c", "import time\nwhile True:\n open('/proc/stat').read()\n time.sleep(1)"])
+    watcher = subprocess.Popen([sys.executable, "-c", WATCHER])
     try:
         stage.start_daemon()
         stage.until(lambda: '"ok"' in stage.sublet("gpus", "--json", quiet=True).stdout, "the card is read")

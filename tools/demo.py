@@ -91,8 +91,8 @@ class Demo:
 
     def spawn(self, name, *command):
         print(f"{DIM}$ {shlex.join(command)} &{OFF}", flush=True)
-        program = subprocess.Popen(command, env=self.env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
+        program = subprocess.Popen(command, env=self.env, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.programs.append(program)
 
         def relay():
@@ -109,7 +109,7 @@ class Demo:
         self.until(lambda: json.loads(self.sublet("gpus", "--json", quiet=True).stdout or '{"devices": []}')["devices"],
                    "the GPU is read")
         device = json.loads(self.sublet("gpus", "--json", quiet=True).stdout)["devices"][0]
-        # Two of three fit: each asks for 40 % of what is free, and fills somewhat less, for its CUDA context counts too.
+        # Two of three fit: each asks for 40 % of what is free, and fills less, for its CUDA context counts too.
         vram = device["effective_free_bytes"] * 2 // 5 // GIB
         fill = max(1, vram - 2)
         self.sublet("gpus")
