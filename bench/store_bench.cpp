@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast decisions become durable: the store against plain writes and fdatasyncs of as many bytes, turn by turn in the
-// same run, so that a slow or busy disk slows both.
+// How fast decisions become durable: the store against plain writes and fdatasyncs of as many bytes, turn by turn in
+// the same run, so that a slow or busy disk slows both.
 //   store_bench [DIRECTORY] [SECONDS PER ROW]
 #include "base/clock.h"
 #include "base/fd.h"
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -198,7 +199,8 @@ int main(int argc, char** argv) {
   {
     Durable durable(fs::path(name) / "store.db");
     Raw raw(fs::path(name) / "raw");
-    fmt::print("durable transitions in {}; raw = pwrite + fdatasync of the bytes that the store wrote per commit\n\n", name);
+    fmt::print("durable transitions in {}; raw = pwrite + fdatasync of the bytes that the store wrote per commit\n\n",
+               name);
     fmt::print("{:<12} {:>13} {:>9} {:>9} {:>10} {:>9} {:>9} {:>7} {:>7}\n", "transitions", "transitions/s", "p50 us",
                "p99 us", "bytes", "raw p50", "raw p99", "x p50", "x p99");
     for (const int batch : {1, 8, 64}) {

@@ -99,15 +99,15 @@ std::string describe(const core::Lease& lease) {
                created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at,
                peak_used] = lease;
   const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };
-  return fmt::format("{} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} | {} {}/{} {}/{} {} {} {} | {} {} {} {} | "
-                     "{} {} {} {} {} {} {} {} {}",
-                     id.number, generation, to_string(state), to_string(end_reason), uid, user, tenant, consumer, tag,
-                     command, to_string(tier), priority, to_string(pausable), vram.count, wanted_device,
-                     ttl ? ttl->count() : -1, to_string(owner.kind), owner.process.pid, owner.process.start_ticks,
-                     owner.keeper.pid, owner.keeper.start_ticks, owner.exit_record, token, device, had_process,
-                     lapsed_offers, exit_status.value_or(-1), stop_requested, created_at.ns, queued_at.ns,
-                     time(granted_at), time(offer_ends_at), time(expires_at), time(unheld_since), time(stop_at),
-                     time(ended_at), peak_used.count);
+  return fmt::format(
+      "{} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} | {} {}/{} {}/{} {} {} {} | {} {} {} {} | "
+      "{} {} {} {} {} {} {} {} {}",
+      id.number, generation, to_string(state), to_string(end_reason), uid, user, tenant, consumer, tag, command,
+      to_string(tier), priority, to_string(pausable), vram.count, wanted_device, ttl ? ttl->count() : -1,
+      to_string(owner.kind), owner.process.pid, owner.process.start_ticks, owner.keeper.pid, owner.keeper.start_ticks,
+      owner.exit_record, token, device, had_process, lapsed_offers, exit_status.value_or(-1), stop_requested,
+      created_at.ns, queued_at.ns, time(granted_at), time(offer_ends_at), time(expires_at), time(unheld_since),
+      time(stop_at), time(ended_at), peak_used.count);
 }
 
 core::Lease full_lease() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes and syncs that fail: whatever was acknowledged before is there afterwards, nothing is acknowledged that failed,
-// and the store works again once the disk does.
+// Writes and syncs that fail: whatever was acknowledged before is there afterwards, nothing is acknowledged that
+// failed, and the store works again once the disk does.
 #include "store/sqlite_store.h"
 #include "store/test_support.h"
 
@@ -9,10 +9,10 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <sched.h>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <sched.h>
 
 namespace {
 
@@ -61,9 +61,7 @@ void replace(const char* name, Function* function) {
 }  // namespace
 
 // SQLite's calls of these find ours first.
-extern "C" int fdatasync(int fd) {
-  return sync_fault.strikes() ? -1 : static_cast<int>(::syscall(SYS_fdatasync, fd));
-}
+extern "C" int fdatasync(int fd) { return sync_fault.strikes() ? -1 : static_cast<int>(::syscall(SYS_fdatasync, fd)); }
 extern "C" int fsync(int fd) { return sync_fault.strikes() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
 
 namespace sublet::store::test {

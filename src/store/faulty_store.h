@@ -40,9 +40,9 @@ class FaultyStore final : public Store {
   std::uint64_t until_failure_ = 0;  // 0: no failure is planned
   Fate fate_ = Fate::lost;
 
-  std::mutex mutex_;                 // guards what follows: the writer thread reports while the loop intends
+  std::mutex mutex_;  // guards what follows: the writer thread reports while the loop intends
   Error error_;
-  bool failed_ = false;              // the planned failure has been reached by intend
+  bool failed_ = false;                                         // the planned failure has been reached by intend
   std::deque<std::pair<std::uint64_t, std::uint64_t>> passed_;  // inner sequence → ours, oldest first
 };
 

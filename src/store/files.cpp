@@ -65,9 +65,9 @@ std::string stamp() {
 Status check_file(const fs::path& path, const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return denied(fmt::format("store {} is not a plain file", path.string()));
   if (status.st_uid != geteuid()) {
-    return denied(fmt::format("store {} belongs to uid {}, not to the daemon's uid {}", path.string(), status.st_uid,
-                              geteuid()),
-                  "start the daemon as that user, or choose another store.path");
+    return denied(
+        fmt::format("store {} belongs to uid {}, not to the daemon's uid {}", path.string(), status.st_uid, geteuid()),
+        "start the daemon as that user, or choose another store.path");
   }
   return {};
 }
@@ -80,7 +80,7 @@ Status prepare_directory(const fs::path& directory) {
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     return from_errno(fmt::format("cannot make the store's directory {}", directory.string()), errno);
   }
-  struct stat status{};
+  struct stat status {};
   if (::stat(directory.c_str(), &status) != 0) {
     return from_errno(fmt::format("the store's directory {}", directory.string()), errno);
   }
@@ -120,7 +120,7 @@ Result<Fd> take_lock(const fs::path& database) {
 }
 
 Result<Site> inspect(const fs::path& database) {
-  struct stat status{};
+  struct stat status {};
   if (::lstat(database.c_str(), &status) == 0) {
     if (auto good = check_file(database, status); !good) return good.error();
     return Site{true};
@@ -142,13 +142,13 @@ Error set_aside(const fs::path& database, std::string_view why) {
   // The database goes first: with only its log moved, a crash here would leave an older state that looks healthy. The
   // log keeps the name that SQLite expects beside the database, so that its tools can recover both.
   if (::rename(database.c_str(), target.c_str()) != 0) {
-    return unavailable(fmt::format("{}; and it cannot be set aside: {}", why,
-                                   from_errno(database.string(), errno).detail),
-                       "nothing is granted on a store that cannot be read; move it away or put a good copy back");
+    return unavailable(
+        fmt::format("{}; and it cannot be set aside: {}", why, from_errno(database.string(), errno).detail),
+        "nothing is granted on a store that cannot be read; move it away or put a good copy back");
   }
   // Should this fail, the log stays behind alone, and inspect() refuses that too. An empty one holds nothing.
   const fs::path log = with_suffix(database, log_suffix);
-  struct stat status{};
+  struct stat status {};
   if (::stat(log.c_str(), &status) == 0 && status.st_size == 0) {
     (void)::unlink(log.c_str());
   } else {
@@ -165,7 +165,7 @@ Status sync_directory(const fs::path& directory) {
 }
 
 std::string free_space(const fs::path& directory) {
-  struct statvfs space{};
+  struct statvfs space {};
   if (::statvfs(directory.c_str(), &space) != 0) return fmt::format("free space in {} unknown", directory.string());
   const Bytes free{static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize)};
   return fmt::format("{} free in {}", format_size(free), directory.string());

@@ -12,14 +12,15 @@
 namespace sublet::store {
 namespace {
 
+// clang-format off
 constexpr std::array columns{
-    "id",          "generation",  "state",          "end_reason",   "uid",           "user",
-    "tenant",      "consumer",    "tag",            "command",      "tier",          "priority",
-    "pausable",    "vram_bytes",  "wanted_device",  "ttl_ns",       "owner_kind",    "owner_pid",
-    "owner_start_ticks", "keeper_pid", "keeper_start_ticks", "exit_record", "token", "device",
-    "had_process", "lapsed_offers", "exit_status",  "stop_requested", "created_at",  "queued_at",
-    "granted_at",  "offer_ends_at", "expires_at",   "unheld_since", "stop_at",       "ended_at",
-    "peak_used_bytes"};
+    "id", "generation", "state", "end_reason",
+    "uid", "user", "tenant", "consumer", "tag", "command", "tier", "priority", "pausable", "vram_bytes",
+    "wanted_device", "ttl_ns", "owner_kind", "owner_pid", "owner_start_ticks", "keeper_pid", "keeper_start_ticks",
+    "exit_record", "token",
+    "device", "had_process", "lapsed_offers", "exit_status", "stop_requested", "created_at", "queued_at",
+    "granted_at", "offer_ends_at", "expires_at", "unheld_since", "stop_at", "ended_at", "peak_used_bytes"};
+// clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
@@ -83,9 +84,10 @@ std::string upsert_lease_sql() {
     places += "?, ";
     updates += fmt::format("{0} = excluded.{0}, ", column);
   }
-  return fmt::format("INSERT INTO leases ({}, run_ns, settled) VALUES ({}?, ?) ON CONFLICT (id) DO UPDATE SET {}"
-                     "run_ns = excluded.run_ns, settled = max(settled, excluded.settled)",
-                     lease_columns(), places, updates);
+  return fmt::format(
+      "INSERT INTO leases ({}, run_ns, settled) VALUES ({}?, ?) ON CONFLICT (id) DO UPDATE SET {}"
+      "run_ns = excluded.run_ns, settled = max(settled, excluded.settled)",
+      lease_columns(), places, updates);
 }
 
 void bind_lease(Statement& statement, const core::Lease& lease) {
@@ -95,13 +97,12 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
                created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at,
                peak_used] = lease;
   const auto& [owner_kind, process, keeper, exit_record] = owner;
-  statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason)
-            << std::int64_t{uid} << user << tenant << consumer << tag << command << to_string(tier)
-            << std::int64_t{priority} << to_string(pausable) << vram.count << wanted_device
-            << number(ttl) << to_string(owner_kind) << std::int64_t{process.pid} << number(process.start_ticks)
-            << std::int64_t{keeper.pid} << number(keeper.start_ticks) << exit_record << token << device
-            << std::int64_t{had_process} << std::int64_t{lapsed_offers}
-            << (exit_status ? std::optional(std::int64_t{*exit_status}) : std::nullopt)
+  statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
+            << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
+            << to_string(pausable) << vram.count << wanted_device << number(ttl) << to_string(owner_kind)
+            << std::int64_t{process.pid} << number(process.start_ticks) << std::int64_t{keeper.pid}
+            << number(keeper.start_ticks) << exit_record << token << device << std::int64_t{had_process}
+            << std::int64_t{lapsed_offers} << (exit_status ? std::optional(std::int64_t{*exit_status}) : std::nullopt)
             << std::int64_t{stop_requested} << created_at.ns << queued_at.ns << number(granted_at)
             << number(offer_ends_at) << number(expires_at) << number(unheld_since) << number(stop_at)
             << number(ended_at) << peak_used.count << number(run_of(lease))

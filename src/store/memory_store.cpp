@@ -106,9 +106,8 @@ void MemoryStore::Tables::prune(const Limits& limits) {
     if (old) reasons_of.erase(id);
     return old;
   });
-  while (!answers_by_age.empty() &&
-         (answers_by_age.size() > limits.remembered_rows ||
-          answers.at(answers_by_age.front()).at < last_time - limits.keep_remembered)) {
+  while (!answers_by_age.empty() && (answers_by_age.size() > limits.remembered_rows ||
+                                     answers.at(answers_by_age.front()).at < last_time - limits.keep_remembered)) {
     answers.erase(answers_by_age.front());
     answers_by_age.pop_front();
   }
@@ -135,8 +134,7 @@ Result<std::optional<core::Lease>> MemoryStore::Tables::lease(LeaseId id) {
   return std::optional(found->second.lease);
 }
 
-Result<std::optional<core::Lease>> MemoryStore::Tables::by_tag(std::string_view tag,
-                                                               std::optional<std::uint32_t> uid) {
+Result<std::optional<core::Lease>> MemoryStore::Tables::by_tag(std::string_view tag, std::optional<std::uint32_t> uid) {
   for (auto row = leases.rbegin(); row != leases.rend() && !tag.empty(); ++row) {
     const core::Lease& lease = row->second.lease;
     if (lease.tag == tag && (!uid || lease.uid == *uid)) return std::optional(lease);

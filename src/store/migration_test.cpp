@@ -11,7 +11,8 @@ namespace {
 std::string schema_of(const std::filesystem::path& path) {
   auto database = Database::open(path.string(), Database::Mode::existing);
   if (!database) return database.error().detail;
-  const auto text = (*database)->text("SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY name)");
+  const auto text =
+      (*database)->text("SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY name)");
   const auto version = (*database)->integer("PRAGMA user_version");
   return text && version ? fmt::format("{} {}", *version, *text) : "unreadable";
 }

@@ -7,7 +7,7 @@
 namespace sublet::store {
 
 struct Migration {
-  int version;       // PRAGMA user_version once it has run; 1, 2, 3 … without a gap
+  int version;  // PRAGMA user_version once it has run; 1, 2, 3 … without a gap
   const char* name;
   const char* sql;
 };

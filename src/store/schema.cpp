@@ -26,8 +26,8 @@ Status migrate(Database& database, int version) {
   for (const Migration& migration : migrations()) {
     if (migration.version <= version) continue;
     // One transaction each: a crash leaves the older or the newer schema, never one in between.
-    const std::string script = fmt::format("BEGIN EXCLUSIVE;\n{}\nPRAGMA user_version = {};\nCOMMIT;", migration.sql,
-                                           migration.version);
+    const std::string script =
+        fmt::format("BEGIN EXCLUSIVE;\n{}\nPRAGMA user_version = {};\nCOMMIT;", migration.sql, migration.version);
     if (auto done = database.run(script.c_str()); !done) {
       Error error = done.error();
       error.detail += fmt::format(", in migration {}", migration.name);

@@ -9,9 +9,9 @@
 namespace sublet::store {
 namespace {
 
-// The pragmas that define how we use SQLite. Exclusive locking comes first: with it, the write-ahead log needs no shared
-// memory file, and a second connection, even one of our own, is shut out, which is what keeps the checkpoint race of
-// SQLite before 3.51.3 out of reach. FULL makes each commit survive a loss of power.
+// The pragmas that define how we use SQLite. Exclusive locking comes first: with it, the write-ahead log needs no
+// shared memory file, and a second connection, even one of our own, is shut out, which is what keeps the checkpoint
+// race of SQLite before 3.51.3 out of reach. FULL makes each commit survive a loss of power.
 constexpr auto settings =
     "PRAGMA locking_mode = EXCLUSIVE;"
     "PRAGMA synchronous = FULL;"

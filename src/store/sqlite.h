@@ -30,10 +30,10 @@ class Database {
   // of the file; and each commit durable. To be called first.
   Status configure();
 
-  Status run(const char* sql);                             // one or several statements that return nothing of interest
-  Result<std::int64_t> integer(const char* sql);           // first column of the first row; 0 without a row
+  Status run(const char* sql);                    // one or several statements that return nothing of interest
+  Result<std::int64_t> integer(const char* sql);  // first column of the first row; 0 without a row
   Result<std::string> text(const char* sql);
-  std::int64_t changed_rows() const;                       // by the last INSERT, UPDATE or DELETE
+  std::int64_t changed_rows() const;  // by the last INSERT, UPDATE or DELETE
 
   // Whether closing copies the write-ahead log into the database. Off: the files stay as they are found.
   void checkpoint_on_close(bool on);
@@ -56,7 +56,7 @@ class Database {
 
   std::string path_;
   sqlite3* handle_ = nullptr;
-  int log_pages_ = 0;     // in the write-ahead log after the last commit
+  int log_pages_ = 0;  // in the write-ahead log after the last commit
   bool corrupt_ = false;
   std::optional<Error> failure_;
 };
@@ -71,14 +71,14 @@ class Statement {
   Statement(const Statement&) = delete;
 
   Statement& operator<<(std::int64_t value);
-  Statement& operator<<(std::string_view value);                      // must live until the statement is done
+  Statement& operator<<(std::string_view value);  // must live until the statement is done
   Statement& operator<<(const std::optional<std::int64_t>& value);
 
   Result<bool> step();  // true: there is a row to read. After the last row, or an error, it may be bound anew
   Status run();         // steps to the end
   void reset();         // when rows are left unread
 
-  std::int64_t integer();                       // columns of the row, from left to right
+  std::int64_t integer();  // columns of the row, from left to right
   std::string text();
   std::optional<std::int64_t> maybe_integer();
 

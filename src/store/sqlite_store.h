@@ -65,13 +65,13 @@ class SqliteStore final : public Store {
 
   // The writer thread's alone while it runs.
   std::unique_ptr<Tables> tables_;
-  Time now_;                    // latest Batch::now
+  Time now_;  // latest Batch::now
   bool more_to_prune_ = false;
 
-  mutable std::mutex mutex_;    // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable work_ready_;
   State state_ = State::closed;
-  Error error_;                 // why it is closed or failed
+  Error error_;  // why it is closed or failed
   bool stopping_ = false;
   std::deque<Queued> queue_;
   std::size_t being_written_ = 0;

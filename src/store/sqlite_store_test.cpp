@@ -68,7 +68,7 @@ class SqliteFiles : public testing::Test {
 };
 
 mode_t mode_of(const fs::path& path) {
-  struct stat status{};
+  struct stat status {};
   EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
   return status.st_mode & 07777;
 }

@@ -32,9 +32,9 @@ struct Remembered {
 
 // What one tick changed. Written whole or not at all.
 struct Batch {
-  std::vector<core::Lease> changed{};        // each as it stands now; a later one of the same id wins
-  std::vector<core::Reason> reasons{};       // appended; the newest `Limits::reasons_per_lease` of a lease are kept
-  std::optional<Remembered> remembered{};    // the first answer to (uid, key) stays, a second is ignored
+  std::vector<core::Lease> changed{};      // each as it stands now; a later one of the same id wins
+  std::vector<core::Reason> reasons{};     // appended; the newest `Limits::reasons_per_lease` of a lease are kept
+  std::optional<Remembered> remembered{};  // the first answer to (uid, key) stays, a second is ignored
   // Ended leases whose bytes were measured gone: from now on they are history and no longer loaded. An ended lease that
   // never had a process settles by itself.
   std::vector<LeaseId> settled{};
@@ -59,11 +59,11 @@ struct Loaded {
 
 // What is kept, and for how long, measured by Batch::now.
 struct Limits {
-  Duration keep_ended = std::chrono::hours(30 * 24);      // ended and settled leases, with their reasons
+  Duration keep_ended = std::chrono::hours(30 * 24);  // ended and settled leases, with their reasons
   Duration keep_remembered = std::chrono::hours(24);
-  std::size_t remembered_rows = 1'000'000;                // the oldest go first
+  std::size_t remembered_rows = 1'000'000;  // the oldest go first
   std::size_t reasons_per_lease = 200;
-  std::size_t queued_batches = 16'384;                    // see Store::backlog
+  std::size_t queued_batches = 16'384;  // see Store::backlog
 };
 
 // Reads of what is committed. Only valid inside the function given to Store::read. An error is Unavailable and means

@@ -50,8 +50,7 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
                      "(SELECT min(number) FROM remembered) + 1, 0)"),
       lease_by_id_(*database_, select_leases("id = ?")),
       lease_by_tag_(*database_, select_leases("tag = ? AND tag <> '' ORDER BY id DESC LIMIT 1")),
-      lease_by_tag_and_user_(*database_,
-                             select_leases("tag = ? AND tag <> '' AND uid = ? ORDER BY id DESC LIMIT 1")),
+      lease_by_tag_and_user_(*database_, select_leases("tag = ? AND tag <> '' AND uid = ? ORDER BY id DESC LIMIT 1")),
       ended_(*database_, select_leases("state = 'ended' ORDER BY ended_at DESC LIMIT ?")),
       ended_of_user_(*database_, select_leases("state = 'ended' AND uid = ? ORDER BY ended_at DESC LIMIT ?")),
       reasons_(*database_, "SELECT at, code, text FROM reasons WHERE lease = ? ORDER BY seq"),
@@ -243,8 +242,7 @@ Result<std::vector<core::Lease>> Tables::leases(Statement& rows) {
     auto lease = read_lease(rows);
     if (!lease) {
       rows.reset();
-      return database_->fail_undecodable(
-          fmt::format("row {} of the table 'leases' makes no sense", found.size() + 1));
+      return database_->fail_undecodable(fmt::format("row {} of the table 'leases' makes no sense", found.size() + 1));
     }
     found.push_back(std::move(*lease));
   }
