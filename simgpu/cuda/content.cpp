@@ -19,12 +19,6 @@ std::uint8_t* new_page() {
   return static_cast<std::uint8_t*>(page);
 }
 
-void spread(std::uint8_t* out, std::uint64_t offset, std::uint64_t size, const Pattern& pattern) {
-  for (; size != 0 && offset % 16 != 0; ++offset, --size) *out++ = pattern[offset % 16];
-  for (; size >= 16; size -= 16, out += 16) std::memcpy(out, pattern.data(), 16);
-  if (size != 0) std::memcpy(out, pattern.data(), size);
-}
-
 bool equals(const std::uint8_t* data, std::uint64_t offset, std::uint64_t size, const Pattern& pattern) {
   for (; size != 0 && offset % 16 != 0; ++offset, --size)
     if (*data++ != pattern[offset % 16]) return false;
@@ -35,6 +29,22 @@ bool equals(const std::uint8_t* data, std::uint64_t offset, std::uint64_t size, 
 
 }  // namespace
 
+void spread(std::uint8_t* out, std::uint64_t offset, std::uint64_t size, const Pattern& pattern) {
+  if (std::all_of(pattern.begin(), pattern.end(), [&](std::uint8_t byte) { return byte == pattern[0]; })) {
+    std::memset(out, pattern[0], size);
+    return;
+  }
+  const Pattern turn = turned(pattern, offset, 0);
+  const std::uint64_t first = std::min<std::uint64_t>(size, 16);
+  std::memcpy(out, turn.data(), first);
+  // Twice as much each time, up to what stays in the caches.
+  for (std::uint64_t done = first; done < size;) {
+    const std::uint64_t part = std::min({size - done, done, content_page});
+    std::memcpy(out + done, out, part);
+    done += part;
+  }
+}
+
 Pattern turned(const Pattern& pattern, std::uint64_t from_offset, std::uint64_t to_offset) {
   Pattern result;
   for (unsigned i = 0; i < 16; ++i) result[(to_offset + i) % 16] = pattern[(from_offset + i) % 16];
@@ -43,8 +53,7 @@ Pattern turned(const Pattern& pattern, std::uint64_t from_offset, std::uint64_t 
 
 Pattern repeated(std::uint32_t value, unsigned unit, std::uint64_t offset) {
   Pattern result;
-  for (unsigned i = 0; i < 16; ++i)
-    result[(offset + i) % 16] = static_cast<std::uint8_t>(value >> (8 * (i % unit)));
+  for (unsigned i = 0; i < 16; ++i) result[(offset + i) % 16] = static_cast<std::uint8_t>(value >> (8 * (i % unit)));
   return result;
 }
 
@@ -192,8 +201,8 @@ void FileContent::write(std::uint64_t offset, const std::uint8_t* data, std::uin
 }
 
 void FileContent::fill(std::uint64_t offset, std::uint64_t size, const Pattern& pattern) {
-  if (pattern == Pattern{} && ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                          static_cast<off_t>(offset), static_cast<off_t>(size)) == 0)
+  if (pattern == Pattern{} && ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                          static_cast<off_t>(size)) == 0)
     return;
   std::vector<std::uint8_t> block(std::min<std::uint64_t>(size, 1 << 20));
   while (size != 0) {

@@ -78,4 +78,7 @@ Pattern turned(const Pattern& pattern, std::uint64_t from_offset, std::uint64_t 
 // The pattern whose bytes from `offset` on repeat `unit` (1, 2 or 4 bytes).
 Pattern repeated(std::uint32_t value, unsigned unit, std::uint64_t offset);
 
+// Writes the bytes that a uniform stretch has from `offset` on.
+void spread(std::uint8_t* out, std::uint64_t offset, std::uint64_t size, const Pattern& pattern);
+
 }  // namespace simgpu

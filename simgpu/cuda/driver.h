@@ -62,6 +62,7 @@ class Physical {
   mutable std::mutex mutex_;  // of the content alone: work touches it without the driver's lock
   std::unique_ptr<Content> content_;
   int fd_ = -1;
+  bool in_file_ = false;  // the contents are those of the file
 };
 
 // ------------------------------------------------------------------------------------------- addresses
@@ -231,8 +232,7 @@ struct Driver {
   std::vector<std::unique_ptr<Context>> created;  // destroyed ones too: their handles stay recognisable
   std::unordered_map<void*, std::shared_ptr<Stream>> streams;
   std::unordered_map<void*, std::shared_ptr<Event>> events;
-  std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>>
-      handles;  // and how often retained
+  std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>> handles;  // and how often retained
   std::uint64_t next_handle = 1;
   std::vector<std::unique_ptr<Pool>> pools;
   std::vector<Pool*> default_pool, current_pool;  // by ordinal

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <unordered_set>
 
 #include "context.h"
 #include "memory.h"
@@ -19,6 +20,12 @@ std::vector<std::unique_ptr<Code>>& codes() {
   return *all;
 }
 
+// All functions of all codes: launches look here.
+std::unordered_set<const void*>& function_handles() {
+  static auto* all = new std::unordered_set<const void*>;
+  return *all;
+}
+
 Code* known_code(const void* handle, bool library) {
   for (const auto& code : codes())
     if (code.get() == handle && code->library == library) return code.get();
@@ -28,6 +35,7 @@ Code* known_code(const void* handle, bool library) {
 void forget(Code* code) {
   for (const auto& [key, address] : code->variables)
     if (Range* range = driver().addresses.find(address)) deallocate(range);
+  for (const auto& [name, function] : code->functions) function_handles().erase(function.get());
   std::erase_if(codes(), [&](const auto& one) { return one.get() == code; });
 }
 
@@ -41,6 +49,7 @@ Function* function_of(Code& code, const char* name) {
     return nullptr;
   }
   found = std::make_unique<Function>();
+  function_handles().insert(found.get());
   found->code = &code;
   found->entry = at == code.image.entries.end() ? Entry{name, {}, false, 0, 0, 0} : *at;
   return found.get();
@@ -116,10 +125,8 @@ CUresult enumerate(void** out, unsigned count, Code* code) {
 }  // namespace
 
 Function* known_function(const void* handle) {
-  for (const auto& code : codes())
-    for (const auto& [name, function] : code->functions)
-      if (function.get() == handle) return function.get();
-  return nullptr;
+  if (!function_handles().contains(handle)) return nullptr;
+  return static_cast<Function*>(const_cast<void*>(handle));
 }
 
 void forget_images_of(Context& context) {

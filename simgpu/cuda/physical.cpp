@@ -26,6 +26,7 @@ std::shared_ptr<Physical> Physical::import(int fd) {
   auto made = std::shared_ptr<Physical>(new Physical(found->device, found->bytes));
   made->fd_ = own;
   made->content_ = std::make_unique<FileContent>(own);
+  made->in_file_ = true;
   return made;
 }
 
@@ -36,10 +37,11 @@ Physical::~Physical() {
 
 int Physical::export_fd() {
   const std::lock_guard lock(mutex_);
-  if (fd_ < 0) {
-    const int fd = driver().process->share(device, bytes);
-    if (fd < 0) return -1;
-    auto file = std::make_unique<FileContent>(fd);
+  // From here on the file is what is charged, even if the contents do not get into it.
+  if (fd_ < 0) fd_ = driver().process->share(device, bytes);
+  if (fd_ < 0) return -1;
+  if (!in_file_) {
+    auto file = std::make_unique<FileContent>(fd_);
     std::array<std::uint8_t, content_page> buffer;
     for (std::uint64_t at = 0; at < bytes;) {
       const Piece piece = content_->next(at, bytes - at, buffer.data());
@@ -48,7 +50,7 @@ int Physical::export_fd() {
       at += piece.size;
     }
     content_ = std::move(file);
-    fd_ = fd;
+    in_file_ = true;
   }
   return ::fcntl(fd_, F_DUPFD_CLOEXEC, 3);
 }
@@ -74,8 +76,8 @@ void Physical::fill(std::uint64_t offset, std::uint64_t size, const Pattern& pat
 // the process can take an address that the driver handed out.
 bool AddressSpace::open_region() {
   for (std::uint64_t size = std::uint64_t{4} << 40; size >= std::uint64_t{64} << 30; size /= 2) {
-    void* at = ::mmap(nullptr, size + (std::uint64_t{1} << 30), PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* at =
+        ::mmap(nullptr, size + (std::uint64_t{1} << 30), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) continue;
     region_ = round_up(reinterpret_cast<std::uint64_t>(at), std::uint64_t{1} << 30);
     region_size_ = size;

@@ -29,8 +29,7 @@ std::uint64_t bandwidth_of(Way way, unsigned device) {
   auto& table = *driver().table;
   if (way == Way::in_host) return 0;
   if (way == Way::in_card) return table.get(Setting::memory_bandwidth);
-  if (const auto slow = table.meet(FaultKind::bandwidth, static_cast<int>(device));
-      slow && slow->argument != 0)
+  if (const auto slow = table.meet(FaultKind::bandwidth, static_cast<int>(device)); slow && slow->argument != 0)
     return slow->argument;
   return table.get(Setting::link_bandwidth);
 }
@@ -60,10 +59,7 @@ void copy_piecewise(const Segment& target, const Segment& source) {
                               turned(piece.pattern, source.offset + at, target.offset + at));
       else target.physical->write(target.offset + at, buffer.data(), piece.size);
     } else if (piece.uniform) {
-      for (std::uint64_t i = 0; i < piece.size; i += 16) {
-        const Pattern turn = turned(piece.pattern, source.offset + at + i, 0);
-        std::memcpy(target.host + at + i, turn.data(), std::min<std::uint64_t>(16, piece.size - i));
-      }
+      spread(target.host + at, source.offset + at, piece.size, piece.pattern);
     } else {
       std::memcpy(target.host + at, buffer.data(), piece.size);
     }
@@ -93,13 +89,11 @@ CUresult look_up(const Context& by, std::uint64_t address, std::uint64_t size, b
   return resolve(address, size, write, by, segments) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-CUresult transfer(const Context& target_by, std::uint64_t target, const Context& source_by,
-                  std::uint64_t source, std::uint64_t size) {
+CUresult transfer(const Context& target_by, std::uint64_t target, const Context& source_by, std::uint64_t source,
+                  std::uint64_t size) {
   std::vector<Segment> to, from;
-  if (const CUresult result = look_up(target_by, target, size, true, to); result != CUDA_SUCCESS)
-    return result;
-  if (const CUresult result = look_up(source_by, source, size, false, from); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = look_up(target_by, target, size, true, to); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = look_up(source_by, source, size, false, from); result != CUDA_SUCCESS) return result;
   const int device = static_cast<int>(target_by.device);
   if (driver().table->meet(FaultKind::copy_fail, device)) return CUDA_ERROR_UNKNOWN;
   if (driver().table->meet(FaultKind::ecc, device)) return CUDA_ERROR_ECC_UNCORRECTABLE;
@@ -116,8 +110,7 @@ CUresult transfer(const Context& target_by, std::uint64_t target, const Context&
   return CUDA_SUCCESS;
 }
 
-CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t value, unsigned unit,
-                     std::uint64_t size) {
+CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t value, unsigned unit, std::uint64_t size) {
   std::vector<Segment> to;
   if (const CUresult result = look_up(by, target, size, true, to); result != CUDA_SUCCESS) return result;
   put_pattern(to, repeated(value, unit, 0));
@@ -127,15 +120,13 @@ CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t valu
 void put_pattern(const std::vector<Segment>& segments, const Pattern& pattern) {
   std::uint64_t at = 0;
   for (const auto& segment : segments) {
-    if (segment.host)
-      for (std::uint64_t i = 0; i < segment.size; ++i) segment.host[i] = pattern[(at + i) % 16];
+    if (segment.host) spread(segment.host, at, segment.size, pattern);
     else segment.physical->fill(segment.offset, segment.size, turned(pattern, at, segment.offset));
     at += segment.size;
   }
 }
 
-void put(const std::vector<Segment>& segments, std::uint64_t at, const std::uint8_t* data,
-         std::uint64_t size) {
+void put(const std::vector<Segment>& segments, std::uint64_t at, const std::uint8_t* data, std::uint64_t size) {
   for (const auto& segment : segments) {
     if (at >= segment.size) {
       at -= segment.size;
