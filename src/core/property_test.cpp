@@ -46,7 +46,10 @@ class Storm {
 
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   bool chance(int percent) { return below(100) < static_cast<std::uint64_t>(percent); }
-  Bytes some_bytes() { return static_cast<std::int64_t>(1 + below(24)) * 512 * MiB; }
+  // A few coarse sizes, so that they often fit exactly, and now and then a little more.
+  Bytes some_bytes() {
+    return static_cast<std::int64_t>(1 + below(24)) * 512 * MiB + static_cast<std::int64_t>(below(4)) * 300 * KiB;
+  }
 
   Plan step(const Fact& fact) {
     oracle_.before(state_, fact, now_);
@@ -165,7 +168,7 @@ class Storm {
   Snapshot lying_snapshot() {
     Snapshot snapshot{now_, honest()};
     DeviceReading& reading = snapshot.devices[below(cards)];
-    switch (below(9)) {
+    switch (below(10)) {
       case 0: snapshot.devices.clear(); break;
       case 1: snapshot.devices.erase(snapshot.devices.begin() + static_cast<std::ptrdiff_t>(below(cards))); break;
       case 2: reading.used = Bytes{-static_cast<std::int64_t>(below(100)) - 1}; break;
@@ -174,6 +177,7 @@ class Storm {
       case 5: reading.problem = "unknown error"; break;
       case 6: reading.total = Bytes{static_cast<std::int64_t>(random_())}; break;
       case 7: reading.processes.push_back(uses(1, Bytes{static_cast<std::int64_t>(random_())}, some_lease())); break;
+      case 8: reading.used = Bytes{reading.used.count / 2}; break;  // less than its processes add up to
       default: snapshot.devices.push_back(reading); break;
     }
     return snapshot;

@@ -150,6 +150,19 @@ TEST(Offer, LapsesBackBehindItsEqualsAndTheSecondTimeEnds) {
   EXPECT_EQ(w.free(0), 24 * GiB);
 }
 
+TEST(Offer, WhatItsProcessIsListedWithCountsAsAnOutsidersOnceItLapsed) {
+  OfferWorld w;
+  w.step(Release{w.holder});
+  DeviceReading reading = gpu(0, 24 * GiB, {uses(100, 3 * GiB, w.waiter)});
+  reading.used = 1 * GiB;  // less than the list adds up to: whichever is more counts
+  w.snapshot({reading});
+  EXPECT_EQ(w.free(0), 4 * GiB);
+  w.pass(w.rules.claim_window);
+  EXPECT_EQ(w.state_of(w.waiter), LeaseState::offered) << "it fits still, and is offered once more";
+  EXPECT_EQ(w.at(w.waiter).lapsed_offers, 1);
+  EXPECT_EQ(w.free(0), 1 * GiB);
+}
+
 TEST(Offer, BehindItsEqualsAlsoWithinTheSameInstant) {
   OfferWorld w;
   w.step(Release{w.holder});
