@@ -11,8 +11,7 @@ namespace {
 
 std::string name_pids(const std::vector<std::int32_t>& pids) {
   std::string text = pids.size() == 1 ? "pid " : "pids ";
-  for (std::size_t i = 0; i < pids.size() && i < 5; ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", pids[i]);
+  for (std::size_t i = 0; i < pids.size() && i < 5; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", pids[i]);
   return pids.size() > 5 ? text + ", …" : text;
 }
 
@@ -20,8 +19,7 @@ std::string judge_memory(const GpuDevice& device) {
   if (device.total.count <= 0) return "the driver reports a card without memory";
   if (device.driver_reserved > device.total || device.used > device.total - device.driver_reserved) {
     return fmt::format("the driver reports {} used and {} reserved of {}, which is more than there is",
-                       format_size(device.used), format_size(device.driver_reserved),
-                       format_size(device.total));
+                       format_size(device.used), format_size(device.driver_reserved), format_size(device.total));
   }
   return {};
 }
@@ -56,7 +54,7 @@ std::string judge_pids(GpuDevice& device) {
   }
   if (!foreign.empty()) {
     return fmt::format(
-        "{} of {} listed processes ({}) do not exist here: the driver reports pids of another pid namespace",
+        "{} of {} listed processes ({}) are no processes here: the driver reports pids of another pid namespace",
         foreign.size(), all.size(), name_pids(foreign));
   }
   return {};

@@ -49,9 +49,7 @@ using DeviceCall = int (*)(NvmlDevice, unsigned*, void*);
 // Clamped, because an absurd number must arrive as one that is seen to be absurd.
 Bytes to_bytes(std::uint64_t count) { return {static_cast<std::int64_t>(std::min(count, bytes_limit))}; }
 
-std::string from_buffer(const char* buffer, std::size_t size) {
-  return printable({buffer, ::strnlen(buffer, size)});
-}
+std::string from_buffer(const char* buffer, std::size_t size) { return printable({buffer, ::strnlen(buffer, size)}); }
 
 }  // namespace
 
@@ -98,8 +96,7 @@ struct NvmlApi::Table {
 
   void find_list(List& list, const std::string& symbol) {
     list.name = symbol;
-    for (const auto& [suffix, stride] :
-         {std::pair{"_v3", process_v2}, {"_v2", process_v2}, {"", process_v1}}) {
+    for (const auto& [suffix, stride] : {std::pair{"_v3", process_v2}, {"_v2", process_v2}, {"", process_v1}}) {
       const auto call = reinterpret_cast<DeviceCall>(::dlsym(library, (symbol + suffix).c_str()));
       if (call != nullptr) list.versions.push_back({suffix, call, stride});
     }
@@ -142,16 +139,14 @@ struct NvmlApi::Table {
             {}};
   }
 
-  Answer<std::string> text(const char* call, int (*function)(NvmlDevice, char*, unsigned),
-                           NvmlDevice device) const {
+  Answer<std::string> text(const char* call, int (*function)(NvmlDevice, char*, unsigned), NvmlDevice device) const {
     std::array<char, 256> buffer{};
     const int code = function(device, buffer.data(), buffer.size() - 1);
     if (code != 0) return failed<std::string>(call, code);
     return {NvmlCode::success, {}, from_buffer(buffer.data(), buffer.size())};
   }
 
-  Answer<std::vector<NvmlProcess>> read_list(const List& list, const List::Version& version,
-                                             NvmlDevice device) const;
+  Answer<std::vector<NvmlProcess>> read_list(const List& list, const List::Version& version, NvmlDevice device) const;
   Answer<std::vector<NvmlProcess>> read_list(const List& list, NvmlDevice device) const;
 };
 
@@ -160,8 +155,7 @@ namespace {
 // How far apart the entries lie that were written into a painted buffer: drivers have changed it under the
 // same name. Every layout ends in a field that is never all paint, so that the end of what was written is
 // seen exactly.
-std::size_t measured_stride(const std::vector<unsigned char>& buffer, std::size_t entries,
-                            std::size_t declared) {
+std::size_t measured_stride(const std::vector<unsigned char>& buffer, std::size_t entries, std::size_t declared) {
   std::size_t end = buffer.size();
   while (end > 0 && buffer[end - 1] == paint) --end;
   for (const std::size_t stride : {process_v1, process_v2, process_r535}) {
@@ -228,9 +222,8 @@ const std::vector<std::string>& nvml_default_paths() {
 #else
     "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
 #endif
-        "/usr/lib64/libnvidia-ml.so.1", "/usr/lib/libnvidia-ml.so.1",
-        "/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/run/opengl-driver/lib/libnvidia-ml.so.1",
-        "/usr/lib/wsl/lib/libnvidia-ml.so.1", "libnvidia-ml.so.1",
+        "/usr/lib64/libnvidia-ml.so.1", "/usr/lib/libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+        "/run/opengl-driver/lib/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1", "libnvidia-ml.so.1",
   };
   return paths;
 }
@@ -324,16 +317,12 @@ Answer<NvmlMemory> NvmlApi::memory(NvmlDevice device) const {
     memory.version = memory_v2_version;
     const int code = table_->memory_v2(device, &memory);
     if (code == 0) {
-      return {NvmlCode::success,
-              {},
-              {to_bytes(memory.total), to_bytes(memory.reserved), to_bytes(memory.used), true}};
+      return {NvmlCode::success, {}, {to_bytes(memory.total), to_bytes(memory.reserved), to_bytes(memory.used), true}};
     }
     const auto known = static_cast<NvmlCode>(code);
-    const bool older = known == NvmlCode::function_not_found ||
-                       known == NvmlCode::argument_version_mismatch || known == NvmlCode::not_supported ||
-                       known == NvmlCode::invalid_argument;
-    if (!older || table_->memory_v1 == nullptr)
-      return table_->failed<NvmlMemory>("nvmlDeviceGetMemoryInfo_v2", code);
+    const bool older = known == NvmlCode::function_not_found || known == NvmlCode::argument_version_mismatch ||
+                       known == NvmlCode::not_supported || known == NvmlCode::invalid_argument;
+    if (!older || table_->memory_v1 == nullptr) return table_->failed<NvmlMemory>("nvmlDeviceGetMemoryInfo_v2", code);
   }
   MemoryV1 memory{};
   const int code = table_->memory_v1(device, &memory);

@@ -9,9 +9,7 @@ namespace sublet::gpu {
 namespace {
 
 struct Started {
-  explicit Started(const std::string& kind) : api(std::move(*NvmlApi::load(fake_library(kind)))) {
-    api.init();
-  }
+  explicit Started(const std::string& kind) : api(std::move(*NvmlApi::load(fake_library(kind)))) { api.init(); }
   ~Started() { api.shutdown(); }
   NvmlApi api;
   NvmlDevice device() const { return api.device(0).value; }
@@ -21,23 +19,20 @@ std::string show(const Answer<std::vector<NvmlProcess>>& answer) {
   if (!answer) return answer.error;
   std::string text;
   for (const NvmlProcess& p : answer.value) {
-    text +=
-        fmt::format("{}{}:{}", text.empty() ? "" : " ", p.pid, p.used ? std::to_string(p.used->count) : "?");
+    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", p.pid, p.used ? std::to_string(p.used->count) : "?");
   }
   return text;
 }
 
 TEST(NvmlLoad, SaysWhatIsMissing) {
-  EXPECT_EQ(NvmlApi::load("libnvidia-ml.so.1").error().code, Code::BadRequest)
-      << "a plain name is no fixed place";
+  EXPECT_EQ(NvmlApi::load("libnvidia-ml.so.1").error().code, Code::BadRequest) << "a plain name is no fixed place";
   const auto none = NvmlApi::load("/nowhere/libnvidia-ml.so.1");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::Unavailable);
   EXPECT_NE(none.error().detail.find("/nowhere/libnvidia-ml.so.1"), std::string::npos) << none.error().detail;
   const auto lacking = NvmlApi::load(fake_library("lacking"));
   ASSERT_FALSE(lacking);
-  EXPECT_NE(lacking.error().detail.find("nvmlDeviceGetCount_v2"), std::string::npos)
-      << lacking.error().detail;
+  EXPECT_NE(lacking.error().detail.find("nvmlDeviceGetCount_v2"), std::string::npos) << lacking.error().detail;
   EXPECT_FALSE(NvmlApi::load("/etc/passwd"));
   EXPECT_FALSE(NvmlApi::load("/"));
 }

@@ -81,9 +81,9 @@ void close_others(int keep) {
   const auto close_range = [](unsigned first, unsigned last) {
     return first > last || ::syscall(call_close_range, first, last, 0) == 0;
   };
-  if (keep < 3 ? close_range(3, UINT_MAX)
-               : close_range(3, static_cast<unsigned>(keep) - 1) &&
-                     close_range(static_cast<unsigned>(keep) + 1, UINT_MAX)) {
+  if (keep < 3
+          ? close_range(3, UINT_MAX)
+          : close_range(3, static_cast<unsigned>(keep) - 1) && close_range(static_cast<unsigned>(keep) + 1, UINT_MAX)) {
     return;
   }
   // Kernels before 5.9, and sandboxes that do not know the call.

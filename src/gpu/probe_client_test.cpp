@@ -15,8 +15,8 @@ TEST(Command, GoesThroughText) {
     line.pop_back();
     EXPECT_EQ(*decode_snapshot_command(line), id);
   }
-  for (const char* line : {"", "snapshot", "snapshot ", "snapshot -1", "snapshot 1 ", "snapshot 1x",
-                           "snapshot  1", "SNAPSHOT 1", "snapshot 18446744073709551616", "stop 1"}) {
+  for (const char* line : {"", "snapshot", "snapshot ", "snapshot -1", "snapshot 1 ", "snapshot 1x", "snapshot  1",
+                           "SNAPSHOT 1", "snapshot 18446744073709551616", "stop 1"}) {
     EXPECT_FALSE(decode_snapshot_command(line)) << line;
   }
 }

@@ -36,8 +36,7 @@ class Probe {
     pid_ = ::fork();
     if (pid_ == 0) {
       const std::string fd = std::to_string(pair[1]);
-      ::execl(program, program, "probe", "--fd", fd.c_str(), "--nvml", nvml.c_str(),
-              static_cast<char*>(nullptr));
+      ::execl(program, program, "probe", "--fd", fd.c_str(), "--nvml", nvml.c_str(), static_cast<char*>(nullptr));
       ::_exit(127);
     }
     ::close(pair[1]);
@@ -54,8 +53,7 @@ class Probe {
   pid_t pid() const { return pid_; }
   Fd& socket() { return socket_; }
   void send(std::string_view text) const {
-    EXPECT_EQ(::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(text.size()));
+    EXPECT_EQ(::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
 
   // The next line, or nothing at the end of the stream.
@@ -213,8 +211,7 @@ TEST(Program, SaysWhatItIsAndRefusesTheRest) {
       {"snapshot", "--nvml"},
       {"--unknown"},
   };
-  for (const auto& arguments : wrong)
-    EXPECT_EQ(run(arguments), 2) << fmt::format("{}", fmt::join(arguments, " "));
+  for (const auto& arguments : wrong) EXPECT_EQ(run(arguments), 2) << fmt::format("{}", fmt::join(arguments, " "));
   EXPECT_EQ(run({"probe", "--fd", "99"}), 1) << "no such descriptor";
 }
 

@@ -21,25 +21,36 @@ constexpr int most_readings = 3;
 // A start of NVML may wake cards up, which takes seconds: where it only might help, not more often than this.
 constexpr std::int64_t restart_pause_ns = 30'000'000'000;
 
-// Field 22 of /proc/PID/stat, in ticks since boot; 0 when there is no such process to be read.
-std::uint64_t start_ticks(const std::string& proc_root, std::int32_t pid) {
+// A thread of the kernel's own, in field 9 of /proc/PID/stat. The low pids of a container are such threads outside.
+constexpr std::uint64_t flag_kernel_thread = 0x00200000;
+
+struct Seen {
+  bool there = false;
+  bool kernel_thread = false;
+  std::uint64_t start_ticks = 0;  // since boot
+};
+
+Seen see_process(const std::string& proc_root, std::int32_t pid) {
   const Fd file(::open(fmt::format("{}/{}/stat", proc_root, pid).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return 0;
+  if (!file) return {};
   char buffer[1024];
   const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
-  if (got <= 0) return 0;
+  if (got <= 0) return {};
   std::string_view text(buffer, static_cast<std::size_t>(got));
   const auto name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string_view::npos) return 0;
+  if (name_end == std::string_view::npos) return {};
   text.remove_prefix(name_end + 1);
+  std::uint64_t flags = 0;
+  std::uint64_t ticks = 0;
   for (int field = 3; field <= 22; ++field) {
     const auto space = text.find(' ');
-    if (space == std::string_view::npos) return 0;
+    if (space == std::string_view::npos) return {};
     text.remove_prefix(space + 1);
+    if (field != 9 && field != 22) continue;
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), field == 9 ? flags : ticks);
+    if (parsed.ec != std::errc{}) return {};
   }
-  std::uint64_t ticks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ticks);
-  return error == std::errc{} ? ticks : 0;
+  return {true, (flags & flag_kernel_thread) != 0, ticks};
 }
 
 bool exists(std::int32_t pid) {
@@ -48,21 +59,21 @@ bool exists(std::int32_t pid) {
 }
 
 // Fills in who the listed processes are. False: some are not there, which may only mean that they have just
-// ended.
+// ended. No thread of the kernel uses a card: a pid that names one is as good as none.
 bool look_up(const std::string& proc_root, std::vector<GpuProcess>& processes) {
   bool all_there = true;
   for (GpuProcess& process : processes) {
-    process.process.start_ticks = start_ticks(proc_root, process.process.pid);
-    process.hidden = process.process.start_ticks == 0 && exists(process.process.pid);
-    if (process.process.start_ticks == 0 && !process.hidden) all_there = false;
+    const Seen seen = see_process(proc_root, process.process.pid);
+    process.process.start_ticks = seen.kernel_thread ? 0 : seen.start_ticks;
+    process.hidden = !seen.there && exists(process.process.pid);
+    if ((!seen.there && !process.hidden) || seen.kernel_thread) all_there = false;
   }
   return all_there;
 }
 
 bool plain_uuid(const std::string& uuid) {
-  return !uuid.empty() && uuid.size() <= 80 && std::all_of(uuid.begin(), uuid.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-';
-  });
+  return !uuid.empty() && uuid.size() <= 80 &&
+         std::all_of(uuid.begin(), uuid.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
 }
 
 }  // namespace
@@ -150,8 +161,7 @@ GpuDevice Sampler::read_device(unsigned index) {
   if (handle && !known_.contains(index)) {
     const auto identity = api_->identity(handle.value);
     if (identity && plain_uuid(identity.value.uuid)) known_[index] = identity.value;
-    else if (identity)
-      device.problem = fmt::format("the driver names it '{}', which is no UUID", identity.value.uuid);
+    else if (identity) device.problem = fmt::format("the driver names it '{}', which is no UUID", identity.value.uuid);
     else device.problem = identity.error;
     note(identity.code);
   }
@@ -190,8 +200,7 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
     device.processes.clear();
     for (const NvmlProcess& process : listed.value) {
       if (process.pid == 0 || process.pid > INT32_MAX) {
-        return failed(NvmlCode::success,
-                      fmt::format("the driver lists pid {}, which none can have", process.pid));
+        return failed(NvmlCode::success, fmt::format("the driver lists pid {}, which none can have", process.pid));
       }
       device.processes.push_back({{static_cast<std::int32_t>(process.pid), 0}, false, process.used, false});
     }
@@ -203,8 +212,8 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
   }
   if (!memory) return failed(memory.code, memory.error);
   if (device.processes.size() > max_processes) {
-    return failed(NvmlCode::success, fmt::format("the driver lists {} processes, more than {}",
-                                                 device.processes.size(), max_processes));
+    return failed(NvmlCode::success,
+                  fmt::format("the driver lists {} processes, more than {}", device.processes.size(), max_processes));
   }
   device.total = memory.value.total;
   device.driver_reserved = memory.value.reserved;

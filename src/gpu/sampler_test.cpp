@@ -71,6 +71,25 @@ TEST(Sampler, PidsThatAreNotHereAreForeign) {
   EXPECT_NE(show_snapshot(snapshot).find("no such process here"), std::string::npos);
 }
 
+TEST(Sampler, ThreadsOfTheKernelAreNobodysProcesses) {
+  const auto tree = std::filesystem::temp_directory_path() / fmt::format("sublet-gpu-proc-{}", ::getpid());
+  const auto write = [&](int pid, unsigned flags) {
+    std::filesystem::create_directories(tree / std::to_string(pid));
+    std::ofstream(tree / std::to_string(pid) / "stat")
+        << fmt::format("{} (x) y) S 0 0 0 0 -1 {} 0 0 0 0 0 0 0 0 20 0 1 0 55 0\n", pid, flags);
+  };
+  write(nobodys_pid, 0x208040);
+  write(nobodys_pid + 1, 0x400000);
+  const FakeNvml fake(fmt::format("compute={}:100,{}:100", nobodys_pid, nobodys_pid + 1));
+  Sampler sampler(fake_library("full"), tree.string());
+  const GpuSnapshot snapshot = judge(sampler.take());
+  std::filesystem::remove_all(tree);
+  ASSERT_EQ(snapshot.devices.at(0).processes.size(), 2u);
+  EXPECT_TRUE(snapshot.devices[0].processes[0].foreign_pid);
+  EXPECT_FALSE(snapshot.devices[0].processes[1].foreign_pid);
+  EXPECT_EQ(snapshot.devices[0].processes[1].process, (ProcessRef{nobodys_pid + 1, 55}));
+}
+
 TEST(Sampler, ProcessesThatProcHidesAreNotForeign) {
   const FakeNvml fake(fmt::format("compute={}:100", ::getpid()));
   Sampler sampler(fake_library("full"), "/nowhere");

@@ -7,22 +7,19 @@ namespace sublet::gpu {
 namespace {
 
 std::string show_process(const GpuProcess& process) {
-  const char* remark = process.foreign_pid ? ", no such process here"
-                       : process.hidden    ? ", hidden in /proc"
-                                           : "";
+  const char* remark = process.foreign_pid ? ", no such process here" : process.hidden ? ", hidden in /proc" : "";
   return fmt::format("    pid {:<8} {:>10}{}\n", process.process.pid,
                      process.used ? format_size(*process.used) : std::string("not told"), remark);
 }
 
 std::string show_device(const GpuDevice& device) {
-  std::string text =
-      fmt::format("GPU {}: {}{}\n  {}  {}\n", device.index, device.name.empty() ? "?" : device.name,
-                  device.simulated ? " (not a real card)" : "", device.uuid.empty() ? "no UUID" : device.uuid,
-                  device.pci_bus_id);
+  std::string text = fmt::format("GPU {}: {}{}\n  {}  {}\n", device.index, device.name.empty() ? "?" : device.name,
+                                 device.simulated ? " (not a real card)" : "",
+                                 device.uuid.empty() ? "no UUID" : device.uuid, device.pci_bus_id);
   if (device.total.count > 0) {
     text += fmt::format("  {} in all, {} kept by the driver, {} used by {} {}\n", format_size(device.total),
-                        format_size(device.driver_reserved), format_size(device.used),
-                        device.processes.size(), device.processes.size() == 1 ? "process" : "processes");
+                        format_size(device.driver_reserved), format_size(device.used), device.processes.size(),
+                        device.processes.size() == 1 ? "process" : "processes");
   }
   for (const GpuProcess& process : device.processes) text += show_process(process);
   if (!device.problem.empty()) text += fmt::format("  PROBLEM: {}\n", device.problem);
@@ -39,8 +36,7 @@ std::string show_snapshot(const GpuSnapshot& snapshot) {
     text += fmt::format("PROBLEM: {}\n", snapshot.problem);
   } else {
     text += fmt::format("read in {:.1f} ms, devices: {}\n",
-                        static_cast<double>(snapshot.ended_ns - snapshot.began_ns) / 1e6,
-                        snapshot.devices.size());
+                        static_cast<double>(snapshot.ended_ns - snapshot.began_ns) / 1e6, snapshot.devices.size());
   }
   for (const GpuDevice& device : snapshot.devices) text += show_device(device);
   return text;

@@ -75,8 +75,7 @@ class Reader {
 
   bool boolean(const char* name) {
     const Json* value = find(name);
-    if (value != nullptr && !value->is_boolean())
-      fail(fmt::format("has a {} that is neither true nor false", name));
+    if (value != nullptr && !value->is_boolean()) fail(fmt::format("has a {} that is neither true nor false", name));
     return ok() && value->get<bool>();
   }
 
@@ -152,8 +151,7 @@ std::string read_process(const Json& json, GpuProcess& process) {
 }
 
 bool is_uuid(const std::string& text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
 }
 
 bool is_bus_id(const std::string& text) {
@@ -173,8 +171,7 @@ std::string read_device(const Json& json, GpuDevice& device) {
   device.driver_reserved = reader.bytes("driver_reserved_bytes");
   device.used = reader.bytes("used_bytes");
   device.problem = reader.text("problem");
-  if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty()))
-    reader.fail("has no UUID for its uuid");
+  if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty())) reader.fail("has no UUID for its uuid");
   if (!is_bus_id(device.pci_bus_id)) reader.fail("has no PCI address for its pci_bus_id");
   const Json* processes = reader.array("processes", max_processes);
   if (processes == nullptr) return reader.problem();
@@ -222,8 +219,7 @@ std::string encode_snapshot(std::uint64_t id, const GpuSnapshot& snapshot) {
 }
 
 Result<SnapshotReply> decode_snapshot(std::string_view line) {
-  if (line.size() > max_line)
-    return malformed(fmt::format("{} bytes are more than {}", line.size(), max_line));
+  if (line.size() > max_line) return malformed(fmt::format("{} bytes are more than {}", line.size(), max_line));
   const Json json = parse(line);
   if (json.is_discarded()) return malformed("no JSON, or nested too deep");
   Reader reader(json, "it");
@@ -246,8 +242,7 @@ Result<SnapshotReply> decode_snapshot(std::string_view line) {
   for (const Json& entry : *devices) {
     GpuDevice device;
     if (const std::string problem = read_device(entry, device); !problem.empty()) return malformed(problem);
-    if (!indexes.insert(device.index).second)
-      return malformed(fmt::format("index {} is there twice", device.index));
+    if (!indexes.insert(device.index).second) return malformed(fmt::format("index {} is there twice", device.index));
     if (!device.uuid.empty() && !uuids.insert(device.uuid).second) {
       return malformed(fmt::format("device {} is there twice", device.uuid));
     }

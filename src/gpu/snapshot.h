@@ -21,8 +21,9 @@ inline constexpr std::size_t max_processes = 1024;  // of one device
 inline constexpr std::size_t max_line = 4u << 20;   // bytes of one encoded snapshot
 
 struct GpuProcess {
-  ProcessRef process;   // start_ticks 0: no such process could be read in /proc, although it was listed twice
-  bool hidden = false;  // it exists, but /proc does not show it to us (mounted with hidepid)
+  // start_ticks 0: no process that could use a card has this pid in /proc, although it was listed repeatedly.
+  ProcessRef process;
+  bool hidden = false;        // it exists, but /proc does not show it to us (mounted with hidepid)
   std::optional<Bytes> used;  // unset: the driver does not tell
   bool foreign_pid = false;   // judge(): the pid does not exist here, so it must be of another pid namespace
   bool operator==(const GpuProcess&) const = default;

@@ -162,8 +162,7 @@ TEST(Snapshot, RefusesWhatBreaksALimit) {
 
 TEST(Snapshot, RefusesWhatIsNoLine) {
   const std::string good = line_of(rich_snapshot());
-  for (std::size_t cut = 0; cut < good.size(); cut += 7)
-    EXPECT_FALSE(decode_snapshot(good.substr(0, cut))) << cut;
+  for (std::size_t cut = 0; cut < good.size(); cut += 7) EXPECT_FALSE(decode_snapshot(good.substr(0, cut))) << cut;
   EXPECT_FALSE(decode_snapshot(good + good));
   EXPECT_FALSE(decode_snapshot(std::string(max_line + 1, ' ')));
   EXPECT_FALSE(decode_snapshot(std::string(1 << 20, '[')));
@@ -205,8 +204,7 @@ TEST(Snapshot, SurvivesRandomBytes) {
   EXPECT_GT(accepted, 100) << "the changes must leave some lines readable, or the test tests little";
   for (int round = 0; round < 6000; ++round) {
     std::string text(random() % 200, '\0');
-    for (char& c : text)
-      c = random() % 2 == 0 ? alphabet[random() % alphabet.size()] : static_cast<char>(random());
+    for (char& c : text) c = random() % 2 == 0 ? alphabet[random() % alphabet.size()] : static_cast<char>(random());
     EXPECT_FALSE(decode_snapshot(text));
   }
 }
@@ -251,8 +249,7 @@ TEST(Judge, RefusesMoreThanThereIsWithTheNumbers) {
   device.processes = {process(9, (25 * GiB).count)};
   EXPECT_EQ(verdict(device), "the driver reports 25.0 GiB used by pid 9 on a card of 24.0 GiB");
   device.processes = {process(9, (13 * GiB).count), process(10, (12 * GiB).count)};
-  EXPECT_EQ(verdict(device),
-            "the driver reports more than the card's 24.0 GiB used by 2 listed processes together");
+  EXPECT_EQ(verdict(device), "the driver reports more than the card's 24.0 GiB used by 2 listed processes together");
   device = card(0, Bytes{1LL << 62}, {}, {});
   device.processes = {process(9, 1LL << 62), process(10, 1LL << 62)};
   EXPECT_NE(verdict(device), "");
@@ -267,9 +264,8 @@ TEST(Judge, NamesPidsThatAreTwiceOrNotHere) {
   GpuSnapshot snapshot;
   snapshot.devices = {device};
   const GpuDevice judged = judge(snapshot).devices[0];
-  EXPECT_EQ(
-      judged.problem,
-      "1 of 3 listed processes (pid 10) do not exist here: the driver reports pids of another pid namespace");
+  EXPECT_EQ(judged.problem,
+            "1 of 3 listed processes (pid 10) are no processes here: the driver reports pids of another pid namespace");
   EXPECT_FALSE(judged.processes[0].foreign_pid);
   EXPECT_TRUE(judged.processes[1].foreign_pid);
   EXPECT_FALSE(judged.processes[2].foreign_pid) << "it exists, /proc hides it";

@@ -103,10 +103,9 @@ int run(const std::vector<std::string>& arguments) {
       return 0;
     }
   }
-  fmt::print(
-      stderr, "sublet-gpu: {}\n{}",
-      options.problem.empty() ? fmt::format("unknown verb '{}'", printable(options.verb)) : options.problem,
-      usage);
+  fmt::print(stderr, "sublet-gpu: {}\n{}",
+             options.problem.empty() ? fmt::format("unknown verb '{}'", printable(options.verb)) : options.problem,
+             usage);
   return 2;
 }
 
