@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+// The interface is C and names things its own way.
+// NOLINTBEGIN(modernize-use-using,readability-identifier-naming,readability-inconsistent-declaration-parameter-name)
 extern "C" {
 
 typedef int CUdevice;
@@ -314,11 +316,9 @@ typedef void (*CUhostFn)(void* userData);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void* userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 
-static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemPoolProps) == 88 &&
-              sizeof(CUmemAccessDesc) == 12);
+static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemPoolProps) == 88 && sizeof(CUmemAccessDesc) == 12);
 static_assert(sizeof(CUDA_MEMCPY2D) == 128 && sizeof(CUDA_MEMCPY3D) == 200);
-static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56 &&
-              sizeof(CUctxCreateParams) == 24);
+static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56 && sizeof(CUctxCreateParams) == 24);
 
 // ------------------------------------------------------------------------------------- functions
 // Those that our own tests call; the library's sources include this too, so that the two cannot differ.
@@ -326,8 +326,7 @@ CUresult cuInit(unsigned flags);
 CUresult cuDriverGetVersion(int* version);
 CUresult cuGetErrorName(CUresult error, const char** name);
 CUresult cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags);
-CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,
-                             int* status);
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags, int* status);
 CUresult cuGetExportTable(const void** table, const CUuuid* id);
 CUresult cuDeviceGet(CUdevice* device, int ordinal);
 CUresult cuDeviceGetCount(int* count);
@@ -356,8 +355,7 @@ CUresult cuCtxSynchronize_v2(CUcontext context);
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total);
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t size);
-CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
-                            unsigned element);
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned element);
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t size, unsigned flags);
 CUresult cuMemFree_v2(CUdeviceptr address);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr address);
@@ -377,8 +375,8 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t size);
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_t size, CUstream stream);
 CUresult cuMemcpyDtoHAsync_v2(void* target, CUdeviceptr source, size_t size, CUstream stream);
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t size, CUstream stream);
-CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext target_context, CUdeviceptr source,
-                      CUcontext source_context, size_t size);
+CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
+                      size_t size);
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy);
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy);
 CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count);
@@ -427,3 +425,4 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
                         unsigned bz, unsigned shared, CUstream stream, void** parameters, void** extra);
 
 }  // extern "C"
+// NOLINTEND(modernize-use-using,readability-identifier-naming,readability-inconsistent-declaration-parameter-name)

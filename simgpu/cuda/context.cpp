@@ -142,9 +142,7 @@ Context* known_context(CUcontext handle) {
   return nullptr;
 }
 
-bool known_device(CUdevice device) {
-  return device >= 0 && device < static_cast<CUdevice>(driver().cards.size());
-}
+bool known_device(CUdevice device) { return device >= 0 && device < static_cast<CUdevice>(driver().cards.size()); }
 
 void prepare_card(int ordinal) {
   auto& d = driver();

@@ -12,7 +12,7 @@ using namespace simgpu;
 
 namespace {
 
-constexpr std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
 // What a call says of an address, and what is then refused before any work.
 enum class Side { host, device, any };
@@ -41,11 +41,9 @@ struct Copy {
 CUresult copy(const Copy& what, CUstream handle, bool per_thread, bool synchronous) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   if (what.size == 0) return CUDA_SUCCESS;
-  if (!acceptable(what.target_side, what.target, what.size) ||
-      !acceptable(what.source_side, what.source, what.size))
+  if (!acceptable(what.target_side, what.target, what.size) || !acceptable(what.source_side, what.source, what.size))
     return CUDA_ERROR_INVALID_VALUE;
   const Context* target_by = what.target_by ? what.target_by : stream->context;
   const Context* source_by = what.source_by ? what.source_by : stream->context;
@@ -68,8 +66,7 @@ CUresult copy_out(void* target, CUdeviceptr source, std::size_t size, CUstream h
                   bool synchronous) {
   return copy({address_of(target), source, size, Side::host, Side::device}, handle, per_thread, synchronous);
 }
-CUresult copy_within(CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream handle,
-                     bool per_thread) {
+CUresult copy_within(CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream handle, bool per_thread) {
   return copy({target, source, size, Side::device, Side::device}, handle, per_thread, true);
 }
 CUresult copy_any(CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream handle, bool per_thread,
@@ -97,9 +94,8 @@ struct Box {
   Side side = Side::any;
 };
 
-CUresult box_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t x, std::size_t y,
-                std::size_t z, std::size_t pitch, std::size_t rows, std::size_t width, std::size_t height,
-                Box& box) {
+CUresult box_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t x, std::size_t y, std::size_t z,
+                std::size_t pitch, std::size_t rows, std::size_t width, std::size_t height, Box& box) {
   switch (type) {
     case CU_MEMORYTYPE_HOST: box.base = address_of(host), box.side = Side::host; break;
     case CU_MEMORYTYPE_DEVICE: box.base = device, box.side = Side::device; break;
@@ -132,26 +128,23 @@ CUresult copy_box(const CUDA_MEMCPY3D* what, CUstream handle, bool per_thread, b
   SIMGPU_CONTEXT();
   if (!what) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   if (what->WidthInBytes == 0 || what->Height == 0 || what->Depth == 0) return CUDA_SUCCESS;
   Box to, from;
-  if (const CUresult result =
-          box_of(what->dstMemoryType, what->dstHost, what->dstDevice, what->dstXInBytes, what->dstY,
-                 what->dstZ, what->dstPitch, what->dstHeight, what->WidthInBytes, what->Height, to);
+  if (const CUresult result = box_of(what->dstMemoryType, what->dstHost, what->dstDevice, what->dstXInBytes, what->dstY,
+                                     what->dstZ, what->dstPitch, what->dstHeight, what->WidthInBytes, what->Height, to);
       result != CUDA_SUCCESS)
     return result;
   if (const CUresult result =
-          box_of(what->srcMemoryType, what->srcHost, what->srcDevice, what->srcXInBytes, what->srcY,
-                 what->srcZ, what->srcPitch, what->srcHeight, what->WidthInBytes, what->Height, from);
+          box_of(what->srcMemoryType, what->srcHost, what->srcDevice, what->srcXInBytes, what->srcY, what->srcZ,
+                 what->srcPitch, what->srcHeight, what->WidthInBytes, what->Height, from);
       result != CUDA_SUCCESS)
     return result;
   const std::uint64_t to_size = extent(to, *what), from_size = extent(from, *what);
   if (!acceptable(to.side, to.base, to_size) || !acceptable(from.side, from.base, from_size))
     return CUDA_ERROR_INVALID_VALUE;
-  auto work =
-      make_work([by = stream->context, to, from, shape = *what] { return copy_rows(*by, to, from, shape); },
-                {{to.base, to_size}, {from.base, from_size}});
+  auto work = make_work([by = stream->context, to, from, shape = *what] { return copy_rows(*by, to, from, shape); },
+                        {{to.base, to_size}, {from.base, from_size}});
   const bool touches_host = on_host(to.base) || on_host(from.base);
   if (pageable(to.base, to_size) || pageable(from.base, from_size) || (synchronous && touches_host))
     return run_in_order(lock, stream, std::move(work));
@@ -197,8 +190,7 @@ struct Fill {
 CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchronous) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   if (what.width == 0 || what.height == 0) return CUDA_SUCCESS;
   const std::uint64_t row = what.width * what.unit;
   if (what.width > std::uint64_t{1} << 46 || what.target % what.unit != 0 || what.pitch % what.unit != 0 ||
@@ -209,8 +201,7 @@ CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchrono
   auto work = make_work(
       [by = stream->context, what, row] {
         for (std::size_t y = 0; y < what.height; ++y)
-          if (const CUresult result =
-                  fill_memory(*by, what.target + y * what.pitch, what.value, what.unit, row);
+          if (const CUresult result = fill_memory(*by, what.target + y * what.pitch, what.value, what.unit, row);
               result != CUDA_SUCCESS)
             return result;
         return CUDA_SUCCESS;
@@ -274,13 +265,11 @@ SIMGPU_SYNC(cuMemcpy3DPeer, (const CUDA_MEMCPY3D* what), copy_box(what, stream, 
 
 SIMGPU_ASYNC(cuMemcpyAsync, (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
              copy_any(target, source, size, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpyHtoDAsync_v2,
-             (CUdeviceptr target, const void* source, std::size_t size, CUstream stream),
+SIMGPU_ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr target, const void* source, std::size_t size, CUstream stream),
              copy_in(target, source, size, stream, per_thread, false))
 SIMGPU_ASYNC(cuMemcpyDtoHAsync_v2, (void* target, CUdeviceptr source, std::size_t size, CUstream stream),
              copy_out(target, source, size, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpyDtoDAsync_v2,
-             (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
+SIMGPU_ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
              copy_within(target, source, size, stream, per_thread))
 SIMGPU_ASYNC(cuMemcpyPeerAsync,
              (CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
@@ -293,12 +282,12 @@ SIMGPU_ASYNC(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D* what, CUstream stream),
 SIMGPU_ASYNC(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D* what, CUstream stream),
              copy_box(what, stream, per_thread, false))
 SIMGPU_ASYNC(cuMemcpyBatchAsync,
-             (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*,
-              std::size_t*, std::size_t, std::size_t* failed, CUstream stream),
+             (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*, std::size_t*,
+              std::size_t, std::size_t* failed, CUstream stream),
              copy_batch(targets, sources, sizes, count, failed, stream, per_thread))
 SIMGPU_ASYNC(cuMemcpyBatchAsync_v2,
-             (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*,
-              std::size_t*, std::size_t, CUstream stream),
+             (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*, std::size_t*,
+              std::size_t, CUstream stream),
              copy_batch(targets, sources, sizes, count, nullptr, stream, per_thread))
 
 SIMGPU_SYNC(cuMemsetD8_v2, (CUdeviceptr target, unsigned char value, std::size_t count),
@@ -308,12 +297,10 @@ SIMGPU_SYNC(cuMemsetD16_v2, (CUdeviceptr target, unsigned short value, std::size
 SIMGPU_SYNC(cuMemsetD32_v2, (CUdeviceptr target, unsigned value, std::size_t count),
             fill({target, 0, value, 4, count}, stream, per_thread, true))
 SIMGPU_SYNC(cuMemsetD2D8_v2,
-            (CUdeviceptr target, std::size_t pitch, unsigned char value, std::size_t width,
-             std::size_t height),
+            (CUdeviceptr target, std::size_t pitch, unsigned char value, std::size_t width, std::size_t height),
             fill({target, pitch, value, 1, width, height}, stream, per_thread, true))
 SIMGPU_SYNC(cuMemsetD2D16_v2,
-            (CUdeviceptr target, std::size_t pitch, unsigned short value, std::size_t width,
-             std::size_t height),
+            (CUdeviceptr target, std::size_t pitch, unsigned short value, std::size_t width, std::size_t height),
             fill({target, pitch, value, 2, width, height}, stream, per_thread, true))
 SIMGPU_SYNC(cuMemsetD2D32_v2,
             (CUdeviceptr target, std::size_t pitch, unsigned value, std::size_t width, std::size_t height),
@@ -326,12 +313,12 @@ SIMGPU_ASYNC(cuMemsetD16Async, (CUdeviceptr target, unsigned short value, std::s
 SIMGPU_ASYNC(cuMemsetD32Async, (CUdeviceptr target, unsigned value, std::size_t count, CUstream stream),
              fill({target, 0, value, 4, count}, stream, per_thread, false))
 SIMGPU_ASYNC(cuMemsetD2D8Async,
-             (CUdeviceptr target, std::size_t pitch, unsigned char value, std::size_t width,
-              std::size_t height, CUstream stream),
+             (CUdeviceptr target, std::size_t pitch, unsigned char value, std::size_t width, std::size_t height,
+              CUstream stream),
              fill({target, pitch, value, 1, width, height}, stream, per_thread, false))
 SIMGPU_ASYNC(cuMemsetD2D16Async,
-             (CUdeviceptr target, std::size_t pitch, unsigned short value, std::size_t width,
-              std::size_t height, CUstream stream),
+             (CUdeviceptr target, std::size_t pitch, unsigned short value, std::size_t width, std::size_t height,
+              CUstream stream),
              fill({target, pitch, value, 2, width, height}, stream, per_thread, false))
 SIMGPU_ASYNC(cuMemsetD2D32Async,
              (CUdeviceptr target, std::size_t pitch, unsigned value, std::size_t width, std::size_t height,

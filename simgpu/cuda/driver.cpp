@@ -45,8 +45,7 @@ int visible_card(const Table& table, std::string_view entry) {
     int found = -1;
     for (unsigned i = 0; i < table.device_count(); ++i) {
       const std::string uuid = table.uuid_text(i);
-      if (uuid.size() < entry.size() || ::strncasecmp(uuid.c_str(), entry.data(), entry.size()) != 0)
-        continue;
+      if (uuid.size() < entry.size() || ::strncasecmp(uuid.c_str(), entry.data(), entry.size()) != 0) continue;
       if (found >= 0) return -1;  // a prefix of two cards names neither
       found = static_cast<int>(i);
     }

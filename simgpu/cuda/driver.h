@@ -27,6 +27,12 @@ inline constexpr std::uint64_t granule = 2 << 20;  // of physical memory and of 
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
+// Host memory is one address space with the cards', so that an address of either kind may stand for it.
+inline void* pointer_at(std::uint64_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+inline std::uint8_t* bytes_at(std::uint64_t address) { return static_cast<std::uint8_t*>(pointer_at(address)); }
+
 using Lock = std::unique_lock<std::mutex>;
 
 // ------------------------------------------------------------------------------------------- physical memory

@@ -88,8 +88,8 @@ CUresult occupancy(int* out, CUfunction handle, int threads, std::size_t shared,
   return CUDA_SUCCESS;
 }
 
-CUresult best_block(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize shared_of,
-                    std::size_t shared, int limit, unsigned flags) {
+CUresult best_block(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize shared_of, std::size_t shared,
+                    int limit, unsigned flags) {
   SIMGPU_CONTEXT();
   const Function* function = known_function(handle);
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
@@ -185,8 +185,7 @@ SIMGPU_API cuKernelGetName(const char** out, CUkernel kernel) {
   SIMGPU_ENTER(cuKernelGetName);
   return name_of(out, kernel);
 }
-SIMGPU_API cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t* offset,
-                              std::size_t* size) {
+SIMGPU_API cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t* offset, std::size_t* size) {
   SIMGPU_ENTER(cuFuncGetParamInfo);
   return parameter_of(function, index, offset, size);
 }
@@ -205,8 +204,7 @@ SIMGPU_API cuFuncLoad(CUfunction function) {
   return known(function);
 }
 
-SIMGPU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction function, int threads,
-                                                       std::size_t shared) {
+SIMGPU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction function, int threads, std::size_t shared) {
   SIMGPU_ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor);
   return occupancy(out, function, threads, shared, 0);
 }
@@ -215,19 +213,18 @@ SIMGPU_API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* out, CUfunc
   SIMGPU_ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags);
   return occupancy(out, function, threads, shared, flags);
 }
-SIMGPU_API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction function,
-                                            CUoccupancyB2DSize shared_of, std::size_t shared, int limit) {
+SIMGPU_API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction function, CUoccupancyB2DSize shared_of,
+                                            std::size_t shared, int limit) {
   SIMGPU_ENTER(cuOccupancyMaxPotentialBlockSize);
   return best_block(grid, block, function, shared_of, shared, limit, 0);
 }
 SIMGPU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunction function,
-                                                     CUoccupancyB2DSize shared_of, std::size_t shared,
-                                                     int limit, unsigned flags) {
+                                                     CUoccupancyB2DSize shared_of, std::size_t shared, int limit,
+                                                     unsigned flags) {
   SIMGPU_ENTER(cuOccupancyMaxPotentialBlockSizeWithFlags);
   return best_block(grid, block, function, shared_of, shared, limit, flags);
 }
-SIMGPU_API cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, CUfunction handle, int blocks,
-                                                   int threads) {
+SIMGPU_API cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, CUfunction handle, int blocks, int threads) {
   SIMGPU_ENTER(cuOccupancyAvailableDynamicSMemPerBlock);
   SIMGPU_CONTEXT();
   if (!known_function(handle)) return CUDA_ERROR_INVALID_HANDLE;
@@ -245,13 +242,13 @@ SIMGPU_API cuLinkCreate(unsigned, int*, void**, CUlinkState* out) {
   SIMGPU_ENTER(cuLinkCreate);
   return link_create(out);
 }
-SIMGPU_API cuLinkAddData_v2(CUlinkState state, int type, void* data, std::size_t size, const char*, unsigned,
-                            int*, void**) {
+SIMGPU_API cuLinkAddData_v2(CUlinkState state, int type, void* data, std::size_t size, const char*, unsigned, int*,
+                            void**) {
   SIMGPU_ENTER(cuLinkAddData_v2);
   return link_add(state, type, data, size);
 }
-SIMGPU_API cuLinkAddData(CUlinkState state, int type, void* data, std::size_t size, const char*, unsigned,
-                         int*, void**) {
+SIMGPU_API cuLinkAddData(CUlinkState state, int type, void* data, std::size_t size, const char*, unsigned, int*,
+                         void**) {
   SIMGPU_ENTER(cuLinkAddData);
   return link_add(state, type, data, size);
 }

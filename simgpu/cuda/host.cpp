@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::uint64_t page_bytes = 4096;
 
-Range* add_host_range(Context& context, std::uint64_t base, std::uint64_t size, std::uint64_t reserved,
-                      RangeKind kind, unsigned flags) {
+Range* add_host_range(Context& context, std::uint64_t base, std::uint64_t size, std::uint64_t reserved, RangeKind kind,
+                      unsigned flags) {
   auto range = std::make_unique<Range>();
   range->base = base;
   range->size = size;
@@ -38,19 +38,19 @@ Range* add_host_range(Context& context, std::uint64_t base, std::uint64_t size, 
 CUresult allocate_host(Context& context, std::size_t size, RangeKind kind, unsigned flags, Range*& range) {
   const std::uint64_t reserved = round_up(size, page_bytes);
   if (reserved < size) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* at =
-      ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   range = add_host_range(context, reinterpret_cast<std::uint64_t>(at), size, reserved, kind, flags);
   return CUDA_SUCCESS;
 }
 
 void unmap(Range* range) {
-  ::munmap(reinterpret_cast<void*>(range->base), range->reserved);
+  ::munmap(pointer_at(range->base), range->reserved);
   driver().addresses.remove(range);
 }
 
 // The share of [address, address + size) that lies in huge pages, as the kernel counts it by mapping.
+// NOLINTBEGIN(cert-err34-c): numbers as the kernel prints them.
 std::uint64_t huge_bytes(std::uint64_t address, std::uint64_t size) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/smaps", "re"), &std::fclose);
   if (!file) return 0;
@@ -66,19 +66,19 @@ std::uint64_t huge_bytes(std::uint64_t address, std::uint64_t size) {
                               std::sscanf(line, "ShmemPmdMapped: %" SCNu64, &kib) == 1 ||
                               std::sscanf(line, "Private_Hugetlb: %" SCNu64, &kib) == 1 ||
                               std::sscanf(line, "Shared_Hugetlb: %" SCNu64, &kib) == 1)) {
-      huge += std::min(
-          share, static_cast<std::uint64_t>(static_cast<double>(kib) * 1024 *
-                                            (static_cast<double>(share) / static_cast<double>(length))));
+      huge += std::min(share, static_cast<std::uint64_t>(static_cast<double>(kib) * 1024 *
+                                                         (static_cast<double>(share) / static_cast<double>(length))));
     }
   }
   return std::min(huge, size);
 }
+// NOLINTEND(cert-err34-c)
 
 bool is_mapped(std::uint64_t address, std::uint64_t size) {
   const std::uint64_t from = address / page_bytes * page_bytes;
   const std::uint64_t pages = (round_up(address + size, page_bytes) - from) / page_bytes;
   const auto residency = std::make_unique<unsigned char[]>(pages);
-  return ::mincore(reinterpret_cast<void*>(from), pages * page_bytes, residency.get()) == 0;
+  return ::mincore(pointer_at(from), pages * page_bytes, residency.get()) == 0;
 }
 
 CUresult host_alloc(void** out, std::size_t size, unsigned flags) {
@@ -89,10 +89,9 @@ CUresult host_alloc(void** out, std::size_t size, unsigned flags) {
   if (driver().table->meet(FaultKind::register_fail, static_cast<int>(context->device)))
     return CUDA_ERROR_OUT_OF_MEMORY;
   Range* range = nullptr;
-  if (const CUresult result = allocate_host(*context, size, RangeKind::host, flags, range);
-      result != CUDA_SUCCESS)
+  if (const CUresult result = allocate_host(*context, size, RangeKind::host, flags, range); result != CUDA_SUCCESS)
     return result;
-  *out = reinterpret_cast<void*>(range->base);
+  *out = pointer_at(range->base);
   lock.unlock();
   pay_for_pinning(*out, size);
   return CUDA_SUCCESS;
@@ -216,8 +215,7 @@ SIMGPU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t size, unsigned flags)
   SIMGPU_CONTEXT();
   if (!out || size == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
     return CUDA_ERROR_INVALID_VALUE;
-  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context->device)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context->device))) return CUDA_ERROR_OUT_OF_MEMORY;
   Range* range = nullptr;
   const CUresult result = allocate_host(*context, size, RangeKind::managed, flags, range);
   if (result == CUDA_SUCCESS) *out = range->base;
@@ -230,8 +228,7 @@ namespace {
 // checked is what the driver would refuse.
 CUresult check_managed(CUdeviceptr address, std::size_t size) {
   const Range* range = driver().addresses.find(address);
-  const bool good =
-      range && range->kind == RangeKind::managed && range->size - (address - range->base) >= size;
+  const bool good = range && range->kind == RangeKind::managed && range->size - (address - range->base) >= size;
   return size != 0 && good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -250,9 +247,7 @@ CUresult advise(CUdeviceptr address, std::size_t size, int advice, int device) {
   return check_managed(address, size);
 }
 
-int device_of(const CUmemLocation& location) {
-  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : -1;
-}
+int device_of(const CUmemLocation& location) { return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : -1; }
 
 }  // namespace
 
@@ -264,14 +259,14 @@ SIMGPU_API cuMemPrefetchAsync_ptsz(CUdeviceptr address, std::size_t size, CUdevi
   SIMGPU_ENTER(cuMemPrefetchAsync_ptsz);
   return prefetch(address, size, device, stream, true);
 }
-SIMGPU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t size, CUmemLocation location,
-                                 unsigned flags, CUstream stream) {
+SIMGPU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t size, CUmemLocation location, unsigned flags,
+                                 CUstream stream) {
   SIMGPU_ENTER(cuMemPrefetchAsync_v2);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return prefetch(address, size, device_of(location), stream, false);
 }
-SIMGPU_API cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, std::size_t size, CUmemLocation location,
-                                      unsigned flags, CUstream stream) {
+SIMGPU_API cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, std::size_t size, CUmemLocation location, unsigned flags,
+                                      CUstream stream) {
   SIMGPU_ENTER(cuMemPrefetchAsync_v2_ptsz);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return prefetch(address, size, device_of(location), stream, true);

@@ -51,8 +51,7 @@ const ErrorText error_texts[] = {
     {213, "CUDA_ERROR_NOT_MAPPED_AS_POINTER", "resource not mapped as pointer"},
     {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
     {215, "CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported on this architecture"},
-    {216, "CUDA_ERROR_CONTEXT_ALREADY_IN_USE",
-     "exclusive-thread device already in use by a different thread"},
+    {216, "CUDA_ERROR_CONTEXT_ALREADY_IN_USE", "exclusive-thread device already in use by a different thread"},
     {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
     {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {219, "CUDA_ERROR_INVALID_GRAPHICS_CONTEXT", "invalid graphics context"},
@@ -83,10 +82,8 @@ const ErrorText error_texts[] = {
     {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
     {710, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
     {711, "CUDA_ERROR_TOO_MANY_PEERS", "peer mapping resources exhausted"},
-    {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
-     "part or all of the requested memory range is already mapped"},
-    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
-     "pointer does not correspond to a registered memory region"},
+    {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
     {714, "CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error"},
     {715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "an illegal instruction was encountered"},
     {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
@@ -99,8 +96,7 @@ const ErrorText error_texts[] = {
     {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "display driver and CUDA driver do not fit each other"},
-    {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
-     "forward compatibility not supported on this hardware"},
+    {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "forward compatibility not supported on this hardware"},
     {805, "CUDA_ERROR_MPS_CONNECTION_FAILED", "MPS client failed to connect"},
     {806, "CUDA_ERROR_MPS_RPC_FAILURE", "MPS call failed"},
     {807, "CUDA_ERROR_MPS_SERVER_NOT_READY", "MPS server is not ready"},
@@ -111,17 +107,13 @@ const ErrorText error_texts[] = {
     {812, "CUDA_ERROR_CDP_VERSION_MISMATCH", "versions of dynamic parallelism do not fit each other"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
     {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-    {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
-     "operation would result in a merge of separate capture sequences"},
+    {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
     {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
     {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
     {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
-     "operation would make the legacy stream depend on a capturing stream"},
-    {907, "CUDA_ERROR_CAPTURED_EVENT",
-     "operation not permitted on an event last recorded in a capturing stream"},
-    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
-     "attempt to end a thread-local capture from another thread"},
+    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing stream"},
+    {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to end a thread-local capture from another thread"},
     {909, "CUDA_ERROR_TIMEOUT", "wait operation timed out"},
     {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", "the graph update was not performed"},
     {911, "CUDA_ERROR_EXTERNAL_DEVICE", "an error occurred in a device outside of CUDA"},
@@ -149,8 +141,7 @@ int driver_version() {
 CUresult look_up(const char* symbol, void** out, int version, std::uint64_t flags, int* status) {
   constexpr std::uint64_t known =
       std::uint64_t{CU_GET_PROC_ADDRESS_LEGACY_STREAM} | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  if (!symbol || !out || *symbol == 0 || (flags & ~known) != 0 || flags == known)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!symbol || !out || *symbol == 0 || (flags & ~known) != 0 || flags == known) return CUDA_ERROR_INVALID_VALUE;
   const std::string_view name = symbol;
   const int limit = std::min(version, driver_version());
   const bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -212,8 +203,7 @@ SIMGPU_API cuGetProcAddress(const char* symbol, void** out, int version, std::ui
   return look_up(symbol, out, version, flags, nullptr);
 }
 
-SIMGPU_API cuGetProcAddress_v2(const char* symbol, void** out, int version, std::uint64_t flags,
-                               int* status) {
+SIMGPU_API cuGetProcAddress_v2(const char* symbol, void** out, int version, std::uint64_t flags, int* status) {
   SIMGPU_ENTER_EARLY(cuGetProcAddress_v2);
   return look_up(symbol, out, version, flags, status);
 }

@@ -63,8 +63,8 @@ bool reachable(const Context& by, const std::vector<Segment>& segments) {
   });
 }
 
-CUresult range_of(const Context& by, std::uint64_t address, std::uint64_t size, std::uint64_t alignment,
-                  bool write, std::vector<Segment>& segments) {
+CUresult range_of(const Context& by, std::uint64_t address, std::uint64_t size, std::uint64_t alignment, bool write,
+                  std::vector<Segment>& segments) {
   if (address % alignment != 0) return CUDA_ERROR_MISALIGNED_ADDRESS;
   const CUresult result = look_up(by, address, size, write, segments);
   if (result != CUDA_SUCCESS) return result;
@@ -73,8 +73,7 @@ CUresult range_of(const Context& by, std::uint64_t address, std::uint64_t size, 
 
 CUresult run_fill(const Context& by, const Words& a) {
   std::vector<Segment> segments;
-  if (const CUresult result = range_of(by, a[0], a[1] * 8, 8, true, segments); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = range_of(by, a[0], a[1] * 8, 8, true, segments); result != CUDA_SUCCESS) return result;
   std::array<std::uint64_t, 512> page;
   for (std::uint64_t i = 0; i < a[1]; i += page.size()) {
     const std::uint64_t n = std::min<std::uint64_t>(page.size(), a[1] - i);
@@ -99,18 +98,15 @@ void each_word(const std::vector<Segment>& segments, Each visit) {
 
 CUresult run_check(const Context& by, const Words& a) {
   std::vector<Segment> segments;
-  if (const CUresult result = range_of(by, a[0], a[1] * 8, 8, false, segments); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = range_of(by, a[0], a[1] * 8, 8, false, segments); result != CUDA_SUCCESS) return result;
   std::uint64_t wrong = 0;
-  each_word(segments,
-            [&](std::uint64_t word, std::uint64_t i) { wrong += word != kernels::random_word(a[2], i); });
+  each_word(segments, [&](std::uint64_t word, std::uint64_t i) { wrong += word != kernels::random_word(a[2], i); });
   return add_to(by, a[3], wrong);
 }
 
 CUresult run_hash(const Context& by, const Words& a) {
   std::vector<Segment> segments;
-  if (const CUresult result = range_of(by, a[0], a[1] * 8, 8, false, segments); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = range_of(by, a[0], a[1] * 8, 8, false, segments); result != CUDA_SUCCESS) return result;
   std::uint64_t sum = 0;
   walk(segments, [&](std::uint64_t at, const Piece& piece, const std::uint8_t* data) {
     const std::uint64_t words = piece.size / 8, first = at / 8;
@@ -141,23 +137,21 @@ Pattern pattern_of(std::uint64_t low, std::uint64_t high) {
 
 CUresult run_fill16(const Context& by, const Words& a) {
   std::vector<Segment> segments;
-  if (const CUresult result = range_of(by, a[0], a[1] * 16, 16, true, segments); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = range_of(by, a[0], a[1] * 16, 16, true, segments); result != CUDA_SUCCESS) return result;
   put_pattern(segments, pattern_of(a[2], a[3]));
   return CUDA_SUCCESS;
 }
 
 CUresult run_check16(const Context& by, const Words& a) {
   std::vector<Segment> segments;
-  if (const CUresult result = range_of(by, a[0], a[1] * 16, 16, false, segments); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = range_of(by, a[0], a[1] * 16, 16, false, segments); result != CUDA_SUCCESS) return result;
   const Pattern wanted = pattern_of(a[2], a[3]);
   std::uint64_t wrong = 0;
   walk(segments, [&](std::uint64_t at, const Piece& piece, const std::uint8_t* data) {
     if (!data && piece.pattern == wanted) return;
     for (std::uint64_t i = 0; i < piece.size; i += 8)
-      wrong += std::memcmp(data ? data + i : piece.pattern.data() + (at + i) % 16,
-                           wanted.data() + (at + i) % 16, 8) != 0;
+      wrong +=
+          std::memcmp(data ? data + i : piece.pattern.data() + (at + i) % 16, wanted.data() + (at + i) % 16, 8) != 0;
   });
   return add_to(by, a[4], wrong);
 }
@@ -205,8 +199,7 @@ const Builtin* builtin_of(const Function& function) {
 void say_unknown(const std::string& name) {
   static auto* said = new std::set<std::string>;
   if (said->insert(name).second)
-    std::fprintf(stderr, "simgpu: the kernel '%s' is not simulated: it takes time and changes nothing\n",
-                 name.c_str());
+    std::fprintf(stderr, "simgpu: the kernel '%s' is not simulated: it takes time and changes nothing\n", name.c_str());
 }
 
 // ------------------------------------------------------------------------------------------- arguments
@@ -252,8 +245,7 @@ struct Shape {
 
 CUresult check(const Shape& shape, const Function& function) {
   const auto& [grid, block, shared] = shape;
-  if (!grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2])
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2]) return CUDA_ERROR_INVALID_VALUE;
   if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535) return CUDA_ERROR_INVALID_VALUE;
   if (block[0] > 1024 || block[1] > 1024 || block[2] > 64) return CUDA_ERROR_INVALID_VALUE;
   if (std::uint64_t{block[0]} * block[1] * block[2] > max_threads_per_block) return CUDA_ERROR_INVALID_VALUE;
@@ -275,14 +267,13 @@ CUresult run_kernel(const Context& by, const Builtin* builtin, const Words& word
   return builtin ? builtin->run(by, words) : CUDA_SUCCESS;
 }
 
-CUresult launch(CUfunction handle, const Shape& shape, CUstream stream_handle, void** parameters,
-                void** extra, bool per_thread) {
+CUresult launch(CUfunction handle, const Shape& shape, CUstream stream_handle, void** parameters, void** extra,
+                bool per_thread) {
   SIMGPU_CONTEXT();
   const Function* function = known_function(handle);
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(stream_handle, *context, per_thread, stream);
-      result != CUDA_SUCCESS)
+  if (const CUresult result = find_stream(stream_handle, *context, per_thread, stream); result != CUDA_SUCCESS)
     return result;
   if (function->code->context && function->code->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
   if (parameters && extra) return CUDA_ERROR_INVALID_VALUE;
@@ -308,17 +299,17 @@ CUresult launch_config(const CUlaunchConfig* config, CUfunction function, void**
 
 }  // namespace
 
-#define SIMGPU_LAUNCH(name, per_thread)                                                                   \
-  SIMGPU_API name(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,   \
-                  unsigned bz, unsigned shared, CUstream stream, void** parameters, void** extra) {       \
-    SIMGPU_ENTER(name);                                                                                   \
-    return launch(function, {{gx, gy, gz}, {bx, by, bz}, shared}, stream, parameters, extra, per_thread); \
+#define SIMGPU_LAUNCH(name, per_thread)                                                                              \
+  SIMGPU_API name(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+                  unsigned shared, CUstream stream, void** parameters, void** extra) {                               \
+    SIMGPU_ENTER(name);                                                                                              \
+    return launch(function, {{gx, gy, gz}, {bx, by, bz}, shared}, stream, parameters, extra, per_thread);            \
   }
-#define SIMGPU_COOPERATIVE(name, per_thread)                                                                \
-  SIMGPU_API name(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,     \
-                  unsigned bz, unsigned shared, CUstream stream, void** parameters) {                       \
-    SIMGPU_ENTER(name);                                                                                     \
-    return launch(function, {{gx, gy, gz}, {bx, by, bz}, shared}, stream, parameters, nullptr, per_thread); \
+#define SIMGPU_COOPERATIVE(name, per_thread)                                                                         \
+  SIMGPU_API name(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+                  unsigned shared, CUstream stream, void** parameters) {                                             \
+    SIMGPU_ENTER(name);                                                                                              \
+    return launch(function, {{gx, gy, gz}, {bx, by, bz}, shared}, stream, parameters, nullptr, per_thread);          \
   }
 #define SIMGPU_LAUNCH_EX(name, per_thread)                                                              \
   SIMGPU_API name(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) { \

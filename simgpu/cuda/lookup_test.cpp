@@ -162,19 +162,12 @@ std::string visible(const char* variable) {
 TEST_F(DriverTest, VisibleDevicesAreThoseNamed) {
   create("3x1GiB");
   const std::string first = table_->uuid_text(0), third = table_->uuid_text(2);
-  const std::map<std::string, std::string> expected = {{"0", "17 "},
-                                                       {"2,0", "37 17 "},
-                                                       {"", "none"},
-                                                       {"-1", "none"},
-                                                       {"1,-1,2", "27 "},
-                                                       {"0,7,1", "17 "},
-                                                       {"1,1", "none"},
-                                                       {"junk", "none"},
-                                                       {third + ",0", "37 17 "},
-                                                       {third.substr(0, 10), "37 "},
-                                                       {"GPU-", "none"}};
-  for (const auto& [variable, buses] : expected)
-    run([&] { EXPECT_EQ(visible(variable.c_str()), buses) << "CUDA_VISIBLE_DEVICES=" << variable; });
+  const std::map<std::string, std::string> expected = {
+      {"0", "17 "},     {"2,0", "37 17 "}, {"", "none"},     {"-1", "none"},           {"1,-1,2", "27 "},
+      {"0,7,1", "17 "}, {"1,1", "none"},   {"junk", "none"}, {third + ",0", "37 17 "}, {third.substr(0, 10), "37 "},
+      {"GPU-", "none"}};
+  for (const auto& one : expected)
+    run([&] { EXPECT_EQ(visible(one.first.c_str()), one.second) << "CUDA_VISIBLE_DEVICES=" << one.first; });
 }
 
 TEST_F(DriverTest, WithoutCardsThereIsNoDevice) {

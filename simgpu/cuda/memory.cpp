@@ -86,8 +86,8 @@ void deallocate_small(Context& context, const Range& range) {
   context.small.erase(at);
 }
 
-bool resolve_reservation(const Range& range, std::uint64_t address, std::uint64_t size, bool write,
-                         unsigned card, std::vector<Segment>& segments) {
+bool resolve_reservation(const Range& range, std::uint64_t address, std::uint64_t size, bool write, unsigned card,
+                         std::vector<Segment>& segments) {
   while (size != 0) {
     auto at = range.mappings.upper_bound(address);
     if (at == range.mappings.begin()) return false;
@@ -106,8 +106,7 @@ bool resolve_reservation(const Range& range, std::uint64_t address, std::uint64_
 }  // namespace
 
 CUresult allocate(Context& context, std::uint64_t size, Range*& range) {
-  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context.device)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(context.device))) return CUDA_ERROR_OUT_OF_MEMORY;
   if (size > std::uint64_t{1} << 46) return CUDA_ERROR_OUT_OF_MEMORY;
   if (size <= small_limit) return allocate_small(context, size, range);
   const std::uint64_t bytes = round_up(size, granule);
@@ -121,8 +120,7 @@ CUresult allocate(Context& context, std::uint64_t size, Range*& range) {
 }
 
 void deallocate(Range* range) {
-  if (range->kind == RangeKind::device && range->reserved < granule)
-    deallocate_small(*range->context, *range);
+  if (range->kind == RangeKind::device && range->reserved < granule) deallocate_small(*range->context, *range);
   else driver().addresses.release(range->base, range->reserved);
   driver().addresses.remove(range);
 }
@@ -146,8 +144,7 @@ bool pinned(std::uint64_t address, std::uint64_t size) {
          range->size - (address - range->base) >= size;
 }
 
-bool resolve(std::uint64_t address, std::uint64_t size, bool write, const Context& by,
-             std::vector<Segment>& segments) {
+bool resolve(std::uint64_t address, std::uint64_t size, bool write, const Context& by, std::vector<Segment>& segments) {
   while (size != 0) {
     const Range* range = driver().addresses.find(address);
     if (!range) {
@@ -156,7 +153,7 @@ bool resolve(std::uint64_t address, std::uint64_t size, bool write, const Contex
       const auto after = driver().addresses.all().upper_bound(address);
       std::uint64_t part = size;
       if (after != driver().addresses.all().end()) part = std::min(part, after->first - address);
-      segments.push_back({nullptr, 0, reinterpret_cast<std::uint8_t*>(address), part, by.device});
+      segments.push_back({nullptr, 0, bytes_at(address), part, by.device});
       address += part, size -= part;
       continue;
     }
@@ -169,7 +166,7 @@ bool resolve(std::uint64_t address, std::uint64_t size, bool write, const Contex
       case RangeKind::pooled:
         segments.push_back({range->physical, range->offset + within, nullptr, part, range->device});
         break;
-      default: segments.push_back({nullptr, 0, reinterpret_cast<std::uint8_t*>(address), part, by.device});
+      default: segments.push_back({nullptr, 0, bytes_at(address), part, by.device});
     }
     address += part, size -= part;
   }
@@ -257,8 +254,7 @@ SIMGPU_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdevic
   if (range->kind == RangeKind::reservation) {
     // Of mapped memory only the one mapping is known, not its neighbours.
     auto at = range->mappings.upper_bound(address);
-    if (at == range->mappings.begin() || address - (--at)->first >= at->second.size)
-      return CUDA_ERROR_NOT_FOUND;
+    if (at == range->mappings.begin() || address - (--at)->first >= at->second.size) return CUDA_ERROR_NOT_FOUND;
     from = at->first, bytes = at->second.size;
   }
   if (base) *base = from;

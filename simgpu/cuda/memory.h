@@ -29,8 +29,7 @@ bool pinned(std::uint64_t address, std::uint64_t size);
 
 // What lies at the addresses now, for work that a context's card does. False when part of it is not there for
 // it.
-bool resolve(std::uint64_t address, std::uint64_t size, bool write, const Context& by,
-             std::vector<Segment>& segments);
+bool resolve(std::uint64_t address, std::uint64_t size, bool write, const Context& by, std::vector<Segment>& segments);
 
 // Costs of pinning, without the lock.
 void pay_for_pinning(const void* address, std::uint64_t size);

@@ -128,7 +128,7 @@ TEST_F(DriverTest, DestroyingAContextFreesItsMemory) {
 // Killed at any point of any call. SUBLET_KILL_STORM says how many; the default keeps the test short.
 TEST_F(DriverTest, AStormOfSigkillsLeavesNoByte) {
   const char* wanted = std::getenv("SUBLET_KILL_STORM");
-  const int kills = wanted ? std::atoi(wanted) : 200;
+  const int kills = wanted ? static_cast<int>(std::strtol(wanted, nullptr, 10)) : 200;
   std::mt19937 random(3);
   for (int i = 0; i < kills; ++i) {
     const pid_t pid = start([&] {
@@ -234,15 +234,15 @@ TEST_F(DriverTest, ContentsAreSparse) {
     OK(cuMemsetD32_v2(a, 0xdecade, 5 * gib));
     const char text[] = "a few bytes somewhere";
     OK(cuMemcpyHtoD_v2(a + 7 * gib + 12345, text, sizeof text));
-    OK(cuMemcpyDtoD_v2(b + 4096 * 3, a + 100, 19 * gib));
+    OK(cuMemcpyDtoD_v2(b + 12288, a + 100, 19 * gib));
     OK(cuMemsetD32_v2(out, 0, 2));
     OK(launch(builtin("sublet_hash"), {b, 20 * gib / 8, out}));
     OK(cuCtxSynchronize());
     char back[sizeof text];
-    OK(cuMemcpyDtoH_v2(back, b + 7 * gib + 12345 + 4096 * 3 - 100, sizeof back));
+    OK(cuMemcpyDtoH_v2(back, b + 7 * gib + 12345 + 12288 - 100, sizeof back));
     EXPECT_STREQ(back, text);
     unsigned words[4];
-    OK(cuMemcpyDtoH_v2(words, b + 4096 * 3 + 16 * gib, sizeof words));
+    OK(cuMemcpyDtoH_v2(words, b + 12288 + 16 * gib, sizeof words));
     EXPECT_EQ(words[2], 0xdecadeu);
     EXPECT_LT(resident_bytes() - before, 32 * mib);
   });
@@ -283,12 +283,11 @@ TEST_F(DriverTest, HostMemoryIsPinnedOnce) {
     OK(cuMemHostRegister_v2(buffer.data(), buffer.size(), 0));
     IS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister_v2(buffer.data() + 4096, 4096, 0));
     unsigned type = 0;
-    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                             reinterpret_cast<CUdeviceptr>(&buffer[9])));
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&buffer[9])));
     EXPECT_EQ(type, CU_MEMORYTYPE_HOST);
     OK(cuMemHostUnregister(buffer.data()));
-    IS(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                       reinterpret_cast<CUdeviceptr>(&buffer[9])));
+    IS(CUDA_ERROR_INVALID_VALUE,
+       cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&buffer[9])));
     void* pinned = nullptr;
     OK(cuMemHostAlloc(&pinned, 100, 0));
     OK(cuMemFreeHost(pinned));
@@ -344,8 +343,7 @@ TEST_F(DriverTest, CopiesOfRowsKeepTheirPitch) {
     OK(cuMemsetD2D8_v2(address, pitch, '#', 2, 3));
     char back[40] = {};
     CUDA_MEMCPY3D out{};
-    out.srcMemoryType = CU_MEMORYTYPE_DEVICE, out.srcDevice = address, out.srcPitch = pitch,
-    out.srcHeight = 2;
+    out.srcMemoryType = CU_MEMORYTYPE_DEVICE, out.srcDevice = address, out.srcPitch = pitch, out.srcHeight = 2;
     out.dstMemoryType = CU_MEMORYTYPE_HOST, out.dstHost = back, out.dstPitch = 10, out.dstHeight = 2;
     out.WidthInBytes = 10, out.Height = 2, out.Depth = 2;
     OK(cuMemcpy3D_v2(&out));

@@ -45,8 +45,7 @@ CUresult access_flags(const Facts& facts, const Context& context, void* data) {
   if (facts.range->kind != RangeKind::reservation) return give<int>(data, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   if (!facts.mapping) return CUDA_ERROR_INVALID_VALUE;
   const auto found = facts.mapping->access.find(context.device);
-  return give<int>(data,
-                   found == facts.mapping->access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : found->second);
+  return give<int>(data, found == facts.mapping->access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : found->second);
 }
 
 // Attributes that only exist where the range or mapping has a certain form.
@@ -56,12 +55,11 @@ CUresult of_kind(const Facts& facts, const Context& context, CUpointer_attribute
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!facts.host() && range.kind != RangeKind::managed) return CUDA_ERROR_INVALID_VALUE;
-      return give<void*>(data, reinterpret_cast<void*>(facts.address));
+      return give<void*>(data, pointer_at(facts.address));
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: return CUDA_ERROR_NOT_SUPPORTED;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return mapped ? CUDA_ERROR_NOT_SUPPORTED : give<int>(data, range.sync_memops ? 1 : 0);
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return give<int>(data, range.kind == RangeKind::device);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return give<int>(data, range.kind == RangeKind::device);
     case CU_POINTER_ATTRIBUTE_MAPPED: return give<int>(data, !mapped || facts.mapping ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: {
       std::uint64_t types = 0;
@@ -133,8 +131,7 @@ SIMGPU_API cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUde
   return facts.range ? attribute_of(facts, *context, attribute, data) : CUDA_ERROR_INVALID_VALUE;
 }
 
-SIMGPU_API cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
-                                  CUdeviceptr address) {
+SIMGPU_API cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address) {
   SIMGPU_ENTER(cuPointerGetAttributes);
   SIMGPU_CONTEXT();
   if (count == 0 || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
@@ -153,8 +150,7 @@ SIMGPU_API cuPointerSetAttribute(const void* value, CUpointer_attribute attribut
   if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   Range* range = driver().addresses.find(address);
   if (!range || range->ending) return CUDA_ERROR_INVALID_VALUE;
-  if (range->kind == RangeKind::reservation || range->kind == RangeKind::pooled)
-    return CUDA_ERROR_NOT_SUPPORTED;
+  if (range->kind == RangeKind::reservation || range->kind == RangeKind::pooled) return CUDA_ERROR_NOT_SUPPORTED;
   range->sync_memops = *static_cast<const int*>(value) != 0;
   return CUDA_SUCCESS;
 }

@@ -109,8 +109,7 @@ bool place(Pool& pool, Range& range) {
 }
 
 CUresult allocate_pooled(Context& context, Pool& pool, std::uint64_t size, CUdeviceptr* out) {
-  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(pool.device)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (driver().table->meet(FaultKind::alloc_fail, static_cast<int>(pool.device))) return CUDA_ERROR_OUT_OF_MEMORY;
   if (size > std::uint64_t{1} << 46) return CUDA_ERROR_OUT_OF_MEMORY;
   auto range = std::make_unique<Range>();
   range->size = size;
@@ -178,16 +177,15 @@ void trim_pools(unsigned device) {
 
 namespace {
 
-CUresult alloc_async(CUdeviceptr* out, std::size_t size, CUmemoryPool handle, bool from_pool,
-                     CUstream stream_handle, bool per_thread) {
+CUresult alloc_async(CUdeviceptr* out, std::size_t size, CUmemoryPool handle, bool from_pool, CUstream stream_handle,
+                     bool per_thread) {
   SIMGPU_CONTEXT();
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(stream_handle, *context, per_thread, stream);
-      result != CUDA_SUCCESS)
+  if (const CUresult result = find_stream(stream_handle, *context, per_thread, stream); result != CUDA_SUCCESS)
     return result;
-  Pool* pool = from_pool ? known_pool(handle)
-                         : driver().current_pool[static_cast<std::size_t>(stream->context->ordinal)];
+  Pool* pool =
+      from_pool ? known_pool(handle) : driver().current_pool[static_cast<std::size_t>(stream->context->ordinal)];
   if (!pool || size == 0) return CUDA_ERROR_INVALID_VALUE;
   return allocate_pooled(*stream->context, *pool, size, out);
 }
@@ -195,8 +193,7 @@ CUresult alloc_async(CUdeviceptr* out, std::size_t size, CUmemoryPool handle, bo
 CUresult free_async(CUdeviceptr address, CUstream handle, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   if (address == 0) return CUDA_SUCCESS;
   Range* range = driver().addresses.find(address);
   if (!range || range->base != address || range->ending) return CUDA_ERROR_INVALID_VALUE;
@@ -255,8 +252,7 @@ SIMGPU_API cuMemAllocFromPoolAsync(CUdeviceptr* out, std::size_t size, CUmemoryP
   SIMGPU_ENTER(cuMemAllocFromPoolAsync);
   return alloc_async(out, size, pool, true, stream, false);
 }
-SIMGPU_API cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* out, std::size_t size, CUmemoryPool pool,
-                                        CUstream stream) {
+SIMGPU_API cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* out, std::size_t size, CUmemoryPool pool, CUstream stream) {
   SIMGPU_ENTER(cuMemAllocFromPoolAsync_ptsz);
   return alloc_async(out, size, pool, true, stream, true);
 }
@@ -282,8 +278,7 @@ SIMGPU_API cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
   const Lock lock(driver_mutex());
   Pool* pool = known_pool(handle);
   if (!known_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  if (!pool || pool->device != driver().cards[static_cast<std::size_t>(device)])
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!pool || pool->device != driver().cards[static_cast<std::size_t>(device)]) return CUDA_ERROR_INVALID_VALUE;
   driver().current_pool[static_cast<std::size_t>(device)] = pool;
   return CUDA_SUCCESS;
 }
@@ -291,8 +286,7 @@ SIMGPU_API cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
 SIMGPU_API cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* properties) {
   SIMGPU_ENTER(cuMemPoolCreate);
   const Lock lock(driver_mutex());
-  if (!out || !properties || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !properties || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
   if (!known_device(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE &&
@@ -329,8 +323,7 @@ SIMGPU_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attrib
   Pool* pool = known_pool(handle);
   if (!pool || !value) return CUDA_ERROR_INVALID_VALUE;
   if (const int* policy = reuse_policy(*pool, attribute)) *static_cast<int*>(value) = *policy;
-  else if (const std::uint64_t* bytes = amount(*pool, attribute))
-    *static_cast<std::uint64_t*>(value) = *bytes;
+  else if (const std::uint64_t* bytes = amount(*pool, attribute)) *static_cast<std::uint64_t*>(value) = *bytes;
   else return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
@@ -368,8 +361,7 @@ SIMGPU_API cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access
     if (!known_device(access[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
     const unsigned card = driver().cards[static_cast<std::size_t>(access[i].location.id)];
     // The card that has the memory cannot be denied it.
-    if (card == pool->device && access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
-      return CUDA_ERROR_INVALID_VALUE;
+    if (card == pool->device && access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
     pool->access[card] = access[i].flags;
   }
   return CUDA_SUCCESS;
@@ -378,8 +370,7 @@ SIMGPU_API cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUm
   SIMGPU_ENTER(cuMemPoolGetAccess);
   const Lock lock(driver_mutex());
   const Pool* pool = known_pool(handle);
-  if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (!known_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
   const auto at = pool->access.find(driver().cards[static_cast<std::size_t>(location->id)]);
   *flags = at == pool->access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : at->second;

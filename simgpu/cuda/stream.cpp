@@ -25,16 +25,14 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
 // Returns at once; what is still queued runs to its end.
 CUresult destroy(CUstream handle) {
   SIMGPU_CONTEXT();
-  if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD || !handle)
-    return CUDA_ERROR_INVALID_HANDLE;
+  if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD || !handle) return CUDA_ERROR_INVALID_HANDLE;
   return driver().streams.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult synchronize(CUstream handle, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   lock.unlock();
   meet_sync_hang(static_cast<int>(stream->context->device));
   lock.lock();
@@ -48,8 +46,7 @@ CUresult synchronize(CUstream handle, bool per_thread) {
 CUresult query(CUstream handle, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   return stream->completed == stream->enqueued ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -58,15 +55,12 @@ std::shared_ptr<Event> find_event(CUevent handle) {
   return at == driver().events.end() ? nullptr : at->second;
 }
 
-bool complete(const Event& event) {
-  return !event.last.stream || event.last.stream->completed >= event.last.sequence;
-}
+bool complete(const Event& event) { return !event.last.stream || event.last.stream->completed >= event.last.sequence; }
 
 CUresult wait_event(CUstream handle, CUevent event_handle, unsigned flags, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
   const auto event = find_event(event_handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
@@ -83,8 +77,7 @@ CUresult record(CUevent event_handle, CUstream handle, unsigned flags, bool per_
   const auto event = find_event(event_handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
   // A stamp of its own for each recording: one that is still to come must not change an earlier one's time.
   auto stamp = std::make_shared<Timestamp>();
@@ -111,8 +104,7 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
   if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
   if (!complete(*start) || !complete(*end)) return CUDA_ERROR_NOT_READY;
   const auto difference = static_cast<double>(static_cast<std::int64_t>(end->time->ns - start->time->ns));
-  *milliseconds =
-      static_cast<float>(std::round(difference / 500.0) * 0.0005);  // half a microsecond, as documented
+  *milliseconds = static_cast<float>(std::round(difference / 500.0) * 0.0005);  // half a microsecond, as documented
   return CUDA_SUCCESS;
 }
 
@@ -124,8 +116,7 @@ CUresult destroy_event(CUevent handle) {
 CUresult call_host(CUstream handle, std::function<void()> function, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   submit(stream, make_work([function = std::move(function)] {
            in_host_function = true;
            function();
@@ -140,8 +131,7 @@ CUresult ask(CUstream handle, bool per_thread, const void* out, Get get) {
   SIMGPU_CONTEXT();
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   get(*stream);
   return CUDA_SUCCESS;
 }
@@ -199,8 +189,7 @@ SIMGPU_BOTH(cuStreamGetCtx, (CUstream handle, CUcontext* out),
             ask(handle, per_thread, out, [&](Stream& stream) { *out = handle_of(stream.context); }))
 SIMGPU_BOTH(cuStreamGetDevice, (CUstream handle, CUdevice* out),
             ask(handle, per_thread, out, [&](Stream& stream) { *out = stream.context->ordinal; }))
-SIMGPU_BOTH(cuStreamIsCapturing, (CUstream handle, int* out),
-            ask(handle, per_thread, out, [&](Stream&) { *out = 0; }))
+SIMGPU_BOTH(cuStreamIsCapturing, (CUstream handle, int* out), ask(handle, per_thread, out, [&](Stream&) { *out = 0; }))
 SIMGPU_BOTH(cuLaunchHostFunc, (CUstream handle, CUhostFn function, void* data),
             function ? call_host(
                            handle, [=] { function(data); }, per_thread)
@@ -216,8 +205,7 @@ SIMGPU_BOTH(cuEventRecordWithFlags, (CUevent event, CUstream handle, unsigned fl
 namespace {
 
 CUresult context_and_green(CUstream handle, CUcontext* out, CUgreenCtx* green, bool per_thread) {
-  const CUresult result =
-      ask(handle, per_thread, out, [&](Stream& stream) { *out = handle_of(stream.context); });
+  const CUresult result = ask(handle, per_thread, out, [&](Stream& stream) { *out = handle_of(stream.context); });
   if (result == CUDA_SUCCESS && green) *green = nullptr;
   return result;
 }

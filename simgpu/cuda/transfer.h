@@ -11,12 +11,11 @@ namespace simgpu {
 
 // ILLEGAL_ADDRESS when part of either side is not there for the context's card at this moment. `source_by`
 // and `target_by` differ for copies between cards.
-CUresult transfer(const Context& target_by, std::uint64_t target, const Context& source_by,
-                  std::uint64_t source, std::uint64_t size);
+CUresult transfer(const Context& target_by, std::uint64_t target, const Context& source_by, std::uint64_t source,
+                  std::uint64_t size);
 
 // `unit` is 1, 2 or 4 bytes of `value`.
-CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t value, unsigned unit,
-                     std::uint64_t size);
+CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t value, unsigned unit, std::uint64_t size);
 
 // Resolves [address, address + size) for the context.
 CUresult look_up(const Context& by, std::uint64_t address, std::uint64_t size, bool write,
@@ -28,8 +27,7 @@ using Visit = std::function<void(std::uint64_t at, const Piece& piece, const std
 void walk(const std::vector<Segment>& segments, const Visit& visit);
 
 // Writes at the offset `at` of the resolved range.
-void put(const std::vector<Segment>& segments, std::uint64_t at, const std::uint8_t* data,
-         std::uint64_t size);
+void put(const std::vector<Segment>& segments, std::uint64_t at, const std::uint8_t* data, std::uint64_t size);
 void put_pattern(const std::vector<Segment>& segments, const Pattern& pattern);
 
 }  // namespace simgpu

@@ -66,8 +66,7 @@ void pay_for_handle(Lock& lock) {
 // The reservation that holds all of [address, address + size).
 Range* reservation(CUdeviceptr address, std::uint64_t size) {
   Range* range = driver().addresses.find(address);
-  if (!range || range->kind != RangeKind::reservation || range->size - (address - range->base) < size)
-    return nullptr;
+  if (!range || range->kind != RangeKind::reservation || range->size - (address - range->base) < size) return nullptr;
   return range;
 }
 
@@ -110,8 +109,7 @@ SIMGPU_API cuMemAddressReserve(CUdeviceptr* out, std::size_t size, std::size_t a
   const Lock lock(driver_mutex());
   if (!out || size == 0 || !aligned(size) || flags != 0 || (alignment & (alignment - 1)) != 0)
     return CUDA_ERROR_INVALID_VALUE;
-  const std::uint64_t base =
-      driver().addresses.reserve(size, std::max<std::uint64_t>(alignment, granule), hint);
+  const std::uint64_t base = driver().addresses.reserve(size, std::max<std::uint64_t>(alignment, granule), hint);
   if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   auto range = std::make_unique<Range>();
   range->base = base;
@@ -135,8 +133,8 @@ SIMGPU_API cuMemAddressFree(CUdeviceptr address, std::size_t size) {
 
 // ------------------------------------------------------------------------------------------- physical memory
 
-SIMGPU_API cuMemCreate(CUmemGenericAllocationHandle* out, std::size_t size,
-                       const CUmemAllocationProp* properties, unsigned long long flags) {
+SIMGPU_API cuMemCreate(CUmemGenericAllocationHandle* out, std::size_t size, const CUmemAllocationProp* properties,
+                       unsigned long long flags) {
   SIMGPU_ENTER(cuMemCreate);
   Lock lock(driver_mutex());
   unsigned card = 0;
@@ -169,14 +167,12 @@ SIMGPU_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* 
   const Range* range = reservation(address, 1);
   if (!out || !range) return CUDA_ERROR_INVALID_VALUE;
   auto at = range->mappings.upper_bound(address);
-  if (at == range->mappings.begin() || address - (--at)->first >= at->second.size)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (at == range->mappings.begin() || address - (--at)->first >= at->second.size) return CUDA_ERROR_INVALID_VALUE;
   *out = handle_for(at->second.physical);
   return CUDA_SUCCESS;
 }
 
-SIMGPU_API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out,
-                                                  CUmemGenericAllocationHandle handle) {
+SIMGPU_API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out, CUmemGenericAllocationHandle handle) {
   SIMGPU_ENTER(cuMemGetAllocationPropertiesFromHandle);
   const Lock lock(driver_mutex());
   const Physical* physical = known(handle);
@@ -187,21 +183,19 @@ SIMGPU_API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out,
 
 // ------------------------------------------------------------------------------------------- mappings
 
-SIMGPU_API cuMemMap(CUdeviceptr address, std::size_t size, std::size_t offset,
-                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
+SIMGPU_API cuMemMap(CUdeviceptr address, std::size_t size, std::size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags) {
   SIMGPU_ENTER(cuMemMap);
   Lock lock(driver_mutex());
   const auto at = driver().handles.find(handle);
   if (at == driver().handles.end()) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Physical> physical = at->second.first;
   // All of an allocation from its beginning: parts of it cannot be mapped.
-  if (size == 0 || !aligned(size) || !aligned(address) || offset != 0 || flags != 0 ||
-      size != physical->bytes)
+  if (size == 0 || !aligned(size) || !aligned(address) || offset != 0 || flags != 0 || size != physical->bytes)
     return CUDA_ERROR_INVALID_VALUE;
   Range* range = reservation(address, size);
   if (!range || any_mapping(*range, address, size)) return CUDA_ERROR_INVALID_VALUE;
-  if (driver().table->meet(FaultKind::map_fail, static_cast<int>(physical->device)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (driver().table->meet(FaultKind::map_fail, static_cast<int>(physical->device))) return CUDA_ERROR_OUT_OF_MEMORY;
   auto& mapping = range->mappings[address];
   mapping.size = size;
   mapping.physical = physical;
@@ -213,16 +207,14 @@ SIMGPU_API cuMemUnmap(CUdeviceptr address, std::size_t size) {
   SIMGPU_ENTER(cuMemUnmap);
   const Lock lock(driver_mutex());
   Range* range = reservation(address, size);
-  if (!range || size == 0 || !aligned(size) || !whole_mappings(*range, address, size))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!range || size == 0 || !aligned(size) || !whole_mappings(*range, address, size)) return CUDA_ERROR_INVALID_VALUE;
   // Nothing waits here. Work that still wants the memory will find it gone.
   if (pending_touch(address, size)) driver().table->violation("unmap under pending work");
   range->mappings.erase(range->mappings.lower_bound(address), range->mappings.lower_bound(address + size));
   return CUDA_SUCCESS;
 }
 
-SIMGPU_API cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* access,
-                          std::size_t count) {
+SIMGPU_API cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* access, std::size_t count) {
   SIMGPU_ENTER(cuMemSetAccess);
   const Lock lock(driver_mutex());
   Range* range = reservation(address, size);
@@ -238,8 +230,7 @@ SIMGPU_API cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUmemAcce
       return CUDA_ERROR_INVALID_VALUE;
     if (!wanted.emplace(card, flags).second) return CUDA_ERROR_INVALID_VALUE;  // a card twice
   }
-  for (auto at = range->mappings.find(address); at != range->mappings.end() && at->first < address + size;
-       ++at)
+  for (auto at = range->mappings.find(address); at != range->mappings.end() && at->first < address + size; ++at)
     for (const auto& [card, flags] : wanted) at->second.access[card] = flags;
   return CUDA_SUCCESS;
 }
@@ -252,8 +243,7 @@ SIMGPU_API cuMemGetAccess(unsigned long long* flags, const CUmemLocation* locati
   if (!flags || !location || !range) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = card_of(*location, card); result != CUDA_SUCCESS) return result;
   auto at = range->mappings.upper_bound(address);
-  if (at == range->mappings.begin() || address - (--at)->first >= at->second.size)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (at == range->mappings.begin() || address - (--at)->first >= at->second.size) return CUDA_ERROR_INVALID_VALUE;
   const auto found = at->second.access.find(card);
   *flags = found == at->second.access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : found->second;
   return CUDA_SUCCESS;
@@ -262,14 +252,13 @@ SIMGPU_API cuMemGetAccess(unsigned long long* flags, const CUmemLocation* locati
 // ------------------------------------------------------------------------------------------- between
 // processes
 
-SIMGPU_API cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
-                                        CUmemAllocationHandleType type, unsigned long long flags) {
+SIMGPU_API cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                                        unsigned long long flags) {
   SIMGPU_ENTER(cuMemExportToShareableHandle);
   const Lock lock(driver_mutex());
   Physical* physical = known(handle);
   if (!out || !physical || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-      (physical->properties.requestedHandleTypes & type) == 0)
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || (physical->properties.requestedHandleTypes & type) == 0)
     return CUDA_ERROR_INVALID_VALUE;
   int fd = -1;
   try {
@@ -294,8 +283,7 @@ SIMGPU_API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, voi
   if (at == driver().cards.end()) return CUDA_ERROR_INVALID_DEVICE;  // a card that this process does not see
   physical->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   physical->properties.requestedHandleTypes = type;
-  physical->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE,
-                                   static_cast<int>(at - driver().cards.begin())};
+  physical->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(at - driver().cards.begin())};
   *out = handle_for(physical);
   return CUDA_SUCCESS;
 }

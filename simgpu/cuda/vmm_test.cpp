@@ -259,9 +259,8 @@ TEST_F(DriverTest, OnlyWhatWasMadeForExportIsExported) {
     IS(CUDA_ERROR_INVALID_VALUE,
        cuMemExportToShareableHandle(&fd, pair.first, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     CUmemGenericAllocationHandle handle;
-    IS(CUDA_ERROR_INVALID_VALUE,
-       cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(std::intptr_t{0}),
-                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(std::intptr_t{0}),
+                                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   });
 }
 

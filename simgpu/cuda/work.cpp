@@ -20,8 +20,7 @@ std::uint64_t thread_number() {
 }
 
 bool met(const std::vector<Dependency>& after) {
-  return std::all_of(after.begin(), after.end(),
-                     [](const Dependency& d) { return d.stream->completed >= d.sequence; });
+  return std::all_of(after.begin(), after.end(), [](const Dependency& d) { return d.stream->completed >= d.sequence; });
 }
 
 void finish(Stream& stream, CUresult result) {
@@ -70,8 +69,7 @@ void order(const std::shared_ptr<Stream>& stream, Work& work) {
   if (stream == context.legacy) {
     std::erase_if(context.streams, [](const auto& weak) { return weak.expired(); });
     for (const auto& weak : context.streams)
-      if (const auto other = weak.lock();
-          other && other != stream && !(other->flags & CU_STREAM_NON_BLOCKING))
+      if (const auto other = weak.lock(); other && other != stream && !(other->flags & CU_STREAM_NON_BLOCKING))
         add(other);
   } else if (!(stream->flags & CU_STREAM_NON_BLOCKING)) {
     add(context.legacy);
@@ -215,8 +213,7 @@ bool pending_touch(std::uint64_t base, std::uint64_t size) {
 
 void hang(FaultKind kind, int device, std::uint64_t duration_ns) {
   const std::uint64_t end = duration_ns == 0 ? ~std::uint64_t{0} : now_ns() + duration_ns;
-  while (driver().table->still_set(kind, device) && now_ns() < end)
-    sleep_until_ns(std::min(end, now_ns() + 2'000'000));
+  while (driver().table->still_set(kind, device) && now_ns() < end) sleep_until_ns(std::min(end, now_ns() + 2'000'000));
 }
 
 void meet_sync_hang(int device) {

@@ -100,8 +100,7 @@ TEST_F(DriverTest, PackedArgumentsAreTheSame) {
       std::uint64_t address, words, seed;
     } packed{data, 8, 1};
     std::size_t size = sizeof packed;
-    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-                     CU_LAUNCH_PARAM_END};
+    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
     const CUfunction fill = builtin("sublet_fill");
     OK(cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
     std::uint64_t word;

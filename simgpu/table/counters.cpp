@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 #include "table.h"
 
@@ -152,8 +152,7 @@ bool expired(const layout::FaultRecord& slot, FaultKind kind) {
 }  // namespace
 
 std::optional<Fault> Table::meet(FaultKind kind, int device) const {
-  if ((map_->fault_mask.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) == 0)
-    return std::nullopt;
+  if ((map_->fault_mask.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) == 0) return std::nullopt;
   for (auto& slot : map_->fault) {
     const std::uint64_t state = slot.state.load();
     if (!in_use(state) || !concerns(slot, kind, device) || expired(slot, kind)) continue;
@@ -166,9 +165,9 @@ std::optional<Fault> Table::meet(FaultKind kind, int device) const {
 }
 
 bool Table::still_set(FaultKind kind, int device) const {
-  for (const auto& slot : map_->fault)
-    if (in_use(slot.state.load()) && concerns(slot, kind, device) && !expired(slot, kind)) return true;
-  return false;
+  return std::any_of(map_->fault.begin(), map_->fault.end(), [&](const auto& slot) {
+    return in_use(slot.state.load()) && concerns(slot, kind, device) && !expired(slot, kind);
+  });
 }
 
 void Table::clear() {

@@ -38,8 +38,7 @@ Scan scan(layout::Cards& table, unsigned device, unsigned mine) {
   }
   const unsigned shared = std::min<std::uint64_t>(table.shared_slots.load(), max_shared);
   for (unsigned i = 0; i < shared; ++i)
-    if ((table.shared[i].state.load() & ~owner_identity_mask) == owner_ready &&
-        table.shared[i].device == device)
+    if ((table.shared[i].state.load() & ~owner_identity_mask) == owner_ready && table.shared[i].device == device)
       found.held += pages_of(table.shared[i].bytes.load());
   return found;
 }
@@ -109,8 +108,7 @@ int Process::share(unsigned device, std::uint64_t bytes) {
   for (unsigned i = 0; i < max_shared; ++i) {
     auto& object = table.shared[i];
     std::uint64_t nobody = 0;
-    if (!object.state.compare_exchange_strong(nobody, owner_claiming | (owner_ & owner_identity_mask)))
-      continue;
+    if (!object.state.compare_exchange_strong(nobody, owner_claiming | (owner_ & owner_identity_mask))) continue;
     std::uint64_t used = table.shared_slots.load();
     while (used < i + 1 && !table.shared_slots.compare_exchange_weak(used, i + 1)) {
     }

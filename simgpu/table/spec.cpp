@@ -31,9 +31,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 // A measured card keeps about 614 MiB to itself; small simulated ones keep a share, so that something is
 // left.
-std::uint64_t default_reserve(std::uint64_t total) {
-  return std::min(614 * mib, total / 40 / (2 * mib) * (2 * mib));
-}
+std::uint64_t default_reserve(std::uint64_t total) { return std::min(614 * mib, total / 40 / (2 * mib) * (2 * mib)); }
 
 bool says_simulated(std::string_view name) {
   std::string lower(name);
@@ -46,8 +44,7 @@ bool parse_option(std::string_view option, DeviceSpec& device, Spec& spec, std::
   if (equals == std::string_view::npos) {
     if (option.empty()) return fail(error, "empty name");
     device.name = says_simulated(option) ? std::string(option) : "Simulated " + std::string(option);
-    if (device.name.size() >= sizeof(layout::DeviceRecord::name))
-      return fail(error, "name too long: " + device.name);
+    if (device.name.size() >= sizeof(layout::DeviceRecord::name)) return fail(error, "name too long: " + device.name);
     return true;
   }
   const auto key = option.substr(0, equals), value = option.substr(equals + 1);
@@ -71,8 +68,7 @@ bool parse_group(std::string_view group, Spec& spec, std::string* error) {
   unsigned count = 0;
   const auto head = parts[0].substr(0, x);
   const auto read = std::from_chars(head.data(), head.data() + head.size(), count);
-  if (x == std::string_view::npos || read.ec != std::errc{} || read.ptr != head.data() + head.size() ||
-      count == 0)
+  if (x == std::string_view::npos || read.ec != std::errc{} || read.ptr != head.data() + head.size() || count == 0)
     return fail(error, "expected COUNTxSIZE, such as 2x24GiB: " + std::string(parts[0]));
   const auto bytes = parse_bytes(parts[0].substr(x + 1));
   if (!bytes) return fail(error, "not a size: " + std::string(parts[0].substr(x + 1)));
@@ -107,16 +103,14 @@ bool counts_bytes(Setting setting) {
 const std::vector<SettingInfo>& settings() {
   static const auto* all = new std::vector<SettingInfo>{
       {Setting::driver_version, "driver_version", "as cuDriverGetVersion says it; 13000 is 13.0", 13000},
-      {Setting::context_bytes, "context_bytes",
-       "VRAM that a context takes; default 512 MiB, less on small cards", automatic},
+      {Setting::context_bytes, "context_bytes", "VRAM that a context takes; default 512 MiB, less on small cards",
+       automatic},
       {Setting::link_bandwidth, "link_bandwidth",
-       "bytes/s in each direction between host and card, shared by all processes; 0 is unlimited",
-       25'000'000'000},
+       "bytes/s in each direction between host and card, shared by all processes; 0 is unlimited", 25'000'000'000},
       {Setting::copy_engines, "copy_engines", "2: both directions at once; 1: they share link_bandwidth", 2},
       {Setting::memory_bandwidth, "memory_bandwidth", "bytes/s of copies inside a card; 0 is unlimited", 0},
       {Setting::pin_bandwidth, "pin_bandwidth", "bytes/s at which small pages are pinned; 0 is at once", 0},
-      {Setting::pin_huge_bandwidth, "pin_huge_bandwidth",
-       "bytes/s at which huge pages are pinned; 0 is at once", 0},
+      {Setting::pin_huge_bandwidth, "pin_huge_bandwidth", "bytes/s at which huge pages are pinned; 0 is at once", 0},
       {Setting::call_ns, "call_ns", "cost of every driver call", 0},
       {Setting::handle_ns, "handle_ns", "cost of making or mapping one physical allocation", 0},
       {Setting::context_us, "context_us", "cost of making a context", 0},
@@ -200,8 +194,7 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   // Whole numbers without a unit stay exact beyond the 53 bits of a double.
   if (factor == 1) {
     std::uint64_t whole = 0;
-    if (std::from_chars(text.data(), text.data() + text.size(), whole).ptr == text.data() + text.size())
-      return whole;
+    if (std::from_chars(text.data(), text.data() + text.size(), whole).ptr == text.data() + text.size()) return whole;
   }
   return static_cast<std::uint64_t>(std::llround(number * factor));
 }

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +39,7 @@ std::array<std::uint8_t, 16> stable_uuid(const std::string& dir, unsigned index)
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : std::string(::realpath(dir.c_str(), real) ? real : dir.c_str()))
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  const std::uint64_t halves[2] = {mix(hash + 2 * index), mix(hash + 2 * index + 1)};
+  const std::uint64_t halves[2] = {mix(hash + std::uint64_t{2} * index), mix(hash + std::uint64_t{2} * index + 1)};
   std::array<std::uint8_t, 16> uuid;
   std::memcpy(uuid.data(), halves, sizeof halves);
   uuid[6] = (uuid[6] & 0x0f) | 0x40;
@@ -62,8 +61,7 @@ void fill(layout::Cards& table, const std::string& dir, const Spec& spec) {
     device.uuid = stable_uuid(dir, i);
     device.total = spec.devices[i].total;
     device.reserve = spec.devices[i].reserve;
-    device.pci_bus =
-        0x17 + 0x10 * i;  // ascending, as PCI_BUS_ID order expects; 16 cards end at 0x107, see below
+    device.pci_bus = 0x17 + 0x10 * i;  // ascending, as PCI_BUS_ID order expects; 16 cards end at 0x107, see below
     device.pci_domain = device.pci_bus >> 8;
     device.pci_bus &= 0xff;
   }
@@ -75,6 +73,7 @@ struct Stat {
   std::uint64_t start_ticks = 0;
   long threads = 0;
 };
+// NOLINTBEGIN(cert-err34-c): numbers as the kernel prints them.
 bool read_stat(std::uint32_t pid, Stat& stat) {
   char path[64], text[1024];
   std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
@@ -86,13 +85,13 @@ bool read_stat(std::uint32_t pid, Stat& stat) {
   text[n] = 0;
   const char* at = std::strrchr(text, ')');  // the name may hold spaces and brackets
   unsigned long long start = 0;
-  if (!at ||
-      std::sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
-                  &stat.state, &stat.threads, &start) != 3)
+  if (!at || std::sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+                         &stat.state, &stat.threads, &start) != 3)
     return false;
   stat.start_ticks = start;
   return true;
 }
+// NOLINTEND(cert-err34-c)
 
 // One descriptor per file and process, never closed: closing any descriptor of a file gives up all record
 // locks that the process has on it, and the lock is what says that the process lives.
@@ -144,9 +143,7 @@ bool write_cards(const std::string& path, const std::string& dir, const Spec& sp
   }
   ::close(fd);
   // A link fails where the name exists, a rename replaces it: either way nobody sees half a table.
-  if (good)
-    good =
-        (replace ? ::rename(temporary.c_str(), path.c_str()) : ::link(temporary.c_str(), path.c_str())) == 0;
+  if (good) good = (replace ? ::rename(temporary.c_str(), path.c_str()) : ::link(temporary.c_str(), path.c_str())) == 0;
   const int saved = errno;
   ::unlink(temporary.c_str());
   errno = saved;
@@ -155,8 +152,7 @@ bool write_cards(const std::string& path, const std::string& dir, const Spec& sp
 
 }  // namespace
 
-std::unique_ptr<Table> Table::create(const std::string& dir, const Spec& spec, std::string* error,
-                                     bool replace) {
+std::unique_ptr<Table> Table::create(const std::string& dir, const Spec& spec, std::string* error, bool replace) {
   if (spec.devices.empty() || spec.devices.size() > max_devices) {
     if (error) *error = "1 to " + std::to_string(max_devices) + " cards";
     return nullptr;
@@ -223,12 +219,8 @@ std::string Table::pci_bus_id(unsigned index) const {
   return text;
 }
 
-std::uint64_t Table::get(Setting setting) const {
-  return map_->settings[static_cast<unsigned>(setting)].load();
-}
-void Table::set(Setting setting, std::uint64_t value) {
-  map_->settings[static_cast<unsigned>(setting)] = value;
-}
+std::uint64_t Table::get(Setting setting) const { return map_->settings[static_cast<unsigned>(setting)].load(); }
+void Table::set(Setting setting, std::uint64_t value) { map_->settings[static_cast<unsigned>(setting)] = value; }
 
 std::uint64_t Table::context_bytes(unsigned device) const {
   const std::uint64_t value = get(Setting::context_bytes);
@@ -260,8 +252,7 @@ unsigned Table::sweep() {
   for (unsigned i = 0; i < slots; ++i) {
     std::uint64_t owner = map_->process[i].owner.load();
     // The account is not wiped here: whoever takes the slot next does that before it counts again.
-    if (owner != 0 && !slot_alive(i, owner) && map_->process[i].owner.compare_exchange_strong(owner, 0))
-      ++dead;
+    if (owner != 0 && !slot_alive(i, owner) && map_->process[i].owner.compare_exchange_strong(owner, 0)) ++dead;
   }
   sweep_shared();
   return dead;
@@ -351,8 +342,7 @@ DeviceUse Table::use(unsigned device) {
       use.processes += held_pages(map_->process[i].charge[device].load()) * account_page;
   const unsigned shared = std::min<std::uint64_t>(map_->shared_slots.load(), max_shared);
   for (unsigned i = 0; i < shared; ++i)
-    if ((map_->shared[i].state.load() & ~owner_identity_mask) == owner_ready &&
-        map_->shared[i].device == device)
+    if ((map_->shared[i].state.load() & ~owner_identity_mask) == owner_ready && map_->shared[i].device == device)
       use.exported += map_->shared[i].bytes.load();
   return use;
 }

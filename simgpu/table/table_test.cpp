@@ -2,12 +2,12 @@
 #include "simgpu/table/table.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -158,7 +158,7 @@ TEST_F(TableTest, ExactlyOneOfTwoGetsTheLast) {
 // SUBLET_KILL_STORM says how many; the point of the storm is that no instant of death leaves a byte.
 TEST_F(TableTest, AStormOfSigkillsLeavesNothing) {
   const char* wanted = std::getenv("SUBLET_KILL_STORM");
-  const int kills = wanted ? std::atoi(wanted) : 300;
+  const int kills = wanted ? static_cast<int>(std::strtol(wanted, nullptr, 10)) : 300;
   std::mt19937 random(7);
   for (int i = 0; i < kills; ++i) {
     const pid_t pid = start([&](Table&, Process& process) {
