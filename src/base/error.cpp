@@ -43,9 +43,7 @@ int http_status(Code code) {
     case Code::NotFound: return 404;
     case Code::Denied: return 403;
     case Code::BadRequest: return 400;
-    case Code::Unavailable:
-    case Code::Unverified:
-    case Code::GpuLost: return 503;
+    case Code::Unavailable: return 503;
     default: return 409;
   }
 }

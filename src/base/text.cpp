@@ -64,6 +64,16 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+bool is_printable(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (length == 0 || first < 0x20 || first == 0x7f) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string nearest(std::string_view word, std::span<const std::string_view> known) {
   if (word.size() > 64) return {};         // nobody's typing error
   std::size_t best = word.size() / 3 + 2;  // farther than this is another word

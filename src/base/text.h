@@ -12,6 +12,9 @@ namespace sublet {
 // on a terminal and to put into JSON, whatever a user typed.
 std::string printable(std::string_view text);
 
+// Whether it is UTF-8 without control characters, whatever its length.
+bool is_printable(std::string_view text);
+
 // The entry of `known` that is nearest to `word` by edit distance, if one is near enough to have been meant; "" else.
 std::string nearest(std::string_view word, std::span<const std::string_view> known);
 

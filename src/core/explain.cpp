@@ -201,7 +201,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   std::vector<std::string> helps;
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
-    helps.push_back(
+    helps.emplace_back(
         "nothing is granted while the device is unknown: `sublet status` and `sublet doctor` say why it is");
     return helps;
   }

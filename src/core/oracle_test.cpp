@@ -26,7 +26,7 @@ bool goes_before(const Lease& a, const Lease& b, const Rules& rules, Time now) {
 
 }  // namespace
 
-bool Oracle::booked(const Lease& lease) const { return lease.reserves() || unsettled_.count(lease.id) != 0; }
+bool Oracle::booked(const Lease& lease) const { return lease.reserves() || unsettled_.contains(lease.id); }
 
 Bytes Oracle::charge_of(const Lease& lease) const {
   const auto found = measured_.find(lease.id);
@@ -56,7 +56,7 @@ void Oracle::restarted(Time now) {
     if (lease.owner.kind == OwnerKind::connection) unheld_[id] = now;
     if (lease.owner.kind == OwnerKind::token && lease.expires_at)
       lease.expires_at = std::max(*lease.expires_at, back_by_);
-    if (lease.state == LeaseState::offered) lease.offer_ends_at = now + rules_.claim_window;
+    if (lease.state == LeaseState::offered) lease.offer_ends_at = now + std::max(rules_.claim_window, rules_.reconnect);
   }
 }
 
@@ -227,7 +227,7 @@ void Oracle::check_sums(const State& state, Time now) const {
     for (const ProcessUse& use : device.reading.processes) {
       const auto lease = store_.find(use.lease);
       const bool counted = lease != store_.end() && booked(lease->second) && lease->second.device == uuid &&
-                           measured_.count(use.lease) != 0;
+                           measured_.contains(use.lease);
       if (!counted) unleased += use.used.value_or(Bytes{});
     }
     // A lease that was granted after the reading is not measured yet: what it is listed with counts as
@@ -243,8 +243,7 @@ void Oracle::check_sums(const State& state, Time now) const {
 
 // Nothing that ended with a process is forgotten before it is measured, nor charged after.
 void Oracle::check_settling(const State& state) const {
-  for (const auto& [id, lease] : store_)
-    EXPECT_EQ(state.charge(id).settling, unsettled_.count(id) != 0) << to_string(id);
+  for (const auto& [id, lease] : store_) EXPECT_EQ(state.charge(id).settling, unsettled_.contains(id)) << to_string(id);
   for (const LeaseId id : unsettled_) EXPECT_NE(state.find(id), nullptr) << to_string(id);
 }
 
@@ -269,7 +268,7 @@ void Oracle::check_grants(const State& state, const Plan& plan, Time now) const 
       Lease as_queued = lease;
       if (old != leases_before_.end()) as_queued.queued_at = old->second.queued_at;
       const bool first = goes_before(other, as_queued, rules_, now);
-      EXPECT_FALSE(first && leases_before_.count(id) != 0 && other.vram <= free + lease.vram)
+      EXPECT_FALSE(first && leases_before_.contains(id) && other.vram <= free + lease.vram)
           << to_string(id) << " was passed over by " << to_string(lease.id);
     }
   }
@@ -309,7 +308,7 @@ void Oracle::check_time(const State& state, const Plan& plan, Time now) const {
     if (lease.ended()) continue;
     if (lease.state == LeaseState::offered) expect_ahead(*lease.offer_ends_at, "the offer", id);
     if (lease.state == LeaseState::active && lease.expires_at) expect_ahead(*lease.expires_at, "the time limit", id);
-    if (lease.owner.kind == OwnerKind::connection && unheld_.count(id) != 0)
+    if (lease.owner.kind == OwnerKind::connection && unheld_.contains(id))
       expect_ahead(unheld_until(lease), "the linger", id);
   }
   EXPECT_LE(plan.wake_at, next);

@@ -83,7 +83,7 @@ class Queue {
 
   bool empty() const { return entries_.empty(); }
   std::size_t size() const { return entries_.size(); }
-  bool contains(LeaseId lease) const { return entries_.count(lease) != 0; }
+  bool contains(LeaseId lease) const { return entries_.contains(lease); }
   Bytes waiting_bytes() const { return {static_cast<std::int64_t>(waiting_)}; }
 
   std::size_t place(LeaseId lease) const;                             // 1 = next; 0 = does not wait
@@ -92,7 +92,7 @@ class Queue {
   std::optional<LeaseId> first_fit(std::span<const Room> rooms) const;
   // The first of those that want `device` ("" = any) and ask for more than `bytes`.
   std::optional<LeaseId> first_above(const std::string& device, Bytes bytes) const;
-  bool wanted(const std::string& device) const { return trees_.count(device) != 0; }
+  bool wanted(const std::string& device) const { return trees_.contains(device); }
 
  private:
   struct Entry {

@@ -108,7 +108,7 @@ Device& State::device_entry(const std::string& uuid) {
 }
 
 // Adds (`sign` 1) or takes away (−1) what the lease counts for in the sums and indices of its device.
-void State::include(Device& device, const Lease& lease, const Charge& charge, int sign) {
+void State::include(Device& device, const Lease& lease, const Charge& charge, int sign) const {
   const Bytes bytes = charged(lease);
   device.charged += sign * bytes;
   device.leased_used += sign * charge.used;
@@ -213,10 +213,11 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
   State state;
   state.last_id_ = last_id;
   state.queue_.set_aging(rules.aging_per_minute);
-  for (auto& [consumer, known] : history) {
+  const auto learned = std::move(history);
+  for (const auto& [consumer, runs] : learned) {
     const std::uint64_t sequence = ++state.history_sequence_;
     state.history_order_.emplace(sequence, consumer);
-    state.history_.emplace(consumer, std::pair(std::move(known), sequence));
+    state.history_.emplace(consumer, std::pair(runs, sequence));
   }
   std::sort(leases.begin(), leases.end(), [](const Lease& a, const Lease& b) { return a.id < b.id; });
   const Time back_by = after(now, rules.reconnect);
@@ -235,7 +236,8 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
       if (lease.owner.kind == OwnerKind::connection) lease.unheld_since = now;
       if (lease.owner.kind == OwnerKind::token && lease.expires_at)
         lease.expires_at = std::max(*lease.expires_at, back_by);
-      if (lease.state == LeaseState::offered) lease.offer_ends_at = after(now, rules.claim_window);
+      if (lease.state == LeaseState::offered)
+        lease.offer_ends_at = after(now, std::max(rules.claim_window, rules.reconnect));
     }
     if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
     if (lease.reserves() || side.charge.settling) state.book(lease);

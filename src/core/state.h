@@ -120,7 +120,7 @@ class State {
   void schedule(const Lease& lease, const Rules& rules);
   Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;
   void remember(const std::string& consumer, Bytes peak, std::optional<Duration> run);
-  void include(Device& device, const Lease& lease, const Charge& charge, int sign);
+  void include(Device& device, const Lease& lease, const Charge& charge, int sign) const;
   Device& device_entry(const std::string& uuid);
 
   std::unordered_map<LeaseId, Lease> leases_;

@@ -42,7 +42,7 @@ Result<Lease*> Stepper::find_for(LeaseId id, std::uint64_t generation) {
 void Stepper::repeat_signals() {
   for (const LeaseId id : state_.unsignalled_) {
     const Lease* lease = find(id);
-    if (lease != nullptr && program_may_live(*lease)) plan_.actions.push_back(SignalProgram{id, false});
+    if (lease != nullptr && program_may_live(*lease)) plan_.actions.emplace_back(SignalProgram{id, false});
   }
   state_.unsignalled_.clear();
 }
@@ -54,7 +54,7 @@ void Stepper::touch(const Lease& lease) {
 }
 
 void Stepper::explain(const Lease& lease, std::string_view code, std::string text) {
-  plan_.reasons.push_back({lease.id, now_, std::string(code), std::move(text)});
+  plan_.reasons.push_back(Reason{lease.id, now_, std::string(code), std::move(text)});
 }
 
 // Copies out what changed, and lets go of ended leases that nothing is waited for any more.
@@ -71,7 +71,7 @@ void Stepper::finish() {
     if (lease.had_process) plan_.settled.push_back(id);
     state_.drop(id);
   }
-  if (snapshot_wanted_) plan_.actions.push_back(TakeSnapshot{});
+  if (snapshot_wanted_) plan_.actions.emplace_back(TakeSnapshot{});
   plan_.wake_at = wake_at();
 }
 

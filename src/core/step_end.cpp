@@ -27,10 +27,6 @@ Result<LeaseId> Stepper::on(const Release& fact) {
             std::string(to_string(lease.state)));
     return lease.id;
   }
-  if (fact.revoke) {
-    end(lease, EndReason::revoked, "an administrator took it back");
-    return lease.id;
-  }
   if (fact.stop && program_may_live(lease)) {
     if (!lease.stop_requested) {
       stop_program(lease);
@@ -39,6 +35,10 @@ Result<LeaseId> Stepper::on(const Release& fact) {
       state_.schedule(lease, rules_);
       touch(lease);
     }
+    return lease.id;
+  }
+  if (fact.revoke) {
+    end(lease, EndReason::revoked, "an administrator took it back");
     return lease.id;
   }
   const Charge& charge = state_.charge(lease.id);
@@ -108,7 +108,7 @@ void Stepper::stop_program(Lease& lease) {
   if (lease.stop_requested) return;
   lease.stop_requested = true;
   lease.stop_at = now_;
-  plan_.actions.push_back(SignalProgram{lease.id, false});
+  plan_.actions.emplace_back(SignalProgram{lease.id, false});
 }
 
 // ------------------------------------------------------------------------------------------------ the end
@@ -180,7 +180,7 @@ void Stepper::fire(Lease& lease) {
     lapse(lease);
   } else {
     state_.sides_.at(lease.id).killed = true;
-    plan_.actions.push_back(SignalProgram{lease.id, true});
+    plan_.actions.emplace_back(SignalProgram{lease.id, true});
     explain(lease, "killing",
             "its program was asked to end " + format_duration(now_ - *lease.stop_at) +
                 " ago and still lives: it is killed");

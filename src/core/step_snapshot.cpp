@@ -43,7 +43,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   for (const DeviceReading& reading : fact.devices) ++seen[reading.uuid];
   for (const DeviceReading& reading : fact.devices) read_device(reading, fact.began, seen[reading.uuid] > 1);
   for (auto& [uuid, device] : state_.devices_)
-    if (seen.count(uuid) == 0) miss_device(device);
+    if (!seen.contains(uuid)) miss_device(device);
   adopt_named_devices();
   give_up_missing();
   reject_hopeless();
@@ -100,7 +100,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   std::unordered_map<LeaseId, Seen> seen;
   Bytes unleased;
   for (const ProcessUse& use : reading.processes) {
-    if (device.leases.count(use.lease) == 0) {
+    if (!device.leases.contains(use.lease)) {
       unleased += use.used.value_or(Bytes{});
       continue;
     }

@@ -68,7 +68,7 @@ std::vector<Holder> holders_of(const State& state, const Device& device, std::si
     std::vector<Holder> outside;
     for (const ProcessUse& use : device.reading.processes) {
       const Lease* lease = state.find(use.lease);
-      const bool leased = lease != nullptr && device.leases.count(use.lease) != 0;
+      const bool leased = lease != nullptr && device.leases.contains(use.lease);
       if (leased || use.used.value_or(Bytes{}) <= Bytes{}) continue;
       const std::string name = use.name.empty() ? "" : use.name + ", ";
       outside.push_back({{}, "pid " + std::to_string(use.process.pid) + " (" + name + "under no lease)", *use.used});

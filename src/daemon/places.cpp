@@ -37,10 +37,19 @@ std::string find_program(const fs::path& bin, const std::string& name) {
 
 Status make_directory(const std::string& path, mode_t mode) {
   std::error_code failure;
-  fs::create_directories(path, failure);
+  if (!fs::create_directories(path, failure) && !failure) return {};  // it was there: its rights are its owner's matter
   if (failure) return from_errno("cannot make " + path, failure.value());
-  if (::chmod(path.c_str(), mode) != 0 && errno != EPERM) return from_errno("chmod " + path, errno);
+  if (::chmod(path.c_str(), mode) != 0) return from_errno("chmod " + path, errno);
   return {};
+}
+
+std::string shell_quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') out += "'\\''";
+    else out += c;
+  }
+  return out + "'";
 }
 
 // The cards are made by the simulator's own tool: this program knows nothing of simulated cards.
@@ -68,7 +77,7 @@ Places places_of_mode(const Options& options) {
   if (!options.dir.empty()) {
     places.mode = "dir";
     places.config_file = config::file_in(options.dir).string();
-    places.state_dir = options.dir;
+    places.state_dir = options.dir + "/state";
     places.socket = options.dir + "/sublet.sock";
     places.env_file = options.dir + "/env";
   } else if (::geteuid() == 0 || !environment("STATE_DIRECTORY").empty()) {  // the latter is set by a service manager
@@ -100,6 +109,9 @@ Result<Places> prepare(const Options& given) {
   Places places = places_of_mode(options);
   // Others may pass through to the socket and to their own exit records; the store itself is for this user alone.
   const bool shared = places.mode == "system";
+  if (!options.dir.empty()) {
+    if (auto made = make_directory(options.dir, 0700); !made) return made.error();
+  }
   if (auto made = make_directory(places.state_dir, shared ? 0711 : 0700); !made) return made.error();
   if (auto made = make_directory(places.exit_dir, shared ? 01733 : 0700); !made) return made.error();
   const std::string socket_dir = fs::path(places.socket).parent_path().string();
@@ -128,12 +140,12 @@ Status announce_ready(const Options& options, const Places& places) {
   if (!places.env_file.empty()) {
     std::ofstream env(places.env_file, std::ios::trunc);
     env << "# source this in a shell that should use the daemon of this directory\n";
-    env << "export SUBLET_HOST='unix://" << places.socket << "'\n";
+    env << "export SUBLET_HOST=" << shell_quoted("unix://" + places.socket) << "\n";
     for (const auto& [name, value] : places.program_env) {
       if (name == "LD_LIBRARY_PATH") {
-        env << "export LD_LIBRARY_PATH='" << value << "'\"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\"\n";
+        env << "export LD_LIBRARY_PATH=" << shell_quoted(value) << "\"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\"\n";
       } else {
-        env << "export " << name << "='" << value << "'\n";
+        env << "export " << name << "=" << shell_quoted(value) << "\n";
       }
     }
     env.close();

@@ -8,6 +8,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <csignal>
+#include <unistd.h>
 
 namespace sublet::engine {
 namespace {
@@ -93,7 +94,11 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
 }
 
 void Engine::start(const core::Plan& plan) {
-  for (const core::Lease& lease : plan.changed) announce(lease.id);
+  for (const core::Lease& lease : plan.changed) {
+    announce(lease.id);
+    // The keeper's note has done its work once the end is stored.
+    if (lease.ended() && !lease.owner.exit_record.empty()) ::unlink(lease.owner.exit_record.c_str());
+  }
   for (const core::Action& action : plan.actions) perform(action);
 }
 
@@ -101,11 +106,13 @@ void Engine::perform(const core::Action& action) {
   if (std::holds_alternative<core::TakeSnapshot>(action)) {
     probe_.take_now();
   } else if (const auto* wanted = std::get_if<core::SignalProgram>(&action)) {
-    if (programs_.keeper_alive(wanted->lease)) return;  // it sees the lease and does it itself
-    if (!programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM)) {
-      log::warn("{}: its program should end, but its keeper is gone and there is no proof or right to signal it",
-                to_string(wanted->lease));
-    }
+    // A keeper that lives sees the lease and asks its program itself. It may be stopped, so killing is done here too.
+    const bool keeper = programs_.keeper_alive(wanted->lease);
+    if (keeper && !wanted->kill) return;
+    if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM) || keeper) return;
+    unkillable_.insert(wanted->lease);
+    log::warn("{}: its program should end, but its keeper is gone and there is no proof or right to signal it",
+              to_string(wanted->lease));
   }
 }
 
@@ -217,7 +224,6 @@ void Engine::store_failed(Error error) {
 
 void Engine::reconcile() {
   if (stopping_) return;
-  store_.close();
   if (const Status opened = open_store(); !opened) {
     store_problem_ = opened.error().detail;
     reopen_timer_.expires_after(reopen_interval);
@@ -253,7 +259,9 @@ Status Engine::open_store() {
     }
     lost = std::exchange(loaded->leases, {});
   }
-  state_ = core::State::load(std::move(loaded->leases), std::move(history), loaded->last_id, options_.rules, now);
+  // An id that was given out and not stored is not given out again: somebody may still hold it.
+  const std::uint64_t last_id = std::max(loaded->last_id, state_.last_id());
+  state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now);
   store_problem_.clear();
   committed_ = intended_ = 0;
   boot_id_stored_ = false;
@@ -273,14 +281,22 @@ Status Engine::open_store() {
 
 // Takes up again what lived on while the daemon, or its store, was away.
 void Engine::adopt(Time now) {
+  programs_.forget_others([this](LeaseId id) { return state_.find(id) != nullptr; });
+  std::vector<core::Lease> owned;
   for (const auto& [id, lease] : state_.leases()) {
     if (lease.ended()) settling_.insert(id);
-    if (lease.owner.kind == core::OwnerKind::process) programs_.follow(lease, true);
+    if (lease.owner.kind == core::OwnerKind::process) owned.push_back(lease);
   }
-  for (const auto& [lease, sessions] : holders_) {
-    if (!sessions.empty() && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, true});
+  for (const core::Lease& lease : owned) programs_.follow(lease, true);
+  std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
+  for (const auto& [lease, sessions] : holders_) held.push_back(lease);
+  for (const LeaseId lease : held) {
+    const core::Lease* live = state_.find(lease);
+    if (live == nullptr || live->ended()) forget_holders(lease);
+    else if (holders_.contains(lease)) tick(core::HeldChanged{lease, true});
   }
   tick(core::Tick{});
+  for (const auto& [lease, timer] : watchers_) timer->cancel();  // whoever waits looks at what is there now
   pace_probe(now);
 }
 
@@ -294,7 +310,11 @@ Engine::Engine(asio::io_context& io, store::Store& store, Options options)
       probe_(io, options_.probe,
              {.snapshot = [this](gpu::GpuSnapshot snapshot,
                                  std::int64_t asked_ns) { on_snapshot(std::move(snapshot), asked_ns); },
-              .problem = [this](const std::string& problem) { tick(core::SnapshotFailed{problem}); }}),
+              .problem =
+                  [this](const std::string& problem) {
+                    tick(core::SnapshotFailed{problem});
+                    warnings();  // notes since when
+                  }}),
       programs_(io, options_.rules.reconnect, [this](const core::ProgramEnded& ended) { tick(ended); }),
       timer_(io),
       reopen_timer_(io) {}
@@ -355,6 +375,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
+    warnings();
     return;
   }
   programs_.scan();
@@ -363,6 +384,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
   }
   tick(snapshot);
+  warnings();  // notes since when
 }
 
 // --- who holds what open ---
@@ -459,6 +481,12 @@ std::vector<Warning> Engine::warnings() {
            fmt::format("gpu{} ({}) is not given out: its last reading is too old", device.reading.index, uuid), "",
            now()});
     }
+  }
+  std::erase_if(unkillable_, [this](LeaseId id) { return state_.find(id) == nullptr; });
+  for (const LeaseId id : unkillable_) {
+    all.push_back({"unkillable", fmt::format("the program of {} should end, and cannot be ended from here: its keeper is "
+                                             "gone, and nothing proves that its pids are still its own", to_string(id)),
+                   fmt::format("'sublet ps' shows its pid; end it by hand, '{}' ends with it", to_string(id)), now()});
   }
   std::map<std::string, Time> since;
   for (Warning& warning : all) {

@@ -162,6 +162,7 @@ class Engine {
   CardLocks card_locks_;
   std::map<std::string, Time> warned_since_;  // by code and text
   std::unordered_set<LeaseId> settling_;
+  std::unordered_set<LeaseId> unkillable_;  // their programs should end, and we may not signal them
   std::unordered_map<LeaseId, core::Lease> recently_ended_;
   std::deque<LeaseId> recently_ended_order_;
 

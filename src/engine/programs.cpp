@@ -7,6 +7,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include <cctype>
 #include <csignal>
 #include <unordered_set>
 
@@ -15,7 +16,8 @@ namespace {
 
 namespace asio = boost::asio;
 // While a main process is gone and something of its tree, or its keeper's report, is awaited.
-constexpr auto recheck_interval = std::chrono::milliseconds(200);
+constexpr Duration recheck_interval = std::chrono::milliseconds(200);
+constexpr Duration longest_recheck = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -25,8 +27,9 @@ struct Programs::Program {
   std::uint32_t uid = 0;
   core::Owner owner;
   bool adopted = false;  // taken over from an earlier run of the daemon
-  bool main_gone = true;
-  bool reported = false;
+  bool reported = false;                      // its end was told; what was told may be lost with the store
+  bool killing = false;                       // SIGKILL until nothing of it is left
+  int checks = 0;                             // since its main process was seen gone
   std::int64_t gone_since_ns = 0;             // the tree was first seen gone; 0: not yet
   Fd keeper;                                  // pidfd; empty: none or gone
   asio::posix::stream_descriptor main_watch;  // pidfd of the main process
@@ -46,19 +49,43 @@ Status Programs::open() {
   return {};
 }
 
-Result<ProcessRef> Programs::identify(std::int32_t pid, std::optional<std::uint32_t> uid) const {
+Result<ProcessRef> Programs::identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent) const {
   auto held = proc::hold_process(*root_, pid);
-  if (!held) return bad_request(fmt::format("there is no process {}: {}", pid, held.error().detail));
+  if (!held) {
+    if (held.error().code != Code::NotFound) return held.error();
+    return bad_request(fmt::format("there is no process {}: {}", pid, held.error().detail));
+  }
   if (uid && held->info.uid != *uid) {
     return denied(fmt::format("process {} belongs to uid {}, not to uid {}", pid, held->info.uid, *uid),
                   "name a process of your own");
   }
+  if (parent != 0 && held->info.ppid != parent) {
+    return bad_request(fmt::format("process {} is a child of {}, not of its keeper {}", pid, held->info.ppid, parent),
+                       "a keeper is the parent of its program");
+  }
   return held->info.ref;
+}
+
+Status Programs::check_pid_namespace(std::int32_t asking_pid) const {
+  // NSpid lists the process's number in each pid namespace from ours inwards: one number means that it is in ours.
+  const auto status = root_->read_file(fmt::format("{}/status", asking_pid));
+  if (!status) return denied(fmt::format("process {}, which asks, cannot be looked at", asking_pid));
+  const auto at = status->find("\nNSpid:");
+  if (at == std::string::npos) return {};  // a kernel without nested namespaces
+  const std::string line = status->substr(at + 7, status->find('\n', at + 1) - at - 7);
+  int numbers = 0;
+  for (std::size_t i = 1; i < line.size(); ++i) numbers += std::isdigit(line[i]) != 0 && std::isdigit(line[i - 1]) == 0;
+  if (numbers == 1) return {};
+  return denied(fmt::format("process {} asks from another pid namespace: the pids it names are others' here", asking_pid),
+                "run the command outside of the container, or hold the lease by connection or token");
 }
 
 void Programs::follow(const core::Lease& lease, bool adopted) {
   auto& program = programs_[lease.id];
-  if (program && program->owner.process == lease.owner.process && program->owner.keeper == lease.owner.keeper) return;
+  if (program && program->owner.process == lease.owner.process && program->owner.keeper == lease.owner.keeper) {
+    if (std::exchange(program->reported, false)) asio::post(io_, [this, again = program] { check(again); });
+    return;
+  }
   const auto attached = program ? program->attached : std::vector<ProcessRef>();
   const auto cgroups = program ? program->cgroups : std::vector<proc::CgroupRef>();
   program = std::make_shared<Program>(io_, lease.id);
@@ -78,13 +105,22 @@ void Programs::follow(const core::Lease& lease, bool adopted) {
                              .uid = lease.uid,
                              .session = false,
                              .lease = lease.id});
-  auto main = proc::open_pidfd(*root_, lease.owner.process);
+  open_main(program);
+}
+
+void Programs::open_main(const std::shared_ptr<Program>& program) {
+  auto main = proc::open_pidfd(*root_, program->owner.process);
   if (main) {
-    program->main_gone = false;
     program->main_watch.assign(main->release());
     watch(program);
-  } else {
+  } else if (main.error().code == Code::NotFound) {
     asio::post(io_, [this, program] { check(program); });
+  } else {  // no descriptor is free, say: unknown is not dead
+    log::warn("{}: its program cannot be watched: {}; trying again", to_string(program->lease), main.error().detail);
+    program->recheck.expires_after(longest_recheck);
+    program->recheck.async_wait([this, program](const boost::system::error_code& error) {
+      if (!error) open_main(program);
+    });
   }
 }
 
@@ -94,7 +130,6 @@ void Programs::watch(const std::shared_ptr<Program>& program) {
                                    if (error) return;  // forgotten
                                    // Readable: all its threads have ended. Kept open, so that its pid stays proven
                                    // until nothing of it is left.
-                                   program->main_gone = true;
                                    check(program);
                                  });
 }
@@ -105,10 +140,14 @@ void Programs::check(const std::shared_ptr<Program>& program) {
   const auto current = programs_.find(program->lease);
   if (current == programs_.end() || current->second != program || program->reported) return;
   scan();
-  if (tree_lives(program->lease)) return check_again(program);
+  if (tree_lives(program->lease)) {
+    if (program->killing) signal_members(program->lease, SIGKILL);  // one pass may miss what was just forked
+    return check_again(program);
+  }
   core::ProgramEnded ended{program->lease, std::nullopt, false};
   if (!program->owner.exit_record.empty()) {
-    if (auto record = proc::read_exit_record(program->owner.exit_record, program->uid)) {
+    const auto record = proc::read_exit_record(program->owner.exit_record, program->uid);
+    if (record && record->lease == program->lease) {
       ended.exit_status = record->signal ? 128 + *record->signal : record->exit_status;
       ended.by_signal = record->signal.has_value();
     } else if (program->keeper && !proc::is_dead(program->keeper.get())) {
@@ -124,7 +163,9 @@ void Programs::check(const std::shared_ptr<Program>& program) {
 }
 
 void Programs::check_again(const std::shared_ptr<Program>& program) {
-  program->recheck.expires_after(recheck_interval);
+  // Quick at first, then calmer: descendants may outlive a main process for days, and each look reads all of /proc.
+  const Duration pause = std::min(recheck_interval * ++program->checks, longest_recheck);
+  program->recheck.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(pause));
   program->recheck.async_wait([this, program](const boost::system::error_code& error) {
     if (!error) check(program);
   });
@@ -138,22 +179,27 @@ bool Programs::tree_lives(LeaseId lease) const {
 void Programs::attach(LeaseId lease, ProcessRef process) {
   auto& program = programs_[lease];
   if (!program) program = std::make_shared<Program>(io_, lease);
+  std::erase_if(program->attached, [this](ProcessRef old) {
+    const auto now = root_->read(old.pid);
+    return !now || now->ref != old;
+  });
   if (std::find(program->attached.begin(), program->attached.end(), process) == program->attached.end()) {
     program->attached.push_back(process);
   }
 }
 
-Status Programs::attach(LeaseId lease, const std::string& cgroup_directory) {
+Result<proc::CgroupRef> Programs::check_cgroup(const std::string& directory) const {
   const auto hierarchies = proc::find_hierarchies(*root_);
   if (!hierarchies) return hierarchies.error();
-  auto group = proc::check_cgroup(*hierarchies, cgroup_directory);
-  if (!group) return group.error();
+  return proc::check_cgroup(*hierarchies, directory);
+}
+
+void Programs::attach(LeaseId lease, const proc::CgroupRef& group) {
   auto& program = programs_[lease];
   if (!program) program = std::make_shared<Program>(io_, lease);
-  if (std::find(program->cgroups.begin(), program->cgroups.end(), *group) == program->cgroups.end()) {
-    program->cgroups.push_back(std::move(*group));
+  if (std::find(program->cgroups.begin(), program->cgroups.end(), group) == program->cgroups.end()) {
+    program->cgroups.push_back(group);
   }
-  return {};
 }
 
 void Programs::forget(LeaseId lease) {
@@ -211,6 +257,15 @@ bool Programs::signal(LeaseId lease, int signal) {
   const auto found = programs_.find(lease);
   if (found == programs_.end() || found->second->adopted) return false;
   scan();
+  const bool sent = signal_members(lease, signal);
+  if (signal == SIGKILL) {
+    found->second->killing = true;
+    check_again(found->second);
+  }
+  return sent;
+}
+
+bool Programs::signal_members(LeaseId lease, int signal) const {
   bool sent = false;
   for (const proc::Member& member : lineage_.members) {
     // Links by group or session may spare a process; a signal needs descent.
@@ -220,6 +275,14 @@ bool Programs::signal(LeaseId lease, int signal) {
     }
   }
   return sent;
+}
+
+void Programs::forget_others(const std::function<bool(LeaseId)>& keep) {
+  std::vector<LeaseId> gone;
+  for (const auto& [id, program] : programs_) {
+    if (!keep(id)) gone.push_back(id);
+  }
+  for (const LeaseId id : gone) forget(id);
 }
 
 }  // namespace sublet::engine

@@ -32,14 +32,21 @@ class Programs {
 
   Status open();  // /proc must be readable
 
-  // Looks at the process that has this pid now: alive, and one the caller may speak for (`uid`; unset: any).
-  Result<ProcessRef> identify(std::int32_t pid, std::optional<std::uint32_t> uid) const;
+  // Looks at the process that has this pid now: alive, and one the caller may speak for (`uid`; unset: any). `parent`
+  // other than 0: it must be a child of that process.
+  Result<ProcessRef> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent = 0) const;
 
-  // Follows the owner of a lease whose owner is a process; called again when that owner changes. A process that is gone
-  // already is reported through `ended` like any other. `adopted`: known only from the store, so never signalled by us.
+  // Denied unless the process that asks sees the same pids as we do: the numbers it names would be others' here.
+  Status check_pid_namespace(std::int32_t asking_pid) const;
+
+  // Follows the owner of a lease whose owner is a process; called again when that owner changes, or to look again. A
+  // process that is gone already is reported through `ended` like any other, at each call anew: what was reported may
+  // have been lost with the store. `adopted`: known only from the store, so never signalled by us.
   void follow(const core::Lease& lease, bool adopted);
+  void forget_others(const std::function<bool(LeaseId)>& keep);
   void attach(LeaseId lease, ProcessRef process);
-  Status attach(LeaseId lease, const std::string& cgroup_directory);
+  void attach(LeaseId lease, const proc::CgroupRef& group);
+  Result<proc::CgroupRef> check_cgroup(const std::string& directory) const;
   void forget(LeaseId lease);  // its bytes are settled: whatever of it still runs is nobody's
 
   // Reads the process table and judges anew who belongs to whom.
@@ -49,16 +56,19 @@ class Programs {
   const proc::Member* member(ProcessRef process) const;
   const proc::ProcRoot& root() const { return *root_; }
 
-  // SIGTERM or SIGKILL to the whole tree, by pidfd, where its keeper cannot do it and we have proof; false: not done.
+  // SIGTERM or SIGKILL to the whole tree, by pidfd, where we have proof of it; SIGKILL again until nothing of it is
+  // left. False: no proof or no right, nothing was sent.
   bool signal(LeaseId lease, int signal);
   bool keeper_alive(LeaseId lease) const;
 
  private:
   struct Program;
+  void open_main(const std::shared_ptr<Program>& program);
   void watch(const std::shared_ptr<Program>& program);
   void check(const std::shared_ptr<Program>& program);
   void check_again(const std::shared_ptr<Program>& program);
   bool tree_lives(LeaseId lease) const;
+  bool signal_members(LeaseId lease, int signal) const;
   std::vector<proc::LeaseRoots> roots() const;
 
   boost::asio::io_context& io_;

@@ -23,29 +23,37 @@ std::uint64_t take_generation(Body& body) {
   return static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));
 }
 
+// What a call asks for: the fact, and what is to be done once the core has agreed to it.
+struct Asked {
+  core::Fact fact;
+  std::function<void()> agreed;
+};
+using Ask = std::function<Result<Asked>(Body&, const Lease&, const Request&, engine::Engine&)>;
+
 // Finds the lease, checks the right, makes the fact and answers with the lease as it then is.
-Reply act(Call& call,
-          std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)> make_fact) {
+Reply act(Call& call, Ask ask) {
   return with_lease(
       call, call.args[0],
       [&engine = call.engine, request = call.request, remember = call.remember,
-       make_fact = std::move(make_fact)](const Lease& lease) -> Reply {
+       ask = std::move(ask)](const Lease& lease) -> Reply {
         if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
         Body body(request.body);
-        auto fact = make_fact(body, lease, request, engine);
-        if (!fact) return problem(fact.error());
+        auto asked = ask(body, lease, request, engine);
+        if (!asked) return problem(asked.error());
         if (auto finished = body.finish(); !finished) return problem(finished.error());
         if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
-          if (std::holds_alternative<core::Release>(*fact))
+          if (!std::holds_alternative<core::Claim>(asked->fact) && !std::holds_alternative<core::Attach>(asked->fact) &&
+              !std::holds_alternative<core::Renew>(asked->fact))
             return Response{200, render_lease(lease, engine, request.peer, false), {}};
           return problem({Code::Stale,
                           fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
                           "ask for a new lease"});
         }
-        auto answered = engine.request(*fact, remember, [&](const Lease& after) {
+        auto answered = engine.request(asked->fact, remember, [&](const Lease& after) {
           return engine::Answered{200, render_lease(after, engine, request.peer, true)};
         });
         if (!answered) return problem(answered.error());
+        if (asked->agreed) asked->agreed();
         return Response{answered->status, std::move(answered->body), {}};
       });
 }
@@ -54,17 +62,18 @@ std::optional<std::uint32_t> uid_to_check(const Request& request) {
   return request.peer.uid == 0 ? std::nullopt : std::optional(request.peer.uid);
 }
 
-Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lease, const Request& request,
+Result<Asked> attach_process(Body& body, std::int64_t pid, const Lease& lease, const Request& request,
                                   engine::Engine& engine) {
   const auto keeper_pid = body.integer("keeper_pid", 1, INT32_MAX);
   const bool as_owner = body.boolean("owner").value_or(lease.owner.kind == core::OwnerKind::connection);
-  auto process = engine.programs().identify(static_cast<std::int32_t>(pid), uid_to_check(request));
+  if (auto same = engine.programs().check_pid_namespace(request.peer.pid); !same) return same.error();
+  auto process = engine.programs().identify(static_cast<std::int32_t>(pid), uid_to_check(request),
+                                            static_cast<std::int32_t>(keeper_pid.value_or(0)));
   if (!process) return process.error();
   core::Attach attach{
       .lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = as_owner};
   if (!as_owner) {
-    engine.programs().attach(lease.id, *process);
-    return core::Fact(attach);
+    return Asked{attach, [&engine, id = lease.id, process = *process] { engine.programs().attach(id, process); }};
   }
   attach.owner = {.kind = core::OwnerKind::process, .process = *process, .keeper = {}, .exit_record = {}};
   if (keeper_pid) {
@@ -73,20 +82,20 @@ Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lea
     attach.owner.keeper = *keeper;
     attach.owner.exit_record = fmt::format("{}/{}-{}.json", engine.options().exit_dir, to_string(lease.id), pid);
   }
-  return core::Fact(attach);
+  return Asked{attach, {}};
 }
 
 }  // namespace
 
 Reply post_claim(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
-    return core::Fact(core::Claim{lease.id, take_generation(body)});
+  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<Asked> {
+    return Asked{core::Claim{lease.id, take_generation(body)}, {}};
   });
 }
 
 Reply post_attach(Call& call) {
   return act(call,
-             [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
+             [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<Asked> {
                const auto pid = body.integer("pid", 1, INT32_MAX);
                const auto cgroup = body.text("cgroup", 4096);
                if (pid.has_value() == cgroup.has_value()) {
@@ -97,38 +106,50 @@ Reply post_attach(Call& call) {
                if (request.peer.role != engine::Role::admin) {
                  return denied("only an admin may book a whole cgroup", "attach single processes by pid");
                }
-               if (auto attached = engine.programs().attach(lease.id, *cgroup); !attached) return attached.error();
-               return core::Fact(core::Attach{
-                   .lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = false});
+               auto group = engine.programs().check_cgroup(*cgroup);
+               if (!group) return group.error();
+               return Asked{core::Attach{.lease = lease.id,
+                                         .generation = take_generation(body),
+                                         .owner = lease.owner,
+                                         .as_owner = false},
+                            [&engine, id = lease.id, group = *group] { engine.programs().attach(id, group); }};
              });
 }
 
 Reply post_renew(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<Asked> {
     core::Renew renew{lease.id, take_generation(body), std::nullopt};
     if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) renew.ttl = std::chrono::seconds(*ttl);
-    return core::Fact(renew);
+    return Asked{renew, {}};
   });
 }
 
 Reply post_release(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request& request, engine::Engine&) -> Result<core::Fact> {
+  return act(call, [](Body& body, const Lease& lease, const Request& request, engine::Engine&) -> Result<Asked> {
     const auto generation = take_generation(body);
     const bool force = body.boolean("force").value_or(false);
     const bool stop = body.boolean("stop").value_or(false);
     const auto exit_status = body.integer("exit_status", 0, 255);
     const auto signal = body.integer("signal", 1, 64);
     const auto failed = body.text("failed", 1024);
-    if (failed) return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
-    if (exit_status || signal) {
-      const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
-      return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
+    if (failed) {
+      return Asked{core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))}, {}};
     }
-    return core::Fact(core::Release{.lease = lease.id,
-                                    .generation = generation,
-                                    .force = force,
-                                    .stop = stop,
-                                    .revoke = request.peer.uid != lease.uid});
+    if (exit_status || signal) {
+      if (!lease.ended() && lease.owner.kind != core::OwnerKind::process) {
+        return bad_request(fmt::format("{} has no program whose end could be reported", to_string(lease.id)),
+                           "leave exit_status and signal out to release it");
+      }
+      const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
+      return Asked{core::ProgramEnded{lease.id, status, signal.has_value()}, {}};
+    }
+    const bool by_token = !request.lease_token.empty() && request.lease_token == lease.token;
+    return Asked{core::Release{.lease = lease.id,
+                               .generation = generation,
+                               .force = force,
+                               .stop = stop,
+                               .revoke = request.peer.uid != lease.uid && !by_token},
+                 {}};
   });
 }
 

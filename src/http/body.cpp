@@ -34,7 +34,7 @@ std::optional<std::string> Body::text(std::string_view name, std::size_t max_len
     return std::nullopt;
   }
   auto result = value->get<std::string>();
-  if (result.size() > max_length || printable(result.substr(0, 150)) != result.substr(0, 150)) {
+  if (result.size() > max_length || !is_printable(result)) {
     fail(name, fmt::format("at most {} printable characters", max_length), *value);
     return std::nullopt;
   }

@@ -129,6 +129,7 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   if (pid && connection) return bad_request("owner has both a pid and a connection", "give one of them");
   if (connection) lease.owner.kind = core::OwnerKind::connection;
   if (!pid) return {};
+  if (auto same = engine.programs().check_pid_namespace(peer.pid); !same) return same;
   const auto uid = peer.role == engine::Role::admin && peer.uid == 0 ? std::nullopt : std::optional(peer.uid);
   const auto process = engine.programs().identify(static_cast<std::int32_t>(*pid), uid);
   if (!process) return process.error();
@@ -176,6 +177,36 @@ engine::Answered submitted(engine::Engine& engine, const engine::Peer& peer, con
   return answered;
 }
 
+json live_leases(const engine::Engine& engine, const engine::Peer& viewer) {
+  std::vector<const Lease*> live;
+  for (const auto& [id, lease] : engine.state().leases()) {
+    if (!lease.ended()) live.push_back(&lease);
+  }
+  std::sort(live.begin(), live.end(), [](const Lease* a, const Lease* b) { return a->id < b->id; });
+  json leases = json::array();
+  std::size_t detailed = 0;
+  for (const Lease* lease : live) {
+    const bool queued = lease->state == LeaseState::queued;
+    leases.push_back(render_lease(*lease, engine, viewer, queued && detailed++ < detailed_limit));
+  }
+  return leases;
+}
+
+std::string location_of(LeaseId id) { return "/v1/leases/" + to_string(id); }
+
+WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Duration at_most) {
+  return {.lease = id,
+          .since = LeaseState::queued,
+          .hold = true,
+          .release_hold = !by_connection,
+          .submitted = true,
+          .at_most = at_most,
+          .answer = [&engine = call.engine, peer = call.request.peer](const Lease& lease) {
+            auto late = submitted(engine, peer, lease);
+            return Response{late.status, std::move(late.body), location_of(lease.id)};
+          }};
+}
+
 }  // namespace
 
 Reply post_lease(Call& call) {
@@ -193,17 +224,25 @@ Reply post_lease(Call& call) {
   if (by_connection) engine.hold(id, call.request.session);
   if (asked->wait <= Duration::zero() || answered->status == 201) {
     if (!by_connection) engine.not_held(id);
-    return Response{answered->status, std::move(answered->body), "/v1/leases/" + to_string(id)};
+    return Response{answered->status, std::move(answered->body), location_of(id)};
   }
-  return WaitForLease{.lease = id,
-                      .since = LeaseState::queued,
-                      .hold = true,
-                      .release_hold = !by_connection,
-                      .at_most = asked->wait,
-                      .answer = [&engine, peer](const Lease& lease) {
-                        auto late = submitted(engine, peer, lease);
-                        return Response{late.status, std::move(late.body), "/v1/leases/" + to_string(lease.id)};
-                      }};
+  return wait_for_grant(call, id, by_connection, asked->wait);
+}
+
+// A retry of a call that made a lease: the same answer, and the same consequences for the connection it came on.
+Reply replay_lease(Call& call, const store::Remembered& answer) {
+  json body = json::parse(answer.body, nullptr, false);
+  const auto id = body.is_object() ? parse_lease_id(body.value("id", "")) : parse_lease_id("");
+  if (!id) return problem(unavailable("the stored answer cannot be read", "use a new Idempotency-Key"));
+  Response same{answer.status, std::move(body), location_of(*id)};
+  const Lease* lease = call.engine.find(*id);
+  if (lease == nullptr || lease->ended()) return same;
+  const bool by_connection = lease->owner.kind == core::OwnerKind::connection;
+  if (by_connection) call.engine.hold(*id, call.request.session);
+  Body fields(call.request.body);
+  const Duration wait = std::chrono::seconds(fields.integer("wait_seconds", 0, 3600).value_or(0));
+  if (wait <= Duration::zero() || lease->state != LeaseState::queued) return same;
+  return wait_for_grant(call, *id, by_connection, wait);
 }
 
 Reply get_lease(Call& call) {
@@ -250,25 +289,17 @@ Reply get_lease(Call& call) {
 }
 
 Reply get_leases(Call& call) {
-  std::vector<const Lease*> live;
-  for (const auto& [id, lease] : call.engine.state().leases()) {
-    if (!lease.ended()) live.push_back(&lease);
-  }
-  std::sort(live.begin(), live.end(), [](const Lease* a, const Lease* b) { return a->id < b->id; });
-  json leases = json::array();
-  std::size_t detailed = 0;
-  for (const Lease* lease : live) {
-    const bool queued = lease->state == LeaseState::queued;
-    leases.push_back(render_lease(*lease, call.engine, call.request.peer, queued && detailed++ < detailed_limit));
-  }
   const auto all = call.request.query.find("all");
-  if (all == call.request.query.end() || all->second == "false") return Response{200, {{"leases", leases}}, {}};
-  return Later{[&engine = call.engine, peer = call.request.peer, leases](std::function<void(Response)> done) {
-    engine.read_store([&engine, peer, leases, done](store::Reader& reader) {
-      return [&engine, peer, leases, done, ended = reader.ended(list_limit, std::nullopt)]() mutable {
+  if (all == call.request.query.end() || all->second == "false") {
+    return Response{200, {{"leases", live_leases(call.engine, call.request.peer)}}, {}};
+  }
+  return Later{[&engine = call.engine, peer = call.request.peer](std::function<void(Reply)> done) {
+    engine.read_store([&engine, peer, done](store::Reader& reader) {
+      return [&engine, peer, done, ended = reader.ended(list_limit, std::nullopt)] {
         if (!ended) return done(problem(ended.error()));
+        json leases = live_leases(engine, peer);  // only now, so that what ended meanwhile is not listed twice
         for (const Lease& lease : *ended) leases.push_back(render_lease(lease, engine, peer, false));
-        done({200, {{"leases", leases}}, {}});
+        done(Response{200, {{"leases", std::move(leases)}}, {}});
       };
     });
   }};
@@ -290,7 +321,7 @@ Reply get_why(Call& call) {
     for (const std::string& help : core::what_would_help(engine.state(), engine.rules(), lease, engine.now())) {
       body["helps"].push_back(help);
     }
-    return Later{[&engine, body, id = lease.id](std::function<void(Response)> done) {
+    return Later{[&engine, body, id = lease.id](std::function<void(Reply)> done) {
       engine.read_store([body, id, done](store::Reader& reader) {
         return [body, done, reasons = reader.reasons(id)]() mutable {
           if (!reasons) return done(problem(reasons.error()));
@@ -299,7 +330,7 @@ Reply get_why(Call& call) {
             body["reasons"].push_back(
                 {{"at", format_rfc3339(reason.at)}, {"code", reason.code}, {"text", reason.text}});
           }
-          done({200, body, {}});
+          done(Response{200, std::move(body), {}});
         };
       });
     }};

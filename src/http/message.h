@@ -22,7 +22,7 @@ enum class Method { get, post };
 
 struct Request {
   Method method = Method::get;
-  std::string path;                          // decoded, without the query
+  std::string path;                          // as it came, without the query
   std::map<std::string, std::string> query;  // decoded
   std::string idempotency_key;
   std::string lease_token;
@@ -47,16 +47,21 @@ struct WaitForLease {
   bool was_stopping = false;
   bool hold = false;          // the owner's wait: while it is open a grant goes straight to `active`
   bool release_hold = false;  // the hold ends with the wait, else with the connection
+  bool submitted = false;     // the lease was made by this call: it must be told of, even if it cannot be waited for
   Duration at_most{};
   std::function<Response(const core::Lease&)> answer;
 };
 
+struct Later;
+using Reply = std::variant<Response, WaitForLease, Later>;
+
 // The answer comes from the store's own thread: call `start` with what takes it, on the loop thread.
 struct Later {
-  std::function<void(std::function<void(Response)>)> start;
+  std::function<void(std::function<void(Reply)>)> start;
 };
 
-using Reply = std::variant<Response, WaitForLease, Later>;
+// What a path or query says after its %XX are undone.
+std::string url_decode(std::string_view text);
 
 // One call: what a resource is handed. Lives as long as the request is answered.
 struct Call {

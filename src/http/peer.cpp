@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/peer.h"
 
+#include "base/clock.h"
 #include "engine/account.h"
 #include "proc/pidfd.h"
 
@@ -28,12 +29,29 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
   return groups;
 }
 
-bool in_group(const std::vector<gid_t>& groups, const char* name) {
+// The account database may be a network service: asked at most once a minute for each of our two groups.
+constexpr std::int64_t group_lifetime_ns = 60'000'000'000;
+
+std::optional<gid_t> group_id(const char* name) {
+  struct Known {
+    std::optional<gid_t> gid;
+    std::int64_t at_ns = 0;
+  };
+  static std::map<std::string, Known> cache;  // the loop thread's
+  Known& known = cache[name];
+  const std::int64_t now = monotonic_ns();
+  if (known.at_ns != 0 && now - known.at_ns < group_lifetime_ns) return known.gid;
   std::array<char, 4096> buffer{};
   group entry{};
   group* found = nullptr;
-  if (::getgrnam_r(name, &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return false;
-  return std::find(groups.begin(), groups.end(), found->gr_gid) != groups.end();
+  ::getgrnam_r(name, &entry, buffer.data(), buffer.size(), &found);
+  known = {found == nullptr ? std::nullopt : std::optional(found->gr_gid), now};
+  return known.gid;
+}
+
+bool in_group(const std::vector<gid_t>& groups, const char* name) {
+  const auto gid = group_id(name);
+  return gid && std::find(groups.begin(), groups.end(), *gid) != groups.end();
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ Reply get_queue(Call& call);
 Reply get_consumers(Call& call);
 Reply get_leases(Call& call);
 Reply post_lease(Call& call);
+Reply replay_lease(Call& call, const store::Remembered& answer);
 Reply get_lease(Call& call);
 Reply get_why(Call& call);
 Reply post_claim(Call& call);

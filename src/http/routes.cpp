@@ -17,7 +17,7 @@ constexpr std::array table{
     Route{Method::get, "/v1/queue", Role::user, get_queue},
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
     Route{Method::get, "/v1/leases", Role::user, get_leases},
-    Route{Method::post, "/v1/leases", Role::user, post_lease},
+    Route{Method::post, "/v1/leases", Role::user, post_lease, true, replay_lease},
     Route{Method::get, "/v1/leases/{id}", Role::user, get_lease},
     Route{Method::get, "/v1/leases/{id}/why", Role::user, get_why},
     Route{Method::post, "/v1/leases/{id}/claim", Role::user, post_claim},
@@ -44,7 +44,7 @@ std::optional<std::vector<std::string>> match(std::string_view pattern, std::str
     const auto given = take_segment(path);
     if (wanted.starts_with('{')) {
       if (given.empty()) return std::nullopt;
-      args.emplace_back(given);
+      args.push_back(url_decode(given));  // a tag may hold a slash: only now that the path is in pieces
     } else if (wanted != given) {
       return std::nullopt;
     }
@@ -57,7 +57,7 @@ Response unknown_path(const Request& request) {
   std::vector<std::string_view> paths;
   for (const Route& route : table) paths.push_back(route.path);
   return problem(not_found(fmt::format("there is no {}{}", printable(request.path), did_you_mean(request.path, paths)),
-                           "docs/api.md and api/openapi.yaml list what there is"));
+                           "api/openapi.yaml lists what there is"));
 }
 
 Response wrong_method(const Request& request, const Route& other) {
@@ -89,26 +89,26 @@ Reply call(const Route& route, const Request& request, engine::Engine& engine, s
 }
 
 // A key that was used before: the stored answer, or a refusal if it was another request's.
-Reply replay(const Route& route, const Request& request, engine::Engine& engine, std::vector<std::string> args) {
-  return Later{[&route, request, &engine, args = std::move(args)](const std::function<void(Response)>& done) {
-    engine.remembered(
-        request.peer.uid, request.idempotency_key,
-        [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
-          if (!found) return done(problem(found.error()));
-          if (!*found) {  // the fast check was a false alarm: nothing was stored under this key
-            Reply reply = call(route, request, engine, args);
-            if (auto* response = std::get_if<Response>(&reply)) return done(std::move(*response));
-            if (auto* later = std::get_if<Later>(&reply)) return later->start(done);
-            return done(problem(unavailable("the call could not be repeated", "send it again")));
-          }
-          const store::Remembered& answer = **found;
-          if (answer.fingerprint != fingerprint(request)) {
-            return done(problem(
-                {Code::Stale, fmt::format("Idempotency-Key '{}' was used for another request", request.idempotency_key),
-                 "use a new key for each request, the same only for a retry of it"}));
-          }
-          done({answer.status, json::parse(answer.body, nullptr, false), {}});
-        });
+Reply replay(const Route& route, const Request& request, engine::Engine& engine, const std::vector<std::string>& args) {
+  return Later{[&route, request, &engine, args](const std::function<void(Reply)>& done) {
+    engine.remembered(request.peer.uid, request.idempotency_key,
+                      [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
+                        if (!found) return done(problem(found.error()));
+                        // The fast check was a false alarm: nothing was stored under this key.
+                        if (!*found) return done(call(route, request, engine, args));
+                        const store::Remembered& answer = **found;
+                        if (answer.fingerprint != fingerprint(request)) {
+                          return done(problem(
+                              {Code::Stale,
+                               fmt::format("Idempotency-Key '{}' was used for another request", request.idempotency_key),
+                               "use a new key for each request, the same only for a retry of it"}));
+                        }
+                        if (route.replay == nullptr) {
+                          return done(Response{answer.status, json::parse(answer.body, nullptr, false), {}});
+                        }
+                        Call again{request, engine, args, {}};
+                        done(route.replay(again, answer));
+                      });
   }};
 }
 

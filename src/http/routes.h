@@ -15,6 +15,8 @@ struct Route {
   engine::Role least_role;
   Reply (*handler)(Call&);
   bool of_leases = true;  // cannot be answered while the store is not usable
+  // For a retry whose first answer is remembered; none: that answer, word for word.
+  Reply (*replay)(Call&, const store::Remembered&) = nullptr;
 };
 
 std::span<const Route> routes();

@@ -35,26 +35,6 @@ constexpr auto write_deadline = std::chrono::seconds(10);
 constexpr auto drain_deadline = std::chrono::seconds(1);
 constexpr std::size_t drain_limit = 4 * 1024 * 1024;
 
-std::string url_decode(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto hex = [&](std::size_t at) {
-      const char c = at < text.size() ? text[at] : 'x';
-      if (c >= '0' && c <= '9') return c - '0';
-      if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-      if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-      return -1;
-    };
-    if (text[i] == '%' && hex(i + 1) >= 0 && hex(i + 2) >= 0) {
-      out += static_cast<char>(hex(i + 1) * 16 + hex(i + 2));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
 std::map<std::string, std::string> parse_query(std::string_view text) {
   std::map<std::string, std::string> query;
   while (!text.empty()) {
@@ -93,10 +73,10 @@ Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, co
   else return bad_request(fmt::format("the method {} is not used here", printable(message.method_string())));
   const std::string_view target(message.target().data(), message.target().size());
   const auto question = std::min(target.find('?'), target.size());
-  request.path = url_decode(target.substr(0, question));
+  request.path = std::string(target.substr(0, question));
   if (question < target.size()) request.query = parse_query(target.substr(question + 1));
   request.idempotency_key = std::string(message["Idempotency-Key"]);
-  if (request.idempotency_key.size() > 128 || printable(request.idempotency_key) != request.idempotency_key) {
+  if (request.idempotency_key.size() > 128 || !is_printable(request.idempotency_key)) {
     return bad_request("Idempotency-Key must be at most 128 printable characters");
   }
   request.lease_token = std::string(message["Sublet-Lease-Token"]);
@@ -169,25 +149,28 @@ class Session {
   }
 
   asio::awaitable<std::optional<Response>> complete(Reply reply) {
+    while (auto* later = std::get_if<Later>(&reply)) {
+      Reply next = co_await run_later(*later);
+      reply = std::move(next);
+    }
     if (auto* response = std::get_if<Response>(&reply)) co_return std::move(*response);
-    if (auto* later = std::get_if<Later>(&reply)) co_return co_await run_later(*later);
-    co_return co_await wait_for(std::get<WaitForLease>(reply));
+    co_return co_await wait_for(std::get<WaitForLease>(std::move(reply)));
   }
 
-  asio::awaitable<Response> run_later(const Later& later) {
+  asio::awaitable<Reply> run_later(const Later& later) {
     // The state outlives this coroutine if the connection is torn down while the store still works on the answer.
     struct Pending {
       explicit Pending(const asio::any_io_executor& executor) : wake(executor, Clock::time_point::max()) {}
       asio::steady_timer wake;
-      std::optional<Response> response;
+      std::optional<Reply> reply;
     };
     auto pending = std::make_shared<Pending>(co_await asio::this_coro::executor);
-    later.start([pending](Response response) {
-      pending->response = std::move(response);
+    later.start([pending](Reply reply) {
+      pending->reply = std::move(reply);
       pending->wake.cancel();
     });
-    while (!pending->response) co_await pending->wake.async_wait(quiet);
-    co_return std::move(*pending->response);
+    while (!pending->reply) co_await pending->wake.async_wait(quiet);
+    co_return std::move(*pending->reply);
   }
 
   asio::awaitable<std::optional<Response>> wait_for(WaitForLease wait) {
@@ -195,12 +178,16 @@ class Session {
     engine::Engine& engine = context_.engine;
     Usage& usage = *context_.usage;
     if (usage.waiters >= context_.waiters_limit) {
-      co_return problem(
-          unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, usage.waiters),
-                      "raise limits.waiters, or wait on fewer leases"));
+      if (!wait.submitted) {
+        co_return problem(
+            unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, usage.waiters),
+                        "raise limits.waiters, or wait on fewer leases"));
+      }
+      engine.not_held(wait.lease);  // it is queued all the same: the answer is its place and token, without the wait
+      wait.at_most = Duration::zero();
     }
     ++usage.waiters;
-    if (wait.hold) engine.hold(wait.lease, context_.id);
+    if (wait.hold && wait.at_most > Duration::zero()) engine.hold(wait.lease, context_.id);
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
     bool gone = false;
     while (!gone && Clock::now() < deadline) {
@@ -265,6 +252,26 @@ class Session {
 };
 
 }  // namespace
+
+std::string url_decode(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto hex = [&](std::size_t at) {
+      const char c = at < text.size() ? text[at] : 'x';
+      if (c >= '0' && c <= '9') return c - '0';
+      if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+      if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+      return -1;
+    };
+    if (text[i] == '%' && hex(i + 1) >= 0 && hex(i + 2) >= 0) {
+      out += static_cast<char>(hex(i + 1) * 16 + hex(i + 2));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
 
 Response problem(const Error& error) {
   Response response;

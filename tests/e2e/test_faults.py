@@ -109,7 +109,7 @@ def test_a_corrupt_store_is_set_aside_and_never_taken_for_an_empty_one(start_dae
     kept = daemon.api().post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     daemon.process.terminate()
     daemon.process.wait(30)
-    store = daemon.dir / "store.db"
+    store = daemon.dir / "state" / "store.db"
     data = bytearray(store.read_bytes())
     data[:4096] = os.urandom(4096)
     store.write_bytes(data)
@@ -119,10 +119,10 @@ def test_a_corrupt_store_is_set_aside_and_never_taken_for_an_empty_one(start_dae
         assert api.get("/healthz").status == 503
         refused = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
         assert (refused.status, refused["code"]) == (503, "Unavailable")
-        aside = list(daemon.dir.glob("store.db.corrupt-*"))
+        aside = list((daemon.dir / "state").glob("store.db.corrupt-*"))
         assert aside and any(str(path) in w["text"] for path in aside for w in warnings(daemon)), warnings(daemon)
         daemon.kill()
-    for path in daemon.dir.glob("store.db*"):
+    for path in (daemon.dir / "state").glob("store.db*"):
         path.rename(daemon.dir / f"moved-{path.name}")
     daemon.start()  # moving it away is how a person says: begin anew
     assert daemon.api().post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600}).status == 201

@@ -136,6 +136,22 @@ def test_waits_for_descendants_and_says_so(daemon, tmp_path):
     assert lease(daemon, "tree")["exit_status"] == 3
 
 
+def test_nobody_listens_to_the_keeper(daemon, tmp_path):
+    ready, go = tmp_path / "ready", tmp_path / "go"
+    script = f"setsid sh -c 'while [ ! -e {go} ]; do sleep 0.05; done' & echo > {ready}; read x; exit 3"
+    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "deaf", "--status-fd", "2", "--", "sh", "-c", script,
+                       stdin=subprocess.PIPE)
+    wait_file(ready)
+    run.stderr.close()  # what it says from now on is lost, and nothing else is
+    daemon.kill()
+    run.stdin.write("\n")
+    run.stdin.close()
+    daemon.start()
+    go.touch()
+    assert run.wait(timeout=60) == 3
+    assert ended(daemon, "deaf")["exit_status"] == 3
+
+
 def test_time_to_live_ends_the_tree(daemon, tmp_path):
     pids = tmp_path / "pids"
     script = f"trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 0.05; done' & " \

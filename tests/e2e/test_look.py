@@ -18,8 +18,8 @@ def alone(*arguments, cwd=None, **env):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "XDG_"))}
     clean["SUBLET_HOST"] = "unix:///nonexistent/sublet.sock"
     clean.update(env)
-    return subprocess.run([SUBLET, *map(str, arguments)], env=clean, capture_output=True, text=True, timeout=60, cwd=cwd,
-                          stdin=subprocess.DEVNULL)
+    return subprocess.run([SUBLET, *map(str, arguments)], env=clean, capture_output=True, text=True, timeout=60,
+                          cwd=cwd, stdin=subprocess.DEVNULL)
 
 
 def ask(daemon, name, vram, **more):

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens around a store that fails and comes back, and around keepers that do not do their part."""
+import os
+import resource
+import signal
+
+from tests.support.sublet import GIB, wait_until
+
+QUICK = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
+         '[lease]\nlinger = "500ms"\nreconnect = "1s"\ngrace = "1s"\n')
+ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
+
+
+class FailingStore:
+    """While it lasts every write of the daemon fails, as on a full disk."""
+
+    def __init__(self, daemon, api):
+        self.daemon, self.api = daemon, api
+
+    def __enter__(self):
+        resource.prlimit(self.daemon.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        wait_until(lambda: self.api.post("/v1/leases", ASK).status == 503, "the store has failed")
+
+    def __exit__(self, *_):
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(self.daemon.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        wait_until(lambda: self.api.get("/healthz").status == 200, "the store is back")
+
+
+def test_an_owner_that_ends_while_the_store_fails_ends_its_lease(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    api = daemon.api()
+    owner = daemon.spawn("sleep", "600")
+    lease = api.post("/v1/leases", {"vram_bytes": GIB, "owner": {"pid": owner.pid}})
+    with FailingStore(daemon, api):
+        owner.kill()
+        owner.wait()
+        wait_until(lambda: api.get("/healthz").status == 503, "still failing")
+    ended = api.get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
+    assert ended["state"] == "ended"
+
+
+def test_leases_held_over_a_failing_store_and_ids_are_not_given_twice(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    api, other = daemon.api(), daemon.api()
+    held = other.post("/v1/leases", {"vram_bytes": GIB})
+    short = other.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 1, "owner": {"connection": True}})
+    with FailingStore(daemon, api):
+        lost = other.post("/v1/leases", {"vram_bytes": GIB})  # its connection stays open
+        assert lost.status == 503
+        wait_until(lambda: api.get("/v1/status")["warnings"], "a warning")
+    assert daemon.process.poll() is None
+    ended = api.get(f"/v1/leases/{short['id']}?wait=30s&since=active")
+    assert ended["end_reason"] == "expired"
+    assert api.lease(held["id"])["state"] == "active"
+    mine = daemon.api()
+    fresh = mine.post("/v1/leases", {"vram_bytes": GIB})
+    assert fresh.status == 201
+    mine.close()  # nobody else may keep it alive
+    ended = api.get(f"/v1/leases/{fresh['id']}?wait=30s&since=active")
+    assert (ended["state"], ended["end_reason"]) == ("ended", "owner_gone")
+
+
+def test_a_stopped_keeper_does_not_keep_a_program_from_being_ended(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    keeper = daemon.spawn("sublet", "run", "--vram", "1GiB", "--", "sleep", "600")
+    lease = wait_until(lambda: next((now for now in daemon.leases() if now["owner"]["pid"]), None), "it runs")
+    keeper.send_signal(signal.SIGSTOP)
+    api = daemon.api()
+    api.post(f"/v1/leases/{lease['id']}/release", {"stop": True})
+    wait_until(lambda: not os.path.exists(f"/proc/{lease['owner']['pid']}") or
+               open(f"/proc/{lease['owner']['pid']}/stat").read().rsplit(")", 1)[1].split()[0] == "Z",
+               "the program is killed after the grace")
+    keeper.send_signal(signal.SIGCONT)
+    assert keeper.wait(60) == 137
+    assert api.get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["exit_status"] == 137
+
+
+def test_a_refused_attach_books_nothing(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    api = daemon.api()
+    program = daemon.spawn("simgpu-load", "--alloc", "1GiB", "--seconds", "600")
+    lease = api.post("/v1/leases", ASK)
+    refused = api.post(f"/v1/leases/{lease['id']}/attach", {"pid": program.pid, "generation": 1})
+    assert (refused.status, refused["code"]) == (409, "Stale")
+    row = wait_until(lambda: next((p for p in api.get("/v1/processes")["processes"] if p["pid"] == program.pid and
+                                   (p["used_bytes"] or 0) >= GIB), None), "it is listed")
+    assert row["lease"] is None
+    keeper = api.post(f"/v1/leases/{lease['id']}/attach",
+                      {"pid": program.pid, "keeper_pid": daemon.process.pid, "owner": True})
+    assert keeper.status == 400 and "parent of its program" in keeper["hint"]
+
+
+def test_a_retry_on_another_connection_holds_the_lease(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    watcher, first, second = daemon.api(), daemon.api(), daemon.api()
+    lease = first.post("/v1/leases", {"vram_bytes": GIB}, Idempotency_Key="again")
+    same = second.post("/v1/leases", {"vram_bytes": GIB}, Idempotency_Key="again")
+    assert (same.status, same["id"], same["token"]) == (201, lease["id"], lease["token"])
+    assert same.headers["Location"] == f"/v1/leases/{lease['id']}"
+    first.close()
+    assert watcher.get(f"/v1/leases/{lease['id']}?wait=1500ms&since=active")["state"] == "active"
+    second.close()
+    assert watcher.get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["state"] == "ended"
+
+
+def test_a_tag_with_a_slash_and_a_long_command_are_fine(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    api = daemon.api()
+    command = "python " + "é" * 300
+    lease = api.post("/v1/leases", dict(ASK, tag="team/job", command=command))
+    assert lease.status == 201
+    assert api.lease("team%2Fjob")["command"] == command
+    assert daemon.cli("release", "team/job", check=0)
+    escape = api.post("/v1/leases", dict(ASK, command="x" * 300 + "\x1b[31m"))
+    assert escape.status == 400
+
+
+def test_an_existing_directory_keeps_its_rights(tmp_path, start_daemon):
+    daemon = start_daemon(config=QUICK)
+    daemon.process.terminate()
+    daemon.process.wait(30)
+    daemon.dir.chmod(0o755)
+    daemon.start()
+    assert daemon.dir.stat().st_mode & 0o777 == 0o755
+    assert (daemon.dir / "state").stat().st_mode & 0o777 == 0o700
