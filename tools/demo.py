@@ -101,6 +101,11 @@ class Demo:
         threading.Thread(target=relay, daemon=True).start()
         return program
 
+    def helper_pid(self):
+        """The pid of the daemon's sublet-gpu."""
+        found = subprocess.run(["pgrep", "-P", str(self.daemon.pid), "sublet-gpu"], capture_output=True, text=True)
+        return int(found.stdout.split()[0])
+
     # --- the play ---
     def play(self):
         where = "this machine's GPU" if self.real else "a simulated card of 24 GiB (this machine has no NVIDIA GPU)"
@@ -132,8 +137,10 @@ class Demo:
         stranger.terminate()
         stranger.wait()
 
-        say("The daemon is killed with SIGKILL, and started again. The programs do not notice; no place is lost.")
-        print(f"{DIM}$ kill -9 {self.daemon.pid}{OFF}")
+        say("sublet-gpu and the daemon are killed with SIGKILL; the daemon is started again. The programs do not notice.")
+        helper = self.helper_pid()
+        print(f"{DIM}$ kill -9 {helper} {self.daemon.pid}{OFF}")
+        os.kill(helper, signal.SIGKILL)
         self.daemon.send_signal(signal.SIGKILL)
         self.daemon.wait()
         self.start_daemon()
@@ -146,12 +153,18 @@ class Demo:
         first.wait()
         self.sublet("why", self.leases()["third"]["id"])
 
-        say("The second is stopped too. Every program's exit status is known, and every byte was right.")
-        self.sublet("stop", self.leases()["second"]["id"])
+        say("The keeper of the second is killed. Its program runs on under its lease, and its end will be seen all the same.")
+        program = self.leases()["second"]["owner"]["pid"]
+        print(f"{DIM}$ kill -9 {second.pid}{OFF}")
+        second.kill()
         second.wait()
+        self.sublet("ps")
+        print(f"{DIM}$ kill {program}{OFF}")
+        os.kill(program, signal.SIGTERM)
+        self.until(lambda: self.leases()["second"]["state"] == "ended", "the end of second is seen")
         self.sublet("ps", "--all")
         statuses = {name: lease["exit_status"] for name, lease in self.leases().items()}
-        return statuses == {"first": 143, "second": 143, "third": 0}
+        return statuses == {"first": 143, "second": None, "third": 0}
 
     def run(self, name, vram, fill, seconds):
         return self.spawn(name, "sublet", "run", "--vram", f"{vram}GiB", "--name", name, "--", "simgpu-load", "--alloc",
