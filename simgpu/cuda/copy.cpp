@@ -54,7 +54,7 @@ CUresult copy(const Copy& what, CUstream handle, bool per_thread, bool synchrono
   const bool touches_host = on_host(what.target) || on_host(what.source);
   if (pageable(what.target, what.size) || pageable(what.source, what.size) || (synchronous && touches_host))
     return run_in_order(lock, stream, std::move(work));
-  submit(stream, std::move(work));
+  submit(stream, work);
   return CUDA_SUCCESS;
 }
 
@@ -148,7 +148,7 @@ CUresult copy_box(const CUDA_MEMCPY3D* what, CUstream handle, bool per_thread, b
   const bool touches_host = on_host(to.base) || on_host(from.base);
   if (pageable(to.base, to_size) || pageable(from.base, from_size) || (synchronous && touches_host))
     return run_in_order(lock, stream, std::move(work));
-  submit(stream, std::move(work));
+  submit(stream, work);
   return CUDA_SUCCESS;
 }
 
@@ -213,7 +213,7 @@ CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchrono
     run_in_order(lock, stream, std::move(work));
     return CUDA_SUCCESS;
   }
-  submit(stream, std::move(work));
+  submit(stream, work);
   return CUDA_SUCCESS;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "work.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 namespace simgpu {
@@ -34,7 +34,7 @@ void finish(Stream& stream, CUresult result) {
   stream.changed.notify_all();
 }
 
-void serve(std::shared_ptr<Stream> stream) {
+void serve(const std::shared_ptr<Stream>& stream) {
   Lock lock(driver_mutex());
   for (;;) {
     if (stream->queue.empty()) {
@@ -142,7 +142,7 @@ std::shared_ptr<Work> make_work(std::function<CUresult()> run, std::vector<Touch
   return work;
 }
 
-void submit(const std::shared_ptr<Stream>& stream, std::shared_ptr<Work> work) {
+void submit(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Work>& work) {
   enqueue(stream, work);
   if (!stream->worker) {
     stream->worker = true;
@@ -156,7 +156,7 @@ CUresult run_in_order(Lock& lock, const std::shared_ptr<Stream>& stream, std::sh
   work->by_caller = true;
   enqueue(stream, work);
   driver().progress.wait(lock, [&] { return stream->queue.front() == work && met(work->after); });
-  CUresult result = static_cast<CUresult>(stream->context->error.load());
+  auto result = static_cast<CUresult>(stream->context->error.load());
   if (result == CUDA_SUCCESS) {
     lock.unlock();
     result = work->run();

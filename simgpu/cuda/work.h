@@ -13,7 +13,7 @@ CUresult find_stream(CUstream handle, Context& current, bool per_thread, std::sh
 std::shared_ptr<Stream> make_stream(Context& context, unsigned flags, int priority);
 
 // Puts work at the end of the stream; a thread of the driver runs it.
-void submit(const std::shared_ptr<Stream>& stream, std::shared_ptr<Work> work);
+void submit(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Work>& work);
 // The same, but the calling thread runs it when its turn comes, and returns its result.
 CUresult run_in_order(Lock& lock, const std::shared_ptr<Stream>& stream, std::shared_ptr<Work> work);
 std::shared_ptr<Work> make_work(std::function<CUresult()> run, std::vector<Touch> touches = {});
