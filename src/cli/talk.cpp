@@ -34,7 +34,7 @@ keep::Listener Talk::listener() {
 void Talk::say(const std::string& line) {
   if (common_.quiet || json_on_stderr_) return;
   line_.clear();
-  fmt::print(stderr, "sublet: {}\n", visible(line));
+  write_stderr(fmt::format("sublet: {}\n", visible(line)));
 }
 
 void Talk::note(const char* event, nlohmann::json fields) {

@@ -60,6 +60,8 @@ std::string fit(std::string_view text, std::size_t width) {
   return out + "…";
 }
 
+void write_stderr(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
+
 bool WaitLine::stderr_is_live() {
   const char* term = std::getenv("TERM");
   return ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
@@ -69,18 +71,18 @@ void WaitLine::show(const client::Lease& lease) {
   if (quiet_) return;
   if (live_) {
     // One column is left free: a full line would wrap on some terminals, and then could not be rewritten.
-    fmt::print(stderr, "\r{}\x1b[K", fit(wait_text(lease, look_), terminal_width() - 1));
+    write_stderr(fmt::format("\r{}\x1b[K", fit(wait_text(lease, look_), terminal_width() - 1)));
     shown_ = true;
     return;
   }
   std::string key = wait_text(lease, look_, false);
   if (key == last_) return;
   last_ = std::move(key);
-  fmt::print(stderr, "sublet: {}\n", wait_text(lease, look_));
+  write_stderr(fmt::format("sublet: {}\n", wait_text(lease, look_)));
 }
 
 void WaitLine::clear() {
-  if (std::exchange(shown_, false)) fmt::print(stderr, "\r\x1b[K");
+  if (std::exchange(shown_, false)) write_stderr("\r\x1b[K");
 }
 
 }  // namespace sublet::cli

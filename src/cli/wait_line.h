@@ -17,6 +17,10 @@ std::string wait_text(const client::Lease& lease, const Look& look, bool timed =
 // At most `width` columns of it, ending in "…" if something is missing. `text` is visible() already.
 std::string fit(std::string_view text, std::size_t width);
 
+// Writes to stderr as well as it can. Unlike fmt::print it never throws: a terminal that is gone or a closed pipe must
+// not end a program's keeper.
+void write_stderr(std::string_view text);
+
 class WaitLine {
  public:
   // `live`: on a terminal; the width is asked of stderr each time. `quiet`: shows nothing.
