@@ -26,12 +26,13 @@ struct Claim {
   std::uint64_t generation = 0;
 };
 
-// A process tree becomes the owner (`as_owner`) or is merely booked to the lease.
+// A process tree becomes the owner (`as_owner`), or what `booked` names is merely booked to the lease.
 struct Attach {
   LeaseId lease;
   std::uint64_t generation = 0;
   Owner owner;
   bool as_owner = true;
+  Booked booked;
 };
 
 struct Renew {

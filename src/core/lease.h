@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sublet::core {
 
@@ -46,6 +47,14 @@ std::optional<OwnerKind> parse_owner_kind(std::string_view text);
 // Priorities an ordinary tenant may use are -100 … 100, an admin's -1000 … 1000.
 inline constexpr int tenant_priority_limit = 100;
 inline constexpr int admin_priority_limit = 1000;
+
+// What was booked to a lease by name, and need not stand below its owner: a process, or the directory of a cgroup.
+struct Booked {
+  ProcessRef process;
+  std::string cgroup;
+  bool operator==(const Booked&) const = default;
+};
+inline constexpr std::size_t booked_limit = 64;  // of one lease: what is more belongs into a cgroup
 
 struct Owner {
   OwnerKind kind = OwnerKind::connection;
@@ -91,6 +100,7 @@ struct Lease {
   std::optional<Time> stop_at;        // when the program was first asked to end
   std::optional<Time> ended_at;
   Bytes peak_used;  // most its processes were ever seen to use on the device
+  std::vector<Booked> booked;         // each once, in the order in which they came
 
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.

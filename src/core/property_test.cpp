@@ -116,7 +116,7 @@ class Storm {
 
   Attach attach() {
     some_lease();
-    Attach fact{lease_, some_generation(), kept_process(pid_ += 2), chance(80)};
+    Attach fact{lease_, some_generation(), kept_process(pid_ += 2), chance(80), {}};
     const Lease* lease = state_.find(lease_);
     if (lease != nullptr && lease->state == LeaseState::active && programs_.size() < 30)
       programs_.push_back({pid_, card_of(*lease), some_bytes(), lease_});

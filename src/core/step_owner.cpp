@@ -55,6 +55,12 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     return wrong_state(*lease, "attach", lease->ended() ? "ask for a new lease" : "wait until it is granted");
   if (fact.as_owner && !fact.owner.process) return bad_request("attach names no process to own " + name_of(*lease));
   const bool first = !lease->had_process;
+  const bool book = !fact.as_owner && fact.booked != Booked{} &&
+                    std::find(lease->booked.begin(), lease->booked.end(), fact.booked) == lease->booked.end();
+  if (book && lease->booked.size() >= booked_limit)
+    return Error{Code::InUse, name_of(*lease) + " has " + std::to_string(booked_limit) + " processes booked, the limit",
+                 "put them into a cgroup and book that"};
+  if (book) lease->booked.push_back(fact.booked);
   lease->had_process = true;
   if (fact.as_owner) {
     lease->owner = fact.owner;
@@ -67,7 +73,7 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
                 (fact.owner.keeper ? ", kept by pid " + std::to_string(fact.owner.keeper.pid) : ""));
     state_.schedule(*lease, rules_);
   }
-  if (fact.as_owner || first) touch(*lease);
+  if (fact.as_owner || first || book) touch(*lease);
   return lease->id;
 }
 

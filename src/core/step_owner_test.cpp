@@ -125,7 +125,7 @@ TEST(Attach, MakesTheProcessTheOwner) {
   OneCard w;
   const LeaseId id = w.hold();
   const std::uint64_t generation = w.at(id).generation;
-  EXPECT_TRUE(w.step(Attach{id, generation, kept_process(100), true}).outcome.has_value());
+  EXPECT_TRUE(w.step(Attach{id, generation, kept_process(100), true, {}}).outcome.has_value());
   EXPECT_EQ(w.at(id).owner.kind, OwnerKind::process);
   EXPECT_EQ(w.at(id).owner.process, process(100));
   EXPECT_TRUE(w.at(id).had_process);
@@ -139,32 +139,32 @@ TEST(Attach, TwiceIsOnce) {
   OneCard w;
   const LeaseId id = w.hold();
   const std::uint64_t generation = w.at(id).generation;
-  w.step(Attach{id, generation, kept_process(100), true});
+  w.step(Attach{id, generation, kept_process(100), true, {}});
   const Lease before = w.at(id);
-  EXPECT_TRUE(w.step(Attach{id, generation, kept_process(100), true}).outcome.has_value());
+  EXPECT_TRUE(w.step(Attach{id, generation, kept_process(100), true, {}}).outcome.has_value());
   EXPECT_EQ(w.at(id).generation, before.generation);
   EXPECT_TRUE(w.last.changed.empty());
-  EXPECT_EQ(w.step(Attach{id, generation, kept_process(200), true}).outcome.error().code, Code::Stale);
+  EXPECT_EQ(w.step(Attach{id, generation, kept_process(200), true, {}}).outcome.error().code, Code::Stale);
 }
 
 TEST(Attach, NeedsAnActiveLease) {
   OneCard w;
   const LeaseId holder = w.hold(24 * GiB);
   const LeaseId id = w.token(1h);
-  EXPECT_EQ(w.step(Attach{id, 0, kept_process(100), true}).outcome.error().code, Code::Stale);
+  EXPECT_EQ(w.step(Attach{id, 0, kept_process(100), true, {}}).outcome.error().code, Code::Stale);
   w.step(Release{holder});
-  const auto offered = w.step(Attach{id, 0, kept_process(100), true}).outcome;
+  const auto offered = w.step(Attach{id, 0, kept_process(100), true, {}}).outcome;
   EXPECT_EQ(offered.error().code, Code::Stale);
   EXPECT_SAYS(offered.error().hint, "sublet claim lease-2");
   EXPECT_FALSE(w.at(id).had_process);
-  EXPECT_EQ(w.step(Attach{{99}, 0, kept_process(100), true}).outcome.error().code, Code::NotFound);
+  EXPECT_EQ(w.step(Attach{{99}, 0, kept_process(100), true, {}}).outcome.error().code, Code::NotFound);
 }
 
 TEST(Attach, BookingOnlyMakesTheEndWaitForAMeasurement) {
   OneCard w;
   const LeaseId id = w.token(1h);
   const std::uint64_t generation = w.at(id).generation;
-  w.step(Attach{id, 0, kept_process(100), false});
+  w.step(Attach{id, 0, kept_process(100), false, {}});
   EXPECT_EQ(w.at(id).owner.kind, OwnerKind::token);
   EXPECT_EQ(w.at(id).generation, generation);
   EXPECT_TRUE(w.at(id).had_process);
@@ -177,7 +177,7 @@ TEST(Generation, AnOlderOneIsRefusedWithBothNumbers) {
   OneCard w;
   const LeaseId id = w.hold();
   const std::uint64_t old = w.at(id).generation;
-  w.step(Attach{id, old, kept_process(100), true});
+  w.step(Attach{id, old, kept_process(100), true, {}});
   for (const Fact& late : {Fact(Renew{id, old, 5s}), Fact(Release{id, old}), Fact(Claim{id, old})}) {
     const auto refused = w.step(late).outcome;
     ASSERT_FALSE(refused.has_value());

@@ -99,7 +99,7 @@ struct World {
     lease.ttl = ttl;
     const LeaseId id = submit(lease, true);
     EXPECT_EQ(at(id).state, LeaseState::active);
-    step(Attach{id, 0, kept_process(pid), true});
+    step(Attach{id, 0, kept_process(pid), true, {}});
     return id;
   }
 

@@ -120,6 +120,7 @@ void Engine::perform(const core::Action& action) {
 void Engine::follow_changes(const core::Plan& plan) {
   for (const core::Lease& lease : plan.changed) {
     if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs_.follow(lease, false);
+    if (!lease.booked.empty() && !lease.ended()) programs_.book(lease);
     if (!lease.ended()) continue;
     keep_ended(lease);
     forget_holders(lease.id);
@@ -282,12 +283,15 @@ Status Engine::open_store() {
 // Takes up again what lived on while the daemon, or its store, was away.
 void Engine::adopt(Time now) {
   programs_.forget_others([this](LeaseId id) { return state_.find(id) != nullptr; });
-  std::vector<core::Lease> owned;
+  std::vector<core::Lease> leases;  // a copy: following one may end another
   for (const auto& [id, lease] : state_.leases()) {
     if (lease.ended()) settling_.insert(id);
-    if (lease.owner.kind == core::OwnerKind::process) owned.push_back(lease);
+    leases.push_back(lease);
   }
-  for (const core::Lease& lease : owned) programs_.follow(lease, true);
+  for (const core::Lease& lease : leases) {
+    if (lease.owner.kind == core::OwnerKind::process) programs_.follow(lease, true);
+    if (!lease.booked.empty()) programs_.book(lease);
+  }
   std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
   for (const auto& [lease, sessions] : holders_) held.push_back(lease);
   for (const LeaseId lease : held) {

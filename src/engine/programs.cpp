@@ -176,29 +176,24 @@ bool Programs::tree_lives(LeaseId lease) const {
                      [&](const proc::Member& member) { return member.lease == lease; });
 }
 
-void Programs::attach(LeaseId lease, ProcessRef process) {
-  auto& program = programs_[lease];
-  if (!program) program = std::make_shared<Program>(io_, lease);
-  std::erase_if(program->attached, [this](ProcessRef old) {
-    const auto now = root_->read(old.pid);
-    return !now || now->ref != old;
-  });
-  if (std::find(program->attached.begin(), program->attached.end(), process) == program->attached.end()) {
-    program->attached.push_back(process);
-  }
-}
-
 Result<proc::CgroupRef> Programs::check_cgroup(const std::string& directory) const {
   const auto hierarchies = proc::find_hierarchies(*root_);
   if (!hierarchies) return hierarchies.error();
   return proc::check_cgroup(*hierarchies, directory);
 }
 
-void Programs::attach(LeaseId lease, const proc::CgroupRef& group) {
-  auto& program = programs_[lease];
-  if (!program) program = std::make_shared<Program>(io_, lease);
-  if (std::find(program->cgroups.begin(), program->cgroups.end(), group) == program->cgroups.end()) {
-    program->cgroups.push_back(group);
+void Programs::book(const core::Lease& lease) {
+  auto& program = programs_[lease.id];
+  if (!program) program = std::make_shared<Program>(io_, lease.id);
+  program->attached.clear();
+  program->cgroups.clear();
+  for (const auto& [process, cgroup] : lease.booked) {
+    if (cgroup.empty()) {
+      const auto now = root_->read(process.pid);
+      if (now && now->ref == process) program->attached.push_back(process);
+    } else if (auto group = check_cgroup(cgroup)) {
+      program->cgroups.push_back(std::move(*group));
+    }
   }
 }
 

@@ -44,8 +44,8 @@ class Programs {
   // have been lost with the store. `adopted`: known only from the store, so never signalled by us.
   void follow(const core::Lease& lease, bool adopted);
   void forget_others(const std::function<bool(LeaseId)>& keep);
-  void attach(LeaseId lease, ProcessRef process);
-  void attach(LeaseId lease, const proc::CgroupRef& group);
+  // What is booked to the lease by name, whole; what is gone of it by now is left out.
+  void book(const core::Lease& lease);
   Result<proc::CgroupRef> check_cgroup(const std::string& directory) const;
   void forget(LeaseId lease);  // its bytes are settled: whatever of it still runs is nobody's
 

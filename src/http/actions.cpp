@@ -23,12 +23,7 @@ std::uint64_t take_generation(Body& body) {
   return static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));
 }
 
-// What a call asks for: the fact, and what is to be done once the core has agreed to it.
-struct Asked {
-  core::Fact fact;
-  std::function<void()> agreed;
-};
-using Ask = std::function<Result<Asked>(Body&, const Lease&, const Request&, engine::Engine&)>;
+using Ask = std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)>;
 
 // Finds the lease, checks the right, makes the fact and answers with the lease as it then is.
 Reply act(Call& call, Ask ask) {
@@ -42,18 +37,17 @@ Reply act(Call& call, Ask ask) {
         if (!asked) return problem(asked.error());
         if (auto finished = body.finish(); !finished) return problem(finished.error());
         if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
-          if (!std::holds_alternative<core::Claim>(asked->fact) && !std::holds_alternative<core::Attach>(asked->fact) &&
-              !std::holds_alternative<core::Renew>(asked->fact))
+          if (!std::holds_alternative<core::Claim>(*asked) && !std::holds_alternative<core::Attach>(*asked) &&
+              !std::holds_alternative<core::Renew>(*asked))
             return Response{200, render_lease(lease, engine, request.peer, false), {}};
           return problem({Code::Stale,
                           fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
                           "ask for a new lease"});
         }
-        auto answered = engine.request(asked->fact, remember, [&](const Lease& after) {
+        auto answered = engine.request(*asked, remember, [&](const Lease& after) {
           return engine::Answered{200, render_lease(after, engine, request.peer, true)};
         });
         if (!answered) return problem(answered.error());
-        if (asked->agreed) asked->agreed();
         return Response{answered->status, std::move(answered->body), {}};
       });
 }
@@ -62,7 +56,7 @@ std::optional<std::uint32_t> uid_to_check(const Request& request) {
   return request.peer.uid == 0 ? std::nullopt : std::optional(request.peer.uid);
 }
 
-Result<Asked> attach_process(Body& body, std::int64_t pid, const Lease& lease, const Request& request,
+Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lease, const Request& request,
                                   engine::Engine& engine) {
   const auto keeper_pid = body.integer("keeper_pid", 1, INT32_MAX);
   const bool as_owner = body.boolean("owner").value_or(lease.owner.kind == core::OwnerKind::connection);
@@ -71,9 +65,10 @@ Result<Asked> attach_process(Body& body, std::int64_t pid, const Lease& lease, c
                                             static_cast<std::int32_t>(keeper_pid.value_or(0)));
   if (!process) return process.error();
   core::Attach attach{
-      .lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = as_owner};
+      .lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = as_owner, .booked = {}};
   if (!as_owner) {
-    return Asked{attach, [&engine, id = lease.id, process = *process] { engine.programs().attach(id, process); }};
+    attach.booked.process = *process;
+    return core::Fact(attach);
   }
   attach.owner = {.kind = core::OwnerKind::process, .process = *process, .keeper = {}, .exit_record = {}};
   if (keeper_pid) {
@@ -82,20 +77,20 @@ Result<Asked> attach_process(Body& body, std::int64_t pid, const Lease& lease, c
     attach.owner.keeper = *keeper;
     attach.owner.exit_record = fmt::format("{}/{}-{}.json", engine.options().exit_dir, to_string(lease.id), pid);
   }
-  return Asked{attach, {}};
+  return core::Fact(attach);
 }
 
 }  // namespace
 
 Reply post_claim(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<Asked> {
-    return Asked{core::Claim{lease.id, take_generation(body)}, {}};
+  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+    return core::Fact(core::Claim{lease.id, take_generation(body)});
   });
 }
 
 Reply post_attach(Call& call) {
   return act(call,
-             [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<Asked> {
+             [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
                const auto pid = body.integer("pid", 1, INT32_MAX);
                const auto cgroup = body.text("cgroup", 4096);
                if (pid.has_value() == cgroup.has_value()) {
@@ -108,24 +103,24 @@ Reply post_attach(Call& call) {
                }
                auto group = engine.programs().check_cgroup(*cgroup);
                if (!group) return group.error();
-               return Asked{core::Attach{.lease = lease.id,
-                                         .generation = take_generation(body),
-                                         .owner = lease.owner,
-                                         .as_owner = false},
-                            [&engine, id = lease.id, group = *group] { engine.programs().attach(id, group); }};
+               return core::Fact(core::Attach{.lease = lease.id,
+                                              .generation = take_generation(body),
+                                              .owner = lease.owner,
+                                              .as_owner = false,
+                                              .booked = {{}, group->path}});
              });
 }
 
 Reply post_renew(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<Asked> {
+  return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
     core::Renew renew{lease.id, take_generation(body), std::nullopt};
     if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) renew.ttl = std::chrono::seconds(*ttl);
-    return Asked{renew, {}};
+    return core::Fact(renew);
   });
 }
 
 Reply post_release(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request& request, engine::Engine&) -> Result<Asked> {
+  return act(call, [](Body& body, const Lease& lease, const Request& request, engine::Engine&) -> Result<core::Fact> {
     const auto generation = take_generation(body);
     const bool force = body.boolean("force").value_or(false);
     const bool stop = body.boolean("stop").value_or(false);
@@ -133,7 +128,7 @@ Reply post_release(Call& call) {
     const auto signal = body.integer("signal", 1, 64);
     const auto failed = body.text("failed", 1024);
     if (failed) {
-      return Asked{core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))}, {}};
+      return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
     }
     if (exit_status || signal) {
       if (!lease.ended() && lease.owner.kind != core::OwnerKind::process) {
@@ -141,15 +136,14 @@ Reply post_release(Call& call) {
                            "leave exit_status and signal out to release it");
       }
       const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
-      return Asked{core::ProgramEnded{lease.id, status, signal.has_value()}, {}};
+      return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
     }
     const bool by_token = !request.lease_token.empty() && request.lease_token == lease.token;
-    return Asked{core::Release{.lease = lease.id,
-                               .generation = generation,
-                               .force = force,
-                               .stop = stop,
-                               .revoke = request.peer.uid != lease.uid && !by_token},
-                 {}};
+    return core::Fact(core::Release{.lease = lease.id,
+                                    .generation = generation,
+                                    .force = force,
+                                    .stop = stop,
+                                    .revoke = request.peer.uid != lease.uid && !by_token});
   });
 }
 

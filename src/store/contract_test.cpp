@@ -97,17 +97,19 @@ std::string describe(const core::Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, wanted_device, ttl, owner, token, device, had_process, lapsed_offers, exit_status, stop_requested,
                created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at,
-               peak_used] = lease;
+               peak_used, booked] = lease;
+  std::string names;
+  for (const auto& [process, cgroup] : booked) names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };
   return fmt::format(
       "{} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} | {} {}/{} {}/{} {} {} {} | {} {} {} {} | "
-      "{} {} {} {} {} {} {} {} {}",
+      "{} {} {} {} {} {} {} {} {} {}",
       id.number, generation, to_string(state), to_string(end_reason), uid, user, tenant, consumer, tag, command,
       to_string(tier), priority, to_string(pausable), vram.count, wanted_device, ttl ? ttl->count() : -1,
       to_string(owner.kind), owner.process.pid, owner.process.start_ticks, owner.keeper.pid, owner.keeper.start_ticks,
       owner.exit_record, token, device, had_process, lapsed_offers, exit_status.value_or(-1), stop_requested,
       created_at.ns, queued_at.ns, time(granted_at), time(offer_ends_at), time(expires_at), time(unheld_since),
-      time(stop_at), time(ended_at), peak_used.count);
+      time(stop_at), time(ended_at), peak_used.count, names);
 }
 
 core::Lease full_lease() {
@@ -136,6 +138,7 @@ core::Lease full_lease() {
   lease.stop_at = Time{6};
   lease.ended_at = Time{0};
   lease.peak_used = 5 * GiB;
+  lease.booked = {{{4711, UINT64_MAX}, {}}, {{}, "/sys/fs/cgroup/train it"}};
   return lease;
 }
 

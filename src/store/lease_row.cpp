@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cstdio>
 #include <limits>
 
 namespace sublet::store {
@@ -19,7 +20,8 @@ constexpr std::array columns{
     "wanted_device", "ttl_ns", "owner_kind", "owner_pid", "owner_start_ticks", "keeper_pid", "keeper_start_ticks",
     "exit_record", "token",
     "device", "had_process", "lapsed_offers", "exit_status", "stop_requested", "created_at", "queued_at",
-    "granted_at", "offer_ends_at", "expires_at", "unheld_since", "stop_at", "ended_at", "peak_used_bytes"};
+    "granted_at", "offer_ends_at", "expires_at", "unheld_since", "stop_at", "ended_at", "peak_used_bytes",
+    "booked"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -30,6 +32,26 @@ std::optional<std::int64_t> number(const std::optional<Time>& time) {
 
 std::optional<std::int64_t> number(const std::optional<Duration>& duration) {
   return duration ? std::optional(std::int64_t{duration->count()}) : std::nullopt;
+}
+
+std::string encode_booked(const std::vector<core::Booked>& booked) {
+  std::string text;
+  for (const auto& [process, cgroup] : booked) {
+    text += cgroup.empty() ? fmt::format("{} {}\n", process.pid, process.start_ticks) : cgroup + "\n";
+  }
+  return text;
+}
+
+bool decode_booked(std::string_view text, std::vector<core::Booked>& booked) {
+  while (!text.empty()) {
+    const std::string line(text.substr(0, text.find('\n')));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    core::Booked entry;
+    if (line.starts_with('/')) entry.cgroup = line;
+    else if (std::sscanf(line.c_str(), "%d %lu", &entry.process.pid, &entry.process.start_ticks) != 2) return false;
+    booked.push_back(std::move(entry));
+  }
+  return booked.size() <= core::booked_limit;
 }
 
 // Reads columns from left to right and notes if one of them cannot have been written by bind_lease.
@@ -95,7 +117,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, wanted_device, ttl, owner, token, device, had_process, lapsed_offers, exit_status, stop_requested,
                created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at,
-               peak_used] = lease;
+               peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -105,7 +127,9 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << std::int64_t{lapsed_offers} << (exit_status ? std::optional(std::int64_t{*exit_status}) : std::nullopt)
             << std::int64_t{stop_requested} << created_at.ns << queued_at.ns << number(granted_at)
             << number(offer_ends_at) << number(expires_at) << number(unheld_since) << number(stop_at)
-            << number(ended_at) << peak_used.count << number(run_of(lease))
+            << number(ended_at) << peak_used.count;
+  statement.copy(encode_booked(booked));
+  statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 
@@ -149,6 +173,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.stop_at = column.maybe_time();
   lease.ended_at = column.maybe_time();
   lease.peak_used = column.bytes();
+  if (!decode_booked(row.text(), lease.booked)) column.good = false;
   if (!lease.id || !column.good) return std::nullopt;
   return lease;
 }

@@ -39,6 +39,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       const core::Lease& active = loaded->leases[0];
       EXPECT_EQ(active.state, core::LeaseState::active);
       EXPECT_EQ(active.vram, 6 * GiB);
+      EXPECT_EQ(active.booked.size(), migration.version >= 3 ? 2U : 0U);
       EXPECT_EQ(active.owner.process, (ProcessRef{4321, 987654}));
       EXPECT_EQ(active.granted_at, Time{1795276801000000000});
       EXPECT_EQ(loaded->leases[1].state, core::LeaseState::queued);

@@ -148,6 +148,12 @@ Statement& Statement::operator<<(std::string_view value) {
   return *this;
 }
 
+Statement& Statement::copy(std::string_view value) {
+  const char* data = value.data() != nullptr ? value.data() : "";  // a null pointer would bind NULL
+  if (!error_) check(sqlite3_bind_text64(handle_, ++next_value_, data, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+  return *this;
+}
+
 Statement& Statement::operator<<(const std::optional<std::int64_t>& value) {
   if (value) return *this << *value;
   if (!error_) check(sqlite3_bind_null(handle_, ++next_value_));

@@ -72,6 +72,7 @@ class Statement {
 
   Statement& operator<<(std::int64_t value);
   Statement& operator<<(std::string_view value);  // must live until the statement is done
+  Statement& copy(std::string_view value);        // as <<, of a text that does not live that long
   Statement& operator<<(const std::optional<std::int64_t>& value);
 
   Result<bool> step();  // true: there is a row to read. After the last row, or an error, it may be bound anew
