@@ -201,7 +201,7 @@ void run(std::size_t queued, int events) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int events = argc > 1 ? std::max(std::atoi(argv[1]), 16) : 2000;
+  const int events = argc > 1 ? std::max(static_cast<int>(std::strtol(argv[1], nullptr, 10)), 16) : 2000;
   const std::size_t most = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 100'000;
   fmt::print("{:>8}  {:<32} {:>10} {:>10} {:>12}\n", "queued", "event", "p50 us", "p99 us", "p50 / map");
   for (std::size_t queued = 100; queued <= most; queued *= 10) run(queued, events);

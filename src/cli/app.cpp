@@ -66,13 +66,15 @@ int refuse_extra(const CLI::App& verb, const std::string& extra) {
   }
   const auto names = verb_names(verb);
   if (names.empty()) {
-    return usage_error(fmt::format("{} takes no further argument, but got '{}'", name, printable(extra)), "see: " + help);
+    return usage_error(fmt::format("{} takes no further argument, but got '{}'", name, printable(extra)),
+                       "see: " + help);
   }
   const auto later = verbs_not_yet();
   if (verb.get_parent() == nullptr && std::find(later.begin(), later.end(), extra) != later.end()) {
     return usage_error(fmt::format("'{}' is not in this version", extra), "what it can do: sublet --help");
   }
-  return usage_error(fmt::format("{} has no verb '{}'{}", name, printable(extra), suggest(extra, names)), "see: " + help);
+  return usage_error(fmt::format("{} has no verb '{}'{}", name, printable(extra), suggest(extra, names)),
+                     "see: " + help);
 }
 
 int refuse_parse(const CLI::App& app, const CLI::ParseError& error) {
@@ -90,6 +92,7 @@ void add_verb(Program& program, const Verb& verb) {
   CLI::App* sub = program.app.add_subcommand(std::string(verb.name), std::string(verb.summary));
   sub->group(std::string(verb.group));
   sub->set_help_flag("-h,--help", "Print this help and exit")->group("Common");
+  sub->set_version_flag("--version", "sublet " SUBLET_VERSION)->group("");
   program.actions[std::string(verb.name)] = verb.add(*sub, program.common);
   add_common(*sub, program.common);
 }
@@ -97,15 +100,8 @@ void add_verb(Program& program, const Verb& verb) {
 void add_help(Program& program) {
   CLI::App* sub = program.app.add_subcommand("help", "Print the help of a verb");
   sub->group("Govern");
-  auto name = std::make_shared<std::string>();
-  sub->add_option("VERB", *name, "The verb");
-  program.actions["help"] = [&program, name] {
-    if (name->empty()) return fmt::print("{}", program.app.help()), kOk;
-    for (const CLI::App* verb : program.app.get_subcommands({})) {
-      if (verb->get_name() == *name) return fmt::print("{}", verb->help()), kOk;
-    }
-    return refuse_extra(program.app, *name);
-  };
+  sub->add_option("VERB")->description("The verb");
+  program.actions["help"] = [] { return usage_error("help takes one verb", "see: sublet --help"); };
 }
 
 // Data that could not be written is a failure, also when it is found only at the end.
@@ -126,6 +122,7 @@ std::string usage_line(const CLI::App& app) {
     const std::string name = option->get_name(true) + (option->get_expected_max() > 1 ? "..." : "");
     usage += option->get_required() ? " " + name : " [" + name + "]";
   }
+  if (app.get_name() == "run") usage += " -- PROGRAM [ARGUMENT...]";
   return usage;
 }
 
@@ -140,8 +137,9 @@ std::unique_ptr<Program> make_program() {
   add_common(app, program->common);
   for (const Verb& verb : verbs()) add_verb(*program, verb);
   add_help(*program);
-  app.footer("Help of one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69 no daemon,\n"
-             "75 would have to wait, 77 not allowed, 78 bad configuration.");
+  app.footer(
+      "Help of one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69 no daemon,\n"
+      "75 would have to wait, 77 not allowed, 78 bad configuration.");
   return program;
 }
 
@@ -157,8 +155,15 @@ int run_program(int argc, const char* const* argv) {
   // What stands behind "--" is another program's: the parser would take some of it apart ("[1,2]" becomes two words).
   const auto mark = std::find(argv + 1, argv + argc, std::string_view("--"));
   if (mark != argv + argc) program->common.command.emplace(mark + 1, argv + argc);
+  std::vector<const char*> words(argv, mark);
+  // "help VERB" is "VERB --help": the parser would take VERB for a second verb, whatever stands before it.
+  if (words.size() == 3 && std::string_view(words[1]) == "help") {
+    if (!program->actions.contains(words[2])) return refuse_extra(app, words[2]);
+    words = {words[0], words[2], "--help"};
+  }
+  if (words.size() == 2 && std::string_view(words[1]) == "help") words[1] = "--help";
   try {
-    app.parse(static_cast<int>(mark - argv), argv);
+    app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return flush(kOk);

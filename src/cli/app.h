@@ -12,7 +12,8 @@
 namespace sublet::cli {
 
 struct Program {
-  CLI::App app{"Sublet leases your GPU's memory: it queues programs instead of letting them crash each other.", "sublet"};
+  CLI::App app{"Sublet leases your GPU's memory: it queues programs instead of letting them crash each other.",
+               "sublet"};
   Common common;
   std::map<std::string, Action, std::less<>> actions;  // by name of the verb
 };

@@ -46,8 +46,8 @@ Result<pid_t> spawn(std::vector<std::string> argv, std::vector<std::string> envi
   ::posix_spawn_file_actions_adddup2(&actions, out, 1);
   ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, argv[0].c_str(), &actions, nullptr, pointers(argv).data(),
-                                  pointers(environment).data());
+  const int error =
+      ::posix_spawn(&pid, argv[0].c_str(), &actions, nullptr, pointers(argv).data(), pointers(environment).data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return from_errno(argv[0], error);
   return pid;
@@ -68,7 +68,8 @@ bool read_until(int fd, std::int64_t deadline_ns, std::string& out) {
   }
 }
 
-// The child's end, if it comes before the deadline: a driver call that hangs in the kernel does not even die of SIGKILL.
+// The child's end, if it comes before the deadline: a driver call that hangs in the kernel does not even die of
+// SIGKILL.
 bool reap_until(pid_t pid, std::int64_t deadline_ns, int& status) {
   while (true) {
     const pid_t got = ::waitpid(pid, &status, WNOHANG);

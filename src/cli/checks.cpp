@@ -19,14 +19,16 @@ Check device_check(const json& device) {
   const std::string problem = text_at(device, "problem");
   std::string text = fmt::format("{} {}, {}", id, text_at(device, "name"), size_at(device, "total_bytes"));
   if (flag_at(device, "simulated")) text += " (simulated)";
-  if (state == "ok") return {"device", Level::ok, text + fmt::format(", {} free", size_at(device, "effective_free_bytes")), {}};
+  if (state == "ok")
+    return {"device", Level::ok, text + fmt::format(", {} free", size_at(device, "effective_free_bytes")), {}};
   if (!problem.empty()) text += ": " + problem;
   return {"device", Level::fail, text + fmt::format(" [{}]: nothing is granted on it", state),
           state == "lost" ? "look into the kernel's log for Xid messages" : "see: sublet status"};
 }
 
 int count(const Checks& checks, Level level) {
-  return static_cast<int>(std::count_if(checks.begin(), checks.end(), [&](const Check& c) { return c.level == level; }));
+  return static_cast<int>(
+      std::count_if(checks.begin(), checks.end(), [&](const Check& c) { return c.level == level; }));
 }
 
 }  // namespace
@@ -49,14 +51,15 @@ Checks judge_status(const json& status, std::string_view our_version) {
     checks.push_back({"version", Level::ok, fmt::format("daemon and command line are both {}", version), {}});
   } else {
     checks.push_back({"version", Level::warn,
-                      fmt::format("the daemon is {}, this command line {}", version.empty() ? "of an unknown version" : version,
-                                  our_version),
+                      fmt::format("the daemon is {}, this command line {}",
+                                  version.empty() ? "of an unknown version" : version, our_version),
                       "restart the daemon after an upgrade"});
   }
   const std::string store = text_at(daemon, "store");
   if (store == "ok") checks.push_back({"store", Level::ok, "the daemon's store is usable", {}});
-  else checks.push_back({"store", Level::fail, "the daemon's store: " + (store.empty() ? "unknown" : store),
-                         "nothing is granted until it works; look into the daemon's log"});
+  else
+    checks.push_back({"store", Level::fail, "the daemon's store: " + (store.empty() ? "unknown" : store),
+                      "nothing is granted until it works; look into the daemon's log"});
   const auto& devices = list_at(status, "devices");
   if (devices.empty()) {
     checks.push_back({"device", Level::fail, "the daemon knows no device", "see what is said of NVML below"});
@@ -81,17 +84,22 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
   const std::string problem = text_at(snapshot, "problem");
   if (!problem.empty()) {
     return {{"nvml", Level::fail, "NVML: " + problem,
-             "install the vendor's driver (nvidia-smi must work), or look around without a GPU: subletd --dir DIR --sim 1x24GiB"}};
+             "install the vendor's driver (nvidia-smi must work), or look around without a GPU: subletd --dir DIR "
+             "--sim 1x24GiB"}};
   }
   Checks checks;
   const auto& devices = list_at(snapshot, "devices");
-  const bool simulated = std::any_of(devices.begin(), devices.end(), [](const json& d) { return flag_at(d, "simulated"); });
+  const bool simulated =
+      std::any_of(devices.begin(), devices.end(), [](const json& d) { return flag_at(d, "simulated"); });
   std::string text = fmt::format("NVML sees {} device{}", devices.size(), devices.size() == 1 ? "" : "s");
   if (const auto driver = text_at(snapshot, "driver_version"); !driver.empty()) text += ", driver " + driver;
   if (const auto library = text_at(snapshot, "library"); !library.empty()) text += ", by " + library;
   if (simulated) text += ": SIMULATED, no real GPU is behind it";
-  checks.push_back({"nvml", devices.empty() ? Level::fail : simulated ? Level::note : Level::ok, text,
-                    devices.empty() ? "is a card in this machine, and visible here? (nvidia-smi -L)" : ""});
+  checks.push_back({"nvml",
+                    devices.empty() ? Level::fail
+                    : simulated     ? Level::note
+                                    : Level::ok,
+                    text, devices.empty() ? "is a card in this machine, and visible here? (nvidia-smi -L)" : ""});
   for (const auto& device : devices) {
     const std::string trouble = text_at(device, "problem");
     if (trouble.empty()) continue;
@@ -120,7 +128,9 @@ std::string render_checks(const Checks& checks, const Look& look) {
 json checks_json(const Checks& checks) {
   json list = json::array();
   for (const Check& check : checks) {
-    list.push_back({{"name", check.name}, {"level", to_string(check.level)}, {"text", visible(check.text)},
+    list.push_back({{"name", check.name},
+                    {"level", to_string(check.level)},
+                    {"text", visible(check.text)},
                     {"hint", visible(check.hint)}});
   }
   return {{"checks", std::move(list)}, {"failures", failures(checks)}, {"warnings", count(checks, Level::warn)}};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cli/output.h"
+#include "config/config.h"
 
 #include <nlohmann/json.hpp>
 
@@ -29,12 +30,12 @@ Checks judge_status(const nlohmann::json& status, std::string_view our_version);
 // From what `sublet-gpu snapshot` printed.
 Checks judge_snapshot(std::string_view output, int exit_status);
 
-Check check_nvml_program();                         // is sublet-gpu there at all
-Checks check_nvml(const nlohmann::json& status);    // runs it, as the daemon (if there is one) would
+// Runs sublet-gpu as the daemon would: with its library and environment, or, without a daemon, with the configured one.
+Checks check_nvml(const nlohmann::json& status, const std::string& configured_library);
 Check check_cgroups();
 Check check_identity();
-Check check_user(const std::string& socket);        // rights on the socket, membership of the group
-Check check_config(const std::string& file);
+Check check_user(const std::string& socket);  // the rights of this user there
+Check check_config(const config::Loaded& loaded);
 Check check_ptrace();
 
 std::string render_checks(const Checks& checks, const Look& look);

@@ -2,7 +2,6 @@
 // The part of `doctor` that looks at this machine.
 #include "cli/capture.h"
 #include "cli/checks.h"
-#include "config/config.h"
 #include "proc/cgroup.h"
 #include "proc/pidfd.h"
 
@@ -13,8 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 namespace sublet::cli {
 
@@ -37,20 +37,27 @@ std::map<std::string, std::string> program_environment(const nlohmann::json& sta
   return result;
 }
 
-// Whether the user may be in `group` and is: by the rights this process has, and by what a new login would have.
-bool in_group(gid_t group) {
-  if (::getegid() == group) return true;
-  std::vector<gid_t> groups(static_cast<std::size_t>(std::max(0, ::getgroups(0, nullptr))));
-  const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
-  for (int i = 0; i < count; ++i) {
-    if (groups[static_cast<std::size_t>(i)] == group) return true;
-  }
-  return false;
+bool has(const std::vector<gid_t>& groups, gid_t group) {
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-std::string group_name(gid_t id) {
-  const group* entry = ::getgrgid(id);
-  return entry == nullptr ? fmt::format("{}", id) : entry->gr_name;
+// The groups that this process has: what the daemon goes by.
+std::vector<gid_t> groups_now() {
+  std::vector<gid_t> groups(static_cast<std::size_t>(std::max(0, ::getgroups(0, nullptr))));
+  groups.resize(static_cast<std::size_t>(std::max(0, ::getgroups(static_cast<int>(groups.size()), groups.data()))));
+  groups.push_back(::getegid());
+  return groups;
+}
+
+// The groups that a new login would have.
+std::vector<gid_t> groups_by_account() {
+  const passwd* account = ::getpwuid(::geteuid());
+  if (account == nullptr) return {};
+  std::vector<gid_t> groups(1024);
+  int count = static_cast<int>(groups.size());
+  if (::getgrouplist(account->pw_name, account->pw_gid, groups.data(), &count) < 0) return {};
+  groups.resize(static_cast<std::size_t>(count));
+  return groups;
 }
 
 std::string user_name(uid_t id) {
@@ -60,21 +67,17 @@ std::string user_name(uid_t id) {
 
 }  // namespace
 
-Check check_nvml_program() {
-  if (!our_program("sublet-gpu").empty()) return {"nvml", Level::ok, "sublet-gpu is installed", {}};
-  return {"nvml", Level::fail, "sublet-gpu, which reads the GPUs, is not installed beside this program",
-          "install all programs of Sublet in one directory"};
-}
-
-Checks check_nvml(const nlohmann::json& status) {
+Checks check_nvml(const nlohmann::json& status, const std::string& configured) {
   const std::string program = our_program("sublet-gpu");
-  if (program.empty()) return {check_nvml_program()};
-  std::vector<std::string> argv{program, "snapshot", "--json"};
-  // The library that answers the daemon, else the one that a driver installs.
-  const auto& library = member(member(status, "daemon"), "gpu_library");
-  if (library.is_string() && !library.get_ref<const std::string&>().empty()) {
-    argv.insert(argv.end(), {"--nvml", library.get<std::string>()});
+  if (program.empty()) {
+    return {{"nvml", Level::fail, "sublet-gpu, which reads the GPUs, is not installed beside this program",
+             "install all programs of Sublet in one directory"}};
   }
+  std::vector<std::string> argv{program, "snapshot", "--json"};
+  // The library that answers the daemon, else the configured one, else the one that a driver installs.
+  const auto& answers = member(member(status, "daemon"), "gpu_library");
+  const std::string library = answers.is_string() ? answers.get<std::string>() : configured;
+  if (!library.empty()) argv.insert(argv.end(), {"--nvml", library});
   const auto said = capture(argv, program_environment(status), std::chrono::seconds(10));
   if (!said) return {{"nvml", Level::fail, said.error().detail, {}}};
   if (said->timed_out) {
@@ -100,10 +103,12 @@ Check check_identity() {
   if (!root) return {"identity", Level::fail, "/proc: " + root.error().detail, "mount it: mount -t proc proc /proc"};
   const auto report = proc::identity_report(*root);
   if (!report.may_signal()) {
-    return {"identity", Level::fail, report.text, "a kernel from 5.3 on, and a sandbox that allows pidfd_open, are needed"};
+    return {"identity", Level::fail, report.text,
+            "a kernel from 5.3 on, and a sandbox that allows pidfd_open, are needed"};
   }
   if (!report.unique_inode) {
-    return {"identity", Level::note, report.text, "a kernel from 6.9 on tells processes apart without doubt over a restart"};
+    return {"identity", Level::note, report.text,
+            "a kernel from 6.9 on tells processes apart without doubt over a restart"};
   }
   return {"identity", Level::ok, report.text, {}};
 }
@@ -112,32 +117,40 @@ Check check_user(const std::string& socket) {
   struct stat info {};
   const std::string me = user_name(::geteuid());
   if (::stat(socket.c_str(), &info) != 0) {
-    const int error = errno;
-    if (error == EACCES) {
+    if (errno == EACCES) {
       return {"user", Level::fail, fmt::format("{} may not look into the directory of {}", me, socket),
-              "ask for membership of the group 'sublet', then log in again"};
+              "it is another user's own daemon; name yours by SUBLET_HOST or --host"};
     }
     return {"user", Level::note, fmt::format("no socket at {}: whether {} may use it cannot be said", socket, me), {}};
   }
-  if (!S_ISSOCK(info.st_mode)) return {"user", Level::fail, socket + " is not a socket", "remove it, then start the daemon"};
-  const std::string group = group_name(info.st_gid);
-  if (::access(socket.c_str(), W_OK) == 0) {
-    const char* how = ::geteuid() == 0 ? "root" : ::geteuid() == info.st_uid ? "its owner"
-                      : in_group(info.st_gid) ? "its group" : "everybody";
-    return {"user", Level::ok, fmt::format("{} may use {} (as {})", me, socket, how), {}};
+  if (!S_ISSOCK(info.st_mode)) {
+    return {"user", Level::fail, socket + " is not a socket", "remove it, then start the daemon"};
   }
-  return {"user", Level::fail, fmt::format("{} may not use {}: it belongs to {} and group {}", me, socket,
-                                           user_name(info.st_uid), group),
-          fmt::format("as root: usermod -aG {} {}; then log in again", group, me)};
+  if (::geteuid() == 0 || ::geteuid() == info.st_uid) {
+    return {"user", Level::ok, fmt::format("{} may do everything with the daemon at {}", me, socket), {}};
+  }
+  const auto now = groups_now();
+  for (const char* name : {"sublet-admin", "sublet"}) {
+    const group* entry = ::getgrnam(name);
+    if (entry == nullptr) continue;
+    if (has(now, entry->gr_gid)) return {"user", Level::ok, fmt::format("{} is in the group {}", me, name), {}};
+    if (has(groups_by_account(), entry->gr_gid)) {
+      return {"user", Level::fail, fmt::format("{} was added to the group {}, but not for this session", me, name),
+              "log in again"};
+    }
+  }
+  return {"user", Level::fail,
+          fmt::format("{} is not in the group sublet: the daemon of {} at {} tells it nothing", me,
+                      user_name(info.st_uid), socket),
+          fmt::format("as root: usermod -aG sublet {}; then log in again", me)};
 }
 
-Check check_config(const std::string& file) {
-  const auto loaded = config::load(file);
+Check check_config(const config::Loaded& loaded) {
+  const std::string& file = loaded.file;
   if (!loaded.problems.empty()) {
-    return {"config", Level::fail,
-            fmt::format("{}{}", config::to_string(loaded.problems.front()),
-                        loaded.problems.size() > 1 ? fmt::format("; and {} more", loaded.problems.size() - 1) : ""),
-            "all of it: sublet config check --file " + file};
+    std::string text = config::to_string(loaded.problems.front());
+    if (loaded.problems.size() > 1) text += fmt::format("; and {} more", loaded.problems.size() - 1);
+    return {"config", Level::fail, text, "all of it: sublet config check --file " + file};
   }
   if (!loaded.file_exists) return {"config", Level::ok, fmt::format("no {}: all defaults", file), {}};
   return {"config", Level::ok, fmt::format("{} is right, {} keys set", file, loaded.lines.size()), {}};
@@ -146,11 +159,16 @@ Check check_config(const std::string& file) {
 Check check_ptrace() {
   const auto root = proc::ProcRoot::open();
   const auto text = root ? root->read_file("sys/kernel/yama/ptrace_scope", 16) : Result<std::string>(root.error());
-  if (!text) return {"ptrace", Level::ok, "ptrace is not restricted by Yama (pausing, which comes later, can use it)", {}};
+  if (!text)
+    return {"ptrace", Level::ok, "ptrace is not restricted by Yama (pausing, which comes later, can use it)", {}};
   const int scope = text->empty() ? -1 : (*text)[0] - '0';
   if (scope <= 0) return {"ptrace", Level::ok, "ptrace scope 0 (pausing, which comes later, can use it)", {}};
-  return {"ptrace", Level::note, fmt::format("ptrace scope {}: pausing unchanged programs, which comes later, will need "
-                                             "the daemon to have the right to trace", scope), {}};
+  return {"ptrace",
+          Level::note,
+          fmt::format("ptrace scope {}: pausing unchanged programs, which comes later, will need "
+                      "the daemon to have the right to trace",
+                      scope),
+          {}};
 }
 
 }  // namespace sublet::cli

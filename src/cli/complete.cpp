@@ -12,7 +12,9 @@ namespace {
 
 bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 
-bool takes_value(const CLI::Option& option) { return option.get_type_size() > 0 && option.get_items_expected_max() > 0; }
+bool takes_value(const CLI::Option& option) {
+  return option.get_type_size() > 0 && option.get_items_expected_max() > 0;
+}
 
 const CLI::Option* find_flag(const CLI::App& app, const std::string& word) {
   for (const CLI::Option* option : app.get_options()) {
@@ -43,10 +45,11 @@ Completion values_of(const CLI::App& app, const CLI::Option& option, const LookU
   const std::string type = option.get_type_name();
   if (type == "FILE" || type == "URL") return {Completion::Shell::files, {}};
   if (type == "DIR") return {Completion::Shell::directories, {}};
-  if (type == "CMD") return {Completion::Shell::commands, {}};
   if (type == "LEASE") return {Completion::Shell::nothing, leases()};
-  if (option.check_lname("tier")) return {Completion::Shell::nothing, words_of("interactive,standard,batch,spot,critical")};
-  if (option.check_lname("pausable")) return {Completion::Shell::nothing, words_of("auto,no,cooperative,interposer,driver")};
+  if (option.check_lname("tier"))
+    return {Completion::Shell::nothing, words_of("interactive,standard,batch,spot,critical")};
+  if (option.check_lname("pausable"))
+    return {Completion::Shell::nothing, words_of("auto,no,cooperative,interposer,driver")};
   if (type == "WHEN") return {Completion::Shell::nothing, words_of("auto,always,never")};
   if (type == "SHELL") return {Completion::Shell::nothing, words_of("bash,zsh,fish")};
   if (type == "COLS") return {Completion::Shell::nothing, words_of(column_names(columns_of(app.get_name())))};
@@ -90,19 +93,19 @@ std::vector<Candidate> flags_of(const CLI::App& app) {
 }
 
 Completion next_word(const Place& place, const LookUp& leases) {
-  Completion result;
-  if (!place.only_positionals) {
-    for (const CLI::App* sub : place.app->get_subcommands({})) {
-      if (!sub->get_group().empty()) result.candidates.push_back({sub->get_name(), sub->get_description()});
-    }
-    if (!result.candidates.empty()) return result;
+  // Behind "--" stands a program, and what follows is that program's business.
+  if (place.only_positionals) {
+    return {place.positionals == 0 ? Completion::Shell::commands : Completion::Shell::files, {}};
   }
+  Completion result;
+  for (const CLI::App* sub : place.app->get_subcommands({})) {
+    if (!sub->get_group().empty()) result.candidates.push_back({sub->get_name(), sub->get_description()});
+  }
+  if (!result.candidates.empty()) return result;
   std::size_t index = 0;
   for (const CLI::Option* option : place.app->get_options()) {
     if (!option->get_positional()) continue;
     const bool many = option->get_items_expected_max() > 1;
-    // The first word of a command is a program; what follows is that program's business.
-    if (option->get_type_name() == "CMD" && place.positionals > index) return {Completion::Shell::files, {}};
     if (index == place.positionals || many) return values_of(*place.app, *option, leases);
     ++index;
   }
@@ -125,7 +128,8 @@ Completion complete(const CLI::App& root, std::vector<std::string> words, const 
     result = values_of(*place.app, *place.wants_value, leases);
   } else if (!place.only_positionals && starts_with(current, "-")) {
     const auto equals = current.find('=');
-    const CLI::Option* option = equals == std::string::npos ? nullptr : find_flag(*place.app, current.substr(0, equals));
+    const CLI::Option* option =
+        equals == std::string::npos ? nullptr : find_flag(*place.app, current.substr(0, equals));
     if (option != nullptr && takes_value(*option)) {
       prefix = current.substr(0, equals + 1);
       result = values_of(*place.app, *option, leases);

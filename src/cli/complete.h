@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may stand where the cursor is. One function over the same tree that parses, so that it cannot tell another story.
+// What may stand where the cursor is. One function over the same tree that parses, so that it cannot tell another
+// story.
 #pragma once
 
 #include "cli/verb.h"

@@ -52,8 +52,9 @@ Action add_completion(CLI::App& app, Common&) {
     const std::string script = completion_script(*shell);
     if (!script.empty()) return fmt::print("{}", script), kOk;
     static constexpr std::array<std::string_view, 3> known{"bash", "zsh", "fish"};
-    return usage_error(fmt::format("no completion for the shell '{}'{}", printable(*shell), did_you_mean(*shell, known)),
-                       "there is one for bash, zsh and fish");
+    return usage_error(
+        fmt::format("no completion for the shell '{}'{}", printable(*shell), did_you_mean(*shell, known)),
+        "there is one for bash, zsh and fish");
   };
 }
 

@@ -51,8 +51,12 @@ int print_problems(const config::Loaded& loaded) {
 nlohmann::json problems_json(const config::Loaded& loaded) {
   auto list = nlohmann::json::array();
   for (const auto& problem : loaded.problems) {
-    list.push_back({{"file", printable(problem.file)}, {"line", problem.line}, {"column", problem.column},
-                    {"key", problem.key}, {"text", problem.text}, {"hint", problem.hint}});
+    list.push_back({{"file", printable(problem.file)},
+                    {"line", problem.line},
+                    {"column", problem.column},
+                    {"key", problem.key},
+                    {"text", problem.text},
+                    {"hint", problem.hint}});
   }
   return list;
 }
@@ -66,8 +70,8 @@ int check(const Choice& choice, const Common& common) {
     loaded.problems.push_back({config::Problem::Kind::unreadable, loaded.file, 0, 0, {}, "there is no such file", {}});
   }
   if (common.json) {
-    const nlohmann::json reply{{"file", printable(loaded.file)}, {"exists", loaded.file_exists},
-                               {"problems", problems_json(loaded)}};
+    const nlohmann::json reply{
+        {"file", printable(loaded.file)}, {"exists", loaded.file_exists}, {"problems", problems_json(loaded)}};
     fmt::print("{}\n", reply.dump());
     return loaded.problems.empty() ? kOk : kBadConfig;
   }
@@ -87,8 +91,8 @@ void show_json(const config::Loaded& loaded) {
   for (const auto& key : config::keys()) {
     const std::string text = config::value_text(key, loaded.config);
     // A number stays one; the rest is text, as in the file.
-    const auto value = text[0] == '"' ? nlohmann::json(printable(text.substr(1, text.size() - 2)))
-                                      : nlohmann::json::parse(text);
+    const auto value =
+        text[0] == '"' ? nlohmann::json(printable(text.substr(1, text.size() - 2))) : nlohmann::json::parse(text);
     values[std::string(key.name)] = {{"value", value}, {"origin", origin_of(loaded, key.name)}};
   }
   const nlohmann::json reply{{"file", printable(loaded.file)}, {"exists", loaded.file_exists}, {"values", values}};
@@ -102,8 +106,8 @@ void show_text(const config::Loaded& loaded, bool origin) {
     const std::string table(key.name.substr(0, key.name.find('.')));
     if (table != section) fmt::print("{}[{}]\n", section.empty() ? "" : "\n", table);
     section = table;
-    const std::string line = fmt::format("{} = {}", key.name.substr(table.size() + 1),
-                                         visible(config::value_text(key, loaded.config)));
+    const std::string line =
+        fmt::format("{} = {}", key.name.substr(table.size() + 1), visible(config::value_text(key, loaded.config)));
     if (origin) fmt::print("{:<32} # {}\n", line, origin_of(loaded, key.name));
     else fmt::print("{}\n", line);
   }

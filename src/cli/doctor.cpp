@@ -24,7 +24,8 @@ Check check_daemon(client::Client& client, nlohmann::json& status) {
     const auto& failure = reply.error();
     std::string hint = failure.error.hint;
     if (failure.kind == client::FailureKind::no_daemon) {
-      hint = "start it: systemctl start subletd; your own, just to look: subletd --dir DIR --sim 1x24GiB, then . DIR/env";
+      hint =
+          "start it: systemctl start subletd; your own, just to look: subletd --dir DIR --sim 1x24GiB, then . DIR/env";
     }
     return {"daemon", Level::fail, failure.error.detail, hint};
   }
@@ -33,8 +34,10 @@ Check check_daemon(client::Client& client, nlohmann::json& status) {
   status = *body;
   const auto health = client.call({"GET", "/healthz", {}, {}, {}}, std::chrono::seconds(5));
   const auto& daemon = member(status, "daemon");
-  const std::string what = fmt::format("daemon {} ({}) answers at {}", text_at(daemon, "version"), text_at(daemon, "mode"), url);
-  if (!health) return {"daemon", Level::warn, what + ", but says it is not healthy: " + health.error().error.detail, {}};
+  const std::string what =
+      fmt::format("daemon {} ({}) answers at {}", text_at(daemon, "version"), text_at(daemon, "mode"), url);
+  if (!health)
+    return {"daemon", Level::warn, what + ", but says it is not healthy: " + health.error().error.detail, {}};
   return {"daemon", Level::ok, what, {}};
 }
 
@@ -61,8 +64,9 @@ Checks all_checks(const Common& common) {
   }
   const auto append = [&](Checks more) { checks.insert(checks.end(), more.begin(), more.end()); };
   if (status.is_object()) append(judge_status(status, SUBLET_VERSION));
-  append(check_nvml(status));
-  checks.push_back(check_config(config_file(status)));
+  const auto loaded = config::load(config_file(status));
+  append(check_nvml(status, loaded.problems.empty() ? loaded.config.gpu.nvml : ""));
+  checks.push_back(check_config(loaded));
   checks.push_back(check_identity());
   checks.push_back(check_cgroups());
   checks.push_back(check_ptrace());

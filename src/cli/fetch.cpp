@@ -8,6 +8,7 @@ namespace sublet::cli {
 Result<client::Client> connect(const Common& common) {
   auto endpoint = client::resolve_endpoint(common.host);
   if (!endpoint) return endpoint.error();
+  if (common.verbose) say(common, "asking " + visible(endpoint->url()));
   return client::Client(*endpoint);
 }
 

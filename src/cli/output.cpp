@@ -24,14 +24,14 @@ struct Range {
 };
 
 // Two columns wide: East Asian wide and full-width blocks, and emoji.
-constexpr Range wide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0x33ff},   {0x3400, 0x4dbf},
-                          {0x4e00, 0x9fff},   {0xa000, 0xa4cf},   {0xac00, 0xd7a3},   {0xf900, 0xfaff},
-                          {0xfe30, 0xfe4f},   {0xff00, 0xff60},   {0xffe0, 0xffe6},   {0x1f300, 0x1f64f},
+constexpr Range wide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0x33ff},  {0x3400, 0x4dbf},
+                          {0x4e00, 0x9fff},   {0xa000, 0xa4cf},   {0xac00, 0xd7a3},  {0xf900, 0xfaff},
+                          {0xfe30, 0xfe4f},   {0xff00, 0xff60},   {0xffe0, 0xffe6},  {0x1f300, 0x1f64f},
                           {0x1f680, 0x1f6ff}, {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
 // No column of their own: combining marks, joiners, variation selectors.
-constexpr Range zero[] = {{0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd}, {0x0610, 0x061a}, {0x064b, 0x065f},
-                          {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200d}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f},
-                          {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
+constexpr Range zero[] = {{0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd}, {0x0610, 0x061a},
+                          {0x064b, 0x065f}, {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200d},
+                          {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
 // Valid characters that steer the terminal or reorder what the reader sees.
 constexpr Range steering[] = {{0x80, 0x9f}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
 
@@ -42,9 +42,7 @@ bool in(char32_t c, std::span<const Range> ranges) {
   return false;
 }
 
-std::size_t sequence_length(unsigned char first) {
-  return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-}
+std::size_t sequence_length(unsigned char first) { return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4; }
 
 // The character that a valid sequence stands for.
 char32_t decode(std::string_view sequence) {
@@ -147,7 +145,8 @@ std::string device_name(const std::string& uuid, const Look& look) {
 
 // "2026-11-21T16:00:05.123Z", the only form that the API speaks.
 std::optional<Time> parse_rfc3339(std::string_view text) {
-  if (text.size() < 20 || text.back() != 'Z' || text[4] != '-' || text[7] != '-' || text[10] != 'T') return std::nullopt;
+  if (text.size() < 20 || text.back() != 'Z' || text[4] != '-' || text[7] != '-' || text[10] != 'T')
+    return std::nullopt;
   const auto field = [&](std::size_t at, std::size_t length) {
     int value = -1;
     const char* end = text.data() + at + length;

@@ -41,8 +41,8 @@ std::string paint(std::string_view text, Paint color, const Look& look);
 std::string text_at(const nlohmann::json& object, std::string_view key);  // made visible()
 std::optional<std::int64_t> number_at(const nlohmann::json& object, std::string_view key);
 bool flag_at(const nlohmann::json& object, std::string_view key);
-const nlohmann::json& member(const nlohmann::json& object, std::string_view key);      // null if it is not there
-const nlohmann::json& list_at(const nlohmann::json& object, std::string_view key);     // an empty list if it is none
+const nlohmann::json& member(const nlohmann::json& object, std::string_view key);   // null if it is not there
+const nlohmann::json& list_at(const nlohmann::json& object, std::string_view key);  // an empty list if it is none
 std::optional<Time> time_at(const nlohmann::json& object, std::string_view key);
 
 std::string size_at(const nlohmann::json& object, std::string_view key);  // "6.0 GiB" or "-"

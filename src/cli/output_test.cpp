@@ -13,8 +13,12 @@ using nlohmann::json;
 TEST(Visible, LetsNothingSteerTheTerminal) {
   EXPECT_EQ(visible("plain – ok 猫"), "plain – ok 猫");
   EXPECT_EQ(visible("a\x1b[31mb\nc\x7f"), "a\\x1b[31mb\\x0ac\\x7f");
-  EXPECT_EQ(visible("\xc2\x9b" "31m"), "\\u009b31m");          // CSI in one character
-  EXPECT_EQ(visible("\xe2\x80\xae" "txt"), "\\u202etxt");      // text that runs backwards
+  EXPECT_EQ(visible("\xc2\x9b"
+                    "31m"),
+            "\\u009b31m");  // CSI in one character
+  EXPECT_EQ(visible("\xe2\x80\xae"
+                    "txt"),
+            "\\u202etxt");  // text that runs backwards
   EXPECT_EQ(visible("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(visible(std::string(500, 'a')), std::string(500, 'a'));
 }
@@ -61,7 +65,10 @@ TEST(Reading, NothingOfAReplyIsTrusted) {
 constexpr Column columns[] = {
     {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }},
     {"size", "SIZE", true, true, +[](const json& r, const Look&) { return size_cell(r, "size"); }},
-    {"more", "MORE", false, false, +[](const json& r, const Look&) { return Cell{text_at(r, "more"), Paint::red}; }},
+    {"more", "MORE", false, false,
+     +[](const json& r, const Look&) {
+       return Cell{text_at(r, "more"), Paint::red};
+     }},
 };
 const json rows = json::parse(R"([{"name": "猫", "size": 1073741824, "more": "x"}, {"name": "longer", "size": 1}])");
 

@@ -14,7 +14,8 @@ Action add_ps(CLI::App& app, Common& common) {
     return show(common, *all ? "/v1/leases?all=true" : "/v1/leases", [&](const auto& body, auto& client) {
       Look look = look_for(common);
       learn_devices(ask_also(client, "/v1/devices"), look);
-      if (list_at(body, "leases").empty()) say(common, *all ? "no leases yet" : "no leases; ended ones: sublet ps --all");
+      if (list_at(body, "leases").empty())
+        say(common, *all ? "no leases yet" : "no leases; ended ones: sublet ps --all");
       return render_leases(body, common, look);
     });
   };

@@ -51,7 +51,8 @@ std::string reference_page() {
       "after the verb. Sizes: `8G` and `8GiB` are 8·2^30 bytes, `8GB` is 8·10^9, a bare number is bytes. Durations:\n"
       "`90s`, `5m`, `1h30m`, `2d`; a bare number is seconds. LEASE is a lease's id or tag.\n\n"
       "| exit code | meaning |\n| --- | --- |\n| 0 | ok |\n| 1 | failed |\n| 2 | wrong usage |\n"
-      "| 69 | no daemon answers |\n| 75 | it would have to wait |\n| 77 | not allowed |\n| 78 | wrong configuration |\n";
+      "| 69 | no daemon answers |\n| 75 | it would have to wait |\n| 77 | not allowed |\n| 78 | wrong configuration "
+      "|\n";
   for (const char* group : {"Work", "Look", "Govern"}) {
     out += fmt::format("\n## {}\n", group);
     for (const CLI::App* verb : program->app.get_subcommands({})) {
@@ -69,8 +70,7 @@ int run_reference(const std::vector<std::string>& words) {
   const std::string page = words.empty() ? "" : words.front();
   if (page == "cli") return fmt::print("{}", reference_page()), kOk;
   if (page == "config") return fmt::print("{}", config::reference_page()), kOk;
-  if (page == "sublet.toml") return fmt::print("{}", config::sample_file()), kOk;
-  return usage_error("which page?", "sublet __reference cli, config or sublet.toml");
+  return usage_error("which page?", "sublet __reference cli, or: sublet __reference config");
 }
 
 }  // namespace sublet::cli

@@ -28,7 +28,8 @@ constexpr Column device_columns[] = {
     {"uuid", "UUID", false, false, +[](const json& r, const Look&) { return text_cell(r, "uuid"); }},
     {"pci", "PCI", false, false, +[](const json& r, const Look&) { return text_cell(r, "pci_bus_id"); }},
     {"total", "TOTAL", true, true, +[](const json& r, const Look&) { return size_cell(r, "total_bytes"); }},
-    {"driver", "DRIVER", false, true, +[](const json& r, const Look&) { return size_cell(r, "driver_reserved_bytes"); }},
+    {"driver", "DRIVER", false, true,
+     +[](const json& r, const Look&) { return size_cell(r, "driver_reserved_bytes"); }},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
     {"leased", "LEASED", true, true, +[](const json& r, const Look&) { return size_cell(r, "leased_bytes"); }},
     {"other", "OTHER", true, true, +[](const json& r, const Look&) { return size_cell(r, "other_bytes"); }},
@@ -38,7 +39,9 @@ constexpr Column device_columns[] = {
     {"simulated", "SIMULATED", false, false,
      +[](const json& r, const Look&) { return Cell{flag_at(r, "simulated") ? "yes" : "no"}; }},
     {"problem", "PROBLEM", true, false,
-     +[](const json& r, const Look&) { return Cell{text_at(r, "problem"), Paint::red}; }},
+     +[](const json& r, const Look&) {
+       return Cell{text_at(r, "problem"), Paint::red};
+     }},
 };
 
 Cell lease_cell(const json& row, const Look&) {

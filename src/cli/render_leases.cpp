@@ -71,7 +71,8 @@ Cell reason_cell(const json& row, const Look& look) {
   if (state == "queued") return {queue_phrase(row, look), Paint::none};
   if (state == "offered") {
     const std::string id = text_at(row, "id");
-    return {fmt::format("to be claimed within {}: sublet claim {}", until(row, "offer_ends_at", look), id), Paint::cyan};
+    return {fmt::format("to be claimed within {}: sublet claim {}", until(row, "offer_ends_at", look), id),
+            Paint::cyan};
   }
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
   return {};
@@ -93,12 +94,10 @@ constexpr Column lease_columns[] = {
     {"peak", "PEAK", false, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"age", "AGE", true, true, +[](const json& r, const Look& l) { return Cell{since(r, "created_at", l)}; }},
     {"waited", "WAITED", false, true, waited_cell},
-    {"expires", "EXPIRES", false, true,
-     +[](const json& r, const Look& l) { return Cell{until(r, "expires_at", l)}; }},
+    {"expires", "EXPIRES", false, true, +[](const json& r, const Look& l) { return Cell{until(r, "expires_at", l)}; }},
     {"pid", "PID", false, true, pid_cell},
     {"exit", "EXIT", false, true, exit_cell},
-    {"generation", "GENERATION", false, true,
-     +[](const json& r, const Look&) { return number_cell(r, "generation"); }},
+    {"generation", "GENERATION", false, true, +[](const json& r, const Look&) { return number_cell(r, "generation"); }},
     {"command", "COMMAND", false, false, +[](const json& r, const Look&) { return text_cell(r, "command"); }},
     {"reason", "REASON", true, false, reason_cell},
 };
@@ -120,10 +119,12 @@ constexpr Column waiting_columns[] = {
     {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
     {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
     {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
-    {"short", "SHORT", true, true, +[](const json& r, const Look&) { return size_cell(member(r, "queue"), "short_bytes"); }},
+    {"short", "SHORT", true, true,
+     +[](const json& r, const Look&) { return size_cell(member(r, "queue"), "short_bytes"); }},
     {"waited", "WAITED", true, true, waited_cell},
     {"start", "START", true, true, start_cell},
-    {"basis", "BASIS", false, false, +[](const json& r, const Look&) { return text_cell(member(r, "queue"), "basis"); }},
+    {"basis", "BASIS", false, false,
+     +[](const json& r, const Look&) { return text_cell(member(r, "queue"), "basis"); }},
     {"holders", "HELD BY", true, false,
      +[](const json& r, const Look&) { return Cell{holders_phrase(member(r, "queue"))}; }},
 };

@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::int64_t bar_width = 50;
 
-std::int64_t bytes(const json& object, const char* key) { return std::max<std::int64_t>(0, number_at(object, key).value_or(0)); }
+std::int64_t bytes(const json& object, const char* key) {
+  return std::max<std::int64_t>(0, number_at(object, key).value_or(0));
+}
 
 // One character per fiftieth of the card. What is there at all gets at least one.
 std::string bar(const json& device) {
@@ -25,7 +27,8 @@ std::string bar(const json& device) {
   std::string out;
   const auto add = [&](std::int64_t part, char mark) {
     const auto room = bar_width - static_cast<std::int64_t>(out.size());
-    const auto width = static_cast<std::int64_t>(static_cast<double>(part) / static_cast<double>(total) * bar_width + 0.5);
+    const auto width =
+        static_cast<std::int64_t>(static_cast<double>(part) / static_cast<double>(total) * bar_width + 0.5);
     out += std::string(static_cast<std::size_t>(std::min(room, part > 0 ? std::max<std::int64_t>(1, width) : 0)), mark);
   };
   add(used, '#');
@@ -111,7 +114,8 @@ std::string render_status(const json& status, const json& leases, const Look& lo
   if (devices.empty()) out += "\n" + paint("no device is known", Paint::yellow, look) + "\n";
   else out += "  # used by leases   = leased, not used yet   x under no lease   . free\n";
   out += "\n" + counts(member(status, "leases"));
-  if (bytes(status, "waiting_bytes") > 0) out += fmt::format(", {} wanted by those that wait", size_at(status, "waiting_bytes"));
+  if (bytes(status, "waiting_bytes") > 0)
+    out += fmt::format(", {} wanted by those that wait", size_at(status, "waiting_bytes"));
   out += "\n";
   if (!list_at(leases, "leases").empty()) {
     const auto table = render_leases(leases, Common{}, look);

@@ -19,16 +19,16 @@ Look at_noon() {
 }
 
 const json leases = json::parse(R"json({"leases": [
-  {"id": "lease-1", "state": "active", "consumer": "train", "tag": null, "user": "ana", "tier": "standard", "priority": 0,
-   "devices": ["GPU-1111"], "vram_bytes": 8589934592, "reserved_bytes": 8589934592, "used_bytes": 6442450944,
-   "created_at": "2026-11-21T11:00:00.000Z", "granted_at": "2026-11-21T11:00:30.000Z", "ended_at": null,
+  {"id": "lease-1", "state": "active", "consumer": "train", "tag": null, "user": "ana", "tier": "standard",
+   "priority": 0, "devices": ["GPU-1111"], "vram_bytes": 8589934592, "reserved_bytes": 8589934592,
+   "used_bytes": 6442450944,   "created_at": "2026-11-21T11:00:00.000Z", "granted_at": "2026-11-21T11:00:30.000Z", "ended_at": null,
    "expires_at": "2026-11-21T12:05:00.000Z", "owner": {"kind": "process", "pid": 77}, "stopping": false, "queue": null,
    "exit_status": null, "command": "python train.py\u001b[2J"},
   {"id": "lease-2", "state": "queued", "consumer": "eval", "tag": "e", "user": "ben", "tier": "batch", "priority": -5,
    "devices": [], "vram_bytes": 4294967296, "reserved_bytes": 0, "used_bytes": 0, "stopping": false,
    "created_at": "2026-11-21T11:58:00.000Z", "granted_at": null, "ended_at": null, "expires_at": null,
-   "queue": {"place": 1, "short_bytes": 1073741824, "device": "GPU-1111", "eta_seconds": 300, "basis": "lease-1 expires",
-             "holders": [{"lease": "lease-1", "what": "train", "bytes": 8589934592},
+   "queue": {"place": 1, "short_bytes": 1073741824, "device": "GPU-1111", "eta_seconds": 300,
+             "basis": "lease-1 expires", "holders": [{"lease": "lease-1", "what": "train", "bytes": 8589934592},
                          {"lease": null, "what": "firefox (pid 9)", "bytes": 209715200}]}},
   {"id": "lease-3", "state": "offered", "consumer": "web", "user": "ana", "tier": "interactive", "priority": 10,
    "devices": ["GPU-1111"], "vram_bytes": 1073741824, "used_bytes": 0, "stopping": false,
@@ -39,14 +39,17 @@ const json leases = json::parse(R"json({"leases": [
 ]})json");
 
 TEST(Ps, ShowsLeasesWithWhatTheirStateDoesNotTell) {
-  EXPECT_EQ(*render_leases(leases, Common{}, at_noon()),
-            "ID       NAME   USER  STATE    TIER         PRIO  GPU              VRAM     USED  AGE  REASON\n"
-            "lease-1  train  ana   active   standard        0  gpu0          8.0 GiB  6.0 GiB   1h  expires in 5m\n"
-            "lease-2  eval   ben   queued   batch          -5  -             4.0 GiB      0 B   2m  place 1, 1.0 GiB short on "
-            "gpu0, held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease); starts in about 5 min\n"
-            "lease-3  web    ana   offered  interactive    10  gpu0          1.0 GiB      0 B   1m  to be claimed within 8s: "
-            "sublet claim lease-3\n"
-            "lease-4  old    ana   ended    standard        0  GPU-2222-333  1.0 GiB      0 B   2d  released, exit status 3\n");
+  EXPECT_EQ(
+      *render_leases(leases, Common{}, at_noon()),
+      "ID       NAME   USER  STATE    TIER         PRIO  GPU              VRAM     USED  AGE  REASON\n"
+      "lease-1  train  ana   active   standard        0  gpu0          8.0 GiB  6.0 GiB   1h  expires in 5m\n"
+      "lease-2  eval   ben   queued   batch          -5  -             4.0 GiB      0 B   2m  place 1, 1.0 GiB short "
+      "on "
+      "gpu0, held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease); starts in about 5 min\n"
+      "lease-3  web    ana   offered  interactive    10  gpu0          1.0 GiB      0 B   1m  to be claimed within 8s: "
+      "sublet claim lease-3\n"
+      "lease-4  old    ana   ended    standard        0  GPU-2222-333  1.0 GiB      0 B   2d  released, exit status "
+      "3\n");
 }
 
 TEST(Ps, OtherColumns) {
@@ -61,9 +64,9 @@ TEST(Ps, OtherColumns) {
 }
 
 TEST(Ps, SurvivesAReplyThatIsNone) {
-  EXPECT_EQ(*render_leases(json::parse(R"({"leases": [7, null, {}, {"devices": [3], "queue": []}]})"), Common{}, at_noon())
-                 .operator->(),
-            *render_leases(json::parse(R"({"leases": [{}, {}, {}, {}]})"), Common{}, at_noon()).operator->());
+  const auto rendered = [](const char* text) { return *render_leases(json::parse(text), Common{}, at_noon()); };
+  EXPECT_EQ(rendered(R"({"leases": [7, null, {}, {"devices": [3], "queue": []}]})"),
+            rendered(R"({"leases": [{}, {}, {}, {}]})"));
   for (const Column& column : ps_columns()) {
     EXPECT_NO_THROW(column.cell(json(), at_noon())) << column.name;
     EXPECT_NO_THROW(column.cell(json::parse(R"({"state": 3, "queue": 1, "owner": []})"), at_noon())) << column.name;
@@ -72,10 +75,11 @@ TEST(Ps, SurvivesAReplyThatIsNone) {
 
 TEST(Queue, ShowsPlaceShortageAndHolders) {
   const json queue = {{"queue", json::array({leases["leases"][1]})}};
-  EXPECT_EQ(*render_queue(queue, Common{}, at_noon()),
-            "PLACE  ID       NAME  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
-            "    1  lease-2  eval  ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 train (8.0 GiB), firefox (pid "
-            "9) (200 MiB, under no lease)\n");
+  EXPECT_EQ(
+      *render_queue(queue, Common{}, at_noon()),
+      "PLACE  ID       NAME  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
+      "    1  lease-2  eval  ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 train (8.0 GiB), firefox (pid "
+      "9) (200 MiB, under no lease)\n");
 }
 
 const json device = json::parse(R"json(
@@ -103,8 +107,13 @@ TEST(Proclist, NamesThoseUnderNoLease) {
 }
 
 json status_reply() {
-  return {{"daemon", {{"version", "0.1.0"}, {"since", "2026-11-21T10:00:00.000Z"}, {"mode", "dir"}, {"pid", 5},
-                      {"dir", "/tmp/d"}, {"store", "ok"}}},
+  return {{"daemon",
+           {{"version", "0.1.0"},
+            {"since", "2026-11-21T10:00:00.000Z"},
+            {"mode", "dir"},
+            {"pid", 5},
+            {"dir", "/tmp/d"},
+            {"store", "ok"}}},
           {"devices", json::array({device})},
           {"leases", {{"queued", 1}, {"offered", 0}, {"active", 2}}},
           {"waiting_bytes", 4294967296},
@@ -120,7 +129,7 @@ TEST(Status, TheWholeAtAGlance) {
             "subletd 0.1.0 in /tmp/d, up 2 h, pid 5\n"
             "\n"
             "gpu0  Card (simulated)  24.0 GiB  (simulated)\n"
-            "  [#############====xx..............................  ]\n"
+            "  [#############====xx.............................. ]\n"
             "  free 14.2 GiB   leased 8.0 GiB   used 7.0 GiB   under no lease 1.0 GiB\n"
             "  # used by leases   = leased, not used yet   x under no lease   . free\n"
             "\n"
@@ -135,8 +144,8 @@ TEST(Status, WhatIsWrongIsLoudAndLast) {
   reply["devices"][0]["state"] = "unknown";
   reply["devices"][0]["snapshot_age_ms"] = 20000;
   reply["devices"][0]["problem"] = "the last reading is too old";
-  reply["warnings"] = json::array({{{"code", "gpu"}, {"text", "NVML hangs\n"}, {"hint", "see dmesg"},
-                                    {"since", "2026-11-21T11:59:00.000Z"}}});
+  reply["warnings"] = json::array(
+      {{{"code", "gpu"}, {"text", "NVML hangs\n"}, {"hint", "see dmesg"}, {"since", "2026-11-21T11:59:00.000Z"}}});
   const std::string text = render_status(reply, nullptr, at_noon());
   EXPECT_NE(text.find("! store failed: disk full\n"), std::string::npos) << text;
   EXPECT_NE(text.find("UNKNOWN, last seen 20s ago\n  the last reading is too old\n"), std::string::npos) << text;
@@ -150,21 +159,23 @@ TEST(Status, EveryPartMayBeMissing) {
 }
 
 TEST(Why, AQueuedLease) {
-  const json reply{{"lease", leases["leases"][1]},
-                   {"queue", leases["leases"][1]["queue"]},
-                   {"reasons", json::array({{{"at", "2026-11-21T11:58:00.000Z"}, {"code", "Memory"},
-                                             {"text", "1.0 GiB short on gpu0"}}})},
-                   {"helps", json::array({"ask for at most 3.0 GiB"})}};
-  EXPECT_EQ(render_why(reply, at_noon()),
-            "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are short on gpu0. It was asked for 2 "
-            "min ago. The memory is held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease). It should "
-            "start in about 5 min (lease-1 expires).\n"
-            "\n"
-            "What happened, oldest first:\n"
-            "    2m ago  Memory: 1.0 GiB short on gpu0\n"
-            "\n"
-            "What would help:\n"
-            "  - ask for at most 3.0 GiB\n");
+  const json reply{
+      {"lease", leases["leases"][1]},
+      {"queue", leases["leases"][1]["queue"]},
+      {"reasons",
+       json::array({{{"at", "2026-11-21T11:58:00.000Z"}, {"code", "Memory"}, {"text", "1.0 GiB short on gpu0"}}})},
+      {"helps", json::array({"ask for at most 3.0 GiB"})}};
+  EXPECT_EQ(
+      render_why(reply, at_noon()),
+      "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are short on gpu0. It was asked for 2 "
+      "min ago. The memory is held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease). It should "
+      "start in about 5 min (lease-1 expires).\n"
+      "\n"
+      "What happened, oldest first:\n"
+      "    2m ago  Memory: 1.0 GiB short on gpu0\n"
+      "\n"
+      "What would help:\n"
+      "  - ask for at most 3.0 GiB\n");
 }
 
 TEST(Why, OtherStates) {
@@ -172,12 +183,15 @@ TEST(Why, OtherStates) {
     const std::string text = render_why({{"lease", leases["leases"][static_cast<std::size_t>(i)]}}, at_noon());
     return text.substr(0, text.find('\n'));
   };
-  EXPECT_EQ(first_line(0),
-            "lease-1 (train, ana) is active. It holds 8.0 GiB on gpu0 since 59 min 30 s ago, and uses 6.0 GiB. It expires in "
-            "5 min.");
-  EXPECT_EQ(first_line(2),
-            "lease-3 (web, ana) is offered. - on gpu0 are kept for it; it must claim them within 8 s: sublet claim lease-3");
-  EXPECT_EQ(first_line(3), "lease-4 (old, ana) is ended. It ended 1 d 23 h ago: released, its program's exit status was 3.");
+  EXPECT_EQ(
+      first_line(0),
+      "lease-1 (train, ana) is active. It holds 8.0 GiB on gpu0 since 59 min 30 s ago, and uses 6.0 GiB. It expires in "
+      "5 min.");
+  EXPECT_EQ(
+      first_line(2),
+      "lease-3 (web, ana) is offered. - on gpu0 are kept for it; it must claim them within 8 s: sublet claim lease-3");
+  EXPECT_EQ(first_line(3),
+            "lease-4 (old, ana) is ended. It ended 1 d 23 h ago: released, its program's exit status was 3.");
 }
 
 TEST(Doctor, JudgesTheDaemonsWords) {

@@ -31,8 +31,8 @@ std::string ahead(const json& object, const char* key, const Look& look) {
 }
 
 std::string waiting(const json& lease, const json& queue, const Look& look) {
-  std::string out = fmt::format(" It waits for {} at place {}", size_at(lease, "vram_bytes"),
-                                number_at(queue, "place").value_or(0));
+  std::string out =
+      fmt::format(" It waits for {} at place {}", size_at(lease, "vram_bytes"), number_at(queue, "place").value_or(0));
   const auto& device = member(queue, "device");
   if (number_at(queue, "short_bytes").value_or(0) > 0) {
     out += fmt::format("; {} are short", size_at(queue, "short_bytes"));
@@ -70,8 +70,9 @@ std::string ending(const json& lease, const Look& look) {
 std::string paragraph(const json& lease, const json& queue, const Look& look) {
   const std::string state = text_at(lease, "state");
   const std::string id = text_at(lease, "id");
-  std::string out = fmt::format("{} ({}, {}) is {}.", paint(id, Paint::bold, look), text_at(lease, "consumer"),
-                                text_at(lease, "user"), paint(state, state == "active" ? Paint::green : Paint::yellow, look));
+  std::string out =
+      fmt::format("{} ({}, {}) is {}.", paint(id, Paint::bold, look), text_at(lease, "consumer"),
+                  text_at(lease, "user"), paint(state, state == "active" ? Paint::green : Paint::yellow, look));
   if (state == "queued") return out + waiting(lease, queue, look);
   if (state == "active") return out + holding(lease, look);
   if (state == "ended") return out + ending(lease, look);
@@ -94,7 +95,8 @@ std::string render_why(const json& why, const Look& look) {
   for (const auto& reason : reasons) {
     const auto at = time_at(reason, "at");
     const std::string code = text_at(reason, "code");
-    out += fmt::format("  {}  {}{}\n", paint(at ? fmt::format("{:>4} ago", compact(look.now - *at)) : "       -", Paint::dim, look),
+    out += fmt::format("  {}  {}{}\n",
+                       paint(at ? fmt::format("{:>4} ago", compact(look.now - *at)) : "       -", Paint::dim, look),
                        code.empty() ? "" : code + ": ", text_at(reason, "text"));
   }
   const auto& helps = list_at(why, "helps");

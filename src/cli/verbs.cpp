@@ -6,68 +6,35 @@
 
 namespace sublet::cli {
 
-#define SUBLET_VERB(name) Action add_##name(CLI::App& app, Common& common)
-#ifdef SUBLET_VERB_run
-SUBLET_VERB(run);
-#endif
-#ifdef SUBLET_VERB_hold
-SUBLET_VERB(hold);
-#endif
-#ifdef SUBLET_VERB_attach
-SUBLET_VERB(attach);
-#endif
-#ifdef SUBLET_VERB_claim
-SUBLET_VERB(claim);
-#endif
-#ifdef SUBLET_VERB_release
-SUBLET_VERB(release);
-#endif
-#ifdef SUBLET_VERB_renew
-SUBLET_VERB(renew);
-#endif
-#ifdef SUBLET_VERB_wait
-SUBLET_VERB(wait);
-#endif
-#ifdef SUBLET_VERB_stop
-SUBLET_VERB(stop);
-#endif
-SUBLET_VERB(status);
-SUBLET_VERB(ps);
-SUBLET_VERB(queue);
-SUBLET_VERB(why);
-SUBLET_VERB(gpus);
-SUBLET_VERB(proclist);
-SUBLET_VERB(doctor);
-SUBLET_VERB(config);
-SUBLET_VERB(completion);
+Action add_run(CLI::App& app, Common& common);
+Action add_hold(CLI::App& app, Common& common);
+Action add_attach(CLI::App& app, Common& common);
+Action add_claim(CLI::App& app, Common& common);
+Action add_release(CLI::App& app, Common& common);
+Action add_renew(CLI::App& app, Common& common);
+Action add_wait(CLI::App& app, Common& common);
+Action add_stop(CLI::App& app, Common& common);
+Action add_status(CLI::App& app, Common& common);
+Action add_ps(CLI::App& app, Common& common);
+Action add_queue(CLI::App& app, Common& common);
+Action add_why(CLI::App& app, Common& common);
+Action add_gpus(CLI::App& app, Common& common);
+Action add_proclist(CLI::App& app, Common& common);
+Action add_doctor(CLI::App& app, Common& common);
+Action add_config(CLI::App& app, Common& common);
+Action add_completion(CLI::App& app, Common& common);
 
 namespace {
 
 constexpr Verb kVerbs[] = {
-#ifdef SUBLET_VERB_run
     {"run", "Work", "Run a program under a lease: wait for the memory, start it, end with it", add_run},
-#endif
-#ifdef SUBLET_VERB_hold
     {"hold", "Work", "Hold a lease without a program, for as long as this command or a process lives", add_hold},
-#endif
-#ifdef SUBLET_VERB_attach
     {"attach", "Work", "Book processes that run already to a lease", add_attach},
-#endif
-#ifdef SUBLET_VERB_claim
     {"claim", "Work", "Take the place that a lease was offered", add_claim},
-#endif
-#ifdef SUBLET_VERB_release
     {"release", "Work", "End a lease", add_release},
-#endif
-#ifdef SUBLET_VERB_renew
     {"renew", "Work", "Prolong a lease that has a time to live", add_renew},
-#endif
-#ifdef SUBLET_VERB_stop
     {"stop", "Work", "End a lease's program: asked first, killed after a grace", add_stop},
-#endif
-#ifdef SUBLET_VERB_wait
     {"wait", "Work", "Wait until a lease has ended; exits with its program's status", add_wait},
-#endif
     {"status", "Look", "The whole at a glance: daemon, devices, leases, warnings", add_status},
     {"ps", "Look", "List leases", add_ps},
     {"queue", "Look", "List those that wait, in order, with what they wait for", add_queue},
@@ -80,8 +47,8 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "resize", "pause",  "resume",  "preempt", "free",    "logs",  "top",    "events",   "report", "tenant", "session",
-    "stack",  "shim",   "adapter", "enforce", "approve", "update", "restart", "remove", "token",  "simulate", "plan",
+    "resize", "pause", "resume",  "preempt", "free",    "logs",   "top",     "events", "report", "tenant",   "session",
+    "stack",  "shim",  "adapter", "enforce", "approve", "update", "restart", "remove", "token",  "simulate", "plan",
 };
 
 }  // namespace

@@ -64,9 +64,9 @@ std::string to_string(const Problem& problem);  // "FILE:LINE:COLUMN: KEY: TEXT 
 struct Loaded {
   std::string file;
   bool file_exists = false;
-  Config config;                                // to be used only when there are no problems
-  std::map<std::string, unsigned> lines;        // line of each key that the file sets
-  std::vector<Problem> problems;                // all of them, in the order of the file
+  Config config;                          // to be used only when there are no problems
+  std::map<std::string, unsigned> lines;  // line of each key that the file sets
+  std::vector<Problem> problems;          // all of them, in the order of the file
 };
 
 Loaded parse(std::string_view text, const std::string& file_name);

@@ -152,8 +152,8 @@ class Reader {
 
   void add(Problem::Kind kind, const toml::source_region& where, const std::string& key, std::string text,
            std::string hint = {}) {
-    into_.problems.push_back({kind, into_.file, where.begin.line, where.begin.column, printable(key), std::move(text),
-                              std::move(hint)});
+    into_.problems.push_back(
+        {kind, into_.file, where.begin.line, where.begin.column, printable(key), std::move(text), std::move(hint)});
   }
 
   Loaded& into_;
@@ -211,8 +211,13 @@ Loaded parse(std::string_view text, const std::string& file_name) {
     return loaded;
   }
   const toml::parse_error& error = result.error();
-  loaded.problems.push_back({Problem::Kind::syntax, file_name, error.source().begin.line, error.source().begin.column,
-                             {}, printable(error.description()), {}});
+  loaded.problems.push_back({Problem::Kind::syntax,
+                             file_name,
+                             error.source().begin.line,
+                             error.source().begin.column,
+                             {},
+                             printable(error.description()),
+                             {}});
   return loaded;
 }
 

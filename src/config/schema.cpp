@@ -14,24 +14,21 @@ namespace {
 
 // One row a key. The lambda is the only place that ties the name to the member.
 constexpr Key table[] = {
-    {"device.headroom", "0", "1TiB",
-     "VRAM of each device that is never promised: room for what cannot be foreseen.",
+    {"device.headroom", "0", "1TiB", "VRAM of each device that is never promised: room for what cannot be foreseen.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
     {"gpu.interval_busy", "100ms", "1m",
      "Time between two looks at the GPUs while anything waits, settles or has changed.",
      +[](Config& c) -> Duration& { return c.gpu.interval_busy; }},
     {"gpu.interval_idle", "100ms", "10m", "Time between two looks at the GPUs while nothing happens.",
      +[](Config& c) -> Duration& { return c.gpu.interval_idle; }},
-    {"gpu.max_age", "1s", "1h",
-     "A look at the GPUs that is older counts as unknown: nothing is granted on it.",
+    {"gpu.max_age", "1s", "1h", "A look at the GPUs that is older counts as unknown: nothing is granted on it.",
      +[](Config& c) -> Duration& { return c.gpu.max_age; }},
     {"gpu.nvml", "", "",
      "Absolute path of the NVML library (libnvidia-ml.so.1); empty: where the vendor's driver puts it.",
      +[](Config& c) -> std::string& { return c.gpu.nvml; }},
     {"gpu.timeout", "1s", "5m", "A look at the GPUs that takes longer is given up, and its helper replaced.",
      +[](Config& c) -> Duration& { return c.gpu.timeout; }},
-    {"lease.grace", "0s", "1h",
-     "Time between SIGTERM and SIGKILL for a program whose lease is over.",
+    {"lease.grace", "0s", "1h", "Time between SIGTERM and SIGKILL for a program whose lease is over.",
      +[](Config& c) -> Duration& { return c.lease.grace; }},
     {"lease.linger", "0s", "1h",
      "How long a lease outlives the last connection of the owner that held it by a connection.",
@@ -50,8 +47,7 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.queue.claim_window; }},
     {"store.keep_ended", "0s", "3650d", "How long an ended lease stays in `sublet ps --all`.",
      +[](Config& c) -> Duration& { return c.store.keep_ended; }},
-    {"store.path", "", "",
-     "Absolute path of the store's file; empty: in the state directory of the daemon's mode.",
+    {"store.path", "", "", "Absolute path of the store's file; empty: in the state directory of the daemon's mode.",
      +[](Config& c) -> std::string& { return c.store.path; }},
 };
 
@@ -73,9 +69,13 @@ constexpr LaterKey later_table[] = {
 };
 
 std::string spelled(Duration duration) {
-  static constexpr std::pair<std::int64_t, const char*> units[] = {
-      {86'400'000'000'000, "d"}, {3'600'000'000'000, "h"}, {60'000'000'000, "m"}, {1'000'000'000, "s"},
-      {1'000'000, "ms"},         {1'000, "us"},            {1, "ns"}};
+  static constexpr std::pair<std::int64_t, const char*> units[] = {{86'400'000'000'000, "d"},
+                                                                   {3'600'000'000'000, "h"},
+                                                                   {60'000'000'000, "m"},
+                                                                   {1'000'000'000, "s"},
+                                                                   {1'000'000, "ms"},
+                                                                   {1'000, "us"},
+                                                                   {1, "ns"}};
   const std::int64_t ns = duration.count();
   if (ns == 0) return "0s";
   for (const auto& [unit, name] : units) {
@@ -167,7 +167,8 @@ std::span<const Key> keys() { return table; }
 std::span<const LaterKey> later_keys() { return later_table; }
 
 const Key* find(std::string_view name) {
-  const auto* found = std::find_if(std::begin(table), std::end(table), [&](const Key& key) { return key.name == name; });
+  const auto* found =
+      std::find_if(std::begin(table), std::end(table), [&](const Key& key) { return key.name == name; });
   return found == std::end(table) ? nullptr : found;
 }
 
@@ -189,25 +190,10 @@ Status set_value(const Key& key, std::string_view text, Config& config) {
   return std::visit([&](auto access) { return set_in_range(key, text, access(config)); }, key.access);
 }
 
-std::string sample_file() {
-  std::string out =
-      "# Configuration of subletd. Every key is shown with its default; a line without '#' changes it.\n"
-      "# Check it with: sublet config check. A daemon reads it when it starts.\n";
-  std::string section;
-  for (const Key& key : keys()) {
-    const std::string table_name(key.name.substr(0, key.name.find('.')));
-    if (table_name != section) out += fmt::format("\n[{}]\n", table_name);
-    section = table_name;
-    out += fmt::format("# {} ({})\n", key.summary, range_text(key));
-    out += fmt::format("#{} = {}\n", key.name.substr(section.size() + 1), default_text(key));
-  }
-  return out;
-}
-
 std::string reference_page() {
   std::string out =
       "# Configuration\n\n"
-      "<!-- Made from the table in src/config/schema.cpp by `./dev docs`; a test compares the two. -->\n\n"
+      "<!-- Made by `sublet __reference config` from the table of keys; a test compares the two. -->\n\n"
       "A daemon reads one file when it starts: `/etc/sublet/sublet.toml` for the system's daemon,\n"
       "`$XDG_CONFIG_HOME/sublet/sublet.toml` for a user's own, `DIR/sublet.toml` for one started with `--dir DIR`.\n"
       "Every key has a default, so the file may be missing. `sublet config check` says what is wrong with it,\n"
@@ -215,8 +201,8 @@ std::string reference_page() {
       "Durations are text such as `\"10s\"`, `\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.\n\n"
       "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const Key& key : keys()) {
-    out += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.name, type_name(key), default_text(key),
-                       range_text(key), key.summary);
+    out += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.name, type_name(key), default_text(key), range_text(key),
+                       key.summary);
   }
   out += "\nRefused as \"not supported by this version\", because what they steer does not exist yet:\n\n";
   for (const LaterKey& key : later_keys()) out += fmt::format("- `{}` ({})\n", key.name, key.feature);

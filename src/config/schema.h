@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of all keys. Parsing, `config show`, the reference, the sample file and completion are made from it, so a
+// The table of all keys. Parsing, `config show` and the reference are made from it, so a
 // new key is a member of Config and a row here.
 #pragma once
 
@@ -34,14 +34,13 @@ struct LaterKey {
 };
 std::span<const LaterKey> later_keys();
 
-std::string_view type_name(const Key& key);                // "duration", "size", "integer", "number", "path"
+std::string_view type_name(const Key& key);                    // "duration", "size", "integer", "number", "path"
 std::string value_text(const Key& key, const Config& config);  // as it stands in the file: "10s" quoted, 256
 std::string default_text(const Key& key);
 
 // The value of `text` ("10s", without quotes) into `config`; the range is checked. The detail names no key.
 Status set_value(const Key& key, std::string_view text, Config& config);
 
-std::string sample_file();      // packaging/sublet.toml: every key commented out, with its default and its meaning
-std::string reference_page();   // docs/reference/config.md
+std::string reference_page();  // docs/reference/config.md
 
 }  // namespace sublet::config
