@@ -137,7 +137,7 @@ class Demo:
         stranger.terminate()
         stranger.wait()
 
-        say("sublet-gpu and the daemon are killed with SIGKILL; the daemon is started again. The programs do not notice.")
+        say("sublet-gpu and the daemon are killed with SIGKILL; the daemon starts again. No program notices.")
         helper = self.helper_pid()
         print(f"{DIM}$ kill -9 {helper} {self.daemon.pid}{OFF}")
         os.kill(helper, signal.SIGKILL)
@@ -153,7 +153,7 @@ class Demo:
         first.wait()
         self.sublet("why", self.leases()["third"]["id"])
 
-        say("The keeper of the second is killed. Its program runs on under its lease, and its end will be seen all the same.")
+        say("The keeper of the second is killed. Its program runs on, and its end will be seen all the same.")
         program = self.leases()["second"]["owner"]["pid"]
         print(f"{DIM}$ kill -9 {second.pid}{OFF}")
         second.kill()

@@ -21,7 +21,8 @@ Look at_noon() {
 const json leases = json::parse(R"json({"leases": [
   {"id": "lease-1", "state": "active", "consumer": "train", "tag": null, "user": "ana", "tier": "standard",
    "priority": 0, "devices": ["GPU-1111"], "vram_bytes": 8589934592, "reserved_bytes": 8589934592,
-   "used_bytes": 6442450944,   "created_at": "2026-11-21T11:00:00.000Z", "granted_at": "2026-11-21T11:00:30.000Z", "ended_at": null,
+   "used_bytes": 6442450944,   "created_at": "2026-11-21T11:00:00.000Z", "granted_at": "2026-11-21T11:00:30.000Z",
+   "ended_at": null,
    "expires_at": "2026-11-21T12:05:00.000Z", "owner": {"kind": "process", "pid": 77}, "stopping": false, "queue": null,
    "exit_status": null, "command": "python train.py\u001b[2J"},
   {"id": "lease-2", "state": "queued", "consumer": "eval", "tag": "e", "user": "ben", "tier": "batch", "priority": -5,

@@ -26,7 +26,7 @@ struct Programs::Program {
   LeaseId lease;
   std::uint32_t uid = 0;
   core::Owner owner;
-  bool adopted = false;  // taken over from an earlier run of the daemon
+  bool adopted = false;                       // taken over from an earlier run of the daemon
   bool reported = false;                      // its end was told; what was told may be lost with the store
   bool killing = false;                       // SIGKILL until nothing of it is left
   int checks = 0;                             // since its main process was seen gone
@@ -76,8 +76,9 @@ Status Programs::check_pid_namespace(std::int32_t asking_pid) const {
   int numbers = 0;
   for (std::size_t i = 1; i < line.size(); ++i) numbers += std::isdigit(line[i]) != 0 && std::isdigit(line[i - 1]) == 0;
   if (numbers == 1) return {};
-  return denied(fmt::format("process {} asks from another pid namespace: the pids it names are others' here", asking_pid),
-                "run the command outside of the container, or hold the lease by connection or token");
+  return denied(
+      fmt::format("process {} asks from another pid namespace: the pids it names are others' here", asking_pid),
+      "run the command outside of the container, or hold the lease by connection or token");
 }
 
 void Programs::follow(const core::Lease& lease, bool adopted) {

@@ -91,24 +91,24 @@ Reply call(const Route& route, const Request& request, engine::Engine& engine, s
 // A key that was used before: the stored answer, or a refusal if it was another request's.
 Reply replay(const Route& route, const Request& request, engine::Engine& engine, const std::vector<std::string>& args) {
   return Later{[&route, request, &engine, args](const std::function<void(Reply)>& done) {
-    engine.remembered(request.peer.uid, request.idempotency_key,
-                      [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
-                        if (!found) return done(problem(found.error()));
-                        // The fast check was a false alarm: nothing was stored under this key.
-                        if (!*found) return done(call(route, request, engine, args));
-                        const store::Remembered& answer = **found;
-                        if (answer.fingerprint != fingerprint(request)) {
-                          return done(problem(
-                              {Code::Stale,
-                               fmt::format("Idempotency-Key '{}' was used for another request", request.idempotency_key),
-                               "use a new key for each request, the same only for a retry of it"}));
-                        }
-                        if (route.replay == nullptr) {
-                          return done(Response{answer.status, json::parse(answer.body, nullptr, false), {}});
-                        }
-                        Call again{request, engine, args, {}};
-                        done(route.replay(again, answer));
-                      });
+    engine.remembered(
+        request.peer.uid, request.idempotency_key,
+        [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
+          if (!found) return done(problem(found.error()));
+          // The fast check was a false alarm: nothing was stored under this key.
+          if (!*found) return done(call(route, request, engine, args));
+          const store::Remembered& answer = **found;
+          if (answer.fingerprint != fingerprint(request)) {
+            return done(problem(
+                {Code::Stale, fmt::format("Idempotency-Key '{}' was used for another request", request.idempotency_key),
+                 "use a new key for each request, the same only for a retry of it"}));
+          }
+          if (route.replay == nullptr) {
+            return done(Response{answer.status, json::parse(answer.body, nullptr, false), {}});
+          }
+          Call again{request, engine, args, {}};
+          done(route.replay(again, answer));
+        });
   }};
 }
 

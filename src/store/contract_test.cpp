@@ -96,10 +96,11 @@ TYPED_TEST_SUITE(StoreContract, Harnesses, HarnessNames);
 std::string describe(const core::Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, wanted_device, ttl, owner, token, device, had_process, lapsed_offers, exit_status, stop_requested,
-               created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at,
-               peak_used, booked] = lease;
+               created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used,
+               booked] = lease;
   std::string names;
-  for (const auto& [process, cgroup] : booked) names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
+  for (const auto& [process, cgroup] : booked)
+    names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };
   return fmt::format(
       "{} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} | {} {}/{} {}/{} {} {} {} | {} {} {} {} | "

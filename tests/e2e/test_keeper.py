@@ -139,7 +139,8 @@ def test_waits_for_descendants_and_says_so(daemon, tmp_path):
 def test_nobody_listens_to_the_keeper(daemon, tmp_path):
     ready, go = tmp_path / "ready", tmp_path / "go"
     script = f"setsid sh -c 'while [ ! -e {go} ]; do sleep 0.05; done' & echo > {ready}; read x; exit 3"
-    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "deaf", "--status-fd", "2", "--", "sh", "-c", script,
+    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "deaf", "--status-fd", "2", "--",
+                       "sh", "-c", script,
                        stdin=subprocess.PIPE)
     wait_file(ready)
     run.stderr.close()  # what it says from now on is lost, and nothing else is

@@ -118,7 +118,7 @@ class Commands:
         self.dev_text = dev + "".join(text for path, text in tree.items() if path.startswith("tools/"))
         self.cli_text = sources(tree, "src/cli/")
         # Rows of the table of verbs: {"run", "Work", ...}.
-        self.verbs = set(re.findall(r'\{\s*"([a-z][a-z-]*)",\s*"[A-Z]', self.cli_text))
+        self.verbs = {"help"} | set(re.findall(r'\{\s*"([a-z][a-z-]*)",\s*"[A-Z]', self.cli_text))
         self.flag_texts = {
             "sublet": self.cli_text,
             "subletd": sources(tree, "src/daemon/"),

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine sees and who waits for it: snapshots, held leases, waits, reads of the store, warnings.
+#include "engine/engine.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
+
+}  // namespace
+
+// --- snapshots ---
+
+core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
+  core::DeviceReading reading{.uuid = device.uuid,
+                              .name = device.name,
+                              .index = device.index,
+                              .pci_bus_id = device.pci_bus_id,
+                              .simulated = device.simulated,
+                              .total = device.total,
+                              .driver_reserved = device.driver_reserved,
+                              .used = device.used,
+                              .processes = {},
+                              .problem = device.problem};
+  if (options_.lock_cards && !device.simulated && !device.uuid.empty()) {
+    if (const Status locked = card_locks_.acquire(device.uuid); !locked) reading.problem = locked.error().detail;
+  }
+  for (const gpu::GpuProcess& process : device.processes) {
+    const proc::Member* member = programs_.member(process.process);
+    reading.processes.push_back({process.process, process.used, member != nullptr ? member->lease : LeaseId{}});
+  }
+  return reading;
+}
+
+void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
+  const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
+  if (!judged.problem.empty()) {
+    tick(core::SnapshotFailed{judged.problem});
+    warnings();
+    return;
+  }
+  programs_.scan();
+  core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
+  for (const gpu::GpuDevice& device : judged.devices) {
+    if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
+  }
+  tick(snapshot);
+  warnings();  // notes since when
+}
+
+// --- who holds what open ---
+
+void Engine::hold(LeaseId lease, SessionId session) {
+  auto& sessions = holders_[lease];
+  sessions.insert(session);
+  held_by_[session].insert(lease);
+  if (sessions.size() == 1 && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, true});
+}
+
+void Engine::unhold(LeaseId lease, SessionId session) {
+  const auto found = holders_.find(lease);
+  if (found == holders_.end() || found->second.erase(session) == 0) return;
+  if (const auto held = held_by_.find(session); held != held_by_.end()) held->second.erase(lease);
+  if (!found->second.empty()) return;
+  holders_.erase(found);
+  if (const core::Lease* held = state_.find(lease); held != nullptr && !held->ended()) {
+    tick(core::HeldChanged{lease, false});
+  }
+}
+
+void Engine::session_closed(SessionId session) {
+  const auto found = held_by_.find(session);
+  if (found == held_by_.end()) return;
+  const auto leases = std::move(found->second);
+  held_by_.erase(found);
+  for (const LeaseId lease : leases) unhold(lease, session);
+}
+
+// An ended lease is held by nobody, however long its connection stays open.
+void Engine::forget_holders(LeaseId lease) {
+  const auto found = holders_.find(lease);
+  if (found == holders_.end()) return;
+  for (const SessionId session : found->second) held_by_[session].erase(lease);
+  holders_.erase(found);
+}
+
+void Engine::not_held(LeaseId lease) {
+  if (!holders_.contains(lease) && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, false});
+}
+
+void Engine::announce(LeaseId lease) {
+  const auto [first, last] = watchers_.equal_range(lease);
+  for (auto it = first; it != last; ++it) it->second->cancel();
+}
+
+asio::awaitable<void> Engine::changed(LeaseId lease, std::chrono::steady_clock::time_point deadline) {
+  auto timer = std::make_shared<asio::steady_timer>(io_, deadline);
+  const auto entry = watchers_.emplace(lease, timer);
+  co_await timer->async_wait(quiet);
+  watchers_.erase(entry);
+}
+
+// --- the store's memory ---
+
+void Engine::read_store(std::function<std::function<void()>(store::Reader&)> work) {
+  store_.read([this, work = std::move(work)](store::Reader& reader) { asio::post(io_, work(reader)); });
+}
+
+bool Engine::maybe_remembered(std::uint32_t uid, const std::string& key) const {
+  return store_.maybe_remembered(uid, key);
+}
+
+void Engine::remembered(std::uint32_t uid, const std::string& key,
+                        std::function<void(Result<std::optional<store::Remembered>>)> done) {
+  read_store([uid, key, done = std::move(done)](store::Reader& reader) {
+    return [done, found = reader.remembered(uid, key)] { done(found); };
+  });
+}
+
+std::vector<Warning> Engine::warnings() {
+  std::vector<Warning> all;
+  if (!store_problem_.empty()) {
+    all.push_back({"store", "the store is not usable, nothing is granted: " + store_problem_,
+                   "running programs go on; what was acknowledged is kept", store_problem_since_});
+  }
+  const std::string& unread = probe_.problem().empty() ? state_.snapshot_problem() : probe_.problem();
+  if (!unread.empty()) {
+    all.push_back({"gpu", "the GPUs cannot be read, nothing is granted: " + unread,
+                   "'sublet doctor' says what is wrong with the driver", now()});
+  }
+  for (const auto& [uuid, device] : state_.devices()) {
+    if (device.lost) {
+      all.push_back({"device-lost", fmt::format("gpu{} ({}) is no longer there", device.reading.index, uuid),
+                     "look into the kernel's log for Xid messages", now()});
+    } else if (!device.problem.empty()) {
+      all.push_back({"device",
+                     fmt::format("gpu{} ({}) is not given out: {}", device.reading.index, uuid, device.problem),
+                     "'sublet gpus' shows its last reading", now()});
+    } else if (!state_.known(device, options_.rules, now())) {
+      all.push_back(
+          {"device-stale",
+           fmt::format("gpu{} ({}) is not given out: its last reading is too old", device.reading.index, uuid), "",
+           now()});
+    }
+  }
+  std::erase_if(unkillable_, [this](LeaseId id) { return state_.find(id) == nullptr; });
+  for (const LeaseId id : unkillable_) {
+    all.push_back({"unkillable",
+                   fmt::format("the program of {} should end, and cannot be ended from here: its keeper is "
+                               "gone, and nothing proves that its pids are still its own",
+                               to_string(id)),
+                   fmt::format("'sublet ps' shows its pid; end it by hand, '{}' ends with it", to_string(id)), now()});
+  }
+  std::map<std::string, Time> since;
+  for (Warning& warning : all) {
+    const std::string name = warning.code + " " + warning.text;
+    const auto before = warned_since_.find(name);
+    if (before != warned_since_.end()) warning.since = before->second;
+    since.emplace(name, warning.since);
+  }
+  warned_since_ = std::move(since);
+  return all;
+}
+
+}  // namespace sublet::engine
