@@ -99,8 +99,8 @@ struct Lease {
   std::optional<Time> unheld_since;   // owner connection: no connection or wait is open since
   std::optional<Time> stop_at;        // when the program was first asked to end
   std::optional<Time> ended_at;
-  Bytes peak_used;  // most its processes were ever seen to use on the device
-  std::vector<Booked> booked;         // each once, in the order in which they came
+  Bytes peak_used;             // most its processes were ever seen to use on the device
+  std::vector<Booked> booked;  // each once, in the order in which they came
 
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.

@@ -88,7 +88,7 @@ void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time 
   wake_before_ = plan.wake_at;
 }
 
-// ------------------------------------------------------------------------------------------------ following
+// -------------------------------------------------------------------------------- following
 
 void Oracle::follow_plan(const State& state, const Plan& plan) {
   std::set<LeaseId> once;
@@ -178,7 +178,7 @@ void Oracle::follow_owner(const Fact& fact, const Plan& plan, Time now) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ checking
+// -------------------------------------------------------------------------------- checking
 
 // The state is what was stored; each lease is in exactly the indices of its state.
 void Oracle::check_store(const State& state) const {
@@ -290,6 +290,7 @@ void Oracle::check_order(const State& state, Time now) const {
   std::sort(waiting.begin(), waiting.end(),
             [this, now](const Lease& a, const Lease& b) { return goes_before(a, b, rules_, now); });
   std::vector<LeaseId> ids;
+  ids.reserve(waiting.size());
   for (const Lease& lease : waiting) ids.push_back(lease.id);
   EXPECT_EQ(state.queue().in_order(), ids);
   EXPECT_EQ(state.queue().waiting_bytes(), bytes);

@@ -152,7 +152,7 @@ class Storm {
   std::vector<DeviceReading> honest() {
     std::vector<DeviceReading> readings;
     for (int card = 0; card < cards; ++card) {
-      DeviceReading reading = gpu(card, (card + 1) * 12 * GiB);
+      DeviceReading reading = gpu(card, std::int64_t{card + 1} * 12 * GiB);
       for (const Program& program : programs_) {
         if (program.card != card || reading.used + program.bytes > reading.total) continue;
         reading.used += program.bytes;
@@ -294,11 +294,10 @@ TEST(Property, HoldsAfterEveryStep) {
     EXPECT_EQ(ends.count(reason), 1u) << "no lease ended " << to_string(reason);
 }
 
-// ------------------------------------------------------------------------------------------------ order of
-// arrival
+// -------------------------------------------------------------------------------- order of arrival
 
 // Requests of one instant, decided together because the device was unknown until all had come.
-std::vector<std::string> granted_of(std::vector<Lease> batch) {
+std::vector<std::string> granted_of(const std::vector<Lease>& batch) {
   World w;
   for (const Lease& lease : batch) w.submit(lease);
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
@@ -329,7 +328,7 @@ TEST(Property, TheOrderOfSimultaneousRequestsChangesOnlyTies) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ monotony
+// -------------------------------------------------------------------------------- monotony
 
 // When each of a row of equal requests starts, first come, first served, each held for its own time.
 std::vector<std::int64_t> starts(std::int64_t slots, const std::vector<int>& lengths) {
@@ -355,8 +354,8 @@ std::vector<std::int64_t> starts(std::int64_t slots, const std::vector<int>& len
 TEST(Property, AmongEqualRequestsMoreRoomOrOneCompetitorLessDelaysNobody) {
   std::mt19937_64 random(number("SEED", 7));
   for (int round = 0; round < 10; ++round) {
-    std::vector<int> lengths;
-    for (int i = 0; i < 12; ++i) lengths.push_back(static_cast<int>(1 + random() % 20));
+    std::vector<int> lengths(12);
+    for (int& length : lengths) length = static_cast<int>(1 + random() % 20);
     const auto base = starts(2, lengths), wider = starts(3, lengths);
     const std::size_t gone = random() % lengths.size();
     std::vector<int> fewer = lengths;

@@ -37,7 +37,7 @@ QueueKey queue_key(const Lease& lease, double aging_per_minute) {
   return {lease.tier, 0, lease.queued_at.ns - priority * ns_per_point, lease.id};
 }
 
-// ------------------------------------------------------------------------------------------------ one tree
+// -------------------------------------------------------------------------------- one tree
 
 void QueueTree::update(Index at) {
   Node& node = nodes_[at];
@@ -186,8 +186,7 @@ void QueueTree::first(std::size_t limit, std::vector<QueueKey>& out) const {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ all of
-// them
+// -------------------------------------------------------------------------------- all of them
 
 void Queue::set_aging(double per_minute) {
   if (per_minute == aging_ || std::isnan(per_minute)) return;

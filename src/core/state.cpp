@@ -19,7 +19,7 @@ Time after(Time t, Duration d) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ reading
+// -------------------------------------------------------------------------------- reading
 
 const Lease* State::find(LeaseId id) const {
   const auto found = leases_.find(id);
@@ -71,7 +71,7 @@ Bytes State::charged(const Lease& lease) const {
   return charge.settling ? charge.used : Bytes{};
 }
 
-// ------------------------------------------------------------------------------------------------ changing
+// -------------------------------------------------------------------------------- changing
 
 Lease& State::add(Lease lease) {
   const LeaseId id = lease.id;
@@ -164,7 +164,7 @@ void State::measure(const Lease& lease, Bytes used, bool untold, bool after_end)
   include(device, lease, charge, 1);
 }
 
-// ------------------------------------------------------------------------------------------------ time
+// -------------------------------------------------------------------------------- time
 
 // The earliest point at which time alone changes this lease.
 Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) const {
@@ -206,7 +206,7 @@ void State::remember(const std::string& consumer, Bytes peak, std::optional<Dura
   }
 }
 
-// ------------------------------------------------------------------------------------------------ restart
+// -------------------------------------------------------------------------------- restart
 
 State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
                   const Rules& rules, Time now) {

@@ -14,7 +14,7 @@ std::string status_text(const std::optional<int>& status) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ given back
+// -------------------------------------------------------------------------------- given back
 
 Result<LeaseId> Stepper::on(const Release& fact) {
   if (const Lease* ended = find(fact.lease); ended != nullptr && ended->ended()) return ended->id;
@@ -52,8 +52,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   return lease.id;
 }
 
-// ------------------------------------------------------------------------------------------------ the
-// program
+// -------------------------------------------------------------------------------- the program
 
 Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   Lease* lease = find(fact.lease);
@@ -111,7 +110,7 @@ void Stepper::stop_program(Lease& lease) {
   plan_.actions.emplace_back(SignalProgram{lease.id, false});
 }
 
-// ------------------------------------------------------------------------------------------------ the end
+// -------------------------------------------------------------------------------- the end
 
 // Whatever held bytes goes on being charged until they are measured gone; without a process there is nothing
 // to measure, and the bytes are free at once.
@@ -152,7 +151,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text) {
   touch(lease);
 }
 
-// ------------------------------------------------------------------------------------------------ time
+// -------------------------------------------------------------------------------- time
 
 void Stepper::run_timers() {
   for (auto& timers = state_.timers_; !timers.empty() && timers.begin()->first <= now_;) {

@@ -11,7 +11,7 @@ struct OneCard : World {
   }
 };
 
-// ------------------------------------------------------------------------------------------------ release
+// -------------------------------------------------------------------------------- release
 
 TEST(Release, WithoutAProcessIsFreeAtOnce) {
   OneCard w;
@@ -66,7 +66,7 @@ TEST(Release, OfAQueuedLeaseLeavesTheQueue) {
   EXPECT_TRUE(w.state.queue().empty());
 }
 
-// ------------------------------------------------------------------------------------------------ stop
+// -------------------------------------------------------------------------------- stop
 
 TEST(Stop, AsksThenKillsAndEndsWithTheProgram) {
   OneCard w;
@@ -114,8 +114,7 @@ TEST(Revoke, EndsAtOnceAndEndsTheProgramThatSubletStarted) {
   EXPECT_EQ(w.told(id).end_reason, EndReason::revoked);
 }
 
-// ------------------------------------------------------------------------------------------------ the
-// program
+// -------------------------------------------------------------------------------- the program
 
 TEST(Program, ExitingByItselfReleasesWhateverTheStatus) {
   for (const int status : {0, 1, 139}) {
@@ -167,8 +166,7 @@ TEST(Program, EndingWhileItsLeaseIsQueuedCancelsIt) {
   EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id}) << "it had a process, and nothing is left to measure";
 }
 
-// ------------------------------------------------------------------------------------------------ time
-// limits
+// -------------------------------------------------------------------------------- time limits
 
 TEST(TimeLimit, OfAProgramThatSubletStartedEndsItInTwoSteps) {
   OneCard w;
@@ -212,7 +210,7 @@ TEST(History, LearnsFromRunsThatEndedWell) {
   OneCard w;
   for (int i = 0; i < 20; ++i) {
     const LeaseId id = w.run(6 * GiB, 100 + 2 * i);
-    w.measure({uses(100 + 2 * i, (1 + i) * 128 * MiB, id)});
+    w.measure({uses(100 + 2 * i, std::int64_t{1 + i} * 128 * MiB, id)});
     w.pass(10s);
     w.step(ProgramEnded{id, i == 3 ? 1 : 0, i == 4});
     w.measure();
@@ -220,7 +218,7 @@ TEST(History, LearnsFromRunsThatEndedWell) {
   const ConsumerHistory* history = w.state.history("train");
   ASSERT_NE(history, nullptr);
   EXPECT_EQ(history->runs, std::vector<Duration>(16, 10s));
-  EXPECT_EQ(history->peak_used, 20 * 128 * MiB);
+  EXPECT_EQ(history->peak_used, 2560 * MiB);
   EXPECT_EQ(w.state.history("other"), nullptr);
 }
 

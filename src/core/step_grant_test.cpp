@@ -94,7 +94,7 @@ TEST(Grant, UseAboveTheReservationCounts) {
   EXPECT_EQ(w.at(id).peak_used, 9 * GiB);
 }
 
-// ------------------------------------------------------------------------------------------------ offers
+// -------------------------------------------------------------------------------- offers
 
 struct OfferWorld : World {
   LeaseId holder, waiter;

@@ -75,7 +75,7 @@ TEST(Connection, OfATokenLeaseMeansNothing) {
   EXPECT_EQ(w.state_of(id), LeaseState::active);
 }
 
-// ------------------------------------------------------------------------------------------------ tokens
+// -------------------------------------------------------------------------------- tokens
 
 TEST(Token, ExpiresUnlessRenewed) {
   OneCard w;
@@ -119,7 +119,7 @@ TEST(Token, ALeaseWithoutATtlCannotBeRenewed) {
   EXPECT_EQ(w.step(Renew{id, 0, -1s}).outcome.error().code, Code::BadRequest);
 }
 
-// ------------------------------------------------------------------------------------------------ attach
+// -------------------------------------------------------------------------------- attach
 
 TEST(Attach, MakesTheProcessTheOwner) {
   OneCard w;

@@ -50,7 +50,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   return LeaseId{};
 }
 
-// ------------------------------------------------------------------------------------------------ one device
+// -------------------------------------------------------------------------------- one device
 
 void Stepper::read_device(const DeviceReading& reading, Time began, bool twice) {
   Device& device = state_.device_entry(reading.uuid);
@@ -141,8 +141,7 @@ void Stepper::settle_measured(Device& device) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ missing
-// ones
+// -------------------------------------------------------------------------------- missing ones
 
 void Stepper::miss_device(Device& device) {
   device.lost = true;

@@ -13,7 +13,7 @@ struct OneCard : World {
   bool known() const { return state.known(card(), rules, now); }
 };
 
-// ------------------------------------------------------------------------------------------------ settling
+// -------------------------------------------------------------------------------- settling
 
 TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
   OneCard w;
@@ -90,7 +90,7 @@ TEST(Settling, ALeaseWhoseProcessesWereOnlyEverSeenSettlesToo) {
   EXPECT_FALSE(w.gone(id));
 }
 
-// ------------------------------------------------------------------------------------------------ belief
+// -------------------------------------------------------------------------------- belief
 
 TEST(Snapshot, NothingIsGrantedOnWhatIsUnknown) {
   OneCard w;
@@ -166,8 +166,7 @@ TEST(Snapshot, TheSameDeviceTwiceIsImplausible) {
   EXPECT_FALSE(w.known());
 }
 
-// ------------------------------------------------------------------------------------------------ lost
-// devices
+// -------------------------------------------------------------------------------- lost devices
 
 TEST(LostDevice, IsUnknownAtOnceAndGivenUpOnlyAfterAWhile) {
   World w;

@@ -105,7 +105,7 @@ TEST(Submit, ATagIsUniquePerUserWhileItsLeaseLives) {
   EXPECT_EQ(w.state_of(w.submit(lease)), LeaseState::active);
 }
 
-// ------------------------------------------------------------------------------------------------ no queue
+// -------------------------------------------------------------------------------- no queue
 
 TEST(SubmitNoQueue, RefusedForMemoryWithWhoHoldsIt) {
   World w;

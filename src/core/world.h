@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <initializer_list>
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,9 +125,10 @@ struct World {
 
   // The newest reason with that word, "" if there is none.
   std::string why(LeaseId id, std::string_view code) const {
-    for (auto reason = reasons.rbegin(); reason != reasons.rend(); ++reason)
-      if (reason->lease == id && reason->code == code) return reason->text;
-    return {};
+    std::string newest;
+    for (const Reason& reason : reasons)
+      if (reason.lease == id && reason.code == code) newest = reason.text;
+    return newest;
   }
 
   int signals(LeaseId id, bool kill) const {
@@ -138,9 +139,8 @@ struct World {
     return count;
   }
   bool wants_snapshot() const {
-    for (const Action& action : last.actions)
-      if (std::holds_alternative<TakeSnapshot>(action)) return true;
-    return false;
+    return std::any_of(last.actions.begin(), last.actions.end(),
+                       [](const Action& action) { return std::holds_alternative<TakeSnapshot>(action); });
   }
 
   std::vector<Lease> stored() const {
