@@ -20,9 +20,9 @@ std::string render_status(const nlohmann::json& status, const nlohmann::json& le
 
 std::string render_why(const nlohmann::json& why, const Look& look);
 
-// "place 2, 4.0 GiB short on gpu0, held by lease-3; starts in about 5 min": the queue part of a waiting lease.
+// "place 2, 4.0 GiB short on gpu0; starts in about 5 min": the queue part of a waiting lease.
 std::string queue_phrase(const nlohmann::json& lease, const Look& look);
-// "lease-3 (4.0 GiB), firefox (1.1 GiB, under no lease)": at most three, the rest counted.
+// "lease-3 (train, ana) 4.0 GiB, pid 9 (under no lease) 1.1 GiB": at most three, the rest counted.
 std::string holders_phrase(const nlohmann::json& queue);
 
 // What -o may choose, by verb; empty for a verb that prints no table.

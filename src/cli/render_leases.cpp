@@ -135,12 +135,10 @@ std::string holders_phrase(const json& queue) {
   const auto& holders = list_at(queue, "holders");
   std::string out;
   for (std::size_t i = 0; i < holders.size() && i < 3; ++i) {
-    const std::string lease = text_at(holders[i], "lease");
+    // `what` names the holder for people; only an old or broken daemon leaves it out.
     const std::string what = text_at(holders[i], "what");
-    std::string name = lease.empty() ? what : lease;
-    if (!lease.empty() && !what.empty() && what != lease) name += " " + what;
-    out += fmt::format("{}{} ({}{})", i == 0 ? "" : ", ", name, size_at(holders[i], "bytes"),
-                       lease.empty() ? ", under no lease" : "");
+    const std::string name = what.empty() ? text_at(holders[i], "lease") : what;
+    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", name, size_at(holders[i], "bytes"));
   }
   if (holders.size() > 3) out += fmt::format(" and {} more", holders.size() - 3);
   return out;
@@ -155,8 +153,6 @@ std::string queue_phrase(const json& lease, const Look& look) {
     const auto& device = member(queue, "device");
     if (device.is_string()) out += " on " + device_name(device.get<std::string>(), look);
   }
-  const std::string holders = holders_phrase(queue);
-  if (!holders.empty()) out += ", held by " + holders;
   const auto eta = number_at(queue, "eta_seconds");
   out += eta ? "; starts in about " + format_duration(std::chrono::seconds(*eta)) : "; start unknown";
   return out;

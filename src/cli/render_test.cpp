@@ -29,8 +29,8 @@ const json leases = json::parse(R"json({"leases": [
    "devices": [], "vram_bytes": 4294967296, "reserved_bytes": 0, "used_bytes": 0, "stopping": false,
    "created_at": "2026-11-21T11:58:00.000Z", "granted_at": null, "ended_at": null, "expires_at": null,
    "queue": {"place": 1, "short_bytes": 1073741824, "device": "GPU-1111", "eta_seconds": 300,
-             "basis": "lease-1 expires", "holders": [{"lease": "lease-1", "what": "train", "bytes": 8589934592},
-                         {"lease": null, "what": "firefox (pid 9)", "bytes": 209715200}]}},
+             "basis": "lease-1 expires", "holders": [{"lease": "lease-1", "what": "lease-1 (train, ana)", "bytes": 8589934592},
+                         {"lease": null, "what": "firefox, pid 9 (under no lease)", "bytes": 209715200}]}},
   {"id": "lease-3", "state": "offered", "consumer": "web", "user": "ana", "tier": "interactive", "priority": 10,
    "devices": ["GPU-1111"], "vram_bytes": 1073741824, "used_bytes": 0, "stopping": false,
    "created_at": "2026-11-21T11:59:00.000Z", "offer_ends_at": "2026-11-21T12:00:08.000Z", "queue": null},
@@ -45,8 +45,7 @@ TEST(Ps, ShowsLeasesWithWhatTheirStateDoesNotTell) {
       "ID       NAME   USER  STATE    TIER         PRIO  GPU              VRAM     USED  AGE  REASON\n"
       "lease-1  train  ana   active   standard        0  gpu0          8.0 GiB  6.0 GiB   1h  expires in 5m\n"
       "lease-2  eval   ben   queued   batch          -5  -             4.0 GiB      0 B   2m  place 1, 1.0 GiB short "
-      "on "
-      "gpu0, held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease); starts in about 5 min\n"
+      "on gpu0; starts in about 5 min\n"
       "lease-3  web    ana   offered  interactive    10  gpu0          1.0 GiB      0 B   1m  to be claimed within 8s: "
       "sublet claim lease-3\n"
       "lease-4  old    ana   ended    standard        0  GPU-2222-333  1.0 GiB      0 B   2d  released, exit status "
@@ -76,11 +75,10 @@ TEST(Ps, SurvivesAReplyThatIsNone) {
 
 TEST(Queue, ShowsPlaceShortageAndHolders) {
   const json queue = {{"queue", json::array({leases["leases"][1]})}};
-  EXPECT_EQ(
-      *render_queue(queue, Common{}, at_noon()),
-      "PLACE  ID       NAME  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
-      "    1  lease-2  eval  ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 train (8.0 GiB), firefox (pid "
-      "9) (200 MiB, under no lease)\n");
+  EXPECT_EQ(*render_queue(queue, Common{}, at_noon()),
+            "PLACE  ID       NAME  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
+            "    1  lease-2  eval  ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 (train, ana) 8.0 GiB, "
+            "firefox, pid 9 (under no lease) 200 MiB\n");
 }
 
 const json device = json::parse(R"json(
@@ -164,16 +162,18 @@ TEST(Why, AQueuedLease) {
       {"lease", leases["leases"][1]},
       {"queue", leases["leases"][1]["queue"]},
       {"reasons",
-       json::array({{{"at", "2026-11-21T11:58:00.000Z"}, {"code", "Memory"}, {"text", "1.0 GiB short on gpu0"}}})},
+       json::array({{{"at", "2026-11-21T11:58:00.000Z"}, {"code", "Memory"}, {"text", "1.0 GiB short on gpu0"}},
+                    {{"at", "2026-11-21T11:58:00.000Z"}, {"code", "queued"}, {"text", "queued at place 1 of 1"}}})},
       {"helps", json::array({"ask for at most 3.0 GiB"})}};
   EXPECT_EQ(
       render_why(reply, at_noon()),
-      "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are short on gpu0. It was asked for 2 "
-      "min ago. The memory is held by lease-1 train (8.0 GiB), firefox (pid 9) (200 MiB, under no lease). It should "
-      "start in about 5 min (lease-1 expires).\n"
+      "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was asked for 2 "
+      "min ago. The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB. It "
+      "should start in about 5 min (lease-1 expires).\n"
       "\n"
       "What happened, oldest first:\n"
       "    2m ago  Memory: 1.0 GiB short on gpu0\n"
+      "    2m ago  queued at place 1 of 1\n"
       "\n"
       "What would help:\n"
       "  - ask for at most 3.0 GiB\n");
@@ -186,7 +186,7 @@ TEST(Why, OtherStates) {
   };
   EXPECT_EQ(
       first_line(0),
-      "lease-1 (train, ana) is active. It holds 8.0 GiB on gpu0 since 59 min 30 s ago, and uses 6.0 GiB. It expires in "
+      "lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 59 min 30 s, and uses 6.0 GiB. It expires in "
       "5 min.");
   EXPECT_EQ(
       first_line(2),

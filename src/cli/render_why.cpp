@@ -35,7 +35,7 @@ std::string waiting(const json& lease, const json& queue, const Look& look) {
       fmt::format(" It waits for {} at place {}", size_at(lease, "vram_bytes"), number_at(queue, "place").value_or(0));
   const auto& device = member(queue, "device");
   if (number_at(queue, "short_bytes").value_or(0) > 0) {
-    out += fmt::format("; {} are short", size_at(queue, "short_bytes"));
+    out += fmt::format("; {} are missing", size_at(queue, "short_bytes"));
     if (device.is_string()) out += " on " + device_name(device.get<std::string>(), look);
   }
   out += fmt::format(". It was asked for {}.", ago(lease, "created_at", look));
@@ -49,8 +49,10 @@ std::string waiting(const json& lease, const json& queue, const Look& look) {
 }
 
 std::string holding(const json& lease, const Look& look) {
-  std::string out = fmt::format(" It holds {} on {} since {}, and uses {}.", size_at(lease, "reserved_bytes"),
-                                devices_of(lease, look), ago(lease, "granted_at", look), size_at(lease, "used_bytes"));
+  const auto granted = time_at(lease, "granted_at");
+  std::string out = fmt::format(
+      " It has held {} on {} {}, and uses {}.", size_at(lease, "reserved_bytes"), devices_of(lease, look),
+      granted ? "for " + format_duration(look.now - *granted) : "for an unknown time", size_at(lease, "used_bytes"));
   if (flag_at(lease, "stopping")) out += " Its program has been told to end.";
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
   return out;
@@ -95,9 +97,12 @@ std::string render_why(const json& why, const Look& look) {
   for (const auto& reason : reasons) {
     const auto at = time_at(reason, "at");
     const std::string code = text_at(reason, "code");
+    const std::string text = text_at(reason, "text");
+    // Many a text begins with its code's word: once is enough.
+    const bool said = code.empty() || text.starts_with(code);
     out += fmt::format("  {}  {}{}\n",
                        paint(at ? fmt::format("{:>4} ago", compact(look.now - *at)) : "       -", Paint::dim, look),
-                       code.empty() ? "" : code + ": ", text_at(reason, "text"));
+                       said ? "" : code + ": ", text);
   }
   const auto& helps = list_at(why, "helps");
   if (!helps.empty()) out += "\nWhat would help:\n";

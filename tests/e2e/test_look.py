@@ -57,7 +57,7 @@ def test_ps_and_queue_say_who_waits_for_what(busy):
     rows = {line.split()[0]: line for line in daemon.cli("ps", check=0).stdout.splitlines()}
     assert list(rows) == ["ID", first["id"], second["id"]]
     assert "active" in rows[first["id"]] and "3.0 GiB" in rows[first["id"]] and "gpu0" in rows[first["id"]]
-    assert "queued" in rows[second["id"]] and "place 1" in rows[second["id"]] and first["id"] in rows[second["id"]]
+    assert "queued" in rows[second["id"]] and "place 1, " in rows[second["id"]]
     line, = daemon.cli("queue", "--no-header", check=0).stdout.splitlines()
     assert line.split()[:3] == ["1", second["id"], "second"] and first["id"] in line
 
@@ -78,7 +78,7 @@ def test_why_is_a_paragraph_with_numbers_and_help(busy):
     assert "2.0 GiB" in text and "gpu0" in text and first["id"] in text
     assert "What happened, oldest first:" in text
     text = daemon.cli("why", first["id"], check=0).stdout
-    assert "is active. It holds 3.0 GiB on gpu0" in text
+    assert "is active. It has held 3.0 GiB on gpu0 for " in text
     assert daemon.cli("why", "lease-999").returncode == 1
     assert "lease-999" in daemon.cli("why", "lease-999").stderr
 
