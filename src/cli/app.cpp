@@ -178,7 +178,12 @@ int run_program(int argc, const char* const* argv) {
   if (program->common.command && parsed.front()->get_name() != "run") {
     return usage_error(fmt::format("{} takes no program behind '--'", full_name(*parsed.front())));
   }
-  return flush(program->actions.at(parsed.front()->get_name())());
+  try {
+    return flush(program->actions.at(parsed.front()->get_name())());
+  } catch (const std::exception& error) {  // out of memory, or a bug of ours
+    print_error(error.what(), "this should not happen: please report it with the command that you gave");
+    return kFailed;
+  }
 }
 
 }  // namespace sublet::cli

@@ -48,7 +48,9 @@ std::string config_file(const nlohmann::json& status) {
   if (dir.is_string()) return config::file_in(dir.get<std::string>()).string();
   const std::string mode = text_at(daemon, "mode");
   const auto own = config::user_file();
-  if (mode == "user" || (mode.empty() && ::geteuid() != 0 && std::filesystem::exists(own))) return own.string();
+  std::error_code unknown;  // a home that may not be read: then there is no file of ours in it
+  const bool there = std::filesystem::exists(own, unknown);
+  if (mode == "user" || (mode.empty() && ::geteuid() != 0 && there)) return own.string();
   return config::system_file().string();
 }
 

@@ -88,9 +88,10 @@ class State {
   // Bytes a lease that reserves, or still settles, is charged on its device: max(reserved, used).
   Bytes charged(const Lease& lease) const;
 
-  // --- restart: what the store held. Ended leases that must still settle are given too. --- Owners get
-  // rules.reconnect from `now`; every lease's bytes count as reserved at once. A device that a lease names is
-  // listed, without a reading, until a snapshot knows better. Call step with a Tick next.
+  // --- restart ---
+  // What the store held; ended leases that must still settle are given too. Owners get rules.reconnect from `now`;
+  // every lease's bytes count as reserved at once. A device that a lease names is listed, without a reading, until a
+  // snapshot knows better. Call step with a Tick next.
   static State load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
                     const Rules& rules, Time now);
 

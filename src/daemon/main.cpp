@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   if (options.ready_fd >= 0) ::fcntl(options.ready_fd, F_SETFD, FD_CLOEXEC);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of write, not our end
-  rlimit files{};  // two descriptors a program: the soft limit is made for other programs
+  rlimit files{};                 // two descriptors a program: the soft limit is made for other programs
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &files);

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -167,6 +168,27 @@ def test_doctor_helps_without_a_daemon():
     assert "subletd --dir DIR --sim" in done.stdout
     report = json.loads(alone("doctor", "--json").stdout)
     assert {"daemon", "nvml", "config", "identity", "cgroups"} <= {check["name"] for check in report["checks"]}
+
+
+def test_doctor_helps_an_account_without_rights(start_daemon):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    daemon = start_daemon("1x4GiB")
+    daemon.dir.chmod(0o755)
+    # Others must be able to run it, wherever the checkout is.
+    program = daemon.dir / "sublet"
+    shutil.copy(SUBLET, program)
+    home = daemon.dir / "home"
+    home.mkdir(mode=0o700)
+    env = dict(os.environ, SUBLET_HOST=f"unix://{daemon.socket}", HOME=str(home))
+    env.pop("XDG_CONFIG_HOME", None)
+    done = subprocess.run([program, "doctor"], env=env, user=65534, group=65534, extra_groups=[], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 1 and not done.stderr, done.stderr
+    assert "may only ask for /healthz" in done.stdout and "usermod -aG sublet" in done.stdout
+    done = subprocess.run([program, "ps"], env=env, user=65534, group=65534, extra_groups=[], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 77
 
 
 @pytest.mark.parametrize("size, why", [("-1", "is negative"), ("0", "is zero bytes"), ("8Q", "unknown unit 'Q'"),
