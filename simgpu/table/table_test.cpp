@@ -194,7 +194,7 @@ TEST_F(TableTest, ExecFreesWhatTheOldProgramHeld) {
     if (!process.charge(0, 100 * mib)) return 1;
     ::dup2(out[1], 1);
     ::close(out[0]);
-    ::execl("/bin/sh", "sh", "-c", "echo; sleep 1000", nullptr);
+    ::execl("/bin/sh", "sh", "-c", "echo; exec sleep 1000", nullptr);
     return 2;
   });
   char byte;

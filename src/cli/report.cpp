@@ -23,7 +23,8 @@ int exit_code(Code code) {
     case Code::Settling:
     case Code::External:
     case Code::HostMemory:
-    case Code::Draining: return kWouldWait;
+    case Code::Draining:
+    case Code::Unverified: return kWouldWait;  // nothing is granted on a guess: it may be known later
     case Code::Denied: return kNotAllowed;
     case Code::BadRequest: return kUsage;
     default: return kFailed;
