@@ -314,7 +314,8 @@ void Keeper::report() {
   if (WIFSIGNALED(main_status_)) body["signal"] = *(record.signal = WTERMSIG(main_status_));
   else body["exit_status"] = *(record.exit_status = WEXITSTATUS(main_status_));
   if (exec_failure_) body["failed"] = exec_failure_->detail(program_);
-  if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty()) {
+  // What could not be started has no status worth keeping, and a record would tell the daemon of a program that ran.
+  if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty() && !exec_failure_) {
     record.lease = *id;
     if (const auto written = proc::write_exit_record(lease_.exit_record, record); !written) {
       listener_.say(fmt::format("the exit record could not be written: {}", written.error().detail));

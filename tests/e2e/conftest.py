@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
+import signal
 import sys
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support.sublet import Daemon  # noqa: E402
+
+# A shell that starts the tests in the background has them ignore these, and whoever they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture
