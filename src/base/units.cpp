@@ -142,7 +142,7 @@ Result<Duration> parse_duration(std::string_view text) {
 
 std::string format_duration(Duration duration) {
   const std::int64_t ms = duration.count() / 1'000'000;
-  if (ms < 0) return "-" + format_duration(-duration);
+  if (ms < 0) return fmt::format("-{}", format_duration(-duration));  // g++ 12 warns of "-" + text, wrongly
   if (ms < 1000) return fmt::format("{} ms", ms);
   const std::int64_t seconds = (ms + 500) / 1000;
   const auto pair = [](std::int64_t a, const char* unit_a, std::int64_t b, const char* unit_b) {
