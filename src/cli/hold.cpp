@@ -120,8 +120,8 @@ void Hold::print(const client::Lease& lease, const std::string& token) {
     if (reply) fmt::print("{}\n", reply->text);
   } else {
     fmt::print("{}\n", lease.id);
-    say(common_, visible(fmt::format("sublet: {} is {}: {} on {}", lease.id, lease.state, format_size(lease.vram),
-                                     fmt::join(lease.devices, ", "))));
+    say(common_, visible(fmt::format("sublet: {} is {}: {} on {}{}", lease.id, lease.state, format_size(lease.vram),
+                                     lease.devices.size() > 1 ? "each of " : "", fmt::join(lease.devices, ", "))));
   }
   std::fflush(stdout);  // whoever reads it from a pipe waits for it
 }

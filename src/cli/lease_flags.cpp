@@ -26,6 +26,17 @@ Bytes capacity(const json& device) {
   return bytes("total_bytes") - bytes("driver_reserved_bytes") - 256 * MiB;
 }
 
+// The most that can be had on each of the devices asked for, and which of them has the least of it.
+std::pair<Bytes, std::string> whole_device(const LeaseFlags& flags, const json& status) {
+  std::vector<std::pair<Bytes, std::string>> whole;
+  for (const auto& device : list_at(status, "devices"))
+    if (device_matches(device, flags.gpu)) whole.emplace_back(capacity(device), text_at(device, "id"));
+  std::stable_sort(whole.begin(), whole.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  // If there are not so many, the daemon says so, with what there is.
+  return whole.empty() ? std::pair<Bytes, std::string>()
+                       : whole[std::min(whole.size(), static_cast<std::size_t>(flags.gpus)) - 1];
+}
+
 std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client& client) {
   const auto reply = client.get("/v1/consumers");
   if (!reply) return std::nullopt;
@@ -55,7 +66,11 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 void add_lease_flags(CLI::App& app, LeaseFlags& flags) {
   add_size(app, "-m,--vram", flags.vram, "VRAM to lease (else a remembered peak and a tenth, else a whole device)");
+  add_size(app, "--min-vram", flags.min_vram, "Start now with less, as long as it is this much");
   app.add_option("--gpu", flags.gpu, "Which device: gpu0, a uuid, or any")->type_name("ID");
+  app.add_option("--gpus", flags.gpus, "So many devices, each with --vram: all at once or none")
+      ->type_name("K")
+      ->check(CLI::Range(1, 1024));
   app.add_option("--tier", flags.tier, "critical, interactive, standard, batch or spot")->type_name("NAME");
   app.add_option("--priority", flags.priority, "Inside the tier, higher goes first")->type_name("N");
   app.add_option("--tenant", flags.tenant, "Who is charged (else you)")->type_name("NAME");
@@ -67,8 +82,6 @@ void add_lease_flags(CLI::App& app, LeaseFlags& flags) {
   add_duration(app, "--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   auto* wait = add_duration(app, "--wait", flags.wait, "Give up after waiting for so long (exit 124)");
   app.add_flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait")->excludes(wait);
-  add_not_yet(app, {"--min-vram"}, "leases that can shrink");
-  add_not_yet(app, {"--gpus"}, "leases on several devices");
   add_not_yet(app, {"--share"}, "shares of the compute");
   add_not_yet(app, {"--soft"}, "limits on what a program takes");
   add_not_yet(app, {"--dry-run"}, "planning");
@@ -78,16 +91,11 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
                          client::Client& client) {
   if (flags.vram) return Size{*flags.vram, {}};
   if (flags.memory) return Size{*flags.memory, "as much as --memory"};
-  Bytes most{};
-  std::string where;
-  for (const auto& device : list_at(status, "devices")) {
-    if (!device_matches(device, flags.gpu) || capacity(device) <= most) continue;
-    most = capacity(device);
-    where = text_at(device, "id");
-  }
+  const auto [most, where] = whole_device(flags, status);
   if (const auto peak = remembered_peak(consumer, client)) {
     Bytes size{peak->count + peak->count / 10};
     if (most.count > 0) size = std::min(size, most);
+    size = std::max(size, flags.min_vram.value_or(size));
     return Size{size,
                 fmt::format("'{}' used at most {} before, and a tenth more", visible(consumer), format_size(*peak))};
   }
@@ -110,6 +118,8 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   put("tag", flags.tag);
   put("pausable", flags.pausable);
   if (flags.gpu != "any") put("device", flags.gpu);
+  if (flags.gpus > 1) body["devices"] = flags.gpus;
+  if (flags.min_vram) body["min_vram_bytes"] = flags.min_vram->count;
   if (flags.priority) body["priority"] = *flags.priority;
   if (flags.ttl) body["ttl_seconds"] = std::max<std::int64_t>(1, *flags.ttl / std::chrono::seconds(1));
   return body;

@@ -13,9 +13,11 @@
 namespace sublet::cli {
 
 struct LeaseFlags {
-  std::optional<Bytes> vram;
-  std::optional<Bytes> memory;  // `run` only
-  std::string gpu;              // "" or "any": whichever has room
+  std::optional<Bytes> vram;      // on each device
+  std::optional<Bytes> min_vram;  // rather so little now than all of it later
+  std::optional<Bytes> memory;    // `run` only
+  std::string gpu;                // "" or "any": whichever has room
+  int gpus = 1;                   // so many devices, all or none
   std::string tier, tenant, name, tag, pausable;
   std::optional<int> priority;
   std::optional<Duration> ttl;

@@ -79,6 +79,7 @@ int Run::go() {
 bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
   if (wanted.vram.value_or(wanted.memory.value_or(Bytes{})) > outer.vram - outer.used) return false;
+  if (static_cast<std::size_t>(wanted.gpus) > outer.devices.size()) return false;
   if (wanted.gpu.empty() || wanted.gpu == "any") return true;
   for (const auto& device : list_at(status_, "devices")) {
     const std::string uuid = text_at(device, "uuid");
@@ -127,8 +128,13 @@ int Run::run_under_lease(Talk& talk) {
 
 void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   const client::Lease& lease = acquired.lease;
-  std::string where;
-  for (const std::string& uuid : lease.devices) where += " on " + device_name(uuid, talk.line().look());
+  std::string where = lease.devices.size() > 1 ? " on each of" : " on";
+  for (std::size_t i = 0; i < lease.devices.size(); ++i)
+    where += (i == 0                          ? " "
+              : i + 1 == lease.devices.size() ? " and "
+                                              : ", ") +
+             device_name(lease.devices[i], talk.line().look());
+  if (lease.vram < lease.asked_vram) where += fmt::format(", of the {} asked for", format_size(lease.asked_vram));
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
   talk.say(fmt::format("{}: {}{}{} (this version does not hold the program to it)", lease.id, format_size(lease.vram),

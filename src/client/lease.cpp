@@ -56,6 +56,7 @@ Answer<Lease> parse_lease(const json& body) {
   lease.end_reason = text(body, "end_reason");
   lease.consumer = text(body, "consumer");
   lease.vram = bytes(body, "vram_bytes");
+  lease.asked_vram = bytes(body, "asked_vram_bytes");
   lease.used = bytes(body, "used_bytes");
   lease.generation = static_cast<std::uint64_t>(number(body, "generation").value_or(0));
   const json* stopping = field(body, "stopping");

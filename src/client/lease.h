@@ -35,8 +35,9 @@ struct Lease {
   std::string end_reason;  // "" while it lives
   std::string consumer;
   std::vector<std::string> devices;  // uuids
-  Bytes vram;
-  Bytes used;
+  Bytes vram;                        // on each of them
+  Bytes asked_vram;                  // more than `vram` when it took less rather than wait
+  Bytes used;                        // over all of them
   std::uint64_t generation = 0;
   bool stopping = false;
   Duration stop_grace = std::chrono::seconds(30);

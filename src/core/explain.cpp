@@ -4,6 +4,7 @@
 #include "core/words.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace sublet::core {
 namespace {
@@ -84,17 +85,22 @@ class Forecast {
       return;
     }
     prepare(info.place);
-    std::optional<std::size_t> turn;
-    for (std::size_t room = 0; room < rooms_.size() && !turn; ++room)
-      if (place_waiting(room, now_)) turn = room;
+    std::vector<std::size_t> opened(rooms_.size());
+    std::iota(opened.begin(), opened.end(), std::size_t{0});
     Time at = now_;
+    auto turn = place_waiting(opened, at);
     while (!turn && !ends_.empty()) {
-      const End end = ends_.begin()->second;
       at = ends_.begin()->first;
-      ends_.erase(ends_.begin());
-      rooms_[end.room].free += end.bytes;
-      rooms_[end.room].because.push_back(end);
-      if (place_waiting(end.room, at)) turn = end.room;
+      opened.clear();
+      // What ends at one moment is free at once: a lease on several devices gives all of them back together.
+      for (; !ends_.empty() && ends_.begin()->first == at; ends_.erase(ends_.begin())) {
+        const End& end = ends_.begin()->second;
+        rooms_[end.room].free += end.bytes;
+        rooms_[end.room].because.push_back(end);
+        rooms_[end.room].freed_at = at;
+        opened.push_back(end.room);
+      }
+      turn = place_waiting(opened, at);
     }
     if (!turn) {
       info.basis = why_unknown();
@@ -115,46 +121,86 @@ class Forecast {
   struct Place {
     const Device* device;
     Bytes free;
-    std::vector<End> because;  // the ends that it was freed by, in order
+    std::vector<End> because = {};  // the ends that it was freed by, in order
+    Time freed_at = {};
   };
   struct Waiter {
     const Lease* lease;
     const Device* wanted;  // null: any
-    Bytes vram;
+    Bytes least;
   };
 
   void prepare(std::size_t place) {
     for (const auto& [uuid, device] : state_.devices())
-      if (state_.known(device, rules_, now_))
-        rooms_.push_back({&device, state_.effective_free(device, rules_, now_), {}});
+      if (state_.known(device, rules_, now_)) rooms_.push_back({&device, state_.effective_free(device, rules_, now_)});
     for (std::size_t room = 0; room < rooms_.size(); ++room)
-      for (const LeaseId id : rooms_[room].device->leases) expect(*state_.find(id), room, started(*state_.find(id)));
+      for (const LeaseId id : rooms_[room].device->leases) {
+        const Lease& lease = *state_.find(id);
+        expect(lease, room, state_.charged(lease, rooms_[room].device->reading.uuid), started(lease));
+      }
     for (const LeaseId id : state_.queue().in_order(place)) {
       const Lease& lease = *state_.find(id);
-      waiting_.push_back({&lease, state_.find_device(lease.wanted_device), lease.vram});
+      waiting_.push_back({&lease, state_.find_device(lease.wanted_device), lease.least()});
     }
   }
 
   Time started(const Lease& lease) const { return lease.granted_at.value_or(now_); }
 
-  void expect(const Lease& lease, std::size_t room, Time start) {
+  void expect(const Lease& lease, std::size_t room, Bytes bytes, Time start) {
     const Expected end = expected_end(state_, rules_, lease, start, now_);
     if (!end.known()) return;
-    const Bytes bytes = lease.reserves() ? state_.charged(lease) : lease.vram;
     ends_.insert({end.at, {&lease, room, bytes, start, end.basis}});
   }
 
-  // Who waits and fits into the room takes it, in order. True when it was the lease's own turn.
-  bool place_waiting(std::size_t room, Time at) {
+  // Who waits and fits takes it, in order; only the opened rooms can have become wide enough. The room that decided it
+  // when it was the lease's own turn.
+  std::optional<std::size_t> place_waiting(const std::vector<std::size_t>& opened, Time at) {
     for (Waiter& waiter : waiting_) {
-      if (waiter.lease == nullptr || waiter.vram > rooms_[room].free) continue;
-      if (!waiter.lease->wanted_device.empty() && waiter.wanted != rooms_[room].device) continue;
-      if (waiter.lease->id == lease_.id) return true;
-      rooms_[room].free -= waiter.vram;
-      expect(*waiter.lease, room, at);
+      if (waiter.lease == nullptr) continue;
+      const std::vector<std::size_t> rooms = choose_rooms(waiter, opened);
+      if (rooms.empty()) continue;
+      if (waiter.lease->id == lease_.id) return decisive(rooms);
+      Bytes taken = waiter.lease->vram;
+      for (const std::size_t room : rooms) taken = std::min(taken, rooms_[room].free);
+      for (const std::size_t room : rooms) {
+        rooms_[room].free -= taken;
+        expect(*waiter.lease, room, taken, at);
+      }
       waiter.lease = nullptr;
     }
-    return false;
+    return std::nullopt;
+  }
+
+  // As many rooms as the waiter needs, those that it leaves the least of; none if it does not fit.
+  std::vector<std::size_t> choose_rooms(const Waiter& waiter, const std::vector<std::size_t>& opened) const {
+    std::vector<std::size_t> fits;
+    const auto consider = [&](std::size_t room) {
+      if (rooms_[room].free < waiter.least) return;
+      if (waiter.lease->wanted_device.empty() || waiter.wanted == rooms_[room].device) fits.push_back(room);
+    };
+    const auto count = static_cast<std::size_t>(waiter.lease->device_count);
+    if (count == 1) {
+      for (const std::size_t room : opened) consider(room);
+    } else {
+      for (std::size_t room = 0; room < rooms_.size(); ++room) consider(room);
+    }
+    if (fits.size() < count) return {};
+    const Bytes whole = waiter.lease->vram;
+    std::stable_sort(fits.begin(), fits.end(), [this, whole](std::size_t a, std::size_t b) {
+      const Bytes left = rooms_[a].free, right = rooms_[b].free;
+      if ((left >= whole) != (right >= whole)) return left >= whole;
+      return left >= whole ? left < right : left > right;
+    });
+    fits.resize(count);
+    return fits;
+  }
+
+  // The room that was freed last.
+  std::size_t decisive(const std::vector<std::size_t>& rooms) const {
+    std::size_t last = rooms.front();
+    for (const std::size_t room : rooms)
+      if (rooms_[room].freed_at >= rooms_[last].freed_at) last = room;
+    return last;
   }
 
   std::string basis_text(const std::vector<End>& because) const {
@@ -183,7 +229,7 @@ class Forecast {
       const Expected end = expected_end(state_, rules_, holder, start, now_);
       if (!end.known()) return name_of(holder) + " " + expected_text(state_, holder, end.basis, start, now_);
     }
-    if (State::capacity(*nearest.device, rules_) - nearest.device->other < lease_.vram)
+    if (State::capacity(*nearest.device, rules_) - nearest.device->other < lease_.least())
       return "programs under no lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
     return "what stands before it in the queue has no known end";
   }
@@ -206,12 +252,13 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     return helps;
   }
   const Device& device = *nearest.device;
-  const Bytes lacking = lease.vram - nearest.free;
+  const Bytes lacking = lease.least() - nearest.free;
   if (device.settling >= lacking)
     helps.push_back("wait a moment: " + format_size(device.settling) + " of ended leases are being measured gone on " +
                     name_of(device));
   if (nearest.free > Bytes{})
-    helps.push_back("ask for " + format_size(nearest.free) + " or less: that much is free on " + name_of(device) +
+    helps.push_back("ask for " + format_size(nearest.free) + " or less" +
+                    (lease.device_count > 1 ? " on each device" : "") + ": that much is free on " + name_of(device) +
                     " now");
   for (const Holder& holder : holders_of(state, device, 3)) {
     if (holder.lease && state.find(holder.lease)->ended()) continue;
@@ -220,6 +267,8 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     helps.push_back("the end of " + holder.what + " would free " + format_size(holder.bytes) +
                     (enough ? ", which is enough" : ", which is not enough alone") + how);
   }
+  if (lease.device_count > 1)
+    helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");
   if (!lease.wanted_device.empty() && state.devices().size() > 1)
     helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
   const std::size_t place = state.queue().place(lease.id);
@@ -235,7 +284,7 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
   info.place = state.queue().place(lease.id);
   if (info.place == 0) return info;
   const Nearest nearest = nearest_device(state, rules, lease, now);
-  info.short_bytes = std::max(lease.vram - nearest.free, Bytes{});
+  info.short_bytes = std::max(lease.least() - nearest.free, Bytes{});
   if (nearest.device != nullptr) {
     info.device = nearest.device->reading.uuid;
     info.holders = holders_of(state, *nearest.device, holders_named);
@@ -253,7 +302,7 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
     return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
             id + "`"};
-  if (lease.ended() && state.charge(lease.id).settling)
+  if (lease.ended() && state.use(lease.id).settling)
     return {"its bytes are charged until a snapshot shows them gone: a process of it may still live"};
   return {};
 }

@@ -155,5 +155,20 @@ TEST(Helps, AnOfferIsToBeClaimed) {
             std::vector<std::string>{"claim it within 10 s: `sublet claim lease-2`"});
 }
 
+TEST(Estimate, OfAGangIsWhenTheLastOfItsDevicesIsFree) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB), gpu(2, 24 * GiB)});
+  w.run(20 * GiB, 100, "a", 10min);
+  w.run(20 * GiB, 102, "b", 30min);
+  w.run(20 * GiB, 104, "c", 20min);
+  Lease lease = wish(20 * GiB);
+  lease.device_count = 2;
+  const LeaseId pair = w.submit(lease, true);
+  const LeaseId one = w.submit(wish(20 * GiB), true);
+  EXPECT_EQ(queue_info(w.state, w.rules, w.at(pair), w.now).eta, 20min);
+  EXPECT_EQ(queue_info(w.state, w.rules, w.at(one), w.now).eta, 10min) << "small ones pass what does not fit";
+  EXPECT_EQ(queue_info(w.state, w.rules, w.at(pair), w.now).short_bytes, 16 * GiB);
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

@@ -63,6 +63,13 @@ struct Owner {
   std::string exit_record;  // file in which the keeper leaves the exit status; "" without a keeper
 };
 
+// An active lease waits for this size; until then it keeps what it has.
+struct Resize {
+  Bytes vram;      // on each of its devices, more than it has
+  Time queued_at;  // ages from here
+  bool operator==(const Resize&) const = default;
+};
+
 struct Lease {
   LeaseId id;
   std::uint64_t generation = 0;  // grows with every grant, claim, attach and end; late actions name an older one
@@ -79,15 +86,19 @@ struct Lease {
   Tier tier = Tier::standard;
   int priority = 0;
   Pausable pausable = Pausable::automatic;
-  Bytes vram;
+  Bytes vram;                   // on each of its devices; what was asked until it is granted, then what it got
+  Bytes min_vram;               // as little as this is taken now rather than all of it later; 0: all or nothing
+  int device_count = 1;         // on so many devices at once
   std::string wanted_device;    // uuid of the one device asked for, "" for any
   std::optional<Duration> ttl;  // runs from the grant, whole again at each renew
   Owner owner;
   std::string token;  // secret, shown once to the owner
 
   // where it stands
-  std::string device;        // uuid of the device granted; "" while queued
-  bool had_process = false;  // a process was ever booked to it: its end waits for a measurement
+  Bytes asked_vram;                  // what `vram` was before the grant
+  std::vector<std::string> devices;  // uuids of those granted, by their indices; none while queued
+  std::optional<Resize> resize;      // waits for more
+  bool had_process = false;          // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal
   bool stop_requested = false;     // its program is being ended: SIGTERM, grace, SIGKILL
@@ -99,12 +110,14 @@ struct Lease {
   std::optional<Time> unheld_since;   // owner connection: no connection or wait is open since
   std::optional<Time> stop_at;        // when the program was first asked to end
   std::optional<Time> ended_at;
-  Bytes peak_used;             // most its processes were ever seen to use on the device
+  Bytes peak_used;             // most its processes were ever seen to use on one of its devices
   std::vector<Booked> booked;  // each once, in the order in which they came
 
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
+  // What must be free on each of its devices before it is granted.
+  Bytes least() const { return min_vram > Bytes{} && min_vram < vram ? min_vram : vram; }
 };
 
 // Why something was decided, in words with the numbers in them; stored with the lease, answered by `sublet

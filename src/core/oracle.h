@@ -40,21 +40,25 @@ class Oracle {
   void check_sums(const State& state, Time now) const;
   void check_settling(const State& state) const;
   void check_grants(const State& state, const Plan& plan, Time now) const;
+  void check_promises(const State& state, const Lease& lease, Time now) const;
+  void check_indices(const State& state, Time now) const;
   void check_order(const State& state, Time now) const;
   void check_time(const State& state, const Plan& plan, Time now) const;
   void check_loss(const State& state, const Fact& fact, Time now) const;
   void check_program_end(const State& state, const Fact& fact, const Plan& plan) const;
 
-  bool booked(const Lease& lease) const;  // counts on its device
-  Bytes charge_of(const Lease& lease) const;
+  bool booked(const Lease& lease, const std::string& uuid) const;  // counts on that device
+  Bytes charge_of(const Lease& lease, const std::string& uuid) const;
+  void forget_measured(LeaseId id);
+  int devices_with(const State& state, const Lease& lease, const std::map<std::string, Bytes>& room, Time now) const;
   Time unheld_until(const Lease& lease) const;
 
   const Rules& rules_;
   std::map<LeaseId, Lease> store_;
-  std::set<LeaseId> closed_;  // ended, settled, never to be seen again
-  std::map<LeaseId, Measured> measured_;
-  std::set<LeaseId> unsettled_;     // ended with a process, not measured gone
-  std::map<LeaseId, Time> unheld_;  // live connection leases that nobody holds, since
+  std::set<LeaseId> closed_;                                      // ended, settled, never to be seen again
+  std::map<std::pair<LeaseId, std::string>, Measured> measured_;  // by lease and device
+  std::set<std::pair<LeaseId, std::string>> unsettled_;           // ended with a process, not measured gone
+  std::map<LeaseId, Time> unheld_;                                // live connection leases that nobody holds, since
   std::set<LeaseId> held_;
   Time back_by_;
   Time newest_;  // when the newest snapshot was begun

@@ -12,6 +12,10 @@ bool may_use(const Lease& lease, const std::string& uuid) {
   return lease.wanted_device.empty() || lease.wanted_device == uuid;
 }
 
+bool on(const Lease& lease, const std::string& uuid) {
+  return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
+}
+
 // The order as the design words it, at one moment: age is counted, no static key.
 bool goes_before(const Lease& a, const Lease& b, const Rules& rules, Time now) {
   if (a.tier != b.tier) return a.tier > b.tier;
@@ -26,13 +30,19 @@ bool goes_before(const Lease& a, const Lease& b, const Rules& rules, Time now) {
 
 }  // namespace
 
-bool Oracle::booked(const Lease& lease) const { return lease.reserves() || unsettled_.contains(lease.id); }
+bool Oracle::booked(const Lease& lease, const std::string& uuid) const {
+  return on(lease, uuid) && (lease.reserves() || unsettled_.contains({lease.id, uuid}));
+}
 
-Bytes Oracle::charge_of(const Lease& lease) const {
-  const auto found = measured_.find(lease.id);
+Bytes Oracle::charge_of(const Lease& lease, const std::string& uuid) const {
+  const auto found = measured_.find({lease.id, uuid});
   const Measured measured = found == measured_.end() ? Measured{} : found->second;
   if (lease.reserves() || !measured.after_end) return std::max(lease.vram, measured.used);
   return measured.used;
+}
+
+void Oracle::forget_measured(LeaseId id) {
+  std::erase_if(measured_, [id](const auto& entry) { return entry.first.first == id; });
 }
 
 Time Oracle::unheld_until(const Lease& lease) const { return std::max(unheld_.at(lease.id) + rules_.linger, back_by_); }
@@ -51,7 +61,8 @@ void Oracle::restarted(Time now) {
   unheld_.clear();
   for (auto& [id, lease] : store_) {
     // Whether only its program is still waited for was not stored: its bytes are measured once more.
-    if (lease.ended() && !lease.device.empty()) unsettled_.insert(id);
+    for (const std::string& uuid : lease.devices)
+      if (lease.ended()) unsettled_.insert({id, uuid});
     if (lease.ended()) continue;
     if (lease.owner.kind == OwnerKind::connection) unheld_[id] = now;
     if (lease.owner.kind == OwnerKind::token && lease.expires_at)
@@ -81,6 +92,7 @@ void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time 
   check_sums(state, now);
   check_settling(state);
   check_grants(state, plan, now);
+  if (plan.outcome.has_value()) check_indices(state, now);
   check_order(state, now);
   check_time(state, plan, now);
   check_loss(state, fact, now);
@@ -111,12 +123,13 @@ void Oracle::follow_plan(const State& state, const Plan& plan) {
       EXPECT_NE(lease.end_reason, EndReason::none);
       EXPECT_TRUE(std::any_of(plan.reasons.begin(), plan.reasons.end(),
                               [&lease](const Reason& r) { return r.lease == lease.id && r.code == "ended"; }));
-      if (!lease.device.empty() && lease.had_process && state.charge(lease.id).settling) unsettled_.insert(lease.id);
+      for (const std::string& uuid : lease.devices)
+        if (lease.had_process && state.charge(lease.id, uuid).settling) unsettled_.insert({lease.id, uuid});
       unheld_.erase(lease.id);
     }
     // An offer that lapsed starts anew, also when the same bytes are offered again in the same step.
     if (old != store_.end() && !lease.ended() && lease.lapsed_offers != old->second.lapsed_offers)
-      measured_.erase(lease.id);
+      forget_measured(lease.id);
     store_[lease.id] = lease;
   }
   for (auto at = store_.begin(); at != store_.end();) {
@@ -128,7 +141,7 @@ void Oracle::follow_plan(const State& state, const Plan& plan) {
     }
     EXPECT_TRUE(at->second.ended());
     closed_.insert(at->first);
-    measured_.erase(at->first);
+    forget_measured(at->first);
     at = store_.erase(at);
   }
 }
@@ -142,8 +155,8 @@ void Oracle::follow_snapshot(const State& state, const Snapshot& snapshot) {
     if (device == state.devices().end() || !device->second.problem.empty()) continue;
     if (device->second.read_at != snapshot.began) continue;
     for (auto& [id, lease] : store_) {
-      if (!booked(lease) || lease.device != reading.uuid) continue;
-      Measured& measured = measured_[id];
+      if (!booked(lease, reading.uuid)) continue;
+      Measured& measured = measured_[{id, reading.uuid}];
       measured.used = {};
       measured.untold = false;
       for (const ProcessUse& use : reading.processes) {
@@ -152,13 +165,14 @@ void Oracle::follow_snapshot(const State& state, const Snapshot& snapshot) {
         measured.untold |= !use.used;
       }
       if (lease.ended() && snapshot.began >= *lease.ended_at && !measured.untold) measured.after_end = true;
-      if (measured.after_end && measured.used == Bytes{} && !measured.untold) unsettled_.erase(id);
+      if (measured.after_end && measured.used == Bytes{} && !measured.untold) unsettled_.erase({id, reading.uuid});
     }
   }
   // A device that was given up charges nobody.
-  for (const LeaseId id : std::set<LeaseId>(unsettled_)) {
-    const auto device = state.devices().find(store_.at(id).device);
-    if (device == state.devices().end() || (device->second.lost && device->second.leases.empty())) unsettled_.erase(id);
+  for (const auto& entry : std::set(unsettled_)) {
+    const auto device = state.devices().find(entry.second);
+    if (device == state.devices().end() || (device->second.lost && device->second.leases.empty()))
+      unsettled_.erase(entry);
   }
 }
 
@@ -188,19 +202,22 @@ void Oracle::check_store(const State& state) const {
     ASSERT_NE(kept, nullptr) << to_string(id);
     EXPECT_EQ(kept->state, lease.state);
     EXPECT_EQ(kept->generation, lease.generation);
-    EXPECT_EQ(kept->device, lease.device);
+    EXPECT_EQ(kept->devices, lease.devices);
+    EXPECT_EQ(kept->vram, lease.vram);
+    EXPECT_EQ(kept->resize, lease.resize);
     EXPECT_EQ(kept->had_process, lease.had_process);
     EXPECT_EQ(kept->expires_at, lease.expires_at);
     EXPECT_EQ(kept->offer_ends_at, lease.offer_ends_at);
     EXPECT_EQ(kept->stop_at, lease.stop_at);
     EXPECT_EQ(kept->exit_status, lease.exit_status);
     EXPECT_EQ(state.queue().contains(id), lease.state == LeaseState::queued);
-    std::size_t devices = 0;
-    for (const auto& [uuid, device] : state.devices()) {
-      devices += device.leases.count(id);
-      EXPECT_EQ(device.leases.count(id), booked(lease) && lease.device == uuid ? 1u : 0u) << to_string(id);
-    }
-    EXPECT_EQ(devices, booked(lease) ? 1u : 0u) << to_string(id);
+    for (const auto& [uuid, device] : state.devices())
+      EXPECT_EQ(device.leases.count(id), booked(lease, uuid) ? 1u : 0u) << to_string(id);
+    // All of its devices or none, each once.
+    const std::set<std::string> distinct(lease.devices.begin(), lease.devices.end());
+    EXPECT_EQ(distinct.size(), lease.devices.size()) << to_string(id);
+    EXPECT_TRUE(!lease.reserves() || distinct.size() == static_cast<std::size_t>(lease.device_count)) << to_string(id);
+    EXPECT_TRUE(lease.state != LeaseState::queued || distinct.empty()) << to_string(id);
     const bool named = !lease.tag.empty() && !lease.ended();
     EXPECT_TRUE(!named || state.find_tag(lease.uid, lease.tag) == kept) << lease.tag;
   }
@@ -211,13 +228,13 @@ void Oracle::check_sums(const State& state, Time now) const {
     Bytes charged, used, settling;
     std::size_t count = 0;
     for (const auto& [id, lease] : store_) {
-      if (!booked(lease) || lease.device != uuid) continue;
+      if (!booked(lease, uuid)) continue;
       ++count;
-      charged += charge_of(lease);
-      if (lease.ended()) settling += charge_of(lease);
-      const auto measured = measured_.find(id);
+      charged += charge_of(lease, uuid);
+      if (lease.ended()) settling += charge_of(lease, uuid);
+      const auto measured = measured_.find({id, uuid});
       if (measured != measured_.end()) used += measured->second.used;
-      EXPECT_EQ(state.charged(lease), charge_of(lease)) << to_string(id);
+      EXPECT_EQ(state.charged(lease, uuid), charge_of(lease, uuid)) << to_string(id);
     }
     EXPECT_EQ(device.charged, charged) << uuid;
     EXPECT_EQ(device.settling, settling) << uuid;
@@ -226,8 +243,8 @@ void Oracle::check_sums(const State& state, Time now) const {
     Bytes unleased;
     for (const ProcessUse& use : device.reading.processes) {
       const auto lease = store_.find(use.lease);
-      const bool counted = lease != store_.end() && booked(lease->second) && lease->second.device == uuid &&
-                           measured_.contains(use.lease);
+      const bool counted =
+          lease != store_.end() && booked(lease->second, uuid) && measured_.contains({use.lease, uuid});
       if (!counted) unleased += use.used.value_or(Bytes{});
     }
     // A lease that was granted after the reading is not measured yet: what it is listed with counts as
@@ -243,42 +260,79 @@ void Oracle::check_sums(const State& state, Time now) const {
 
 // Nothing that ended with a process is forgotten before it is measured, nor charged after.
 void Oracle::check_settling(const State& state) const {
-  for (const auto& [id, lease] : store_) EXPECT_EQ(state.charge(id).settling, unsettled_.contains(id)) << to_string(id);
-  for (const LeaseId id : unsettled_) EXPECT_NE(state.find(id), nullptr) << to_string(id);
+  for (const auto& [id, lease] : store_)
+    for (const std::string& uuid : lease.devices)
+      EXPECT_EQ(state.charge(id, uuid).settling, unsettled_.contains({id, uuid})) << to_string(id);
+  for (const auto& entry : unsettled_) EXPECT_NE(state.find(entry.first), nullptr) << to_string(entry.first);
 }
 
-// Grants rest on a known device with room for all that is promised there, and pass nobody who would have
-// fitted.
+// On how many devices that the lease may use there is so much room.
+int Oracle::devices_with(const State& state, const Lease& lease, const std::map<std::string, Bytes>& room,
+                         Time now) const {
+  int count = 0;
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!may_use(lease, uuid) || !state.known(device, rules_, now)) continue;
+    const auto extra = room.find(uuid);
+    const Bytes free = state.effective_free(device, rules_, now) + (extra == room.end() ? Bytes{} : extra->second);
+    if (free >= lease.least()) ++count;
+  }
+  return count;
+}
+
+// Grants rest on known devices with room for all that is promised there, and pass nobody who would have fitted.
 void Oracle::check_grants(const State& state, const Plan& plan, Time now) const {
   for (const Lease& lease : plan.changed) {
     const auto old = leases_before_.find(lease.id);
     const bool waited = old == leases_before_.end() || old->second.state == LeaseState::queued;
     if (!waited || !lease.reserves()) continue;
-    const Device& device = state.devices().at(lease.device);
-    EXPECT_TRUE(state.known(device, rules_, now)) << "granted on a guess";
-    const Bytes free = state.effective_free(device, rules_, now);
-    EXPECT_GE(free, Bytes{}) << "promised more than there is";
-    Bytes reserved;
-    for (const auto& [id, other] : store_)
-      if (other.reserves() && other.device == lease.device) reserved += other.vram;
-    EXPECT_LE(std::max(device.reading.used, reserved), State::capacity(device, rules_));
+    check_promises(state, lease, now);
     if (due_before_) continue;  // bytes may have come free after it was granted, within the step
+    std::map<std::string, Bytes> given;
+    for (const std::string& uuid : lease.devices) given[uuid] = lease.vram;
     for (const auto& [id, other] : store_) {
-      if (other.state != LeaseState::queued || !may_use(other, lease.device)) continue;
+      if (other.state != LeaseState::queued || !leases_before_.contains(id)) continue;
       Lease as_queued = lease;
       if (old != leases_before_.end()) as_queued.queued_at = old->second.queued_at;
-      const bool first = goes_before(other, as_queued, rules_, now);
-      EXPECT_FALSE(first && leases_before_.contains(id) && other.vram <= free + lease.vram)
+      EXPECT_FALSE(goes_before(other, as_queued, rules_, now) &&
+                   devices_with(state, other, given, now) >= other.device_count)
           << to_string(id) << " was passed over by " << to_string(lease.id);
     }
   }
   for (const auto& [id, lease] : store_) {
     if (lease.state != LeaseState::queued || !plan.outcome.has_value()) continue;
-    for (const auto& [uuid, device] : state.devices()) {
-      const bool fits = may_use(lease, uuid) && state.known(device, rules_, now) &&
-                        lease.vram <= state.effective_free(device, rules_, now);
-      EXPECT_FALSE(fits) << to_string(id) << " waits although it fits on " << uuid;
-    }
+    EXPECT_LT(devices_with(state, lease, {}, now), lease.device_count) << to_string(id) << " waits although it fits";
+  }
+}
+
+void Oracle::check_promises(const State& state, const Lease& lease, Time now) const {
+  EXPECT_LE(lease.vram, lease.asked_vram);
+  EXPECT_GE(lease.vram, lease.min_vram > Bytes{} ? lease.min_vram : lease.asked_vram);
+  for (const std::string& uuid : lease.devices) {
+    const Device& device = state.devices().at(uuid);
+    EXPECT_TRUE(state.known(device, rules_, now)) << "granted on a guess";
+    EXPECT_GE(state.effective_free(device, rules_, now), Bytes{}) << "promised more than there is";
+    Bytes reserved;
+    for (const auto& [id, other] : store_)
+      if (other.reserves() && on(other, uuid)) reserved += other.vram;
+    EXPECT_LE(std::max(device.reading.used, reserved), State::capacity(device, rules_));
+  }
+}
+
+// The indices over all devices say what their devices say.
+void Oracle::check_indices(const State& state, Time now) const {
+  std::set<Room> rooms;
+  std::size_t unread = 0;
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!device.read_at) ++unread;
+    if (state.known(device, rules_, now))
+      rooms.insert({state.effective_free(device, rules_, now), device.reading.index, uuid});
+  }
+  EXPECT_EQ(state.unread(), unread);
+  ASSERT_EQ(state.rooms().size(), rooms.size());
+  auto expected = rooms.begin();
+  for (const Room& room : state.rooms()) {
+    EXPECT_EQ(room.device, expected->device);
+    EXPECT_EQ(room.free, (expected++)->free);
   }
 }
 
@@ -286,7 +340,7 @@ void Oracle::check_order(const State& state, Time now) const {
   std::vector<Lease> waiting;
   Bytes bytes;
   for (const auto& [id, lease] : store_)
-    if (lease.state == LeaseState::queued) waiting.push_back(lease), bytes += lease.vram;
+    if (lease.state == LeaseState::queued) waiting.push_back(lease), bytes += lease.device_count * lease.vram;
   std::sort(waiting.begin(), waiting.end(),
             [this, now](const Lease& a, const Lease& b) { return goes_before(a, b, rules_, now); });
   std::vector<LeaseId> ids;

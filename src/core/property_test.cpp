@@ -11,7 +11,7 @@
 namespace sublet::core::testing {
 namespace {
 
-constexpr int cards = 2;
+constexpr int cards = 3;
 
 class Storm {
  public:
@@ -32,6 +32,8 @@ class Storm {
   }
 
   int compared() const { return compared_; }
+  int gangs() const { return gangs_; }
+  int shrunk() const { return shrunk_; }
   const std::set<EndReason>& ends() const { return ends_; }
 
  private:
@@ -55,8 +57,11 @@ class Storm {
     oracle_.before(state_, fact, now_);
     Plan plan = core::step(state_, rules_, fact, now_);
     oracle_.after(state_, fact, plan, now_);
-    for (const Lease& lease : plan.changed)
+    for (const Lease& lease : plan.changed) {
       if (lease.ended()) ends_.insert(lease.end_reason);
+      gangs_ += lease.reserves() && lease.devices.size() > 1;
+      shrunk_ += lease.reserves() && lease.vram < lease.asked_vram;
+    }
     return plan;
   }
 
@@ -107,6 +112,9 @@ class Storm {
     lease.tier = static_cast<Tier>(below(4));
     lease.priority = static_cast<int>(below(7)) - 3;
     if (chance(20)) lease.wanted_device = uuid_of(static_cast<int>(below(cards + 1)));
+    else if (chance(30)) lease.device_count = static_cast<int>(2 + below(cards));
+    if (chance(20)) lease.min_vram = some_bytes();
+    if (lease.min_vram > lease.vram && chance(95)) lease.min_vram = lease.vram;
     if (chance(20)) lease.tag = "tag" + std::to_string(below(4));
     if (chance(40)) lease.ttl = some_time();
     lease.owner.kind = static_cast<OwnerKind>(below(3));
@@ -147,12 +155,12 @@ class Storm {
     if (chance(5)) programs_.push_back({++pid_, static_cast<int>(below(cards)), some_bytes(), some_lease()});
   }
 
-  static int card_of(const Lease& lease) { return lease.device == uuid_of(1) ? 1 : 0; }
+  int card_of(const Lease& lease) { return std::stoi(lease.devices[below(lease.devices.size())].substr(4)); }
 
   std::vector<DeviceReading> honest() {
     std::vector<DeviceReading> readings;
     for (int card = 0; card < cards; ++card) {
-      DeviceReading reading = gpu(card, std::int64_t{card + 1} * 12 * GiB);
+      DeviceReading reading = gpu(card, std::int64_t{card % 2 + 1} * 12 * GiB);
       for (const Program& program : programs_) {
         if (program.card != card || reading.used + program.bytes > reading.total) continue;
         reading.used += program.bytes;
@@ -204,7 +212,7 @@ class Storm {
     // what its program took since is the lease's again instead of an outsider's. What a program uses untold
     // was told before.
     for (const auto& [id, lease] : there.leases())
-      if (lease.ended() && (!state_.charge(id).settling || there.charge(id).untold)) return;
+      if (lease.ended() && (!state_.use(id).settling || there.use(id).untold)) return;
     if (there.devices().size() > cards) return;  // how long a device that was asked for is missing is counted anew
     EXPECT_EQ(here.queue().in_order(), there.queue().in_order());
     ++compared_;
@@ -260,7 +268,7 @@ class Storm {
   Oracle oracle_;
   Time now_{1'800'000'000'000'000'000};
   LeaseId lease_;
-  int compared_ = 0;
+  int compared_ = 0, gangs_ = 0, shrunk_ = 0;
   std::set<EndReason> ends_;
   int pid_ = 1000;
   std::vector<Program> programs_;
@@ -276,18 +284,20 @@ TEST(Property, HoldsAfterEveryStep) {
   const std::uint64_t seeds = std::getenv("SEED") != nullptr ? 1 : number("SEEDS", 12);
   std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + seeds - 1));
-  int compared = 0;
+  int compared = 0, gangs = 0, shrunk = 0;
   std::set<EndReason> ends;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     SCOPED_TRACE("replay with SEED=" + std::to_string(seed));
     Storm storm(seed);
     storm.run(static_cast<int>(number("STEPS", 1500)));
     if (HasFailure()) return;
-    compared += storm.compared();
+    compared += storm.compared(), gangs += storm.gangs(), shrunk += storm.shrunk();
     ends.insert(storm.ends().begin(), storm.ends().end());
   }
   if (seeds < 12) return;
   // A storm that never gets anywhere would prove nothing.
+  EXPECT_GT(gangs, static_cast<int>(seeds)) << "leases on several devices were hardly ever granted";
+  EXPECT_GT(shrunk, static_cast<int>(seeds)) << "leases were hardly ever granted less than they asked for";
   EXPECT_GT(compared, static_cast<int>(seeds)) << "states were hardly ever compared with restarted ones";
   for (const EndReason reason : {EndReason::released, EndReason::expired, EndReason::revoked, EndReason::owner_gone,
                                  EndReason::failed, EndReason::cancelled, EndReason::rejected, EndReason::unclaimed})
@@ -303,7 +313,7 @@ std::vector<std::string> granted_of(const std::vector<Lease>& batch) {
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
   std::vector<std::string> granted;
   for (const auto& [id, lease] : w.state.leases())
-    if (lease.reserves()) granted.push_back(lease.consumer + " on " + lease.device);
+    if (lease.reserves()) granted.push_back(lease.consumer + " on " + lease.devices.front());
   std::sort(granted.begin(), granted.end());
   return granted;
 }

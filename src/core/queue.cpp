@@ -188,10 +188,17 @@ void QueueTree::first(std::size_t limit, std::vector<QueueKey>& out) const {
 
 // -------------------------------------------------------------------------------- all of them
 
+void Queue::plant(const Entry& entry) {
+  (entry.device.empty() ? any_[entry.count] : named_[entry.device]).insert(entry.key, entry.bytes);
+  all_.insert(entry.key, entry.bytes);
+}
+
 void Queue::set_aging(double per_minute) {
   if (per_minute == aging_ || std::isnan(per_minute)) return;
   aging_ = per_minute;
-  trees_.clear();
+  named_.clear();
+  any_.clear();
+  all_ = {};
   for (auto& [id, entry] : entries_) {
     Lease like;
     like.id = id;
@@ -199,71 +206,56 @@ void Queue::set_aging(double per_minute) {
     like.priority = entry.priority;
     like.queued_at = entry.queued_at;
     entry.key = queue_key(like, aging_);
-    trees_[entry.device].insert(entry.key, entry.bytes);
+    plant(entry);
   }
 }
 
 void Queue::insert(const Lease& lease) {
   assert(!contains(lease.id) && "a lease waits once");
-  const QueueKey key = queue_key(lease, aging_);
-  trees_[lease.wanted_device].insert(key, lease.vram);
-  entries_.emplace(lease.id, Entry{key, lease.priority, lease.queued_at, lease.vram, lease.wanted_device});
-  waiting_ += static_cast<std::uint64_t>(lease.vram.count);
+  const Bytes total = lease.device_count * lease.vram;
+  const Entry entry{queue_key(lease, aging_), lease.priority,     lease.queued_at, lease.least(), total,
+                    lease.device_count,       lease.wanted_device};
+  plant(entry);
+  entries_.emplace(lease.id, entry);
+  waiting_ += static_cast<std::uint64_t>(total.count);
 }
 
 void Queue::erase(LeaseId lease) {
-  const auto entry = entries_.find(lease);
-  assert(entry != entries_.end() && "only who waits can leave");
-  const auto tree = trees_.find(entry->second.device);
-  tree->second.erase(entry->second.key);
-  // The tree of all devices is kept, with its nodes, for those that come; one for a device that nobody wants
-  // is not.
-  if (tree->second.size() == 0 && !tree->first.empty()) trees_.erase(tree);
-  waiting_ -= static_cast<std::uint64_t>(entry->second.bytes.count);
-  entries_.erase(entry);
+  const auto found = entries_.find(lease);
+  assert(found != entries_.end() && "only who waits can leave");
+  const Entry& entry = found->second;
+  all_.erase(entry.key);
+  // The tree of those that want one device, whichever, is kept with its nodes for those that come; others are not.
+  if (entry.device.empty()) {
+    const auto tree = any_.find(entry.count);
+    tree->second.erase(entry.key);
+    if (tree->second.size() == 0 && entry.count != 1) any_.erase(tree);
+  } else {
+    const auto tree = named_.find(entry.device);
+    tree->second.erase(entry.key);
+    if (tree->second.size() == 0) named_.erase(tree);
+  }
+  waiting_ -= static_cast<std::uint64_t>(entry.total.count);
+  entries_.erase(found);
 }
 
 std::size_t Queue::place(LeaseId lease) const {
   const auto entry = entries_.find(lease);
-  if (entry == entries_.end()) return 0;
-  std::size_t result = 1;
-  for (const auto& [device, tree] : trees_) result += tree.before(entry->second.key);
-  return result;
+  return entry == entries_.end() ? 0 : all_.before(entry->second.key) + 1;
 }
 
 std::vector<LeaseId> Queue::in_order(std::size_t limit) const {
   std::vector<QueueKey> keys;
-  for (const auto& [device, tree] : trees_) tree.first(limit, keys);
-  std::sort(keys.begin(), keys.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
-  if (keys.size() > limit) keys.resize(limit);
+  all_.first(limit, keys);
   std::vector<LeaseId> result;
   result.reserve(keys.size());
   for (const QueueKey& key : keys) result.push_back(key.lease);
   return result;
 }
 
-std::optional<LeaseId> Queue::first_fit(std::span<const Room> rooms) const {
-  const QueueKey* best = nullptr;
-  const auto consider = [&best](const QueueKey* key) {
-    if (key != nullptr && (best == nullptr || key->before(*best))) best = key;
-  };
-  Bytes widest{-1};
-  for (const Room& room : rooms) {
-    widest = std::max(widest, room.free);
-    const auto tree = trees_.find(room.device);
-    if (tree != trees_.end()) consider(tree->second.first_within(room.free));
-  }
-  const auto any = trees_.find("");
-  if (any != trees_.end()) consider(any->second.first_within(widest));
-  if (best == nullptr) return std::nullopt;
-  return best->lease;
-}
-
-std::optional<LeaseId> Queue::first_above(const std::string& device, Bytes bytes) const {
-  const auto tree = trees_.find(device);
-  if (tree == trees_.end()) return std::nullopt;
-  const QueueKey* key = tree->second.first_above(bytes);
-  return key == nullptr ? std::nullopt : std::optional(key->lease);
+const QueueTree* Queue::named(const std::string& device) const {
+  const auto tree = named_.find(device);
+  return tree == named_.end() ? nullptr : &tree->second;
 }
 
 }  // namespace sublet::core

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,12 +29,6 @@ struct QueueKey {
 // counts as that (it keeps the arithmetic in 64 bits); zero or less: priority alone, then first come, first
 // served.
 QueueKey queue_key(const Lease& lease, double aging_per_minute);
-
-// Bytes that may be promised on a device.
-struct Room {
-  std::string_view device;  // uuid
-  Bytes free;
-};
 
 // A tree of waiters in order, balanced by a hash of the lease's number (deterministic, and nobody chooses
 // numbers). Each node knows how many waiters are below it and the least and the most that one of them asks
@@ -72,7 +65,8 @@ class QueueTree {
   Index root_ = 0;
 };
 
-// All waiters: one tree for those that take any device, one for each device that was asked for by name.
+// All waiters: a tree for each device that was asked for by name, one for each number of devices that is asked for
+// without names, and one of all of them.
 class Queue {
  public:
   // What a point of priority is worth; orders everybody again if it changed. Called before anything else.
@@ -88,11 +82,9 @@ class Queue {
 
   std::size_t place(LeaseId lease) const;                             // 1 = next; 0 = does not wait
   std::vector<LeaseId> in_order(std::size_t limit = SIZE_MAX) const;  // the first `limit`
-  // The first in the order that fits in one of the rooms.
-  std::optional<LeaseId> first_fit(std::span<const Room> rooms) const;
-  // The first of those that want `device` ("" = any) and ask for more than `bytes`.
-  std::optional<LeaseId> first_above(const std::string& device, Bytes bytes) const;
-  bool wanted(const std::string& device) const { return trees_.contains(device); }
+  // Waiters are found by how many devices they want (any, each with so many bytes), or by the one they want.
+  const std::map<int, QueueTree>& any() const { return any_; }
+  const QueueTree* named(const std::string& device) const;  // null: nobody wants it by name
 
  private:
   struct Entry {
@@ -100,11 +92,17 @@ class Queue {
     int priority = 0;
     Time queued_at;
     Bytes bytes;
+    Bytes total;
+    int count = 1;
     std::string device;
   };
 
+  void plant(const Entry& entry);
+
   double aging_ = 1.0;
-  std::map<std::string, QueueTree, std::less<>> trees_;  // by wanted device; only that of "" is ever empty
+  std::map<std::string, QueueTree> named_;  // none is ever empty
+  std::map<int, QueueTree> any_;            // by the number of devices; only that of one device is ever empty
+  QueueTree all_;
   std::unordered_map<LeaseId, Entry> entries_;
   std::uint64_t waiting_ = 0;  // unsigned: the sum of absurd requests wraps instead of being undefined
 };

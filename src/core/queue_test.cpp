@@ -71,6 +71,8 @@ TEST(Queue, AnswersLikeASortedList) {
       Lease lease = waiter(i, static_cast<int>(below(5)), static_cast<std::int64_t>(below(50)) * 10 * second,
                            {static_cast<std::int64_t>(1 + below(1000))}, devices[below(devices.size())]);
       lease.tier = static_cast<Tier>(below(3));
+      if (lease.wanted_device.empty()) lease.device_count = static_cast<int>(1 + below(3));
+      if (below(4) == 0) lease.min_vram = {1 + lease.vram.count / 2};
       queue.insert(lease);
       list.push_back(lease);
       std::sort(list.begin(), list.end(), in_order);
@@ -82,7 +84,7 @@ TEST(Queue, AnswersLikeASortedList) {
     ASSERT_EQ(queue.size(), list.size());
     std::vector<LeaseId> ids;
     std::int64_t bytes = 0;
-    for (const Lease& lease : list) ids.push_back(lease.id), bytes += lease.vram.count;
+    for (const Lease& lease : list) ids.push_back(lease.id), bytes += lease.device_count * lease.vram.count;
     if (i % 16 == 0) {
       ASSERT_EQ(queue.in_order(), ids);
     }
@@ -93,20 +95,27 @@ TEST(Queue, AnswersLikeASortedList) {
     }
     ids.resize(std::min<std::size_t>(ids.size(), some));
     ASSERT_EQ(queue.in_order(some), ids);
-    const std::vector<Room> rooms{{"GPU-0", {static_cast<std::int64_t>(below(200))}},
-                                  {"GPU-1", {static_cast<std::int64_t>(below(200))}}};
-    const auto fits = [&rooms](const Lease& lease) {
-      return std::any_of(rooms.begin(), rooms.end(), [&lease](const Room& room) {
-        return lease.vram <= room.free && (lease.wanted_device.empty() || lease.wanted_device == room.device);
-      });
-    };
-    const auto first = std::find_if(list.begin(), list.end(), fits);
-    ASSERT_EQ(queue.first_fit(rooms), first == list.end() ? std::nullopt : std::optional(first->id));
     const Bytes limit{static_cast<std::int64_t>(below(1100))};
-    const auto above = std::find_if(list.begin(), list.end(), [limit](const Lease& lease) {
-      return lease.wanted_device == "GPU-0" && lease.vram > limit;
-    });
-    ASSERT_EQ(queue.first_above("GPU-0", limit), above == list.end() ? std::nullopt : std::optional(above->id));
+    const auto first = [&list](const auto& which) -> std::optional<LeaseId> {
+      const auto found = std::find_if(list.begin(), list.end(), which);
+      return found == list.end() ? std::nullopt : std::optional(found->id);
+    };
+    const auto named = [](const Lease& lease) { return lease.wanted_device == "GPU-0"; };
+    const auto pairs = [](const Lease& lease) { return lease.wanted_device.empty() && lease.device_count == 2; };
+    const auto tree = queue.any().find(2);
+    const QueueTree* any = tree == queue.any().end() ? nullptr : &tree->second;
+    const auto answer = [](const QueueTree* of, auto ask) -> std::optional<LeaseId> {
+      const QueueKey* key = of == nullptr ? nullptr : ask(*of);
+      return key == nullptr ? std::nullopt : std::optional(key->lease);
+    };
+    const auto within = [limit](const QueueTree& of) { return of.first_within(limit); };
+    const auto above = [limit](const QueueTree& of) { return of.first_above(limit); };
+    ASSERT_EQ(answer(queue.named("GPU-0"), within),
+              first([&](const Lease& l) { return named(l) && l.least() <= limit; }));
+    ASSERT_EQ(answer(queue.named("GPU-0"), above),
+              first([&](const Lease& l) { return named(l) && l.least() > limit; }));
+    ASSERT_EQ(answer(any, within), first([&](const Lease& l) { return pairs(l) && l.least() <= limit; }));
+    ASSERT_EQ(answer(any, above), first([&](const Lease& l) { return pairs(l) && l.least() > limit; }));
   }
 }
 

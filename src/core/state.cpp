@@ -17,6 +17,11 @@ Time after(Time t, Duration d) {
   return t + d;
 }
 
+Bytes charged_for(const Lease& lease, const Charge& charge) {
+  if (lease.reserves() || (charge.settling && !charge.measured)) return std::max(lease.vram, charge.used);
+  return charge.settling ? charge.used : Bytes{};
+}
+
 }  // namespace
 
 // -------------------------------------------------------------------------------- reading
@@ -46,10 +51,28 @@ const ConsumerHistory* State::history(const std::string& consumer) const {
   return found == history_.end() ? nullptr : &found->second.first;
 }
 
-const Charge& State::charge(LeaseId id) const {
+const Charge& State::charge(LeaseId id, std::string_view device) const {
   static const Charge none;
-  const auto found = sides_.find(id);
-  return found == sides_.end() ? none : found->second.charge;
+  const auto side = sides_.find(id);
+  const auto lease = leases_.find(id);
+  if (side == sides_.end() || lease == leases_.end()) return none;
+  const std::vector<Charge>& charges = side->second.charges;
+  const std::vector<std::string>& devices = lease->second.devices;
+  for (std::size_t i = 0; i < charges.size(); ++i)
+    if (devices[i] == device) return charges[i];
+  return none;
+}
+
+Use State::use(LeaseId id) const {
+  Use use;
+  const auto side = sides_.find(id);
+  if (side == sides_.end()) return use;
+  for (const Charge& charge : side->second.charges) {
+    use.used += charge.used;
+    use.untold |= charge.untold;
+    use.settling |= charge.settling;
+  }
+  return use;
 }
 
 bool State::known(const Device& device, const Rules& rules, Time now) const {
@@ -65,10 +88,18 @@ Bytes State::effective_free(const Device& device, const Rules& rules, Time now) 
   return capacity(device, rules) - device.charged - device.other;
 }
 
-Bytes State::charged(const Lease& lease) const {
-  const Charge& charge = this->charge(lease.id);
-  if (lease.reserves() || (charge.settling && !charge.measured)) return std::max(lease.vram, charge.used);
-  return charge.settling ? charge.used : Bytes{};
+Bytes State::charged(const Lease& lease, std::string_view device) const {
+  return charged_for(lease, charge(lease.id, device));
+}
+
+std::optional<Bytes> State::room_for(int count) const {
+  if (count < 1 || static_cast<std::size_t>(count) > rooms_.size()) return std::nullopt;
+  return std::next(rooms_.rbegin(), count - 1)->free;
+}
+
+const Device* State::capacity_for(int count) const {
+  if (count < 1 || static_cast<std::size_t>(count) > capacities_.size()) return nullptr;
+  return &devices_.at(std::next(capacities_.rbegin(), count - 1)->second);
 }
 
 // -------------------------------------------------------------------------------- changing
@@ -107,9 +138,16 @@ Device& State::device_entry(const std::string& uuid) {
   return at->second;
 }
 
-// Adds (`sign` 1) or takes away (−1) what the lease counts for in the sums and indices of its device.
-void State::include(Device& device, const Lease& lease, const Charge& charge, int sign) const {
-  const Bytes bytes = charged(lease);
+Charge* State::charge_at(const Lease& lease, std::string_view device) {
+  std::vector<Charge>& charges = sides_.at(lease.id).charges;
+  for (std::size_t i = 0; i < charges.size(); ++i)
+    if (lease.devices[i] == device) return &charges[i];
+  return nullptr;
+}
+
+// Adds (`sign` 1) or takes away (−1) what the lease counts for in the sums and indices of one of its devices.
+void State::include(Device& device, const Lease& lease, const Charge& charge, int sign) {
+  const Bytes bytes = charged_for(lease, charge);
   device.charged += sign * bytes;
   device.leased_used += sign * charge.used;
   if (charge.settling) device.settling += sign * bytes;
@@ -120,20 +158,32 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
     device.leases.erase(lease.id);
     device.by_charge.erase({bytes, lease.id});
   }
+  moved(device);
 }
 
 void State::refresh_other(Device& device) {
   device.other = std::max({device.unleased, device.reading.used - device.leased_used, Bytes{}});
+  moved(device);
 }
 
 void State::book(Lease& lease) {
-  assert(lease.reserves() || charge(lease.id).settling);
-  include(device_entry(lease.device), lease, charge(lease.id), 1);
+  std::vector<Charge>& charges = sides_.at(lease.id).charges;
+  charges.resize(lease.devices.size());
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    assert(lease.reserves() || charges[i].settling);
+    include(device_entry(lease.devices[i]), lease, charges[i], 1);
+  }
 }
 
 void State::unbook(const Lease& lease) {
-  Device& device = devices_.at(lease.device);
-  Charge& charge = sides_.at(lease.id).charge;
+  for (const std::string& uuid : lease.devices) {
+    Device& device = devices_.at(uuid);
+    if (device.leases.contains(lease.id)) unbook(lease, device);
+  }
+}
+
+void State::unbook(const Lease& lease, Device& device) {
+  Charge& charge = *charge_at(lease, device.reading.uuid);
   include(device, lease, charge, -1);
   device.unleased += charge.used;
   charge = {};
@@ -144,24 +194,73 @@ void State::unbook(const Lease& lease) {
 // put in.
 void State::settle(LeaseId id) {
   Lease& lease = leases_.at(id);
-  Device& device = devices_.at(lease.device);
-  Charge& charge = sides_.at(id).charge;
-  include(device, lease, charge, -1);
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
   lease.state = LeaseState::ended;
-  charge.settling = true;
+  for (const std::string& uuid : lease.devices) {
+    Charge& charge = *charge_at(lease, uuid);
+    charge.settling = true;
+    include(devices_.at(uuid), lease, charge, 1);
+  }
+}
+
+// `seen`: what the device's reading says of the lease; whether it settles is not the reading's to say.
+void State::measure(const Lease& lease, Device& device, const Charge& seen, bool after_end) {
+  Charge& charge = *charge_at(lease, device.reading.uuid);
+  const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
+  if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured) return;
+  include(device, lease, charge, -1);
+  charge.used = seen.used;
+  charge.untold = seen.untold;
+  charge.measured = measured;
   include(device, lease, charge, 1);
 }
 
-void State::measure(const Lease& lease, Bytes used, bool untold, bool after_end) {
-  Device& device = devices_.at(lease.device);
-  Charge& charge = sides_.at(lease.id).charge;
-  const bool measured = charge.measured || (charge.settling && after_end && !untold);
-  if (charge.used == used && charge.untold == untold && charge.measured == measured) return;
-  include(device, lease, charge, -1);
-  charge.used = used;
-  charge.untold = untold;
-  charge.measured = measured;
-  include(device, lease, charge, 1);
+// -------------------------------------------------------------------------------- indices over all devices
+
+void State::moved(Device& device) {
+  if (!device.indexed.moved) moved_.push_back(device.reading.uuid);
+  device.indexed.moved = true;
+}
+
+void State::reindex(const Rules& rules, Time now) {
+  const std::pair under(rules.headroom, rules.max_age);
+  if (indexed_under_ && *indexed_under_ != under)
+    for (auto& [uuid, device] : devices_) moved(device);
+  indexed_under_ = under;
+  for (const auto& [read_at, uuid] : ages_) {
+    if (now - read_at <= rules.max_age) break;
+    moved(devices_.at(uuid));
+  }
+  for (const std::string& uuid : moved_)
+    if (const auto device = devices_.find(uuid); device != devices_.end()) reindex(device->second, rules, now);
+  moved_.clear();
+}
+
+void State::reindex(Device& device, const Rules& rules, Time now) {
+  const std::string& uuid = device.reading.uuid;
+  Device::Indexed& indexed = device.indexed;
+  indexed.moved = false;
+  std::optional<Room> room;
+  std::optional<Time> age;
+  if (known(device, rules, now)) {
+    room = Room{effective_free(device, rules, now), device.reading.index, uuid};
+    age = device.read_at;
+  }
+  if (room && (!indexed.room || room->free > indexed.room->free)) opened_.push_back(uuid);
+  if (indexed.room) rooms_.erase(*indexed.room);
+  if (room) rooms_.insert(*room);
+  indexed.room = std::move(room);
+  if (age != indexed.age) {
+    if (indexed.age) ages_.erase({*indexed.age, uuid});
+    if (age) ages_.insert({*age, uuid});
+    indexed.age = age;
+  }
+  if (!device.read_at) return;
+  const Bytes capacity = device.reading.total - device.reading.driver_reserved;
+  if (capacity == indexed.capacity) return;
+  if (indexed.capacity) capacities_.erase({*indexed.capacity, uuid});
+  capacities_.insert({capacity, uuid});
+  indexed.capacity = capacity;
 }
 
 // -------------------------------------------------------------------------------- time
@@ -228,7 +327,7 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     state.last_id_ = std::max(state.last_id_, lease.id.number);
     state.last_queued_at_ = std::max(state.last_queued_at_, lease.queued_at);
     if (lease.ended()) {
-      side.charge.settling = !lease.device.empty();
+      side.charges.assign(lease.devices.size(), Charge{{}, false, true, false});
     } else if (lease.state == LeaseState::queued) {
       state.queue_.insert(lease);
     }
@@ -240,7 +339,7 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
         lease.offer_ends_at = after(now, std::max(rules.claim_window, rules.reconnect));
     }
     if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
-    if (lease.reserves() || side.charge.settling) state.book(lease);
+    if (lease.reserves() || lease.ended()) state.book(lease);
     if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);
     state.schedule(lease, rules);
   }

@@ -20,13 +20,31 @@
 
 namespace sublet::core {
 
-// What a lease charges on its device beyond what it asked: measured use, and what is still settling after its
-// end.
+// What a lease charges on one of its devices beyond what it asked: measured use, and what is still settling after
+// its end.
 struct Charge {
   Bytes used;             // of its processes, in the last plausible snapshot
   bool untold = false;    // one of them is listed there without the bytes it uses
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
+};
+
+// The same over all of its devices.
+struct Use {
+  Bytes used;
+  bool untold = false;
+  bool settling = false;
+};
+
+// A known device by what may still be promised there; of equals the lower index comes first, then the uuid.
+struct Room {
+  Bytes free;
+  int index = 0;
+  std::string device;  // uuid
+  bool operator<(const Room& other) const {
+    if (free != other.free) return free < other.free;
+    return index != other.index ? index < other.index : device < other.device;
+  }
 };
 
 // Orders the leases of a device by what they are charged, most first.
@@ -52,6 +70,15 @@ struct Device {
   Bytes settling;                     // the part of `charged` of leases that have ended
   Bytes unleased;                     // Σ of the listed processes under no lease
   Bytes other;                        // max(unleased, used − leased_used): the hidden and the dying hold bytes too
+
+  // As it stands in the indices over all devices.
+  struct Indexed {
+    bool moved = false;  // something changed since
+    std::optional<Room> room;
+    std::optional<Time> age;
+    std::optional<Bytes> capacity;
+  };
+  Indexed indexed;
 };
 
 // How a consumer behaved before; the basis of estimates. Durations of its last runs, newest last, at most 16.
@@ -72,7 +99,9 @@ class State {
   const std::unordered_map<LeaseId, Lease>& leases() const { return leases_; }
   const Queue& queue() const { return queue_; }
   const ConsumerHistory* history(const std::string& consumer) const;
-  const Charge& charge(LeaseId id) const;
+  // What the lease charges on one of its devices; nothing where it is not booked.
+  const Charge& charge(LeaseId id, std::string_view device) const;
+  Use use(LeaseId id) const;
   // All histories by consumer, each with the sequence of its last use.
   const std::map<std::string, std::pair<ConsumerHistory, std::uint64_t>>& histories() const { return history_; }
   // Why the last attempt at a snapshot gave nothing at all; "" if it gave something.
@@ -85,8 +114,17 @@ class State {
   Bytes effective_free(const Device& device, const Rules& rules, Time now) const;
   // The most that one lease could ever get on the device: total − driver's reserve − headroom.
   static Bytes capacity(const Device& device, const Rules& rules);
-  // Bytes a lease that reserves, or still settles, is charged on its device: max(reserved, used).
-  Bytes charged(const Lease& lease) const;
+  // Bytes a lease that reserves, or still settles, is charged on the device: max(reserved, used).
+  Bytes charged(const Lease& lease, std::string_view device) const;
+  // Known devices, the one with the least room first. As of the last step: what has grown too old since is still
+  // there, and known() says so.
+  const std::set<Room>& rooms() const { return rooms_; }
+  // The room on the `count`th of the devices with the most; unset: so many are not known.
+  std::optional<Bytes> room_for(int count) const;
+  // The device with the `count`th largest capacity of those that were ever read; null: there are not so many.
+  const Device* capacity_for(int count) const;
+  // Devices that were named but never read.
+  std::size_t unread() const { return devices_.size() - capacities_.size(); }
 
   // --- restart ---
   // What the store held; ended leases that must still settle are given too. Owners get rules.reconnect from `now`;
@@ -100,33 +138,45 @@ class State {
 
   // What is known of a lease and needs no store: it is measured or observed again after a restart.
   struct Side {
-    Charge charge;
-    bool held = false;           // a connection or wait of its owner is open
-    Time grace_until;            // after a restart: nobody is gone for want of a connection before this
-    bool killed = false;         // SIGKILL was ordered
-    bool program_ended = false;  // its keeper's program is known to have ended
-    Time due = Time::never();    // as it stands in timers_
-    bool touched = false;        // by the step under way
+    std::vector<Charge> charges;  // in the order of the lease's devices; none before it was booked
+    bool held = false;            // a connection or wait of its owner is open
+    Time grace_until;             // after a restart: nobody is gone for want of a connection before this
+    bool killed = false;          // SIGKILL was ordered
+    bool program_ended = false;   // its keeper's program is known to have ended
+    Time due = Time::never();     // as it stands in timers_
+    bool touched = false;         // by the step under way
   };
 
   // Each keeps all indices in step with the change it makes.
   Lease& add(Lease lease);
   void drop(LeaseId id);
   void free_tag(const Lease& lease);
-  void book(Lease& lease);          // lease.device is set: its bytes count there from now on
+  void book(Lease& lease);          // lease.devices is set: its bytes count there from now on
   void unbook(const Lease& lease);  // what its processes are listed with counts as `other` again
-  void settle(LeaseId id);          // ended: charged until measured gone
-  void measure(const Lease& lease, Bytes used, bool untold, bool after_end);
+  void unbook(const Lease& lease, Device& device);
+  void settle(LeaseId id);  // ended: charged until measured gone
+  void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
   void refresh_other(Device& device);
   void schedule(const Lease& lease, const Rules& rules);
   Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;
   void remember(const std::string& consumer, Bytes peak, std::optional<Duration> run);
-  void include(Device& device, const Lease& lease, const Charge& charge, int sign) const;
+  void include(Device& device, const Lease& lease, const Charge& charge, int sign);
+  Charge* charge_at(const Lease& lease, std::string_view device);
   Device& device_entry(const std::string& uuid);
+  // The indices over all devices follow what changed when they are next asked: a snapshot changes a device many times.
+  void moved(Device& device);
+  void reindex(const Rules& rules, Time now);
+  void reindex(Device& device, const Rules& rules, Time now);
 
   std::unordered_map<LeaseId, Lease> leases_;
   std::unordered_map<LeaseId, Side> sides_;  // the same keys
   std::map<std::string, Device> devices_;
+  std::set<Room> rooms_;                                     // known devices
+  std::set<std::pair<Time, std::string>> ages_;              // the same, by the age of their reading
+  std::set<std::pair<Bytes, std::string>> capacities_;       // devices that were ever read; headroom not taken off
+  std::vector<std::string> moved_;                           // not reindexed yet
+  std::vector<std::string> opened_;                          // have more room than when all waiters were last looked at
+  std::optional<std::pair<Bytes, Duration>> indexed_under_;  // the rules that the indices rest on
   Queue queue_;
   std::map<std::pair<std::uint32_t, std::string>, LeaseId> tags_;
   std::set<std::pair<Time, LeaseId>> timers_;                                 // each lease that has a deadline, once

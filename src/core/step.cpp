@@ -12,6 +12,7 @@ Plan step(State& state, const Rules& rules, const Fact& fact, Time now) { return
 
 Plan Stepper::run(const Fact& fact) {
   state_.queue_.set_aging(rules_.aging_per_minute);
+  state_.reindex(rules_, now_);
   plan_.outcome = std::visit([this](const auto& what) { return on(what); }, fact);
   if (plan_.outcome.has_value()) {
     repeat_signals();
@@ -67,24 +68,21 @@ void Stepper::finish() {
   ended_.erase(std::unique(ended_.begin(), ended_.end()), ended_.end());
   for (const LeaseId id : ended_) {
     const Lease& lease = state_.leases_.at(id);
-    if (state_.sides_.at(id).charge.settling || program_may_live(lease)) continue;
+    if (state_.use(id).settling || program_may_live(lease)) continue;
     if (lease.had_process) plan_.settled.push_back(id);
     state_.drop(id);
   }
   if (snapshot_wanted_) plan_.actions.emplace_back(TakeSnapshot{});
+  state_.reindex(rules_, now_);
   plan_.wake_at = wake_at();
 }
 
 Time Stepper::wake_at() const {
   Time wake = Time::never();
   if (!state_.timers_.empty()) wake = state_.timers_.begin()->first;
-  if (state_.queue_.empty()) return wake;
+  if (state_.queue_.empty() || state_.ages_.empty()) return wake;
   // When a reading grows too old, those that wait are told another reason.
-  for (const auto& [uuid, device] : state_.devices_) {
-    if (!state_.known(device, rules_, now_)) continue;
-    wake = std::min(wake, *device.read_at + rules_.max_age + Duration(1));
-  }
-  return wake;
+  return std::min(wake, state_.ages_.begin()->first + rules_.max_age + Duration(1));
 }
 
 }  // namespace sublet::core

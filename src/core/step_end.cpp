@@ -41,12 +41,12 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     end(lease, EndReason::revoked, "an administrator took it back");
     return lease.id;
   }
-  const Charge& charge = state_.charge(lease.id);
-  if (!fact.force && (charge.used > Bytes{} || charge.untold))
+  const Use use = state_.use(lease.id);
+  if (!fact.force && (use.used > Bytes{} || use.untold))
     return Error{Code::InUse,
                  "the processes of " + name_of(lease) + " still hold " +
-                     (charge.used > Bytes{} ? format_size(charge.used) : "VRAM that the driver does not tell") +
-                     " on " + name_of(state_.devices_.at(lease.device)),
+                     (use.used > Bytes{} ? format_size(use.used) : "VRAM that the driver does not tell") + " on " +
+                     names_of_devices(state_, lease),
                  "end them first, or force it: their bytes then count as used by nobody until they are gone"};
   end(lease, EndReason::released, "its owner gave it back");
   return lease.id;
@@ -99,7 +99,7 @@ Result<LeaseId> Stepper::on(const ProgramFailed& fact) {
 
 bool Stepper::program_may_live(const Lease& lease) const {
   // Only a program with a keeper was started by Sublet; what somebody else started is never signalled.
-  return !lease.device.empty() && lease.owner.kind == OwnerKind::process && lease.owner.keeper &&
+  return !lease.devices.empty() && lease.owner.kind == OwnerKind::process && lease.owner.keeper &&
          !state_.sides_.at(lease.id).program_ended;
 }
 
@@ -141,8 +141,8 @@ void Stepper::end(Lease& lease, EndReason why, std::string text) {
     stop_program(lease);
     text += "; its program is asked to end, and killed if it lives after " + format_duration(rules_.grace);
   }
-  if (!lease.device.empty()) {
-    text += "; it held " + format_size(lease.vram) + " on " + name_of(state_.devices_.at(lease.device));
+  if (!lease.devices.empty()) {
+    text += "; it held " + format_size(lease.vram) + on_devices(state_, lease);
     if (lease.peak_used > Bytes{}) text += ", and used " + format_size(lease.peak_used) + " at most";
   }
   explain(lease, "ended", std::string(to_string(why)) + ": " + std::move(text));
@@ -194,7 +194,9 @@ void Stepper::lapse(Lease& lease) {
     return;
   }
   state_.unbook(lease);
-  lease.device.clear();
+  lease.devices.clear();
+  state_.sides_.at(lease.id).charges.clear();
+  lease.vram = lease.asked_vram;
   lease.granted_at.reset();
   lease.offer_ends_at.reset();
   ++lease.generation;

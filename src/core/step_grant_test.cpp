@@ -54,9 +54,117 @@ TEST(Grant, SmallOnesPassALargeHeadThatDoesNotFit) {
 TEST(Grant, TakesTheDeviceThatItFillsBest) {
   World w;
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB), gpu(2, 16 * GiB)});
-  EXPECT_EQ(w.at(w.submit(8 * GiB)).device, uuid_of(1)) << "of equals the lower index";
-  EXPECT_EQ(w.at(w.submit(8 * GiB)).device, uuid_of(1));
-  EXPECT_EQ(w.at(w.submit(20 * GiB)).device, uuid_of(0));
+  EXPECT_EQ(w.device_of(w.submit(8 * GiB)), uuid_of(1)) << "of equals the lower index";
+  EXPECT_EQ(w.device_of(w.submit(8 * GiB)), uuid_of(1));
+  EXPECT_EQ(w.device_of(w.submit(20 * GiB)), uuid_of(0));
+}
+
+Lease gang(int count, Bytes vram) {
+  Lease lease = wish(vram);
+  lease.device_count = count;
+  return lease;
+}
+
+TEST(Gang, IsOnAllItsDevicesOrOnNone) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB), gpu(2, 16 * GiB)});
+  const LeaseId pair = w.submit(gang(2, 10 * GiB));
+  EXPECT_EQ(w.at(pair).devices, (std::vector{uuid_of(1), uuid_of(2)})) << "where it leaves the least";
+  EXPECT_SAYS(w.why(pair, "granted"), "granted 10.0 GiB on each of gpu1 and gpu2, where 16.0 GiB was");
+  const LeaseId other = w.submit(gang(2, 10 * GiB), true);
+  EXPECT_EQ(w.state_of(other), LeaseState::queued);
+  EXPECT_SAYS(w.why(other, "queued"), "needs 10.0 GiB, on each of 2 devices; 6.0 GiB is effectively free on gpu1");
+  EXPECT_EQ(w.free(0), 24 * GiB) << "nothing is hoarded while it waits";
+  w.step(Release{pair});
+  EXPECT_EQ(w.at(other).devices.size(), 2u);
+}
+
+TEST(Gang, ThatNeedsMoreDevicesThanThereAreIsRefused) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
+  const auto three = w.ask(gang(3, GiB));
+  EXPECT_EQ(three.error().code, Code::TooLarge);
+  EXPECT_SAYS(three.error().detail, "needs 3 devices at once; there are 2");
+  const auto large = w.ask(gang(2, 20 * GiB));
+  EXPECT_EQ(large.error().code, Code::TooLarge);
+  EXPECT_SAYS(large.error().detail, "no 2 devices can ever hold that: the last of them has 16.0 GiB");
+  Lease odd = gang(2, GiB);
+  odd.wanted_device = uuid_of(0);
+  EXPECT_EQ(w.ask(odd).error().code, Code::BadRequest);
+  EXPECT_EQ(w.ask(gang(2, GiB), false).has_value(), true);
+}
+
+TEST(Gang, QueuedBeforeTheDevicesWereReadIsRejectedWhenTheyAreTooFew) {
+  World w;
+  const LeaseId early = w.submit(gang(3, GiB));
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+  EXPECT_TRUE(w.gone(early));
+  EXPECT_SAYS(w.why(early, "ended"), "rejected: needs 1.0 GiB, on each of 3 devices; there are only 2 devices");
+}
+
+TEST(Gang, EndsWithEachOfItsDevicesAndIsChargedUntilAllAreMeasured) {
+  World w;
+  w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB)});
+  const LeaseId id = w.submit(gang(2, 6 * GiB));
+  w.snapshot({gpu(0, 8 * GiB, {uses(7, 5 * GiB, id)}), gpu(1, 8 * GiB, {uses(7, 2 * GiB, id)})});
+  EXPECT_EQ(w.state.use(id).used, 7 * GiB);
+  EXPECT_EQ(w.at(id).peak_used, 5 * GiB) << "the peak is that of one device";
+  w.now = w.now + 1s;
+  w.step(Release{id, 0, true});
+  w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB, {uses(7, 2 * GiB, id)})});
+  EXPECT_EQ(w.free(0), 8 * GiB) << "measured gone there";
+  EXPECT_EQ(w.free(1), 6 * GiB);
+  EXPECT_TRUE(w.state.use(id).settling);
+  w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB)});
+  EXPECT_TRUE(w.gone(id));
+}
+
+TEST(Gang, LosesAllWhenOneDeviceIsLost) {
+  World w;
+  w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB)});
+  const LeaseId id = w.submit(gang(2, 6 * GiB));
+  for (int i = 0; i < 40 && !w.gone(id); ++i) {
+    w.now = w.now + 1s;
+    w.snapshot({gpu(0, 8 * GiB)});
+  }
+  EXPECT_TRUE(w.gone(id));
+  EXPECT_SAYS(w.why(id, "ended"), "failed: its device gpu1 has been missing");
+  EXPECT_EQ(w.free(0), 8 * GiB);
+}
+
+TEST(Shrunk, StartsNowWithWhatFits) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+  w.submit(20 * GiB), w.submit(18 * GiB);
+  Lease lease = wish(12 * GiB);
+  lease.min_vram = 5 * GiB;
+  const LeaseId id = w.submit(lease);
+  EXPECT_EQ(w.device_of(id), uuid_of(1)) << "where it gets most";
+  EXPECT_EQ(w.at(id).vram, 6 * GiB);
+  EXPECT_EQ(w.at(id).asked_vram, 12 * GiB);
+  EXPECT_SAYS(w.why(id, "granted"), "granted 6.0 GiB of the 12.0 GiB asked for on gpu1");
+  const LeaseId waiter = w.submit(lease, true);
+  EXPECT_SAYS(w.why(waiter, "queued"), "needs 12.0 GiB, or at least 5.0 GiB; 4.0 GiB is effectively free on gpu0");
+  w.step(Release{id});
+  EXPECT_EQ(w.at(waiter).vram, 6 * GiB);
+}
+
+TEST(Shrunk, AnOfferThatLapsedIsAskedForAsAWhole) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  const LeaseId holder = w.submit(20 * GiB), blocker = w.submit(4 * GiB);
+  Lease lease = wish(12 * GiB);
+  lease.min_vram = 2 * GiB;
+  const LeaseId id = w.submit(lease);
+  w.step(HeldChanged{id, false});
+  w.step(Release{blocker});
+  EXPECT_EQ(w.state_of(id), LeaseState::offered);
+  EXPECT_EQ(w.at(id).vram, 4 * GiB);
+  w.step(Release{holder});
+  w.pass(11s);
+  EXPECT_EQ(w.at(id).vram, 12 * GiB) << "offered once more, now there is room for all of it";
+  lease.min_vram = 13 * GiB;
+  EXPECT_EQ(w.ask(lease).error().code, Code::BadRequest);
 }
 
 TEST(Grant, OneQueueForThoseWhoWantADeviceAndThoseWhoTakeAny) {
@@ -67,10 +175,10 @@ TEST(Grant, OneQueueForThoseWhoWantADeviceAndThoseWhoTakeAny) {
   first.wanted_device = uuid_of(1);
   const LeaseId picky = w.submit(first, true), any = w.submit(wish(8 * GiB), true);
   w.step(Release{on_0});
-  EXPECT_EQ(w.at(any).device, uuid_of(0)) << "the first in order does not fit there";
+  EXPECT_EQ(w.device_of(any), uuid_of(0)) << "the first in order does not fit there";
   EXPECT_EQ(w.state_of(picky), LeaseState::queued);
   w.step(Release{on_1});
-  EXPECT_EQ(w.at(picky).device, uuid_of(1));
+  EXPECT_EQ(w.device_of(picky), uuid_of(1));
 }
 
 TEST(Grant, NeverPromisesWhatOutsidersUse) {
@@ -135,7 +243,7 @@ TEST(Offer, LapsesBackBehindItsEqualsAndTheSecondTimeEnds) {
   w.step(Release{w.holder});
   w.pass(10s);
   EXPECT_EQ(w.state_of(w.waiter), LeaseState::queued);
-  EXPECT_EQ(w.at(w.waiter).device, "");
+  EXPECT_EQ(w.device_of(w.waiter), "");
   EXPECT_EQ(w.state_of(other), LeaseState::offered) << "the next one gets exactly its bytes";
   EXPECT_EQ(w.free(0), 4 * GiB);
   w.snapshot({gpu(0, 24 * GiB)});

@@ -35,7 +35,10 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   if (fact.devices.empty()) {
     // One card that fell off the bus looks the same as a driver that lists nothing: unknown, nothing is
     // forgotten.
-    for (auto& [uuid, device] : state_.devices_) device.problem = "the driver lists no device at all";
+    for (auto& [uuid, device] : state_.devices_) {
+      device.problem = "the driver lists no device at all";
+      state_.moved(device);
+    }
     return on(SnapshotFailed{"the driver lists no device at all"});
   }
   state_.snapshot_problem_.clear();
@@ -59,6 +62,7 @@ void Stepper::read_device(const DeviceReading& reading, Time began, bool twice) 
   device.missing_since.reset();
   device.problem = twice ? "implausible: the driver lists it twice" : implausible(device, reading);
   if (device.problem.empty()) accept(device, reading, began);
+  state_.moved(device);
 }
 
 // Why the reading is not believed; "" if it is.
@@ -84,7 +88,7 @@ std::string Stepper::implausible(const Device& device, const DeviceReading& read
   if (!reading.processes.empty() || !device.read_at) return {};
   Bytes live;
   for (const LeaseId id : device.leases)
-    if (!state_.leases_.at(id).ended()) live += state_.charge(id).used;
+    if (!state_.leases_.at(id).ended()) live += state_.charge(id, reading.uuid).used;
   const Bytes hidden = std::max(device.reading.used - device.leased_used - device.unleased, Bytes{});
   if (live > slack && reading.used - hidden > std::max(slack, Bytes{live.count / 2}))
     return "implausible: no process is listed and " + format_size(reading.used) + " is used, " + format_size(live) +
@@ -93,18 +97,14 @@ std::string Stepper::implausible(const Device& device, const DeviceReading& read
 }
 
 void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
-  struct Seen {
-    Bytes used;
-    bool untold = false;
-  };
-  std::unordered_map<LeaseId, Seen> seen;
+  std::unordered_map<LeaseId, Charge> seen;
   Bytes unleased;
   for (const ProcessUse& use : reading.processes) {
     if (!device.leases.contains(use.lease)) {
       unleased += use.used.value_or(Bytes{});
       continue;
     }
-    Seen& of_lease = seen[use.lease];
+    Charge& of_lease = seen[use.lease];
     of_lease.used += use.used.value_or(Bytes{});
     of_lease.untold |= !use.used;
   }
@@ -115,8 +115,8 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   for (const LeaseId id : here) {
     Lease& lease = state_.leases_.at(id);
     const auto listed = seen.find(id);
-    const Seen now = listed == seen.end() ? Seen{} : listed->second;
-    state_.measure(lease, now.used, now.untold, !lease.ended_at || began >= *lease.ended_at);
+    const Charge now = listed == seen.end() ? Charge{} : listed->second;
+    state_.measure(lease, device, now, !lease.ended_at || began >= *lease.ended_at);
     lease.peak_used = std::max(lease.peak_used, now.used);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;
@@ -130,10 +130,10 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
 void Stepper::settle_measured(Device& device) {
   const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
   for (const LeaseId id : here) {
-    const Charge& charge = state_.charge(id);
+    const Charge& charge = state_.charge(id, device.reading.uuid);
     if (!charge.settling || !charge.measured || charge.used > Bytes{} || charge.untold) continue;
     const Lease& lease = state_.leases_.at(id);
-    state_.unbook(lease);
+    state_.unbook(lease, device);
     explain(lease, "settled",
             "its bytes on " + name_of(device) + " are measured gone " + format_duration(now_ - *lease.ended_at) +
                 " after its end");
@@ -145,6 +145,7 @@ void Stepper::settle_measured(Device& device) {
 
 void Stepper::miss_device(Device& device) {
   device.lost = true;
+  state_.moved(device);
   ++device.missing;
   if (!device.missing_since) device.missing_since = now_;
 }
@@ -160,11 +161,12 @@ void Stepper::adopt_named_devices() {
       ++at;
       continue;
     }
-    while (const auto id = state_.queue_.first_above(at->first, Bytes{-1})) {
-      Lease& lease = *find(*id);
+    while (const QueueTree* waiting = state_.queue_.named(at->first)) {
+      Lease& lease = *find(waiting->first_above(Bytes{-1})->lease);
       state_.queue_.erase(lease.id);
       lease.wanted_device = named->reading.uuid;
       state_.queue_.insert(lease);
+      state_.opened_.push_back(lease.wanted_device);
       touch(lease);
     }
     at = state_.devices_.erase(at);
@@ -188,14 +190,14 @@ void Stepper::give_up_missing() {
         end(lease, EndReason::failed,
             "its device " + name_of(device) + " has been missing from " + std::to_string(device.missing) +
                 " snapshots over " + format_duration(now_ - *device.missing_since));
-      if (state_.charge(id).settling) state_.unbook(lease);
+      if (device.leases.contains(id)) state_.unbook(lease, device);
       ended_.push_back(id);
     }
     // Known by name only: there is no such device.
     while (!device.read_at) {
-      const auto id = state_.queue_.first_above(at->first, Bytes{-1});
-      if (!id) break;
-      end(*find(*id), EndReason::rejected,
+      const QueueTree* waiting = state_.queue_.named(at->first);
+      if (waiting == nullptr) break;
+      end(*find(waiting->first_above(Bytes{-1})->lease), EndReason::rejected,
           "there is no device '" + at->first + "'; the devices are: " + list_devices(state_));
     }
     at = device.read_at ? std::next(at) : state_.devices_.erase(at);

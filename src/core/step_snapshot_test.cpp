@@ -24,7 +24,7 @@ TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
   w.step(ProgramEnded{id, 0, false});
   EXPECT_TRUE(w.wants_snapshot());
   EXPECT_EQ(w.free(0), 16 * GiB) << "max(reserved, last used)";
-  EXPECT_TRUE(w.state.charge(id).settling);
+  EXPECT_TRUE(w.state.use(id).settling);
   w.now = w.now + 10ms;
   w.step(Snapshot{before_end, {gpu(0, 24 * GiB)}});
   EXPECT_EQ(w.free(0), 18 * GiB) << "begun before the end: still reserved";
@@ -44,7 +44,7 @@ TEST(Settling, WhatIsStillListedStaysCharged) {
   w.measure({uses(101, 1 * GiB, id)});
   EXPECT_EQ(w.free(0), 23 * GiB - 20 * GiB);
   EXPECT_EQ(w.state_of(waiter), LeaseState::offered);
-  EXPECT_TRUE(w.state.charge(id).settling);
+  EXPECT_TRUE(w.state.use(id).settling);
   w.measure();
   EXPECT_TRUE(w.gone(id));
 }
@@ -134,7 +134,7 @@ TEST(Snapshot, ImplausibleReadingsAreUnknownAndForgetNothing) {
     EXPECT_FALSE(w.known()) << w.card().problem;
     EXPECT_EQ(w.free(0), Bytes{});
     EXPECT_EQ(w.state_of(id), LeaseState::active);
-    EXPECT_EQ(w.state.charge(id).used, 5 * GiB) << "the last plausible reading is kept";
+    EXPECT_EQ(w.state.use(id).used, 5 * GiB) << "the last plausible reading is kept";
     w.measure({uses(100, 5 * GiB, id)});
     EXPECT_TRUE(w.known());
   }
@@ -146,7 +146,7 @@ TEST(Snapshot, AnEmptyListIsBelievedWhenTheBytesAreGoneToo) {
   w.measure({uses(100, 5 * GiB, id)}, 10 * GiB);
   w.measure({}, 10 * GiB);
   EXPECT_TRUE(w.known()) << w.card().problem;
-  EXPECT_EQ(w.state.charge(id).used, Bytes{});
+  EXPECT_EQ(w.state.use(id).used, Bytes{});
 }
 
 TEST(Snapshot, OneThatWasOvertakenIsIgnored) {

@@ -10,19 +10,20 @@ namespace {
 
 // No device is larger; keeps sums of sizes far from overflow even while no device was read.
 constexpr Bytes largest_request{std::int64_t{1} << 50};
+constexpr int most_devices = 1024;
 
 // Which refusal fits best when the lease would have to wait.
 Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  bool known = false, settling = false, leased = false;
+  int known = 0, settling = 0, leased = 0;
   for (const auto& [uuid, device] : state.devices()) {
     if (!may_use(lease, device) || !state.known(device, rules, now)) continue;
-    known = true;
-    settling |= state.effective_free(device, rules, now) + device.settling >= lease.vram;
-    leased |= State::capacity(device, rules) - device.other >= lease.vram;
+    ++known;
+    if (state.effective_free(device, rules, now) + device.settling >= lease.least()) ++settling;
+    if (State::capacity(device, rules) - device.other >= lease.least()) ++leased;
   }
-  if (!known) return Code::Unverified;
-  if (settling) return Code::Settling;
-  return leased ? Code::Memory : Code::External;
+  if (known < lease.device_count) return Code::Unverified;
+  if (settling >= lease.device_count) return Code::Settling;
+  return leased >= lease.device_count ? Code::Memory : Code::External;
 }
 
 std::string waiting_hint(Code code) {
@@ -40,29 +41,47 @@ Status Stepper::check_form(const Lease& asked) const {
   if (asked.vram <= Bytes{}) return bad_request("a lease needs a size above zero", "for example 8GiB");
   if (asked.ttl && asked.ttl->count() <= 0) return bad_request("a time limit must be above zero");
   if (asked.owner.kind == OwnerKind::process && !asked.owner.process) return bad_request("the owner names no process");
-  if (asked.vram > largest_request)
-    return Error{Code::TooLarge, "the lease needs " + format_size(asked.vram) + "; no device has that much", {}};
+  if (asked.device_count < 1 || asked.device_count > most_devices)
+    return bad_request("a lease is on 1 to " + std::to_string(most_devices) + " devices, not on " +
+                       std::to_string(asked.device_count));
+  if (asked.device_count > 1 && !asked.wanted_device.empty())
+    return bad_request(
+        "a lease on " + std::to_string(asked.device_count) + " devices cannot be on " + asked.wanted_device + " alone",
+        "leave the device out, or ask for one");
+  if (asked.min_vram < Bytes{} || asked.min_vram > asked.vram)
+    return bad_request("the least size, " + format_size(asked.min_vram) + ", is not between nothing and the " +
+                       format_size(asked.vram) + " that are asked for");
+  if (asked.least() > largest_request)
+    return Error{Code::TooLarge, "the lease needs " + format_size(asked.least()) + "; no device has that much", {}};
   return {};
 }
 
 // TooLarge is final, so it is said only when every device that could serve has been read at least once.
 Status Stepper::check_size(const Lease& asked) const {
-  const Device* largest = nullptr;
-  bool any_read = false, unread = false;
-  for (const auto& [uuid, device] : state_.devices_) any_read |= device.read_at.has_value();
-  if (!asked.wanted_device.empty() && any_read && state_.find_device(asked.wanted_device) == nullptr)
+  if (!asked.wanted_device.empty()) return check_size_on(asked, state_.find_device(asked.wanted_device));
+  const auto read = state_.devices_.size() - state_.unread();
+  if (read == 0 || state_.unread() > 0) return {};
+  const Device* tightest = state_.capacity_for(asked.device_count);
+  if (tightest == nullptr)
+    return Error{Code::TooLarge,
+                 "the lease needs " + std::to_string(asked.device_count) + " devices at once; there " +
+                     (read == 1 ? "is 1: " : "are " + std::to_string(read) + ": ") + list_devices(state_),
+                 "ask for " + std::to_string(read) + (read == 1 ? "" : " or fewer")};
+  const Bytes most = State::capacity(*tightest, rules_);
+  if (asked.least() <= most) return {};
+  const std::string which = asked.device_count == 1 ? "no device can ever hold that: the most is "
+                                                    : "no " + std::to_string(asked.device_count) +
+                                                          " devices can ever hold that: the last of them has ";
+  return Error{Code::TooLarge, "the lease " + need_text(asked) + "; " + which + capacity_text(*tightest, rules_),
+               "ask for " + format_size(most) + " or less"};
+}
+
+Status Stepper::check_size_on(const Lease& asked, const Device* device) const {
+  if (device == nullptr && state_.devices_.size() > state_.unread())
     return not_found("there is no device '" + asked.wanted_device + "'", "the devices are: " + list_devices(state_));
-  for (const auto& [uuid, device] : state_.devices_) {
-    if (!may_use(asked, device)) continue;
-    unread |= !device.read_at;
-    if (device.read_at && (largest == nullptr || State::capacity(device, rules_) > State::capacity(*largest, rules_)))
-      largest = &device;
-  }
-  if (largest == nullptr || unread || asked.vram <= State::capacity(*largest, rules_)) return {};
-  const std::string which = asked.wanted_device.empty() ? "no device can ever hold that: the most is " : "at most ";
-  return Error{Code::TooLarge,
-               "the lease needs " + format_size(asked.vram) + "; " + which + capacity_text(*largest, rules_),
-               "ask for " + format_size(State::capacity(*largest, rules_)) + " or less"};
+  if (device == nullptr || !device->read_at || asked.least() <= State::capacity(*device, rules_)) return {};
+  return Error{Code::TooLarge, "the lease " + need_text(asked) + "; at most " + capacity_text(*device, rules_),
+               "ask for " + format_size(State::capacity(*device, rules_)) + " or less"};
 }
 
 Status Stepper::check_tag(const Lease& asked) const {
@@ -81,7 +100,8 @@ LeaseId Stepper::admit(const Submit& fact) {
   lease.generation = 1;
   lease.state = LeaseState::queued;
   lease.end_reason = EndReason::none;
-  lease.device.clear();
+  lease.devices.clear();
+  lease.asked_vram = lease.vram;
   lease.created_at = now_;
   lease.lapsed_offers = 0;
   lease.exit_status.reset();
@@ -109,16 +129,17 @@ void Stepper::enqueue(Lease& lease) {
   lease.queued_at = std::max(now_, state_.last_queued_at_ + Duration(1));
   state_.last_queued_at_ = lease.queued_at;
   state_.queue_.insert(lease);
+  if (!lease.wanted_device.empty()) state_.opened_.push_back(lease.wanted_device);
   state_.schedule(lease, rules_);
   touch(lease);
 }
 
 void Stepper::announce_wait(Lease& lease) {
-  bool known = false;
-  for (const auto& [uuid, device] : state_.devices_)
-    known |= may_use(lease, device) && state_.known(device, rules_, now_);
-  if (!known) want_snapshot();
-  if (!lease.wanted_device.empty()) state_.device_entry(lease.wanted_device);
+  if (lease.wanted_device.empty()) {
+    if (state_.rooms_.size() < static_cast<std::size_t>(lease.device_count)) want_snapshot();
+  } else if (!state_.known(state_.device_entry(lease.wanted_device), rules_, now_)) {
+    want_snapshot();
+  }
   explain(lease, "queued",
           "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
               std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_));

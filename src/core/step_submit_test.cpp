@@ -9,7 +9,7 @@ TEST(Submit, IsGrantedAtOnceWhereItFits) {
   w.snapshot({gpu(0, 24 * GiB)});
   const LeaseId id = w.submit(6 * GiB);
   EXPECT_EQ(w.state_of(id), LeaseState::active);
-  EXPECT_EQ(w.at(id).device, uuid_of(0));
+  EXPECT_EQ(w.device_of(id), uuid_of(0));
   EXPECT_EQ(w.at(id).granted_at, w.now);
   EXPECT_EQ(w.free(0), 18 * GiB);
   EXPECT_SAYS(w.why(id, "granted"), "6.0 GiB on gpu0, where 24.0 GiB was effectively free");
@@ -29,7 +29,7 @@ TEST(Submit, MoreThanAnyDeviceHasIsTooLargeAtOnce) {
   on_small.wanted_device = uuid_of(1);
   EXPECT_EQ(w.ask(on_small).error().code, Code::TooLarge) << "the device asked for is what counts";
   on_small.vram = 15 * GiB;
-  EXPECT_EQ(w.at(w.submit(on_small)).device, uuid_of(1));
+  EXPECT_EQ(w.device_of(w.submit(on_small)), uuid_of(1));
 }
 
 TEST(Submit, AnAbsurdSizeIsTooLargeThoughNoDeviceWasRead) {
@@ -56,9 +56,9 @@ TEST(Submit, ADeviceMayBeAskedForByItsName) {
   const LeaseId early = w.submit(lease, true);
   EXPECT_EQ(w.state_of(early), LeaseState::queued);
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
-  EXPECT_EQ(w.at(early).device, uuid_of(1)) << "the first reading says which one that is";
+  EXPECT_EQ(w.device_of(early), uuid_of(1)) << "the first reading says which one that is";
   lease.wanted_device = "0";
-  EXPECT_EQ(w.at(w.submit(lease)).device, uuid_of(0));
+  EXPECT_EQ(w.device_of(w.submit(lease)), uuid_of(0));
   EXPECT_EQ(w.state.devices().size(), 2u) << "a name is no device";
 }
 
@@ -84,7 +84,7 @@ TEST(Submit, ADeviceThatWasNeverReadRejectsNobody) {
   EXPECT_EQ(w.state_of(id), LeaseState::queued);
   EXPECT_EQ(w.state_of(w.submit(40 * GiB)), LeaseState::queued);
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 32 * GiB)});
-  EXPECT_EQ(w.at(id).device, uuid_of(1));
+  EXPECT_EQ(w.device_of(id), uuid_of(1));
 }
 
 TEST(Submit, ATagIsUniquePerUserWhileItsLeaseLives) {

@@ -34,6 +34,7 @@ class Stepper {
   // Submitting.
   Status check_form(const Lease& asked) const;
   Status check_size(const Lease& asked) const;
+  Status check_size_on(const Lease& asked, const Device* device) const;
   Status check_tag(const Lease& asked) const;
   LeaseId admit(const Submit& fact);
   void enqueue(Lease& lease);
@@ -41,8 +42,8 @@ class Stepper {
 
   // Granting: whoever fits, in order (step_grant.cpp).
   void grant_waiting();
-  Device* best_device(const Lease& lease);
-  void grant(Lease& lease, Device& device);
+  std::vector<std::string> choose_devices(const Lease& lease) const;
+  void grant(Lease& lease);
   void start_ttl(Lease& lease);
   void reject_hopeless();
 

@@ -2,6 +2,7 @@
 #include "core/words.h"
 
 #include <algorithm>
+#include <climits>
 
 namespace sublet::core {
 
@@ -42,16 +43,49 @@ std::string unknown_text(const State& state, const Device& device, const Rules& 
          (state.snapshot_problem().empty() ? "" : " (" + state.snapshot_problem() + ")");
 }
 
+std::string names_of_devices(const State& state, const Lease& lease) {
+  std::string text;
+  for (std::size_t i = 0; i < lease.devices.size(); ++i) {
+    if (i > 0) text += i + 1 == lease.devices.size() ? " and " : ", ";
+    const auto device = state.devices().find(lease.devices[i]);
+    text += device == state.devices().end() ? lease.devices[i] : name_of(device->second);
+  }
+  return text;
+}
+
+std::string on_devices(const State& state, const Lease& lease) {
+  return (lease.devices.size() > 1 ? " on each of " : " on ") + names_of_devices(state, lease);
+}
+
+std::string need_text(const Lease& lease) {
+  std::string text = "needs " + format_size(lease.vram);
+  if (lease.least() < lease.vram) text += ", or at least " + format_size(lease.least());
+  if (lease.device_count > 1) text += ", on each of " + std::to_string(lease.device_count) + " devices";
+  return text;
+}
+
 bool may_use(const Lease& lease, const Device& device) {
   return lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid;
 }
 
 Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  const auto known = [&](const std::string& uuid) -> const Device* {
+    const auto device = state.devices().find(uuid);
+    return device != state.devices().end() && state.known(device->second, rules, now) ? &device->second : nullptr;
+  };
   Nearest nearest;
-  for (const auto& [uuid, device] : state.devices()) {
-    if (!may_use(lease, device) || !state.known(device, rules, now)) continue;
-    const Bytes free = state.effective_free(device, rules, now);
-    if (nearest.device == nullptr || free > nearest.free) nearest = {&device, free};
+  if (!lease.wanted_device.empty()) {
+    nearest.device = known(lease.wanted_device);
+    if (nearest.device != nullptr) nearest.free = state.effective_free(*nearest.device, rules, now);
+    return nearest;
+  }
+  int wanted = lease.device_count;
+  for (auto room = state.rooms().rbegin(); room != state.rooms().rend(); ++room) {
+    if (known(room->device) == nullptr || --wanted > 0) continue;
+    // Of those with as much room, the one that would be named first.
+    auto first = state.rooms().lower_bound(Room{room->free, INT_MIN, {}});
+    while (known(first->device) == nullptr) ++first;
+    return {known(first->device), room->free};
   }
   return nearest;
 }
@@ -83,7 +117,7 @@ std::vector<Holder> holders_of(const State& state, const Device& device, std::si
 }
 
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  std::string text = "needs " + format_size(lease.vram) + "; ";
+  std::string text = need_text(lease) + "; ";
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
     std::string why;

@@ -109,6 +109,7 @@ struct World {
     EXPECT_NE(lease, nullptr) << to_string(id) << " has left the state";
     return lease == nullptr ? none : *lease;
   }
+  std::string device_of(LeaseId id) const { return at(id).devices.empty() ? "" : at(id).devices.front(); }
   bool gone(LeaseId id) const { return state.find(id) == nullptr; }
   LeaseState state_of(LeaseId id) const { return at(id).state; }
 

@@ -150,8 +150,8 @@ Result<Asked> read_request(Call& call) {
   Lease& lease = asked.submit.lease;
   const engine::Peer& peer = call.request.peer;
   const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
-  const auto devices = body.integer("devices", 1, 1);
-  (void)devices;
+  const auto least = body.integer("min_vram_bytes", 1, 1LL << 62);
+  lease.device_count = static_cast<int>(body.integer("devices", 1, 1024).value_or(1));
   asked.submit.may_queue = body.boolean("queue").value_or(true);
   asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
   if (auto taken = take_names(body, peer, lease); !taken) return taken.error();
@@ -161,6 +161,7 @@ Result<Asked> read_request(Call& call) {
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM the program needs, in bytes");
   lease.vram = {*vram};
+  lease.min_vram = {least.value_or(0)};
   lease.token = new_token();
   asked.submit.held = true;
   return asked;

@@ -16,7 +16,9 @@ json render_owner(const core::Owner& owner) {
           {"keeper_pid", owner.keeper ? json(owner.keeper.pid) : json(nullptr)}};
 }
 
-Bytes reserved_of(const core::Lease& lease) { return lease.reserves() ? lease.vram : Bytes{}; }
+Bytes reserved_of(const core::Lease& lease) {
+  return lease.reserves() ? static_cast<std::int64_t>(lease.devices.size()) * lease.vram : Bytes{};
+}
 
 }  // namespace
 
@@ -51,11 +53,14 @@ json render_lease(const core::Lease& lease, const engine::Engine& engine, const 
       {"tier", core::to_string(lease.tier)},
       {"priority", lease.priority},
       {"pausable", core::to_string(lease.pausable)},
-      {"devices", lease.device.empty() ? json::array() : json::array({lease.device})},
+      {"devices", lease.devices},
+      {"device_count", lease.device_count},
       {"wanted_device", text_or_null(lease.wanted_device)},
       {"vram_bytes", lease.vram.count},
+      {"asked_vram_bytes", lease.asked_vram.count},
+      {"min_vram_bytes", lease.min_vram > Bytes{} ? json(lease.min_vram.count) : json(nullptr)},
       {"reserved_bytes", reserved_of(lease).count},
-      {"used_bytes", live ? state.charge(lease.id).used.count : 0},
+      {"used_bytes", live ? state.use(lease.id).used.count : 0},
       {"parked_bytes", 0},
       {"peak_used_bytes", lease.peak_used.count},
       {"generation", lease.generation},
@@ -71,7 +76,7 @@ json render_lease(const core::Lease& lease, const engine::Engine& engine, const 
       {"stopping", lease.stop_requested},
       {"stop_grace_seconds", seconds(engine.rules().grace)},
       {"exit_record", own ? text_or_null(lease.owner.exit_record) : json(nullptr)},
-      {"settling", lease.ended() && live && state.charge(lease.id).settling},
+      {"settling", lease.ended() && live && state.use(lease.id).settling},
       {"queue", nullptr},
       {"pause", nullptr},
   };

@@ -19,9 +19,9 @@ constexpr std::array columns{
     "uid", "user", "tenant", "consumer", "tag", "command", "tier", "priority", "pausable", "vram_bytes",
     "wanted_device", "ttl_ns", "owner_kind", "owner_pid", "owner_start_ticks", "keeper_pid", "keeper_start_ticks",
     "exit_record", "token",
-    "device", "had_process", "lapsed_offers", "exit_status", "stop_requested", "created_at", "queued_at",
+    "devices", "had_process", "lapsed_offers", "exit_status", "stop_requested", "created_at", "queued_at",
     "granted_at", "offer_ends_at", "expires_at", "unheld_since", "stop_at", "ended_at", "peak_used_bytes",
-    "booked"};
+    "booked", "device_count", "asked_vram_bytes", "min_vram_bytes", "resize_bytes", "resize_at"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -52,6 +52,15 @@ bool decode_booked(std::string_view text, std::vector<core::Booked>& booked) {
     booked.push_back(std::move(entry));
   }
   return booked.size() <= core::booked_limit;
+}
+
+std::vector<std::string> decode_devices(std::string_view text) {
+  std::vector<std::string> devices;
+  while (!text.empty()) {
+    devices.emplace_back(text.substr(0, text.find('\n')));
+    text.remove_prefix(std::min(devices.back().size() + 1, text.size()));
+  }
+  return devices;
 }
 
 // Reads columns from left to right and notes if one of them cannot have been written by bind_lease.
@@ -115,21 +124,24 @@ std::string upsert_lease_sql() {
 void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
-               vram, wanted_device, ttl, owner, token, device, had_process, lapsed_offers, exit_status, stop_requested,
-               created_at, queued_at, granted_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at,
-               peak_used, booked] = lease;
+               vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, had_process,
+               lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at, offer_ends_at, expires_at,
+               unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
             << to_string(pausable) << vram.count << wanted_device << number(ttl) << to_string(owner_kind)
             << std::int64_t{process.pid} << number(process.start_ticks) << std::int64_t{keeper.pid}
-            << number(keeper.start_ticks) << exit_record << token << device << std::int64_t{had_process}
-            << std::int64_t{lapsed_offers} << (exit_status ? std::optional(std::int64_t{*exit_status}) : std::nullopt)
-            << std::int64_t{stop_requested} << created_at.ns << queued_at.ns << number(granted_at)
-            << number(offer_ends_at) << number(expires_at) << number(unheld_since) << number(stop_at)
-            << number(ended_at) << peak_used.count;
+            << number(keeper.start_ticks) << exit_record << token;
+  statement.copy(fmt::format("{}", fmt::join(devices, "\n")));
+  statement << std::int64_t{had_process} << std::int64_t{lapsed_offers}
+            << (exit_status ? std::optional(std::int64_t{*exit_status}) : std::nullopt) << std::int64_t{stop_requested}
+            << created_at.ns << queued_at.ns << number(granted_at) << number(offer_ends_at) << number(expires_at)
+            << number(unheld_since) << number(stop_at) << number(ended_at) << peak_used.count;
   statement.copy(encode_booked(booked));
-  statement << number(run_of(lease))
+  statement << std::int64_t{device_count} << asked_vram.count << min_vram.count
+            << (resize ? std::optional(resize->vram.count) : std::nullopt)
+            << (resize ? std::optional(resize->queued_at.ns) : std::nullopt) << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 
@@ -159,7 +171,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.owner.keeper.start_ticks = column.integer<std::uint64_t>();
   lease.owner.exit_record = row.text();
   lease.token = row.text();
-  lease.device = row.text();
+  lease.devices = decode_devices(row.text());
   lease.had_process = column.boolean();
   lease.lapsed_offers = column.integer<int>();
   if (const auto status = row.maybe_integer()) lease.exit_status = static_cast<int>(*status);
@@ -174,6 +186,12 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.ended_at = column.maybe_time();
   lease.peak_used = column.bytes();
   if (!decode_booked(row.text(), lease.booked)) column.good = false;
+  lease.device_count = column.integer<int>();
+  lease.asked_vram = column.bytes();
+  lease.min_vram = column.bytes();
+  const auto resize_bytes = row.maybe_integer();
+  const auto resize_at = row.maybe_integer();
+  if (resize_bytes && resize_at) lease.resize = core::Resize{{*resize_bytes}, {*resize_at}};
   if (!lease.id || !column.good) return std::nullopt;
   return lease;
 }

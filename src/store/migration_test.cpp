@@ -40,6 +40,10 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(active.state, core::LeaseState::active);
       EXPECT_EQ(active.vram, 6 * GiB);
       EXPECT_EQ(active.booked.size(), migration.version >= 3 ? 2U : 0U);
+      EXPECT_EQ(active.devices.size(), migration.version >= 4 ? 2U : 1U);
+      EXPECT_EQ(active.device_count, migration.version >= 4 ? 2 : 1);
+      EXPECT_EQ(active.asked_vram, 6 * GiB);
+      EXPECT_EQ(active.resize.has_value(), migration.version >= 4);
       EXPECT_EQ(active.owner.process, (ProcessRef{4321, 987654}));
       EXPECT_EQ(active.granted_at, Time{1795276801000000000});
       EXPECT_EQ(loaded->leases[1].state, core::LeaseState::queued);

@@ -59,7 +59,7 @@ def test_a_lease_is_granted_read_and_released(daemon):
     ({"vram_bytes": GIB, "tier": "standart"}, ["standart", "did you mean 'standard'"]),
     ({"vram_bytes": GIB, "pausable": "maybe"}, ["maybe", "cooperative"]),
     ({"vram_bytes": GIB, "priority": 1001}, ["1001", "1000"]),
-    ({"vram_bytes": GIB, "devices": 2}, ["devices is 2"]),
+    ({"vram_bytes": GIB, "devices": 1025}, ["devices is 1025"]),
     ({"vram_bytes": GIB, "consumer": "a b"}, ["'a b'"]),
     ({"vram_bytes": GIB, "tag": "lease-3"}, ["lease-3"]),
     ({"vram_bytes": GIB, "owner": {"pid": 1 << 22}}, ["no process 4194304"]),

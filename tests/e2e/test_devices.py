@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases on several devices, and leases that take less rather than wait."""
+import json
+import subprocess
+
+import pytest
+
+from tests.support.keeping import ended, lease, queued
+from tests.support.sublet import GIB, wait_until
+
+
+@pytest.fixture
+def cards(start_daemon):
+    return start_daemon("3x4GiB", config='[lease]\ngrace = "1s"\nlinger = "1s"\n[gpu]\ninterval_idle = "1s"\n')
+
+
+def uuids(daemon):
+    return [device["uuid"] for device in daemon.json("gpus")["devices"]]
+
+
+def free(daemon):
+    return [device["effective_free_bytes"] for device in daemon.json("gpus")["devices"]]
+
+
+def test_run_sees_all_its_devices_and_no_other(cards):
+    done = cards.cli("run", "--vram", "3GiB", "--gpus", "2", "--tag", "pair", "--", "sh", "-c",
+                     "echo $CUDA_VISIBLE_DEVICES $SUBLET_LEASE_BYTES")
+    assert done.returncode == 0, done.stderr
+    assert "3.0 GiB on each of gpu0 and gpu1" in done.stderr
+    seen, size = done.stdout.split()
+    assert seen.split(",") == uuids(cards)[:2] == lease(cards, "pair")["devices"]
+    assert int(size) == 3 * GIB
+    ended(cards, "pair")
+    wait_until(lambda: len(set(free(cards))) == 1, "all is given back")
+
+
+def test_a_gang_waits_for_all_of_its_devices_and_hoards_nothing(cards):
+    first = cards.spawn("sublet", "hold", "--vram", "3GiB", "--gpu", "gpu1", "--tag", "first")
+    assert first.stdout.readline().strip()
+    gang = cards.spawn("sublet", "run", "--vram", "3GiB", "--gpus", "3", "--tag", "gang", "--", "sh", "-c",
+                       "echo $CUDA_VISIBLE_DEVICES")
+    waiting = queued(cards, "gang")
+    assert waiting["devices"] == [] and waiting["device_count"] == 3
+    assert waiting["queue"]["device"] == uuids(cards)[1] and waiting["queue"]["short_bytes"] > 0
+    assert "on each of 3 devices" in cards.cli("why", "gang").stdout
+    # The others are free to everybody meanwhile.
+    assert cards.cli("run", "--vram", "3GiB", "--gpus", "2", "--no-wait", "--", "true").returncode == 0
+    first.terminate()
+    assert gang.wait(timeout=60) == 0
+    assert gang.stdout.read().strip().split(",") == uuids(cards)
+
+
+def test_what_can_never_be_had_is_refused_at_once(cards):
+    done = cards.cli("run", "--vram", "1GiB", "--gpus", "4", "--", "true")
+    assert done.returncode == 125 and "needs 4 devices at once; there are 3" in done.stderr, done.stderr
+    done = cards.cli("run", "--vram", "5GiB", "--gpus", "2", "--", "true")
+    assert "no 2 devices can ever hold that" in done.stderr
+    api = cards.api()
+    for body in ({"devices": 0}, {"devices": 2, "device": "gpu0"}, {"min_vram_bytes": 2 * GIB}):
+        assert api.post("/v1/leases", {"vram_bytes": GIB, **body}).status == 400, body
+    assert api.post("/v1/leases", {"vram_bytes": GIB, "devices": 4}).status == 422
+    api.close()
+
+
+def test_a_gang_survives_a_restart_of_the_daemon(cards):
+    run = cards.spawn("sublet", "run", "--vram", "2GiB", "--gpus", "2", "--tag", "pair", "--", "sh", "-c",
+                      "read go; exit 7", stdin=subprocess.PIPE)
+    before = wait_until(lambda: next((x for x in cards.leases() if x["state"] == "active"), None), "it runs")
+    cards.kill()
+    cards.start()
+    after = lease(cards, "pair")
+    assert after["devices"] == before["devices"] and after["reserved_bytes"] == 4 * GIB
+    run.stdin.write("\n")
+    run.stdin.flush()
+    assert run.wait(timeout=60) == 7
+
+
+def test_starts_with_less_rather_than_later(cards):
+    for gpu in ("gpu0", "gpu1", "gpu2"):
+        hold = cards.spawn("sublet", "hold", "--vram", "2GiB", "--gpu", gpu)
+        assert hold.stdout.readline().strip()
+    room = max(free(cards))
+    assert 0 < room < 2 * GIB
+    done = cards.cli("run", "--vram", "3GiB", "--min-vram", "1GiB", "--tag", "small", "--", "sh", "-c",
+                     "echo $SUBLET_LEASE_BYTES")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == room and "of the 3.0 GiB asked for" in done.stderr
+    small = lease(cards, "small")
+    assert small["vram_bytes"] == room and small["asked_vram_bytes"] == 3 * GIB and small["min_vram_bytes"] == GIB
+    assert cards.cli("run", "--vram", "3GiB", "--min-vram", "2GiB", "--no-wait", "--", "true").returncode == 75
+    assert json.loads(cards.cli("ps", "--all", "--json").stdout)["leases"]
