@@ -10,6 +10,8 @@
 namespace sublet {
 namespace {
 
+constexpr std::size_t shown_characters = 200;  // of printable(); in bytes
+
 // Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none (overlong forms count as none).
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -30,6 +32,22 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
+// The character that a valid sequence stands for.
+char32_t decode(std::string_view sequence) {
+  const auto first = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return first;
+  char32_t c = first & (0xffU >> (sequence.size() + 1));
+  for (const char next : sequence.substr(1)) c = (c << 6) | (static_cast<unsigned char>(next) & 0x3fU);
+  return c;
+}
+
+// Valid characters that steer a terminal (the controls of ASCII and of Latin-1), or reorder or break what is read.
+bool steers(char32_t c) {
+  const auto between = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
+  return c < 0x20 || between(0x7f, 0x9f) || between(0x200e, 0x200f) || between(0x2028, 0x202e) ||
+         between(0x2066, 0x2069) || c == 0xfeff;
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -47,28 +65,39 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string visible(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    if (out.size() > 200) return out + "…";
     const std::size_t length = utf8_length(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    if (length == 0 || first < 0x20 || first == 0x7f) {
-      out += fmt::format("\\x{:02x}", first);
+    if (length == 0) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
       text.remove_prefix(1);
-    } else {
-      out += text.substr(0, length);
-      text.remove_prefix(length);
+      continue;
     }
+    const char32_t c = decode(text.substr(0, length));
+    if (!steers(c)) out += text.substr(0, length);
+    else
+      out += c < 0x80 ? fmt::format("\\x{:02x}", static_cast<unsigned>(c))
+                      : fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    text.remove_prefix(length);
   }
   return out;
+}
+
+std::string printable(std::string_view text) {
+  // No byte becomes less than one, so what is cut off of a huge text here would not be shown anyway.
+  std::string out = visible(text.substr(0, 4 * shown_characters));
+  if (out.size() <= shown_characters) return out;
+  std::size_t cut = shown_characters;
+  while (cut > 0 && (static_cast<unsigned char>(out[cut]) & 0xc0) == 0x80) --cut;
+  out.resize(cut);
+  return out + "…";
 }
 
 bool is_printable(std::string_view text) {
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    if (length == 0 || first < 0x20 || first == 0x7f) return false;
+    if (length == 0 || steers(decode(text.substr(0, length)))) return false;
     text.remove_prefix(length);
   }
   return true;

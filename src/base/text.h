@@ -8,11 +8,14 @@
 
 namespace sublet {
 
-// The text with control characters and bytes that are not UTF-8 shown as \xNN, cut at 200 characters: safe to print
-// on a terminal and to put into JSON, whatever a user typed.
+// The text as it may be shown on a terminal and put into JSON, whatever a user typed: what is not UTF-8 and control
+// characters as \xNN, other characters that steer a terminal or turn the direction of text as \uNNNN.
+std::string visible(std::string_view text);
+
+// The same, cut at 200 bytes (then ending in "…"): for messages that repeat what was given.
 std::string printable(std::string_view text);
 
-// Whether it is UTF-8 without control characters, whatever its length.
+// Whether visible() would leave it as it is.
 bool is_printable(std::string_view text);
 
 // The entry of `known` that is nearest to `word` by edit distance, if one is near enough to have been meant; "" else.

@@ -72,5 +72,26 @@ TEST(DidYouMean, IsTheEndOfASentence) {
   EXPECT_EQ(did_you_mean("xylophone", verbs), "");
 }
 
+TEST(Visible, LetsNothingSteerTheTerminal) {
+  EXPECT_EQ(visible("plain – ok 猫"), "plain – ok 猫");
+  EXPECT_EQ(visible("a\x1b[31mb\nc\x7f"), "a\\x1b[31mb\\x0ac\\x7f");
+  EXPECT_EQ(visible("\xc2\x9b"
+                    "31m"),
+            "\\u009b31m");  // CSI in one character
+  EXPECT_EQ(visible("\xe2\x80\xae"
+                    "txt"),
+            "\\u202etxt");  // text that runs backwards
+  EXPECT_EQ(visible("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(visible(std::string(500, 'a')), std::string(500, 'a'));
+}
+
+TEST(Visible, WhatItShowsIsPrintable) {
+  for (const std::string_view text : {"a\x1b[31m", "\xc2\x9b", "\xe2\x80\xae", "\xff"}) {
+    EXPECT_FALSE(is_printable(text));
+    EXPECT_TRUE(is_printable(visible(text)));
+    EXPECT_EQ(printable(text), visible(text));
+  }
+}
+
 }  // namespace
 }  // namespace sublet

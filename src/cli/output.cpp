@@ -32,9 +32,6 @@ constexpr Range wide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0x33f
 constexpr Range zero[] = {{0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd}, {0x0610, 0x061a},
                           {0x064b, 0x065f}, {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200d},
                           {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
-// Valid characters that steer the terminal or reorder what the reader sees.
-constexpr Range steering[] = {{0x80, 0x9f}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
-
 bool in(char32_t c, std::span<const Range> ranges) {
   for (const Range& range : ranges) {
     if (c >= range.first && c <= range.last) return true;
@@ -54,23 +51,6 @@ char32_t decode(std::string_view sequence) {
 }
 
 }  // namespace
-
-std::string visible(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::string_view sequence = text.substr(0, sequence_length(static_cast<unsigned char>(text[0])));
-    // printable() knows valid UTF-8 from the rest: it leaves a good sequence as it is.
-    if (printable(sequence) == sequence) {
-      const char32_t c = decode(sequence);
-      out += in(c, steering) ? fmt::format("\\u{:04x}", static_cast<unsigned>(c)) : std::string(sequence);
-      text.remove_prefix(sequence.size());
-    } else {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
-      text.remove_prefix(1);
-    }
-  }
-  return out;
-}
 
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;

@@ -2,6 +2,7 @@
 // How data looks on stdout: safe text, widths, colours, tables, times. Pure functions but for look_for().
 #pragma once
 
+#include "base/text.h"
 #include "cli/verb.h"
 
 #include <nlohmann/json.hpp>
@@ -14,10 +15,6 @@
 #include <string_view>
 
 namespace sublet::cli {
-
-// `text` as it may be shown on a terminal: control characters (C1 and direction marks too) and broken UTF-8 as \xNN.
-// Newlines are control characters. Nothing is cut off.
-std::string visible(std::string_view text);
 
 // Columns that `text` takes on a terminal: wide characters two, combining ones none.
 std::size_t display_width(std::string_view text);

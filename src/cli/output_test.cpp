@@ -10,19 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-TEST(Visible, LetsNothingSteerTheTerminal) {
-  EXPECT_EQ(visible("plain – ok 猫"), "plain – ok 猫");
-  EXPECT_EQ(visible("a\x1b[31mb\nc\x7f"), "a\\x1b[31mb\\x0ac\\x7f");
-  EXPECT_EQ(visible("\xc2\x9b"
-                    "31m"),
-            "\\u009b31m");  // CSI in one character
-  EXPECT_EQ(visible("\xe2\x80\xae"
-                    "txt"),
-            "\\u202etxt");  // text that runs backwards
-  EXPECT_EQ(visible("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(visible(std::string(500, 'a')), std::string(500, 'a'));
-}
-
 TEST(DisplayWidth, CountsColumns) {
   EXPECT_EQ(display_width("abc"), 3u);
   EXPECT_EQ(display_width("猫"), 2u);

@@ -104,10 +104,14 @@ struct SnapshotFailed {
   std::string problem;
 };
 
+// The daemon did not run for a while (it was stopped, or its machine was): nobody could renew, claim or hold anything
+// meanwhile, so that time counts against nobody.
+struct Woke {};
+
 // Nothing but time has passed.
 struct Tick {};
 
 using Fact = std::variant<Submit, Claim, Attach, Renew, Release, HeldChanged, ProgramEnded, ProgramFailed, Snapshot,
-                          SnapshotFailed, Tick>;
+                          SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

@@ -61,6 +61,9 @@ struct Owner {
   ProcessRef process;       // kind process: the main process of the tree
   ProcessRef keeper;        // its keeper, if it has one: reports the exit status and delivers signals
   std::string exit_record;  // file in which the keeper leaves the exit status; "" without a keeper
+  // Of `process`: the inode of its pidfd, by which a later run of the daemon knows that it is the same one. 0: no
+  // proof, because the kernel gives all pidfds one inode (before 6.9) or the process was gone too soon.
+  std::uint64_t inode = 0;
 };
 
 // An active lease waits for this size; until then it keeps what it has.

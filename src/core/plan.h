@@ -5,6 +5,7 @@
 
 #include "core/lease.h"
 
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,7 +29,9 @@ struct Plan {
   std::vector<Reason> reasons;          // to store with them
   std::vector<LeaseId> settled;         // ended leases that had a process and are now measured gone: out of the state
   std::vector<Action> actions;          // to start after the commit
-  Time wake_at = Time::never();         // call step with a Tick then, at the latest
+  // What happened to leases, each name once (core/transitions.h): a crash in the middle of any of them is tested.
+  std::vector<std::string_view> transitions;
+  Time wake_at = Time::never();  // call step with a Tick then, at the latest
 };
 
 }  // namespace sublet::core

@@ -279,6 +279,17 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
   return due;
 }
 
+// Whoever could not reach the daemon gets rules.reconnect from `now`. True if the lease itself changed by that.
+bool State::forgive(Lease& lease, const Rules& rules, Time now) {
+  const Time back_by = after(now, rules.reconnect);
+  if (Side& side = sides_.at(lease.id); !side.held) side.grace_until = back_by;
+  const auto before = std::pair(lease.expires_at, lease.offer_ends_at);
+  if (lease.owner.kind == OwnerKind::token && lease.expires_at) lease.expires_at = std::max(*lease.expires_at, back_by);
+  if (lease.state == LeaseState::offered)
+    lease.offer_ends_at = after(now, std::max(rules.claim_window, rules.reconnect));
+  return before != std::pair(lease.expires_at, lease.offer_ends_at);
+}
+
 void State::schedule(const Lease& lease, const Rules& rules) {
   Side& side = sides_.at(lease.id);
   const Time due = deadline(lease, side, rules);
@@ -319,11 +330,9 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     state.history_.emplace(consumer, std::pair(runs, sequence));
   }
   std::sort(leases.begin(), leases.end(), [](const Lease& a, const Lease& b) { return a.id < b.id; });
-  const Time back_by = after(now, rules.reconnect);
   for (Lease& given : leases) {
     Lease& lease = state.add(std::move(given));
     Side& side = state.sides_.at(lease.id);
-    side.grace_until = back_by;
     state.last_id_ = std::max(state.last_id_, lease.id.number);
     state.last_queued_at_ = std::max(state.last_queued_at_, lease.queued_at);
     if (lease.ended()) {
@@ -333,10 +342,7 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     }
     if (!lease.ended()) {
       if (lease.owner.kind == OwnerKind::connection) lease.unheld_since = now;
-      if (lease.owner.kind == OwnerKind::token && lease.expires_at)
-        lease.expires_at = std::max(*lease.expires_at, back_by);
-      if (lease.state == LeaseState::offered)
-        lease.offer_ends_at = after(now, std::max(rules.claim_window, rules.reconnect));
+      state.forgive(lease, rules, now);
     }
     if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
     if (lease.reserves() || lease.ended()) state.book(lease);

@@ -140,7 +140,7 @@ class State {
   struct Side {
     std::vector<Charge> charges;  // in the order of the lease's devices; none before it was booked
     bool held = false;            // a connection or wait of its owner is open
-    Time grace_until;             // after a restart: nobody is gone for want of a connection before this
+    Time grace_until;             // after a restart or a standstill: nobody is gone for want of a connection before
     bool killed = false;          // SIGKILL was ordered
     bool program_ended = false;   // its keeper's program is known to have ended
     Time due = Time::never();     // as it stands in timers_
@@ -157,6 +157,7 @@ class State {
   void settle(LeaseId id);  // ended: charged until measured gone
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
   void refresh_other(Device& device);
+  bool forgive(Lease& lease, const Rules& rules, Time now);
   void schedule(const Lease& lease, const Rules& rules);
   Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;
   void remember(const std::string& consumer, Bytes peak, std::optional<Duration> run);

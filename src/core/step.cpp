@@ -2,9 +2,11 @@
 #include "core/step.h"
 
 #include "core/stepper.h"
+#include "core/transitions.h"
 #include "core/words.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace sublet::core {
 
@@ -56,6 +58,13 @@ void Stepper::touch(const Lease& lease) {
 
 void Stepper::explain(const Lease& lease, std::string_view code, std::string text) {
   plan_.reasons.push_back(Reason{lease.id, now_, std::string(code), std::move(text)});
+  note(code == "ended" ? to_string(lease.end_reason) : code);
+}
+
+void Stepper::note(std::string_view transition) {
+  assert(is_transition(transition));
+  auto& noted = plan_.transitions;
+  if (std::find(noted.begin(), noted.end(), transition) == noted.end()) noted.push_back(transition);
 }
 
 // Copies out what changed, and lets go of ended leases that nothing is waited for any more.

@@ -90,9 +90,20 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
                  "renew well before the end; ask for a new lease"};
   if (fact.ttl) lease.ttl = fact.ttl;
   if (lease.state == LeaseState::active) start_ttl(lease);
+  note("renewed");  // not explained: a token lease is renewed again and again
   state_.schedule(lease, rules_);
   touch(lease);
   return lease.id;
+}
+
+Result<LeaseId> Stepper::on(const Woke&) {
+  for (auto& [id, lease] : state_.leases_) {
+    if (lease.ended()) continue;
+    const bool changed = state_.forgive(lease, rules_, now_);
+    state_.schedule(lease, rules_);
+    if (changed) touch(lease);
+  }
+  return LeaseId{};
 }
 
 // Coming and going is observed again after a restart, so it is not a change to store.

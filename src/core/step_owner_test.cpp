@@ -172,6 +172,34 @@ TEST(Attach, BookingOnlyMakesTheEndWaitForAMeasurement) {
   EXPECT_EQ(w.free(0), 18 * GiB);
 }
 
+TEST(Woke, WhoCouldNotReachTheDaemonIsGivenTime) {
+  OneCard w;
+  const LeaseId token = w.token(10s);
+  const LeaseId held = w.hold();
+  w.step(HeldChanged{held, false});
+  w.now = w.now + 60s;  // nothing ran, not even the timers
+  w.step(Woke{});
+  EXPECT_EQ(w.state_of(token), LeaseState::active);
+  EXPECT_EQ(w.state_of(held), LeaseState::active);
+  EXPECT_EQ(w.told(token).expires_at, w.now + w.rules.reconnect) << "and that is stored";
+  EXPECT_TRUE(w.step(Renew{token}).outcome.has_value());
+  w.pass(w.rules.reconnect + 1s);
+  EXPECT_TRUE(w.gone(token));
+  EXPECT_TRUE(w.gone(held));
+}
+
+TEST(Woke, AnOfferStaysOpen) {
+  OneCard w;
+  const LeaseId holder = w.hold(24 * GiB);
+  const LeaseId id = w.token(1h);
+  w.step(Release{holder});
+  ASSERT_EQ(w.state_of(id), LeaseState::offered);
+  w.now = w.now + 60s;
+  w.step(Woke{});
+  EXPECT_EQ(w.state_of(id), LeaseState::offered);
+  EXPECT_TRUE(w.step(Claim{id}).outcome.has_value());
+}
+
 TEST(Generation, AnOlderOneIsRefusedWithBothNumbers) {
   OneCard w;
   const LeaseId id = w.hold();

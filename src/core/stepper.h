@@ -29,6 +29,7 @@ class Stepper {
   Result<LeaseId> on(const ProgramFailed& fact);
   Result<LeaseId> on(const Snapshot& fact);  // step_snapshot.cpp
   Result<LeaseId> on(const SnapshotFailed& fact);
+  Result<LeaseId> on(const Woke&);
   Result<LeaseId> on(const Tick&) { return LeaseId{}; }
 
   // Submitting.
@@ -70,6 +71,7 @@ class Stepper {
   void touch(const Lease& lease);
   void repeat_signals();
   void explain(const Lease& lease, std::string_view code, std::string text);
+  void note(std::string_view transition);
   void want_snapshot() { snapshot_wanted_ = true; }
   void finish();
   Time wake_at() const;

@@ -2,6 +2,7 @@
 // subletd: wires the parts together and runs the loop.
 #include "base/log.h"
 #include "config/config.h"
+#include "core/transitions.h"
 #include "daemon/options.h"
 #include "engine/engine.h"
 #include "http/server.h"
@@ -55,11 +56,16 @@ int run(const daemon::Options& options) {
 
   boost::asio::io_context io(1);
   const std::string store_path = config.store.path.empty() ? places->state_dir + "/store.db" : config.store.path;
-  store::SqliteStore store(store_path, {.keep_ended = config.store.keep_ended});
+  Failpoints failpoints;
+  if (!options.failpoint.empty()) {
+    if (auto armed = failpoints.arm(options.failpoint, core::transitions); !armed) return refuse(armed.error(), 2);
+  }
+  store::SqliteStore store(store_path, {.keep_ended = config.store.keep_ended}, &failpoints);
   engine::Options wiring = engine_options(config, *places, options.dir);
   auto root = proc::ProcRoot::open();
   if (!root) return refuse(root.error(), 1);
   if (auto boot_id = root->boot_id()) wiring.boot_id = *boot_id;
+  wiring.failpoints = &failpoints;
   engine::Engine engine(io, store, std::move(wiring));
   http::Server server(io, engine,
                       {.socket_path = places->socket,

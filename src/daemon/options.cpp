@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/options.h"
+#include "base/failpoints.h"
+#include "core/transitions.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -15,6 +17,14 @@ int read_options(int argc, char** argv, Options& options) {
   app.add_option("--sim", options.sim, "With --dir: simulated cards, as 2x24GiB or 1x4GiB,NAME");
   app.add_option("--config", options.config, "Configuration file, instead of the usual one");
   app.add_option("--ready-fd", options.ready_fd, "Descriptor that gets 'ready' and is closed once the daemon serves");
+  app.add_option("--failpoint", options.failpoint, "For tests: end, or let the store fail, at an exact moment");
+  app.add_flag_callback(
+      "--list-failpoints",
+      [] {
+        for (const std::string& name : Failpoints::list(core::transitions)) fmt::print("{}\n", name);
+        throw CLI::Success();
+      },
+      "List what --failpoint takes");
   app.add_flag("-v,--verbose", options.verbose, "Log more");
   try {
     app.parse(argc, argv);

@@ -15,6 +15,7 @@ struct Options {
   std::string config;  // --config: another file than that of the mode
   int ready_fd = -1;   // --ready-fd: gets "ready\n" and is closed
   bool verbose = false;
+  std::string failpoint;  // --failpoint: for tests, see base/failpoints.h
 };
 
 struct Places {

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
+#include "engine/exit_records.h"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
@@ -21,12 +22,38 @@ constexpr auto reopen_interval = std::chrono::seconds(2);
 // Snapshots stay frequent this long after anything changed.
 constexpr Duration busy_after_change = std::chrono::seconds(3);
 
+// A loop that does not come round for this long was stopped: no load makes it so slow.
+Duration standstill(const core::Rules& rules) {
+  return std::max<Duration>(rules.reconnect / 3, std::chrono::seconds(1));
+}
+
 }  // namespace
 
 // --- the tick ---
 
-void Engine::tick(const core::Fact& fact) {
+// The time, and whether the loop stood still until now: what fell due meanwhile must not fire before those whom it
+// concerns could be heard.
+Time Engine::notice() {
   const Time now = clock_.now();
+  const Duration away = now - std::exchange(alive_at_, now);
+  if (away <= standstill(options_.rules)) return now;
+  log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
+  intend(core::step(state_, options_.rules, core::Woke{}, now), now, std::nullopt);
+  return now;
+}
+
+void Engine::beat() {
+  heartbeat_.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(standstill(options_.rules) / 2));
+  heartbeat_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    (void)notice();
+    beat();
+  });
+}
+
+void Engine::tick(const core::Fact& fact) {
+  const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
   intend(std::move(plan), now, std::nullopt);
 }
@@ -39,7 +66,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   if (const auto backlog = store_.backlog(); backlog.full()) {
     return unavailable(fmt::format("{} decisions wait to be written, the limit", backlog.batches), "try again");
   }
-  const Time now = clock_.now();
+  const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
   if (!plan.outcome) {
     Error refusal = plan.outcome.error();
@@ -70,6 +97,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
 void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
   arm(plan.wake_at);
   if (!store_problem_.empty()) return;
+  reach(plan, Failpoints::decided);
   follow_changes(plan);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
   if (to_store) {
@@ -78,36 +106,44 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
                        .remembered = std::move(remembered),
                        .settled = plan.settled,
                        .boot_id = std::nullopt,
-                       .now = now};
+                       .now = now,
+                       .transitions = plan.transitions};
     if (!boot_id_stored_) batch.boot_id = options_.boot_id;
     boot_id_stored_ = true;
     intended_ = store_.intend(std::move(batch));
     busy_until_ = now + busy_after_change;
   }
+  reach(plan, Failpoints::queued);
   pace_probe(now);
   if (committed_ >= intended_) {
     start(plan);
-  } else if (!plan.changed.empty() || !plan.actions.empty()) {
+  } else if (!plan.changed.empty() || !plan.actions.empty() || !plan.transitions.empty()) {
     after_commit_.push_back({intended_, std::move(plan)});
   }
 }
 
+void Engine::reach(const core::Plan& plan, std::string_view step) {
+  if (options_.failpoints != nullptr) options_.failpoints->at(plan.transitions, step);
+}
+
 void Engine::start(const core::Plan& plan) {
+  reach(plan, Failpoints::told);
   for (const core::Lease& lease : plan.changed) {
     announce(lease.id);
     // The keeper's note has done its work once the end is stored.
     if (lease.ended() && !lease.owner.exit_record.empty()) ::unlink(lease.owner.exit_record.c_str());
   }
   for (const core::Action& action : plan.actions) perform(action);
+  reach(plan, Failpoints::done);
 }
 
 void Engine::perform(const core::Action& action) {
   if (std::holds_alternative<core::TakeSnapshot>(action)) {
     probe_.take_now();
   } else if (const auto* wanted = std::get_if<core::SignalProgram>(&action)) {
-    // A keeper that lives sees the lease and asks its program itself. It may be stopped, so killing is done here too.
+    // A keeper that lives sees the lease and asks its program itself. It may be deaf, so killing is done here too.
     const bool keeper = programs_.keeper_alive(wanted->lease);
-    if (keeper && !wanted->kill) return;
+    if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease);
     if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM) || keeper) return;
     unkillable_.insert(wanted->lease);
     log::warn("{}: its program should end, but its keeper is gone and there is no proof or right to signal it",
@@ -241,7 +277,7 @@ Status Engine::open_store() {
   if (!loaded) return loaded.error();
   // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
   if (loaded->last_time > clock_.now()) clock_ = SystemClock(loaded->last_time);
-  const Time now = clock_.now();
+  const Time now = alive_at_ = clock_.now();
   std::map<std::string, core::ConsumerHistory> history;
   for (auto& [consumer, runs] : loaded->history) history[consumer] = {std::move(runs.runs), runs.peak_used};
   const bool rebooted = !loaded->boot_id.empty() && loaded->boot_id != options_.boot_id;
@@ -273,6 +309,7 @@ Status Engine::open_store() {
     for (const core::Lease& lease : lost) plan.settled.push_back(lease.id);
     plan.changed = std::move(lost);
     plan.reasons = std::move(reasons);
+    plan.transitions = {core::to_string(core::EndReason::lost)};
     intend(std::move(plan), now, std::nullopt);
   }
   adopt(now);
@@ -281,7 +318,9 @@ Status Engine::open_store() {
 
 // Takes up again what lived on while the daemon, or its store, was away.
 void Engine::adopt(Time now) {
-  programs_.forget_others([this](LeaseId id) { return state_.find(id) != nullptr; });
+  const auto known = [this](LeaseId id) { return state_.find(id) != nullptr; };
+  programs_.forget_others(known);
+  sweep_exit_records(options_.exit_dir, known);
   std::vector<core::Lease> leases;  // a copy: following one may end another
   for (const auto& [id, lease] : state_.leases()) {
     if (lease.ended()) settling_.insert(id);
@@ -320,7 +359,9 @@ Engine::Engine(asio::io_context& io, store::Store& store, Options options)
                   }}),
       programs_(io, options_.rules.reconnect, [this](const core::ProgramEnded& ended) { tick(ended); }),
       timer_(io),
-      reopen_timer_(io) {}
+      reopen_timer_(io),
+      heartbeat_(io),
+      alive_at_(started_at_) {}
 
 Engine::~Engine() = default;
 
@@ -338,6 +379,7 @@ Status Engine::start() {
     });
   }
   probe_.start();
+  beat();
   return {};
 }
 
@@ -346,6 +388,7 @@ void Engine::stop() {
   probe_.stop();
   timer_.cancel();
   reopen_timer_.cancel();
+  heartbeat_.cancel();
   store_.close();
 }
 

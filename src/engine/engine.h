@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/failpoints.h"
 #include "core/explain.h"
 #include "core/step.h"
 #include "engine/card_lock.h"
@@ -36,6 +37,7 @@ struct Options {
   std::string mode;                                // "system", "user" or "dir"
   std::string dir;                                 // of a private daemon, else ""
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
+  Failpoints* failpoints = nullptr;                // outlives the engine; null: none
 };
 
 struct Warning {
@@ -111,6 +113,7 @@ class Engine {
   void tick(const core::Fact& fact);
   void intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
   void start(const core::Plan& plan);
+  void reach(const core::Plan& plan, std::string_view step);
   void committed(std::uint64_t sequence);
   void store_failed(Error error);
   void reconcile();
@@ -124,6 +127,8 @@ class Engine {
   void keep_ended(const core::Lease& lease);
   void forget_holders(LeaseId lease);
   void arm(Time wake_at);
+  Time notice();
+  void beat();
   void pace_probe(Time now);
   store::Events events();
 
@@ -168,6 +173,8 @@ class Engine {
 
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer reopen_timer_;
+  boost::asio::steady_timer heartbeat_;
+  Time alive_at_;  // the loop ran then
   Time armed_for_ = Time::never();
   Time busy_until_;
 };

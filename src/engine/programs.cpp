@@ -26,7 +26,7 @@ struct Programs::Program {
   LeaseId lease;
   std::uint32_t uid = 0;
   core::Owner owner;
-  bool adopted = false;                       // taken over from an earlier run of the daemon
+  bool proven = false;                        // `owner.process` is certainly the process that was attached
   bool reported = false;                      // its end was told; what was told may be lost with the store
   bool killing = false;                       // SIGKILL until nothing of it is left
   int checks = 0;                             // since its main process was seen gone
@@ -49,7 +49,8 @@ Status Programs::open() {
   return {};
 }
 
-Result<ProcessRef> Programs::identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent) const {
+Result<Programs::Identified> Programs::identify(std::int32_t pid, std::optional<std::uint32_t> uid,
+                                                std::int32_t parent) const {
   auto held = proc::hold_process(*root_, pid);
   if (!held) {
     if (held.error().code != Code::NotFound) return held.error();
@@ -63,7 +64,7 @@ Result<ProcessRef> Programs::identify(std::int32_t pid, std::optional<std::uint3
     return bad_request(fmt::format("process {} is a child of {}, not of its keeper {}", pid, held->info.ppid, parent),
                        "a keeper is the parent of its program");
   }
-  return held->info.ref;
+  return Identified{held->info.ref, proc::pidfd_inode(held->pidfd.get()).value_or(0)};
 }
 
 Status Programs::check_pid_namespace(std::int32_t asking_pid) const {
@@ -92,7 +93,7 @@ void Programs::follow(const core::Lease& lease, bool adopted) {
   program = std::make_shared<Program>(io_, lease.id);
   program->uid = lease.uid;
   program->owner = lease.owner;
-  program->adopted = adopted;
+  program->proven = !adopted;
   program->attached = attached;
   program->cgroups = cgroups;
   if (lease.owner.keeper) {
@@ -112,6 +113,8 @@ void Programs::follow(const core::Lease& lease, bool adopted) {
 void Programs::open_main(const std::shared_ptr<Program>& program) {
   auto main = proc::open_pidfd(*root_, program->owner.process);
   if (main) {
+    const std::uint64_t inode = program->owner.inode;
+    program->proven = program->proven || (inode != 0 && proc::pidfd_inode(main->get()) == inode);
     program->main_watch.assign(main->release());
     watch(program);
   } else if (main.error().code == Code::NotFound) {
@@ -249,9 +252,25 @@ bool Programs::keeper_alive(LeaseId lease) const {
   return found != programs_.end() && found->second->keeper && !proc::is_dead(found->second->keeper.get());
 }
 
+bool Programs::can_signal(LeaseId lease) const {
+  const auto found = programs_.find(lease);
+  return found != programs_.end() && (found->second->proven || keeper_alive(lease));
+}
+
+void Programs::wake_keeper(LeaseId lease) const {
+  const auto found = programs_.find(lease);
+  if (found == programs_.end() || !found->second->keeper) return;
+  const core::Owner& owner = found->second->owner;
+  const auto info = root_->read(owner.keeper.pid);
+  // The parent of a proven process is proven too.
+  const auto child = root_->read(owner.process.pid);
+  const bool proven = found->second->proven && child && child->ref == owner.process && child->ppid == owner.keeper.pid;
+  if (proven && info && info->state == 'T') (void)proc::send_signal(found->second->keeper.get(), SIGCONT);
+}
+
 bool Programs::signal(LeaseId lease, int signal) {
   const auto found = programs_.find(lease);
-  if (found == programs_.end() || found->second->adopted) return false;
+  if (found == programs_.end() || !found->second->proven) return false;
   scan();
   const bool sent = signal_members(lease, signal);
   if (signal == SIGKILL) {
@@ -268,6 +287,7 @@ bool Programs::signal_members(LeaseId lease, int signal) const {
     if (member.lease != lease || (member.link != proc::Link::owner && member.link != proc::Link::descendant)) continue;
     if (auto pidfd = proc::open_pidfd(*root_, member.process)) {
       sent = proc::send_signal(pidfd->get(), signal).has_value() || sent;
+      if (signal == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);
     }
   }
   return sent;

@@ -34,14 +34,19 @@ class Programs {
 
   // Looks at the process that has this pid now: alive, and one the caller may speak for (`uid`; unset: any). `parent`
   // other than 0: it must be a child of that process.
-  Result<ProcessRef> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent = 0) const;
+  struct Identified {
+    ProcessRef process;
+    std::uint64_t inode = 0;  // as core::Owner::inode
+  };
+  Result<Identified> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent = 0) const;
 
   // Denied unless the process that asks sees the same pids as we do: the numbers it names would be others' here.
   Status check_pid_namespace(std::int32_t asking_pid) const;
 
   // Follows the owner of a lease whose owner is a process; called again when that owner changes, or to look again. A
   // process that is gone already is reported through `ended` like any other, at each call anew: what was reported may
-  // have been lost with the store. `adopted`: known only from the store, so never signalled by us.
+  // have been lost with the store. `adopted`: known from the store; signalled by us only if its pidfd proves that it is
+  // the process that was attached.
   void follow(const core::Lease& lease, bool adopted);
   void forget_others(const std::function<bool(LeaseId)>& keep);
   // What is booked to the lease by name, whole; what is gone of it by now is left out.
@@ -56,10 +61,14 @@ class Programs {
   const proc::Member* member(ProcessRef process) const;
   const proc::ProcRoot& root() const { return *root_; }
 
-  // SIGTERM or SIGKILL to the whole tree, by pidfd, where we have proof of it; SIGKILL again until nothing of it is
-  // left. False: no proof or no right, nothing was sent.
+  // SIGTERM (and SIGCONT: what is stopped could not act on it) or SIGKILL to the whole tree, by pidfd, where we have
+  // proof of it; SIGKILL again until nothing of it is left. False: no proof or no right, nothing was sent.
   bool signal(LeaseId lease, int signal);
   bool keeper_alive(LeaseId lease) const;
+  // Whether an order to end the program would reach it: its keeper lives, or there is proof of its main process.
+  bool can_signal(LeaseId lease) const;
+  // Lets a keeper that is stopped (Ctrl-Z) go on, so that it can do its part.
+  void wake_keeper(LeaseId lease) const;
 
  private:
   struct Program;

@@ -67,14 +67,18 @@ Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lea
   core::Attach attach{
       .lease = lease.id, .generation = take_generation(body), .owner = lease.owner, .as_owner = as_owner, .booked = {}};
   if (!as_owner) {
-    attach.booked.process = *process;
+    attach.booked.process = process->process;
     return core::Fact(attach);
   }
-  attach.owner = {.kind = core::OwnerKind::process, .process = *process, .keeper = {}, .exit_record = {}};
+  attach.owner = {.kind = core::OwnerKind::process,
+                  .process = process->process,
+                  .keeper = {},
+                  .exit_record = {},
+                  .inode = process->inode};
   if (keeper_pid) {
     auto keeper = engine.programs().identify(static_cast<std::int32_t>(*keeper_pid), uid_to_check(request));
     if (!keeper) return keeper.error();
-    attach.owner.keeper = *keeper;
+    attach.owner.keeper = keeper->process;
     attach.owner.exit_record = fmt::format("{}/{}-{}.json", engine.options().exit_dir, to_string(lease.id), pid);
   }
   return core::Fact(attach);
@@ -120,31 +124,41 @@ Reply post_renew(Call& call) {
 }
 
 Reply post_release(Call& call) {
-  return act(call, [](Body& body, const Lease& lease, const Request& request, engine::Engine&) -> Result<core::Fact> {
-    const auto generation = take_generation(body);
-    const bool force = body.boolean("force").value_or(false);
-    const bool stop = body.boolean("stop").value_or(false);
-    const auto exit_status = body.integer("exit_status", 0, 255);
-    const auto signal = body.integer("signal", 1, 64);
-    const auto failed = body.text("failed", 1024);
-    if (failed) {
-      return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
-    }
-    if (exit_status || signal) {
-      if (!lease.ended() && lease.owner.kind != core::OwnerKind::process) {
-        return bad_request(fmt::format("{} has no program whose end could be reported", to_string(lease.id)),
-                           "leave exit_status and signal out to release it");
-      }
-      const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
-      return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
-    }
-    const bool by_token = !request.lease_token.empty() && request.lease_token == lease.token;
-    return core::Fact(core::Release{.lease = lease.id,
-                                    .generation = generation,
-                                    .force = force,
-                                    .stop = stop,
-                                    .revoke = request.peer.uid != lease.uid && !by_token});
-  });
+  return act(
+      call, [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
+        const auto generation = take_generation(body);
+        const bool force = body.boolean("force").value_or(false);
+        const bool stop = body.boolean("stop").value_or(false);
+        const auto exit_status = body.integer("exit_status", 0, 255);
+        const auto signal = body.integer("signal", 1, 64);
+        const auto failed = body.text("failed", 1024);
+        if (failed) {
+          return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
+        }
+        if (exit_status || signal) {
+          if (!lease.ended() && lease.owner.kind != core::OwnerKind::process) {
+            return bad_request(fmt::format("{} has no program whose end could be reported", to_string(lease.id)),
+                               "leave exit_status and signal out to release it");
+          }
+          const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
+          return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
+        }
+        if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
+            !engine.programs().can_signal(lease.id)) {
+          return Error{
+              Code::Unkillable,
+              fmt::format("the program of {} cannot be ended from here: its keeper is gone, and nothing proves to "
+                          "this run of the daemon that pid {} is still its own",
+                          to_string(lease.id), lease.owner.process.pid),
+              fmt::format("look at it and end it by hand (kill {}): the lease ends with it", lease.owner.process.pid)};
+        }
+        const bool by_token = !request.lease_token.empty() && request.lease_token == lease.token;
+        return core::Fact(core::Release{.lease = lease.id,
+                                        .generation = generation,
+                                        .force = force,
+                                        .stop = stop,
+                                        .revoke = request.peer.uid != lease.uid && !by_token});
+      });
 }
 
 Reply post_pause(Call& call) {

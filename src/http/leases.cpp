@@ -134,7 +134,8 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   const auto process = engine.programs().identify(static_cast<std::int32_t>(*pid), uid);
   if (!process) return process.error();
   lease.owner.kind = core::OwnerKind::process;
-  lease.owner.process = *process;
+  lease.owner.process = process->process;
+  lease.owner.inode = process->inode;
   lease.had_process = true;
   return {};
 }

@@ -75,7 +75,9 @@ Outcome Keeper::run(const Launch& launch) {
   child_ = std::move(*child);
   if (!book()) {
     child_->abandon();
-    if (phase_ != Phase::tree_ended) ::waitpid(child_->pid(), nullptr, 0);
+    if (phase_ == Phase::tree_ended)
+      return give_up(fmt::format("the program ended before it was started ({})", describe(main_status_)), 125);
+    ::waitpid(child_->pid(), nullptr, 0);
     Outcome left = give_up("", leave_by_ != 0 ? 128 + leave_by_ : 125);
     if (leave_by_key_) left.interrupted_by = leave_by_;
     return left;
@@ -254,7 +256,6 @@ void Keeper::on_main_ended(int status) {
   main_status_ = status;
   if (phase_ == Phase::held) {  // somebody killed it before it ran
     phase_ = Phase::tree_ended;
-    listener_.say(fmt::format("the program ended before it was started ({})", describe(status)));
     return events_.cancel();
   }
   if (!exec_done_) on_exec();

@@ -38,20 +38,6 @@ bool all_plain(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
-// As printable(), which cuts at 200 characters, for longer text: in pieces that stay below that even if every
-// byte of one becomes four characters. No piece ends inside a UTF-8 character.
-std::string printable_long(std::string_view text) {
-  std::string shown;
-  while (!text.empty()) {
-    std::size_t piece = std::min<std::size_t>(text.size(), 48);
-    while (piece < text.size() && piece > 44 && (static_cast<unsigned char>(text[piece]) & 0xc0) == 0x80)
-      --piece;
-    shown += printable(text.substr(0, piece));
-    text.remove_prefix(piece);
-  }
-  return shown;
-}
-
 ssize_t read_retrying(int fd, char* to, std::size_t size) {
   ssize_t got = 0;
   do {
@@ -178,7 +164,7 @@ std::string ProcRoot::command_line(std::int32_t pid) const {
     if (cut) text->resize(command_limit);
     while (!text->empty() && text->back() == '\0') text->pop_back();
     std::replace(text->begin(), text->end(), '\0', ' ');
-    if (!all_plain(*text)) *text = printable_long(*text);
+    if (!all_plain(*text)) *text = visible(*text);
     const bool grown = text->size() > command_limit;
     if (grown) {
       std::size_t keep = command_limit;

@@ -21,7 +21,8 @@ constexpr std::array columns{
     "exit_record", "token",
     "devices", "had_process", "lapsed_offers", "exit_status", "stop_requested", "created_at", "queued_at",
     "granted_at", "offer_ends_at", "expires_at", "unheld_since", "stop_at", "ended_at", "peak_used_bytes",
-    "booked", "device_count", "asked_vram_bytes", "min_vram_bytes", "resize_bytes", "resize_at"};
+    "booked", "device_count", "asked_vram_bytes", "min_vram_bytes", "resize_bytes", "resize_at",
+    "owner_inode"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -127,7 +128,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, had_process,
                lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at, offer_ends_at, expires_at,
                unheld_since, stop_at, ended_at, peak_used, booked] = lease;
-  const auto& [owner_kind, process, keeper, exit_record] = owner;
+  const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
             << to_string(pausable) << vram.count << wanted_device << number(ttl) << to_string(owner_kind)
@@ -141,7 +142,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   statement.copy(encode_booked(booked));
   statement << std::int64_t{device_count} << asked_vram.count << min_vram.count
             << (resize ? std::optional(resize->vram.count) : std::nullopt)
-            << (resize ? std::optional(resize->queued_at.ns) : std::nullopt) << number(run_of(lease))
+            << (resize ? std::optional(resize->queued_at.ns) : std::nullopt) << number(inode) << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 
@@ -192,6 +193,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   const auto resize_bytes = row.maybe_integer();
   const auto resize_at = row.maybe_integer();
   if (resize_bytes && resize_at) lease.resize = core::Resize{{*resize_bytes}, {*resize_at}};
+  lease.owner.inode = column.integer<std::uint64_t>();
   if (!lease.id || !column.good) return std::nullopt;
   return lease;
 }

@@ -45,6 +45,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(active.asked_vram, 6 * GiB);
       EXPECT_EQ(active.resize.has_value(), migration.version >= 4);
       EXPECT_EQ(active.owner.process, (ProcessRef{4321, 987654}));
+      EXPECT_EQ(active.owner.inode, migration.version >= 5 ? 42001U : 0U);
       EXPECT_EQ(active.granted_at, Time{1795276801000000000});
       EXPECT_EQ(loaded->leases[1].state, core::LeaseState::queued);
       EXPECT_EQ(loaded->leases[1].tier, core::Tier::interactive);

@@ -22,8 +22,8 @@ Error closed_error() { return unavailable("the store is closed"); }
 
 }  // namespace
 
-SqliteStore::SqliteStore(std::filesystem::path path, Limits limits)
-    : path_(std::filesystem::absolute(path)), limits_(limits), error_(closed_error()) {}
+SqliteStore::SqliteStore(std::filesystem::path path, Limits limits, Failpoints* failpoints)
+    : path_(std::filesystem::absolute(path)), limits_(limits), failpoints_(failpoints), error_(closed_error()) {}
 
 SqliteStore::~SqliteStore() { close(); }
 
@@ -185,6 +185,7 @@ SqliteStore::Work SqliteStore::next_work() {
 Status SqliteStore::commit(const std::vector<Queued>& batches) {
   std::vector<AnswerKey> dropped;
   if (auto done = tables_->begin(); !done) return done;
+  if (auto reached = reach(batches, Failpoints::writing); !reached) return reached;
   for (const Queued& queued : batches) {
     if (auto done = tables_->put(queued.batch, dropped); !done) return done;
     now_ = std::max(now_, queued.batch.now);
@@ -192,9 +193,22 @@ Status SqliteStore::commit(const std::vector<Queued>& batches) {
   // Twice what may have come in, so that pruning keeps up under any load.
   const auto pruned = tables_->prune(now_, 2 * batches.size() + 2, dropped);
   if (!pruned) return pruned.error();
+  if (auto reached = reach(batches, Failpoints::written); !reached) return reached;
   if (auto done = tables_->commit(); !done) return done;
+  if (auto reached = reach(batches, Failpoints::committed); !reached) return reached;
   more_to_prune_ = *pruned;
   for (const auto& [uid, key] : dropped) keys_.erase(uid, key);
+  return {};
+}
+
+// A failure at a step that a test has chosen looks like one of the disk.
+Status SqliteStore::reach(const std::vector<Queued>& batches, std::string_view step) {
+  if (failpoints_ == nullptr) return {};
+  for (const Queued& queued : batches) {
+    if (failpoints_->at(queued.batch.transitions, step)) {
+      return unavailable(fmt::format("store {}: failpoint {}", path_.string(), step));
+    }
+  }
   return {};
 }
 

@@ -3,6 +3,7 @@
 // transaction and syncs it.
 #pragma once
 
+#include "base/failpoints.h"
 #include "base/fd.h"
 #include "store/key_set.h"
 #include "store/store.h"
@@ -21,7 +22,8 @@ class SqliteStore final : public Store {
  public:
   // `path` is the file, such as /var/lib/sublet/store.db; its directory is made with mode 0700 if it is missing. The
   // lock beside it is taken at the first open and kept until close.
-  explicit SqliteStore(std::filesystem::path path, Limits limits = {});
+  // `failpoints`, if given, outlives the store.
+  explicit SqliteStore(std::filesystem::path path, Limits limits = {}, Failpoints* failpoints = nullptr);
   ~SqliteStore() override;
 
   Result<Loaded> open(Events events) override;
@@ -52,12 +54,14 @@ class SqliteStore final : public Store {
   void write_loop();
   Work next_work();
   Status commit(const std::vector<Queued>& batches);
+  Status reach(const std::vector<Queued>& batches, std::string_view step);
   Status tidy();
   void answer(std::vector<std::function<void(Reader&)>>& reads);
   void fail(Error error);
 
   const std::filesystem::path path_;
   const Limits limits_;
+  Failpoints* const failpoints_;
   Fd lock_;
   Events events_;
   KeySet keys_;

@@ -41,6 +41,7 @@ struct Batch {
   // Set once per run of the daemon, in the batch that holds its decisions about what a reboot has ended.
   std::optional<std::string> boot_id{};
   Time now{};
+  std::vector<std::string_view> transitions{};  // core::Plan::transitions: not stored, for failpoints only
 };
 
 // How a consumer behaved before, from its ended leases.

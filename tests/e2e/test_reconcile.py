@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens around a store that fails and comes back, and around keepers that do not do their part."""
+import ctypes
 import os
 import resource
 import signal
+import time
 
-from tests.support.sublet import GIB, wait_until
+from tests.support.sublet import GIB, living, name_of, pidfds_have_inodes, state_of, wait_until
 
 QUICK = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
          '[lease]\nlinger = "500ms"\nreconnect = "1s"\ngrace = "1s"\n')
@@ -61,19 +63,88 @@ def test_leases_held_over_a_failing_store_and_ids_are_not_given_twice(start_daem
     assert (ended["state"], ended["end_reason"]) == ("ended", "owner_gone")
 
 
-def test_a_stopped_keeper_does_not_keep_a_program_from_being_ended(start_daemon):
+def run_and_wait(daemon, *command):
+    keeper = daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command)
+    return keeper, wait_until(lambda: next((now for now in daemon.leases() if now["owner"]["pid"] and
+                                             name_of(now["owner"]["pid"]) != "sublet"), None), "it runs")
+
+
+def test_a_stopped_keeper_is_woken_when_its_program_should_end(start_daemon):
     daemon = start_daemon(config=QUICK)
-    keeper = daemon.spawn("sublet", "run", "--vram", "1GiB", "--", "sleep", "600")
-    lease = wait_until(lambda: next((now for now in daemon.leases() if now["owner"]["pid"]), None), "it runs")
+    keeper, lease = run_and_wait(daemon, "sleep", "600")
+    os.kill(lease["owner"]["pid"], signal.SIGSTOP)
     keeper.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state_of(keeper.pid) == "T", "the keeper is stopped")
+    daemon.api().post(f"/v1/leases/{lease['id']}/release", {"stop": True})
+    assert keeper.wait(60) == 128 + signal.SIGTERM
+    assert daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["exit_status"] == 128 + signal.SIGTERM
+
+
+def test_a_deaf_keeper_does_not_keep_a_program_from_being_ended(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    keeper, lease = run_and_wait(daemon, "sleep", "600")
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    seize, interrupt = 0x4206, 0x4207  # as linux/ptrace.h numbers them
+    assert ptrace(seize, keeper.pid, None, None) == 0 and ptrace(interrupt, keeper.pid, None, None) == 0
+    wait_until(lambda: state_of(keeper.pid) == "t", "the keeper does not run")
+    daemon.api().post(f"/v1/leases/{lease['id']}/release", {"stop": True})
+    wait_until(lambda: not living(lease["owner"]["pid"]), "the program is killed after the grace")
+    detach = 17
+    os.waitpid(keeper.pid, os.WUNTRACED)
+    assert ptrace(detach, keeper.pid, None, None) == 0
+    assert keeper.wait(60) == 128 + signal.SIGKILL
+    assert daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["exit_status"] == 128 + signal.SIGKILL
+
+
+def test_after_a_restart_only_proof_lets_a_program_be_stopped(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    keeper, lease = run_and_wait(daemon, "sleep", "600")
+    keeper.kill()
+    daemon.restart()
     api = daemon.api()
-    api.post(f"/v1/leases/{lease['id']}/release", {"stop": True})
-    wait_until(lambda: not os.path.exists(f"/proc/{lease['owner']['pid']}") or
-               open(f"/proc/{lease['owner']['pid']}/stat").read().rsplit(")", 1)[1].split()[0] == "Z",
-               "the program is killed after the grace")
-    keeper.send_signal(signal.SIGCONT)
-    assert keeper.wait(60) == 137
-    assert api.get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["exit_status"] == 137
+    stop = api.post(f"/v1/leases/{lease['id']}/release", {"stop": True})
+    if pidfds_have_inodes():
+        assert stop.status == 200
+        ended = api.get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
+        assert (ended["end_reason"], ended["exit_status"]) == ("released", None)
+        assert not living(lease["owner"]["pid"])
+    else:
+        assert stop.status == 409 and stop["code"] == "Unkillable", stop
+        assert str(lease["owner"]["pid"]) in stop["detail"]
+        assert living(lease["owner"]["pid"])
+
+
+def test_without_proof_a_stop_is_refused(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    keeper, lease = run_and_wait(daemon, "sleep", "600")
+    keeper.kill()
+    daemon.kill()
+    with daemon.store() as store:
+        store.execute("UPDATE leases SET owner_inode = 0")  # as an older version left it
+    daemon.start()
+    stop = daemon.api().post(f"/v1/leases/{lease['id']}/release", {"stop": True})
+    assert stop.status == 409 and stop["code"] == "Unkillable", stop
+    assert str(lease["owner"]["pid"]) in stop["detail"]
+    assert living(lease["owner"]["pid"])
+    os.kill(lease["owner"]["pid"], signal.SIGKILL)
+    ended = daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
+    assert ended["state"] == "ended"
+
+
+def test_exit_records_that_nobody_waits_for_are_swept(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    keeper, lease = run_and_wait(daemon, "sleep", "600")
+    exits = daemon.dir / "state" / "exits"
+    daemon.kill()
+    (exits / "lease-4711-1.json").write_text("{}")
+    (exits / "notes.json").write_text("mine")
+    os.kill(lease["owner"]["pid"], signal.SIGTERM)
+    wait_until(lambda: list(exits.glob(f"{lease['id']}-*.json")), "the keeper left its note")
+    daemon.start()
+    assert keeper.wait(60) == 128 + signal.SIGTERM
+    assert daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["exit_status"] == 128 + signal.SIGTERM
+    assert not (exits / "lease-4711-1.json").exists()
+    assert (exits / "notes.json").exists()
 
 
 def test_a_refused_attach_books_nothing(start_daemon):
@@ -124,3 +195,17 @@ def test_an_existing_directory_keeps_its_rights(tmp_path, start_daemon):
     daemon.start()
     assert daemon.dir.stat().st_mode & 0o777 == 0o755
     assert (daemon.dir / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_daemon_that_stood_still_lets_nothing_expire_for_that(start_daemon):
+    daemon = start_daemon(config=QUICK.replace('reconnect = "1s"', 'reconnect = "3s"'))
+    api = daemon.api()
+    lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 1})
+    api.post(f"/v1/leases/{lease['id']}/renew", {"ttl_seconds": 2})
+    daemon.process.send_signal(signal.SIGSTOP)
+    over = time.monotonic() + 2.5  # its time, and what counts as a standstill
+    wait_until(lambda: time.monotonic() > over, "its time is over")
+    daemon.process.send_signal(signal.SIGCONT)
+    renewed = api.post(f"/v1/leases/{lease['id']}/renew", {"ttl_seconds": 600})
+    assert (renewed.status, renewed["state"]) == (200, "active"), renewed
+    assert "did not run for" in daemon.log()

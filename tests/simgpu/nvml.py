@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints as JSON what NVML says of the first card; run as a program, so that it may be another user's."""
+"""Prints as JSON what NVML says of the first card; run as a program, so that it may be another user's.
+
+With a uid as argument it becomes that user, once the library is loaded: the checkout may be closed to others.
+"""
 
 import ctypes
 import json
 import os
+import sys
 
 
 class ProcessInfo(ctypes.Structure):
@@ -23,6 +27,10 @@ def check(result):
 
 def main():
     nvml = ctypes.CDLL(os.path.join(os.environ["LD_LIBRARY_PATH"], "libnvidia-ml.so.1"))
+    if len(sys.argv) > 1:
+        os.setgroups([])
+        os.setgid(int(sys.argv[1]))
+        os.setuid(int(sys.argv[1]))
     check(nvml.nvmlInit_v2())
     card = ctypes.c_void_p()
     check(nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)))

@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -32,6 +33,35 @@ def wait_until(condition, what, timeout=60.0):
             return value
         select.select([], [], [], 0.02)
     raise AssertionError(f"waited {timeout:.0f} s in vain for: {what} (last seen: {value!r})")
+
+
+def state_of(pid):
+    """The letter of /proc/PID/stat; "Z" for a process that is gone altogether."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def name_of(pid):
+    """The kernel's name of the process; "" for one that is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def living(pid):
+    return state_of(pid) not in "ZX"
+
+
+def pidfds_have_inodes():
+    """Whether this kernel (6.9 and later) gives each process's pidfd an inode of its own."""
+    mine, parents = os.pidfd_open(os.getpid()), os.pidfd_open(os.getppid())
+    try:
+        return os.fstat(mine).st_ino != os.fstat(parents).st_ino
+    finally:
+        os.close(mine), os.close(parents)
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -159,6 +189,13 @@ class Daemon:
                 if f"({name[:15]})" in text and int(rest[1]) == self.process.pid and rest[0] != "Z":
                     return int(entry)
         return None
+
+    @contextlib.contextmanager
+    def store(self):
+        """The store of a daemon that does not run, as SQLite sees it; what is changed is kept."""
+        connection = sqlite3.connect(self.dir / "state" / "store.db")
+        with contextlib.closing(connection), connection:
+            yield connection
 
     # --- programs ---
     def env(self, **more):

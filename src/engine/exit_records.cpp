@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/exit_records.h"
+
+#include <filesystem>
+
+namespace sublet::engine {
+
+void sweep_exit_records(const std::string& dir, const std::function<bool(LeaseId)>& keep) {
+  std::error_code failure;
+  for (auto entry = std::filesystem::directory_iterator(dir, failure); !failure && entry != end(entry);
+       entry.increment(failure)) {
+    const std::string name = entry->path().filename().string();  // lease-N-PID.json
+    if (!name.starts_with("lease-") || !name.ends_with(".json")) continue;
+    const auto lease = parse_lease_id(name.substr(0, name.find('-', 6)));
+    std::error_code ignored;
+    if (lease && !keep(*lease)) std::filesystem::remove(*entry, ignored);
+  }
+}
+
+}  // namespace sublet::engine

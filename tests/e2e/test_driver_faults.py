@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver that lies, and clocks that jump: what is not known is not promised, nobody is ended for it."""
+from tests.support.sublet import GIB, MIB, wait_until
+
+QUICK = ('[gpu]\ninterval_idle = "200ms"\ninterval_busy = "100ms"\nmax_age = "2s"\ntimeout = "1s"\n'
+         '[device]\nheadroom = "64MiB"\n[lease]\nlinger = "500ms"\nreconnect = "3s"\n')
+HOUR_NS = 3600 * 10**9
+
+
+def card(daemon):
+    return daemon.get("/v1/devices")["devices"][0]
+
+
+def snapshot_after(daemon):
+    """Waits until the daemon has read the card twice more, whatever it thought of the answers."""
+    def questions():
+        return daemon.cards()["calls"].get("nvmlDeviceGetMemoryInfo_v2", 0)
+
+    before = questions()
+    wait_until(lambda: questions() >= before + 3, "the card is read again")
+
+
+def load(daemon, vram="1GiB", alloc="900MiB"):
+    """A leased program that holds VRAM; returns its keeper and its lease as measured."""
+    keeper = daemon.spawn("sublet", "run", "--vram", vram, "--", "simgpu-load", "--alloc", alloc, "--seconds", "600")
+    at_least = int(alloc.removesuffix("MiB")) * MIB
+    lease = wait_until(lambda: next((now for now in daemon.leases() if now["used_bytes"] >= at_least and
+                                     now["owner"]["keeper_pid"] == keeper.pid), None), "it runs")
+    return keeper, lease
+
+
+def test_a_process_missing_from_the_list_stays_charged(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK)
+    keeper, lease = load(daemon)
+    load(daemon, "600MiB", "500MiB")
+    before = card(daemon)
+    daemon.ctl("fault", "nvml-missing-pid", "--pid", lease["owner"]["pid"])
+    snapshot_after(daemon)
+    assert card(daemon)["effective_free_bytes"] <= before["effective_free_bytes"]
+    assert daemon.get(f"/v1/leases/{lease['id']}")["state"] == "active"
+    # Ended while nobody sees it: its bytes are somebody's until the card says that they are gone.
+    daemon.ctl("clear")
+    keeper.terminate()
+    assert keeper.wait(60) == 143
+    wait_until(lambda: card(daemon)["used_bytes"] < before["used_bytes"], "it is measured gone")
+    wait_until(lambda: card(daemon)["effective_free_bytes"] > before["effective_free_bytes"], "its room is free")
+
+
+def test_old_figures_never_free_a_byte(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK)
+    keeper, lease = load(daemon, "3GiB", "2500MiB")
+    waiter = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    assert waiter.status == 202
+    daemon.ctl("fault", "nvml-late")
+    keeper.terminate()
+    assert keeper.wait(60) == 143
+    ended = daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
+    assert ended["state"] == "ended"
+    snapshot_after(daemon)
+    assert daemon.get(f"/v1/leases/{waiter['id']}")["state"] == "queued", "granted on what nobody has seen go"
+    assert daemon.get(f"/v1/leases/{lease['id']}")["settling"]
+    assert card(daemon)["effective_free_bytes"] < 3 * GIB
+    daemon.ctl("clear")
+    wait_until(lambda: daemon.get(f"/v1/leases/{waiter['id']}")["state"] == "offered", "its bytes are gone")
+
+
+def test_pids_of_another_namespace_end_nobody(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK)
+    keeper, lease = load(daemon)
+    before = card(daemon)
+    daemon.ctl("fault", "nvml-wrong-namespace")
+    snapshot_after(daemon)
+    now = card(daemon)
+    assert now["effective_free_bytes"] <= before["effective_free_bytes"], "the same bytes under another name"
+    assert now["state"] == "unknown" and "pid" in now["problem"], now
+    assert daemon.get(f"/v1/leases/{lease['id']}")["state"] == "active" and keeper.poll() is None
+    daemon.ctl("clear")
+    wait_until(lambda: daemon.get(f"/v1/leases/{lease['id']}")["used_bytes"] > 0, "it is known again")
+    keeper.terminate()
+    assert keeper.wait(60) == 143
+
+
+def test_a_device_that_is_lost_and_comes_back(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK)
+    api = daemon.api()
+    lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
+    waiter = api.post("/v1/leases", {"vram_bytes": 3500 * MIB, "ttl_seconds": 600})
+    assert (lease.status, waiter.status) == (201, 202)
+    daemon.ctl("fault", "device-lost")
+    wait_until(lambda: card(daemon)["state"] != "ok", "it is lost")
+    assert any(w["code"].startswith("device") or w["code"] == "gpu" for w in daemon.get("/v1/status")["warnings"])
+    refused = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "queue": False})
+    assert (refused.status, refused["code"]) == (409, "Unverified")
+    daemon.ctl("clear")
+    wait_until(lambda: card(daemon)["state"] == "ok", "it is back")
+    assert api.lease(waiter["id"])["state"] == "queued", "who waits keeps its place"
+    granted = wait_until(lambda: (r := api.post("/v1/leases", {"vram_bytes": 100 * MIB, "ttl_seconds": 600})).status
+                         == 201 and r, "grants go on")
+    assert granted["devices"]
+
+
+def test_an_old_reading_grants_nothing(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK.replace('max_age = "2s"', 'max_age = "1s"'))
+    api = daemon.api()
+    daemon.ctl("fault", "nvml-hang")
+    wait_until(lambda: card(daemon)["state"] == "unknown", "the last reading is too old")
+    assert card(daemon)["snapshot_age_ms"] > 1000 and card(daemon)["effective_free_bytes"] == 0
+    refused = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "queue": False})
+    assert (refused.status, refused["code"]) == (409, "Unverified")
+    waiter = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "wait_seconds": 0})
+    assert waiter.status == 202 and waiter["queue"]["eta_seconds"] is None
+    daemon.ctl("clear")
+    wait_until(lambda: api.lease(waiter["id"])["state"] == "offered", "granted once the card is known")
+
+
+# --- clocks ---
+
+def jump(daemon, ns):
+    """As if the wall clock had been set `ns` forward (back if negative) while the daemon was down."""
+    daemon.kill()
+    with daemon.store() as store:
+        columns = [row[1] for row in store.execute("PRAGMA table_info(leases)")]
+        for column in columns:
+            if column.endswith("_at") or column == "unheld_since":
+                store.execute(f"UPDATE leases SET {column} = {column} - ? WHERE {column} IS NOT NULL", (ns,))
+        store.execute("UPDATE meta SET value = value - ? WHERE key = 'last_time'", (ns,))
+    daemon.start()
+
+
+def test_a_clock_that_was_set_forward_expires_nothing(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK)
+    held = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    waiter = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    jump(daemon, 10 * 365 * 24 * HOUR_NS)
+    assert daemon.api().lease(held["id"])["state"] == "active"
+    assert daemon.api().lease(waiter["id"])["queue"]["place"] == 1
+    assert daemon.api().post(f"/v1/leases/{held['id']}/renew", {"ttl_seconds": 600}).status == 200
+
+
+def test_a_clock_that_was_set_back_changes_no_order(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK)
+    held = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    first = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    jump(daemon, -HOUR_NS)
+    second = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    assert (daemon.api().lease(first["id"])["queue"]["place"], second["queue"]["place"]) == (1, 2)
+    assert daemon.api().post(f"/v1/leases/{held['id']}/renew", {"ttl_seconds": 1}).status == 200
+    ended = daemon.api().get(f"/v1/leases/{held['id']}?wait=30s&since=active")
+    assert ended["end_reason"] == "expired", "its second is a second, whatever the clock on the wall says"
+    assert ended["ended_at"] > ended["granted_at"]

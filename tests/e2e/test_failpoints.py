@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every transition of a lease, interrupted at each of its steps: by SIGKILL of the daemon, or by a store that fails.
+
+`subletd --list-failpoints` says what there is; one that no scenario visits fails the test. Whatever happens, nothing
+that was acknowledged is lost or doubled, no VRAM is promised twice, and a retry is answered like the first call.
+"""
+import concurrent.futures
+import http.client
+import itertools
+import os
+import signal
+import subprocess
+import traceback
+
+import pytest
+
+from tests.support.sublet import BIN, GIB, Daemon, living, name_of, pidfds_have_inodes, wait_until
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
+          '[queue]\nclaim_window = "1s"\n[lease]\nlinger = "500ms"\nreconnect = "1s"\ngrace = "500ms"\n')
+
+
+def list_failpoints():
+    return subprocess.run([BIN / "subletd", "--list-failpoints"], capture_output=True, text=True,
+                          check=True).stdout.split()
+
+
+class Retrying:
+    """A client that does what clients should: the same call with the same key, until it is answered."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.api = daemon.api()
+        self.keys = itertools.count(1)
+        self.answers = []   # (path, body, key, reply) of all that was acknowledged
+        self.restarts = 0   # after a kill
+        self.failures = 0   # of the store, as told to this client
+        self.runs = 0       # programs started by `sublet run`
+        self.cards_known = True
+
+    def revive(self):
+        """Starts the daemon again if it was killed."""
+        if self.daemon.process.poll() is None:
+            return
+        assert self.daemon.process.returncode == -signal.SIGKILL, self.daemon.log()
+        self.restarts += 1
+        self.daemon.start(wait_for_cards=self.cards_known)
+        self.api = self.daemon.api()
+
+    def call(self, method, path, body=None, **headers):
+        def attempt():
+            try:
+                reply = self.api.call(method, path, body, **headers)
+            except (OSError, http.client.HTTPException):
+                self.daemon.process.wait(60)
+                self.revive()
+                return None
+            if reply.status == 503:
+                self.failures += 1
+                return None
+            return reply
+        return wait_until(attempt, f"an answer to {method} {path}")
+
+    def start(self, *arguments):
+        self.daemon.start(expect_ready=False, extra=arguments)
+        wait_until(lambda: self.daemon.process.poll() is not None or self.serves(), "the daemon serves")
+        self.revive()
+        self.api = self.daemon.api()
+
+    def serves(self):
+        try:
+            return self.daemon.get("/v1/devices")["devices"] or not self.cards_known
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def ended(self, keeper):
+        """The exit status of `sublet run`, which outlives the daemon."""
+        def poll():
+            self.revive()
+            return keeper.poll() is not None
+        wait_until(poll, "the program ends")
+        return keeper.returncode
+
+    def get(self, path):
+        return self.call("GET", path)
+
+    def post(self, path, body=None):
+        key = f"key-{next(self.keys)}"
+        reply = self.call("POST", path, body, Idempotency_Key=key)
+        self.answers.append((path, body, key, reply))
+        return reply
+
+    def ask(self, size=1, **more):
+        """A lease that waits until it is granted."""
+        return self.post("/v1/leases", {"vram_bytes": size * GIB, "ttl_seconds": 600, "wait_seconds": 60, **more})["id"]
+
+    def queue(self, size, **more):
+        return self.ask(size, wait_seconds=0, **more)
+
+    def act(self, id, call, body=None):
+        return self.post(f"/v1/leases/{id}/{call}", body)
+
+    def until(self, id, condition):
+        def look():
+            lease = self.get(f"/v1/leases/{id}")
+            return lease if condition(lease.body) else None
+        return wait_until(look, f"{id} as expected")
+
+    def ends(self, id, reason):
+        assert self.until(id, lambda lease: lease["state"] == "ended")["end_reason"] == reason
+
+    def run(self, *command):
+        """`sublet run` of a program; returns its keeper and its lease once the program runs and owns it."""
+        keeper = self.daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command)
+        self.runs += 1
+
+        def owned():
+            for lease in self.get("/v1/leases?all=true")["leases"]:
+                if lease["owner"]["pid"] and name_of(lease["owner"]["pid"]) != "sublet":  # still held by its keeper
+                    return lease
+            return None
+        return keeper, wait_until(owned, "the program runs")
+
+
+    def check(self):
+        """What must hold whatever happened: nothing acknowledged is lost, doubled, or answered otherwise."""
+        asked = [reply["id"] for path, _, _, reply in self.answers if path == "/v1/leases"]
+        assert len(set(asked)) == len(asked)
+        leases = self.get("/v1/leases?all=true")["leases"]
+        ids = [lease["id"] for lease in leases]
+        assert len(set(ids)) == len(ids) == len(asked) + self.runs, "a lease is lost or doubled"
+        assert set(asked) <= set(ids)
+        for path, body, key, reply in self.answers:
+            again = self.call("POST", path, body, Idempotency_Key=key)
+            if path == "/v1/leases":  # what became of it since is told anew
+                assert (again["id"], again["token"]) == (reply["id"], reply["token"]), "a retry made another lease"
+            else:
+                assert (again.status, again.body) == (reply.status, reply.body), "a retry got another answer"
+        for device in self.get("/v1/devices")["devices"]:
+            reserved = sum(lease["reserved_bytes"] for lease in leases)
+            assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
+
+
+# --- one scenario for each transition; the first time that it happens is interrupted ---
+
+def queued(client):
+    client.ask(3)
+    assert client.get(f"/v1/leases/{client.queue(2)}")["state"] == "queued"
+
+
+def granted(client):
+    assert client.get(f"/v1/leases/{client.ask()}")["state"] == "active"
+
+
+def offered(client):
+    first, second = client.ask(3), client.queue(2)
+    client.act(first, "release")
+    client.until(second, lambda lease: lease["state"] != "queued")
+
+
+def claimed(client):
+    first, second = client.ask(3), client.queue(2)
+    client.act(first, "release")
+    client.until(second, lambda lease: lease["state"] == "offered")
+    client.act(second, "claim")
+    assert client.get(f"/v1/leases/{second}")["state"] == "active"
+
+
+def attached(client):
+    keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "0")
+    client.ends(lease["id"], "released")
+    assert client.ended(keeper) == 0
+
+
+def renewed(client):
+    lease = client.ask()
+    client.act(lease, "renew", {"ttl_seconds": 9000})
+    assert client.get(f"/v1/leases/{lease}")["ttl_seconds"] == 9000
+
+
+def lapsed(client):
+    first, second = client.ask(3), client.queue(2)
+    client.act(first, "release")
+    client.until(second, lambda lease: lease["state"] == "offered")
+    client.ends(second, "unclaimed")  # the second offer lapses too
+
+
+def unclaimed(client):
+    lapsed(client)
+
+
+def stopping(client):
+    keeper, lease = client.run("sleep", "600")
+    client.act(lease["id"], "release", {"stop": True})
+    client.ends(lease["id"], "released")
+    assert client.ended(keeper) == 128 + signal.SIGTERM
+
+
+def killing(client):
+    if not pidfds_have_inodes():
+        pytest.skip("this kernel gives no proof over a restart: nothing is killed")
+    keeper, lease = client.run("sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 1; done")
+    assert keeper.stdout.readline() == "deaf\n"
+    keeper.kill()  # else it would kill the program itself
+    client.act(lease["id"], "release", {"stop": True})
+    client.ends(lease["id"], "released")
+    wait_until(lambda: not living(lease["owner"]["pid"]), "it is killed")
+
+
+def settled(client):
+    keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "0")
+    client.until(lease["id"], lambda now: now["state"] == "ended" and not now["settling"])
+    assert client.ended(keeper) == 0
+
+
+def released(client):
+    lease = client.ask()
+    client.act(lease, "release")
+    client.ends(lease, "released")
+
+
+def expired(client):
+    client.ends(client.ask(ttl_seconds=1), "expired")
+
+
+def revoked_stage(client):
+    lease = client.ask()
+    client.daemon.kill()
+    with client.daemon.store() as store:  # somebody else's, as far as the daemon can tell
+        store.execute("UPDATE leases SET uid = 65534, user = 'nobody'")
+    return lease
+
+
+def revoked(client, lease):
+    client.act(lease, "release")
+    client.ends(lease, "revoked")
+
+
+def owner_gone(client):
+    keeper, lease = client.run("sleep", "600")
+    os.kill(lease["owner"]["pid"], signal.SIGKILL)
+    client.ends(lease["id"], "owner_gone")
+    assert client.ended(keeper) == 128 + signal.SIGKILL
+
+
+def failed(client):
+    script = client.daemon.dir / "script"
+    script.write_text("#!/nonexistent/interpreter\n")
+    script.chmod(0o755)
+    client.runs += 1
+    keeper = client.daemon.spawn("sublet", "run", "--vram", "1GiB", "--", script)
+    assert client.ended(keeper) == 127
+    client.ends(client.get("/v1/leases?all=true")["leases"][0]["id"], "failed")
+
+
+def cancelled(client):
+    client.ask(3)
+    second = client.queue(2)
+    client.act(second, "release")
+    client.ends(second, "cancelled")
+
+
+def rejected_stage(client):
+    client.daemon.ctl("fault", "nvml-error")
+    client.cards_known = False
+
+
+def rejected(client, _):
+    lease = client.queue(100)  # nobody knows yet how large the card is
+    client.daemon.ctl("clear")
+    client.ends(lease, "rejected")
+
+
+def lost_stage(client):
+    lease = client.ask()
+    client.daemon.kill()
+    with client.daemon.store() as store:
+        store.execute("UPDATE meta SET value = 'another boot' WHERE key = 'boot_id'")
+    return lease
+
+
+def lost(client, lease):
+    client.ends(lease, "lost")
+
+
+SCENARIOS = {play.__name__: (play, stage) for play, stage in (
+    (queued, None), (granted, None), (offered, None), (claimed, None), (attached, None), (renewed, None),
+    (lapsed, None), (stopping, None), (killing, None), (settled, None), (released, None), (expired, None),
+    (revoked, revoked_stage), (owner_gone, None), (failed, None), (cancelled, None), (rejected, rejected_stage),
+    (unclaimed, None), (lost, lost_stage))}
+
+
+def interrupt(transition, failpoint):
+    """Plays the transition's scenario with the failpoint armed; returns what went wrong, or None."""
+    play, stage = SCENARIOS[transition]
+    daemon = Daemon("1x4GiB", CONFIG)
+    try:
+        daemon.start()
+        client = Retrying(daemon)
+        staged = (stage(client),) if stage else ()
+        if daemon.process.poll() is None:
+            daemon.kill()
+        client.start("--failpoint", failpoint)
+        play(client, *staged)
+        client.check()
+        if failpoint.endswith("=kill"):
+            assert client.restarts == 1, "the daemon was never killed"
+        else:
+            assert "failpoint" in daemon.log(), "the store never failed"
+        return None
+    except Exception:  # noqa: BLE001 - one of many threads; the test reports them all
+        return f"--- {failpoint}\n{traceback.format_exc()}\n{daemon.log()}"
+    finally:
+        daemon.close()
+
+
+@pytest.mark.parametrize("transition", SCENARIOS)
+def test_interrupted_at_every_step(transition):
+    failpoints = [name for name in list_failpoints() if name.startswith(f"{transition}.")]
+    assert failpoints
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:  # they mostly wait
+        problems = [problem for problem in pool.map(lambda name: interrupt(transition, name), failpoints) if problem]
+    assert not problems, "\n".join(problems)
+
+
+def test_every_failpoint_is_visited():
+    assert {name.split(".")[0] for name in list_failpoints()} == set(SCENARIOS)
+
+
+def test_an_unknown_failpoint_is_refused(tmp_path):
+    done = subprocess.run([BIN / "subletd", "--dir", tmp_path, "--failpoint", "granted.writen=kill"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "did you mean 'granted.written=kill'" in done.stderr
