@@ -198,5 +198,11 @@ TEST(Schema, SpellsValuesAsTheFileHasThem) {
   EXPECT_EQ(spelled("queue.aging_per_minute", "2"), "2.0");
 }
 
+TEST(Parse, WhatBreaksTheParserIsAProblemAtItsLine) {
+  const Loaded loaded = parse("[queue]\nclaim_window = \"10s\"\n[{uue\n", "sublet.toml");
+  ASSERT_EQ(loaded.problems.size(), 1U);
+  EXPECT_EQ(to_string(loaded.problems[0]), "sublet.toml:3:1: this line is not TOML");
+}
+
 }  // namespace
 }  // namespace sublet::config
