@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine promises about commits: nobody is told, woken or answered before what was decided is durable, and a
+// store that fails takes back exactly what nobody was told.
+#include "engine/engine.h"
+
+#include "store/faulty_store.h"
+#include "store/memory_store.h"
+
+#include <gtest/gtest.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+using store::FaultyStore;
+using store::MemoryStore;
+
+core::Submit wish(std::string tag = {}) {
+  core::Submit submit;
+  submit.lease.uid = 1000;
+  submit.lease.user = submit.lease.tenant = "ana";
+  submit.lease.consumer = "train";
+  submit.lease.tag = std::move(tag);
+  submit.lease.vram = GiB;
+  submit.lease.owner.kind = core::OwnerKind::token;
+  submit.lease.ttl = std::chrono::hours(1);
+  return submit;
+}
+
+Answered answer(const core::Lease& lease) { return {202, {{"id", to_string(lease.id)}}}; }
+
+// An engine whose helper cannot be started, so that no card is ever known and every lease queues, on a store that
+// commits when the test says so.
+struct World {
+  explicit World(store::Store& given, std::string boot_id = "boot") {
+    Options options;
+    options.probe.helper = "/nonexistent/sublet-gpu";
+    options.exit_dir = "/nonexistent/exits";
+    options.boot_id = std::move(boot_id);
+    engine.emplace(io, given, std::move(options));
+    EXPECT_TRUE(engine->start());
+    turn();
+  }
+  ~World() { engine->stop(); }
+
+  // Runs what is ready, without waiting for time to pass.
+  void turn() {
+    io.restart();
+    io.poll();
+  }
+
+  LeaseId submit(std::string tag = {}, const Remember& remember = {}) {
+    LeaseId id;
+    const auto answered = engine->request(wish(std::move(tag)), remember, [&](const core::Lease& lease) {
+      id = lease.id;
+      return answer(lease);
+    });
+    EXPECT_TRUE(answered) << answered.error().detail;
+    return id;
+  }
+
+  // What durable() of all that was intended says; unset while it waits.
+  std::shared_ptr<std::optional<bool>> when_durable() {
+    auto told = std::make_shared<std::optional<bool>>();
+    asio::co_spawn(
+        io, [this, told]() -> asio::awaitable<void> { *told = co_await engine->durable(engine->intended()); },
+        asio::detached);
+    turn();
+    return told;
+  }
+
+  std::shared_ptr<bool> when_changed(LeaseId id) {
+    auto woken = std::make_shared<bool>(false);
+    asio::co_spawn(
+        io,
+        [this, id, woken]() -> asio::awaitable<void> {
+          co_await engine->changed(id, std::chrono::steady_clock::now() + std::chrono::hours(1));
+          *woken = true;
+        },
+        asio::detached);
+    turn();
+    return woken;
+  }
+
+  asio::io_context io{1};
+  std::optional<Engine> engine;
+};
+
+TEST(Engine, AnAnswerWaitsForItsCommit) {
+  MemoryStore store;
+  World world(store);
+  world.submit();
+  const auto told = world.when_durable();
+  EXPECT_FALSE(told->has_value());
+  store.pump();
+  world.turn();
+  EXPECT_EQ(*told, true);
+  EXPECT_EQ(*world.when_durable(), true) << "nothing is on its way any more";
+}
+
+TEST(Engine, WhoWaitsIsWokenOnlyWhenTheChangeIsDurable) {
+  MemoryStore store;
+  World world(store);
+  const LeaseId id = world.submit();
+  store.pump();
+  world.turn();
+  const auto woken = world.when_changed(id);
+  const auto released = world.engine->request(core::Release{.lease = id}, {}, answer);
+  ASSERT_TRUE(released);
+  world.turn();
+  EXPECT_FALSE(*woken);
+  store.pump();
+  world.turn();
+  EXPECT_TRUE(*woken);
+}
+
+TEST(Engine, AFailedCommitIsToldToWhoeverWaitsAndTakenBack) {
+  MemoryStore inner;
+  FaultyStore store(inner);
+  World world(store);
+  const LeaseId kept = world.submit("kept");
+  inner.pump();
+  world.turn();
+  store.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
+  const LeaseId lost = world.submit("lost");
+  const auto told = world.when_durable();
+  inner.pump();
+  world.turn();
+  EXPECT_EQ(*told, false);
+  EXPECT_NE(world.engine->state().find(kept), nullptr);
+  EXPECT_EQ(world.engine->state().find(lost), nullptr) << "it was never acknowledged, and is not there";
+  EXPECT_EQ(world.engine->store_problem(), "") << "it was read anew, and works";
+  EXPECT_GT(world.submit("again").number, lost.number) << "an id that was given out is not given out again";
+}
+
+TEST(Engine, WhatBecameDurableWithoutAnybodyKnowingIsFound) {
+  MemoryStore inner;
+  FaultyStore store(inner);
+  World world(store);
+  store.fail_commit(1, FaultyStore::Fate::kept, unavailable("the answer of the disk was lost"));
+  const LeaseId id = world.submit("kept", {.uid = 1000, .key = "once", .fingerprint = "f"});
+  const auto told = world.when_durable();
+  inner.pump();
+  world.turn();
+  EXPECT_EQ(*told, false);
+  ASSERT_NE(world.engine->state().find(id), nullptr);
+  // The retry finds the answer that was stored with it, instead of making another lease.
+  ASSERT_TRUE(world.engine->maybe_remembered(1000, "once"));
+  std::optional<store::Remembered> found;
+  world.engine->remembered(1000, "once", [&](const Result<std::optional<store::Remembered>>& answered) {
+    ASSERT_TRUE(answered);
+    found = *answered;
+  });
+  inner.pump();
+  world.turn();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(nlohmann::json::parse(found->body)["id"], to_string(id));
+}
+
+TEST(Engine, ARebootEndsWhatWasThere) {
+  MemoryStore store;
+  LeaseId id;
+  {
+    World world(store, "one boot");
+    id = world.submit();
+    store.pump();
+    world.turn();
+  }
+  World world(store, "another boot");
+  EXPECT_EQ(world.engine->state().find(id), nullptr);
+  ASSERT_NE(world.engine->find(id), nullptr) << "it ended a moment ago";
+  EXPECT_EQ(world.engine->find(id)->end_reason, core::EndReason::lost);
+  const auto told = world.when_durable();
+  EXPECT_FALSE(told->has_value());
+  store.pump();
+  world.turn();
+  EXPECT_EQ(*told, true);
+}
+
+TEST(Engine, AConnectionsLeaseIsHeldWhileAnyOfItsSessionsLives) {
+  MemoryStore store;
+  World world(store);
+  core::Submit submit = wish();
+  submit.lease.owner.kind = core::OwnerKind::connection;
+  submit.lease.ttl.reset();
+  submit.held = true;
+  LeaseId id;
+  ASSERT_TRUE(world.engine->request(submit, {}, [&](const core::Lease& lease) {
+    id = lease.id;
+    return answer(lease);
+  }));
+  world.engine->hold(id, 1);
+  world.engine->hold(id, 2);
+  world.engine->session_closed(1);
+  EXPECT_FALSE(world.engine->state().find(id)->unheld_since);
+  world.engine->session_closed(2);
+  EXPECT_TRUE(world.engine->state().find(id)->unheld_since);
+  world.engine->hold(id, 3);
+  EXPECT_FALSE(world.engine->state().find(id)->unheld_since);
+}
+
+TEST(Engine, ARefusalChangesNothing) {
+  MemoryStore store;
+  World world(store);
+  world.submit("mine");
+  const std::uint64_t intended = world.engine->intended();
+  const auto refused = world.engine->request(wish("mine"), {}, answer);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::InUse);
+  EXPECT_EQ(world.engine->intended(), intended);
+  EXPECT_EQ(world.engine->state().leases().size(), 1U);
+}
+
+}  // namespace
+}  // namespace sublet::engine
