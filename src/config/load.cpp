@@ -216,6 +216,45 @@ std::string to_string(const Problem& problem) {
 
 namespace {
 
+// The place of the first character outside of strings and comments that is not ASCII; npos if there is none. TOML
+// allows none there, and the parser's tables are undefined for some of them.
+std::size_t first_stray(std::string_view text) {
+  std::size_t at = text.starts_with("\xef\xbb\xbf") ? 3 : 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    if ((static_cast<unsigned char>(c) & 0x80U) != 0) return at;
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+    } else if (c == '"' || c == '\'') {
+      const bool lines = text.substr(at, 3) == std::string(3, c);
+      const std::string_view quote = text.substr(at, lines ? 3 : 1);
+      at += quote.size();
+      while (at < text.size() && text.substr(at, quote.size()) != quote && (lines || text[at] != '\n')) {
+        at += c == '"' && text[at] == '\\' ? 2 : 1;
+      }
+      at = std::min(at + quote.size(), text.size());
+    } else {
+      ++at;
+    }
+  }
+  return std::string_view::npos;
+}
+
+Problem stray_problem(std::string_view text, std::size_t at, const std::string& file) {
+  const std::string_view before = text.substr(0, at);
+  const auto line = static_cast<unsigned>(1 + std::count(before.begin(), before.end(), '\n'));
+  const auto column = static_cast<unsigned>(at - (before.rfind('\n') + 1) + 1);
+  const std::string_view rest = text.substr(at, 4);
+  return {
+      Problem::Kind::syntax,
+      file,
+      line,
+      column,
+      {},
+      fmt::format("'{}' stands outside of a string or comment", printable(rest.substr(0, rest.find_first_of(" \n")))),
+      {}};
+}
+
 // The line that breaks the parser: the first without which what stands before it does not.
 unsigned broken_line(std::string_view text) {
   unsigned line = 1;
@@ -235,6 +274,10 @@ Loaded parse(std::string_view text, const std::string& file_name) try {
   Loaded loaded;
   loaded.file = file_name;
   loaded.file_exists = true;
+  if (const std::size_t stray = first_stray(text); stray != std::string_view::npos) {
+    loaded.problems.push_back(stray_problem(text, stray, file_name));
+    return loaded;
+  }
   const toml::parse_result result = toml::parse(text);
   if (result) {
     Reader(loaded).read(result.table());

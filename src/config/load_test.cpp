@@ -204,5 +204,14 @@ TEST(Parse, WhatBreaksTheParserIsAProblemAtItsLine) {
   EXPECT_EQ(to_string(loaded.problems[0]), "sublet.toml:3:1: this line is not TOML");
 }
 
+TEST(Parse, OnlyStringsAndCommentsHoldMoreThanAscii) {
+  const Loaded stray = parse("[queue]\nclaim_wind\u00f6w = \"10s\"\n", "sublet.toml");
+  ASSERT_EQ(stray.problems.size(), 1U);
+  EXPECT_TRUE(to_string(stray.problems[0]).starts_with("sublet.toml:2:11: ")) << to_string(stray.problems[0]);
+  const Loaded fine = parse("# gr\u00fc\u00dfe\n[gpu]\nnvml = \"/opt/\\\"\u00e9\"  # \u00e9\n", "sublet.toml");
+  EXPECT_TRUE(fine.problems.empty()) << to_string(fine.problems[0]);
+  EXPECT_EQ(fine.config.gpu.nvml, "/opt/\"\u00e9");
+}
+
 }  // namespace
 }  // namespace sublet::config

@@ -76,7 +76,7 @@ struct World {
     asio::co_spawn(
         io,
         [this, id, woken]() -> asio::awaitable<void> {
-          co_await engine->changed(id, std::chrono::steady_clock::now() + std::chrono::hours(1));
+          co_await engine->changed(id, std::chrono::steady_clock::time_point::max());
           *woken = true;
         },
         asio::detached);

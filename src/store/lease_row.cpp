@@ -97,9 +97,17 @@ struct Decoder {
     return {value};
   }
 
+  // Of our time line, which has no negative times: no difference of two overflows.
+  Time time() {
+    const std::int64_t ns = row.integer();
+    if (ns < 0) good = false;
+    return {good ? ns : 0};
+  }
+
   std::optional<Time> maybe_time() {
     const auto ns = row.maybe_integer();
-    return ns ? std::optional(Time{*ns}) : std::nullopt;
+    if (ns && *ns < 0) good = false;
+    return ns && good ? std::optional(Time{*ns}) : std::nullopt;
   }
 };
 
@@ -164,7 +172,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.pausable = column.word(core::parse_pausable);
   lease.vram = column.bytes();
   lease.wanted_device = row.text();
-  if (const auto ttl = row.maybe_integer()) lease.ttl = Duration(*ttl);
+  if (const auto ttl = column.maybe_time()) lease.ttl = Duration(ttl->ns);
   lease.owner.kind = column.word(core::parse_owner_kind);
   lease.owner.process.pid = column.integer<std::int32_t>();
   lease.owner.process.start_ticks = column.integer<std::uint64_t>();
@@ -177,8 +185,8 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.lapsed_offers = column.integer<int>();
   if (const auto status = row.maybe_integer()) lease.exit_status = static_cast<int>(*status);
   lease.stop_requested = column.boolean();
-  lease.created_at.ns = row.integer();
-  lease.queued_at.ns = row.integer();
+  lease.created_at = column.time();
+  lease.queued_at = column.time();
   lease.granted_at = column.maybe_time();
   lease.offer_ends_at = column.maybe_time();
   lease.expires_at = column.maybe_time();
@@ -191,8 +199,9 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.asked_vram = column.bytes();
   lease.min_vram = column.bytes();
   const auto resize_bytes = row.maybe_integer();
-  const auto resize_at = row.maybe_integer();
-  if (resize_bytes && resize_at) lease.resize = core::Resize{{*resize_bytes}, {*resize_at}};
+  const auto resize_at = column.maybe_time();
+  if (resize_bytes && resize_at) lease.resize = core::Resize{{*resize_bytes}, *resize_at};
+  if (resize_bytes && (*resize_bytes < 0 || *resize_bytes > (1LL << 62))) column.good = false;
   lease.owner.inode = column.integer<std::uint64_t>();
   if (!lease.id || !column.good) return std::nullopt;
   return lease;

@@ -109,7 +109,7 @@ inline core::Lease make_lease(std::uint64_t id) {
   return lease;
 }
 
-inline core::Lease ended_lease(std::uint64_t id, Time at, Duration run = std::chrono::seconds(5)) {
+inline core::Lease ended_lease(std::uint64_t id, Time at, Duration run = Duration(1)) {
   core::Lease lease = make_lease(id);
   lease.state = core::LeaseState::ended;
   lease.end_reason = core::EndReason::released;
