@@ -216,23 +216,33 @@ std::string to_string(const Problem& problem) {
 
 namespace {
 
-// The place of the first character outside of strings and comments that is not ASCII; npos if there is none. TOML
-// allows none there, and the parser's tables are undefined for some of them.
+// Whether a string may begin after what stands before it on its line.
+bool may_begin_string(std::string_view before) {
+  const auto last = before.find_last_not_of(" \t\r");
+  return last == std::string_view::npos || std::string_view("=[,{.\n").find(before[last]) != std::string_view::npos;
+}
+
+// The place of the first character that TOML does not allow where it stands: outside of strings and comments only ASCII
+// without controls, and quotes only where a value or key begins. npos if there is none. The parser's tables are
+// undefined for some of them.
 std::size_t first_stray(std::string_view text) {
-  std::size_t at = text.starts_with("\xef\xbb\xbf") ? 3 : 0;
+  const std::size_t start = text.starts_with("\xef\xbb\xbf") ? 3 : 0;
+  std::size_t at = start;
   while (at < text.size()) {
-    const char c = text[at];
-    if ((static_cast<unsigned char>(c) & 0x80U) != 0) return at;
+    const auto c = static_cast<signed char>(text[at]);  // negative: not ASCII
     if (c == '#') {
       at = std::min(text.find('\n', at), text.size());
     } else if (c == '"' || c == '\'') {
-      const bool lines = text.substr(at, 3) == std::string(3, c);
+      if (!may_begin_string(text.substr(start, at - start))) return at;
+      const bool lines = text.substr(at, 3) == std::string(3, text[at]);
       const std::string_view quote = text.substr(at, lines ? 3 : 1);
       at += quote.size();
       while (at < text.size() && text.substr(at, quote.size()) != quote && (lines || text[at] != '\n')) {
         at += c == '"' && text[at] == '\\' ? 2 : 1;
       }
       at = std::min(at + quote.size(), text.size());
+    } else if ((c < ' ' && c != '\t' && c != '\n' && c != '\r') || c == '\x7f') {
+      return at;
     } else {
       ++at;
     }
@@ -251,7 +261,7 @@ Problem stray_problem(std::string_view text, std::size_t at, const std::string& 
       line,
       column,
       {},
-      fmt::format("'{}' stands outside of a string or comment", printable(rest.substr(0, rest.find_first_of(" \n")))),
+      fmt::format("'{}' cannot stand here: put text into quotes", printable(rest.substr(0, rest.find_first_of(" \n")))),
       {}};
 }
 
