@@ -2,6 +2,8 @@
 // Acquire and release through the whole daemon: HTTP, core, durable commit. Starts a private daemon with a simulated
 // card. The raw measure of the same run: the same number of bytes appended to a file in the same directory and synced,
 // as often as one client alone must wait for the disk.
+#include "private_daemon.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,14 +26,7 @@
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "daemon_bench: %s: %s\n", what.c_str(), std::strerror(errno));
-  std::exit(1);
-}
+using namespace sublet::bench;
 
 std::string request(const std::string& path, const std::string& body) {
   return "POST " + path +
@@ -42,13 +37,7 @@ std::string request(const std::string& path, const std::string& body) {
 // One client: acquires, releases, and again. Notes how long each pair took.
 class Client {
  public:
-  explicit Client(const std::string& socket_path) {
-    fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
-    if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) die("connect " + socket_path);
-  }
+  explicit Client(const std::string& socket_path) : fd_(connect_to(socket_path)) {}
   ~Client() { ::close(fd_); }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -158,39 +147,6 @@ Measured measure_raw(const std::string& directory, double for_seconds) {
           quantile(pair_seconds, 0.99) * 1e3};
 }
 
-pid_t start_daemon(const std::string& bin, const std::string& directory) {
-  int ready[2];
-  if (::pipe(ready) != 0) die("pipe");
-  ::fcntl(ready[0], F_SETFD, FD_CLOEXEC);
-  std::string words[] = {bin + "/subletd",        "--dir", directory, "--sim", "1x1024GiB", "--ready-fd",
-                         std::to_string(ready[1])};
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  pid_t pid = 0;
-  if (::posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ) != 0) die("start " + words[0]);
-  ::close(ready[1]);
-  char said[8];
-  if (::read(ready[0], said, sizeof said) <= 0) die("the daemon did not start");
-  ::close(ready[0]);
-  return pid;
-}
-
-void wait_for_card(const std::string& socket_path) {
-  for (int i = 0; i < 200; ++i) {  // the first reading comes within moments; without it a lease waits
-    Client probe(socket_path);
-    const std::string text = "GET /v1/devices HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    if (::write(probe.fd(), text.data(), text.size()) < 0) die("write");
-    std::string reply;
-    char bytes[4096];
-    for (ssize_t size = 0; (size = ::read(probe.fd(), bytes, sizeof bytes)) > 0;)
-      reply.append(bytes, static_cast<std::size_t>(size));
-    if (reply.find("\"state\":\"ok\"") != std::string::npos) return;
-    ::usleep(20'000);
-  }
-  die("no card was read");
-}
-
 void row(const char* what, const Measured& measured, const Measured& raw) {
   std::printf("%-28s %12.0f %10.3f %10.3f %12.2f\n", what, measured.pairs_per_second, measured.p50_ms, measured.p99_ms,
               measured.pairs_per_second / raw.pairs_per_second);
@@ -203,7 +159,7 @@ int main(int argc, char** argv) {
   const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string() + "/bin";
   char pattern[] = "/tmp/sublet-bench-XXXXXX";
   const std::string directory = ::mkdtemp(pattern);
-  const pid_t daemon = start_daemon(bin, directory);
+  const pid_t daemon = start_daemon(bin, directory, "");
   const std::string socket_path = directory + "/sublet.sock";
   wait_for_card(socket_path);
   std::printf("%-28s %12s %10s %10s %12s\n", "acquire + release, durable", "pairs/s", "p50 ms", "p99 ms",

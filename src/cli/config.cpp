@@ -33,6 +33,7 @@ Result<std::filesystem::path> which_file(const Choice& choice, const Common& com
   if (!common.host.empty() || (host != nullptr && *host != '\0')) {
     const auto endpoint = client::resolve_endpoint(common.host);
     if (!endpoint) return endpoint.error();
+    if (endpoint->tcp()) return bad_request("over TCP it is not known which file the daemon reads", "give --file");
     const std::filesystem::path socket = endpoint->path;
     if (socket.parent_path() != "/run/sublet") return config::file_in(socket.parent_path());
     return config::system_file();

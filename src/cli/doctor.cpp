@@ -62,7 +62,11 @@ Checks all_checks(const Common& common) {
     checks.push_back({"daemon", Level::fail, client.error().detail, client.error().hint});
   } else {
     checks.push_back(check_daemon(*client, status));
-    checks.push_back(check_user(client->endpoint().path));
+    if (client->endpoint().tcp()) {
+      checks.push_back({"user", Level::note, "over TCP the access token decides what may be done", "sublet token ls"});
+    } else {
+      checks.push_back(check_user(client->endpoint().path));
+    }
   }
   const auto append = [&](Checks more) { checks.insert(checks.end(), more.begin(), more.end()); };
   if (status.is_object()) append(judge_status(status, SUBLET_VERSION));

@@ -45,6 +45,35 @@ int show(const Common& common, const std::string& target, const Render& render) 
   return kOk;
 }
 
+int show_pages(const Common& common, const std::string& target, const std::string& list, const Render& render) {
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  nlohmann::json whole;
+  std::string next = target;
+  for (bool first = true;; first = false) {
+    const auto reply = client->get(next);
+    if (!reply) return fail(common, reply.error());
+    auto page = client::parse(*reply);
+    if (!page) return fail(common, page.error());
+    const std::string after = text_at(*page, "next");
+    if (first) {
+      if (common.json && after.empty()) return fmt::print("{}\n", reply->text), kOk;
+      whole = std::move(*page);
+    } else {
+      for (auto& row : (*page)[list]) whole[list].push_back(std::move(row));
+      whole["next"] = nullptr;
+    }
+    if (after.empty()) break;
+    next =
+        fmt::format("{}{}after={}", target, target.find('?') == std::string::npos ? '?' : '&', client::encode(after));
+  }
+  if (common.json) return fmt::print("{}\n", client::to_text(whole)), kOk;
+  const auto text = render(whole, *client);
+  if (!text) return fail(text.error());
+  fmt::print("{}", *text);
+  return kOk;
+}
+
 nlohmann::json ask_also(client::Client& client, const std::string& target) {
   const auto reply = client.get(target);
   if (!reply) return nullptr;

@@ -24,6 +24,9 @@ using Render = std::function<Result<std::string>(const nlohmann::json& body, cli
 // GET `target`; prints the reply as it is with --json, else what `render` makes of it. Returns the exit code.
 int show(const Common& common, const std::string& target, const Render& render);
 
+// As show(), of a table that comes in pages: asks for all of them. With --json the pages are put together.
+int show_pages(const Common& common, const std::string& target, const std::string& list, const Render& render);
+
 // The body of a second question that only adds names; null when it has no good answer.
 nlohmann::json ask_also(client::Client& client, const std::string& target);
 

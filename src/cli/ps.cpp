@@ -11,13 +11,14 @@ Action add_ps(CLI::App& app, Common& common) {
   app.add_flag("-a,--all", *all, "Ended leases too, newest first");
   add_table_flags(app, common);
   return [&common, all] {
-    return show(common, *all ? "/v1/leases?all=true" : "/v1/leases", [&](const auto& body, auto& client) {
-      Look look = look_for(common);
-      learn_devices(ask_also(client, "/v1/devices"), look);
-      if (list_at(body, "leases").empty())
-        say(common, *all ? "no leases yet" : "no leases; ended ones: sublet ps --all");
-      return render_leases(body, common, look);
-    });
+    return show_pages(common, *all ? "/v1/leases?all=true" : "/v1/leases", "leases",
+                      [&](const auto& body, auto& client) {
+                        Look look = look_for(common);
+                        learn_devices(ask_also(client, "/v1/devices"), look);
+                        if (list_at(body, "leases").empty())
+                          say(common, *all ? "no leases yet" : "no leases; ended ones: sublet ps --all");
+                        return render_leases(body, common, look);
+                      });
   };
 }
 

@@ -7,7 +7,7 @@ namespace sublet::cli {
 Action add_queue(CLI::App& app, Common& common) {
   add_table_flags(app, common);
   return [&common] {
-    return show(common, "/v1/queue", [&](const auto& body, auto& client) {
+    return show_pages(common, "/v1/queue", "queue", [&](const auto& body, auto& client) {
       Look look = look_for(common);
       learn_devices(ask_also(client, "/v1/devices"), look);
       if (list_at(body, "queue").empty()) say(common, "nobody waits");

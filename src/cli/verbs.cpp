@@ -20,7 +20,9 @@ Action add_queue(CLI::App& app, Common& common);
 Action add_why(CLI::App& app, Common& common);
 Action add_gpus(CLI::App& app, Common& common);
 Action add_proclist(CLI::App& app, Common& common);
+Action add_events(CLI::App& app, Common& common);
 Action add_doctor(CLI::App& app, Common& common);
+Action add_token(CLI::App& app, Common& common);
 Action add_config(CLI::App& app, Common& common);
 Action add_completion(CLI::App& app, Common& common);
 
@@ -41,14 +43,16 @@ constexpr Verb kVerbs[] = {
     {"why", "Look", "Say why a lease waits, runs or ended, and what would help", add_why},
     {"gpus", "Look", "List devices and their memory", add_gpus},
     {"proclist", "Look", "List the processes that hold memory of a GPU, leased or not", add_proclist},
+    {"events", "Look", "Follow what happens: leases, devices, warnings", add_events},
     {"doctor", "Look", "Check what works here and say what would help", add_doctor},
+    {"token", "Govern", "Make, list and revoke access tokens for callers over TCP", add_token},
     {"config", "Govern", "Check or show the daemon's configuration", add_config},
     {"completion", "Govern", "Print what makes a shell complete verbs, flags and leases", add_completion},
 };
 
 constexpr std::string_view kNotYet[] = {
-    "resize", "pause", "resume",  "preempt", "free",    "logs",   "top",     "events", "report", "tenant",   "session",
-    "stack",  "shim",  "adapter", "enforce", "approve", "update", "restart", "remove", "token",  "simulate", "plan",
+    "resize", "pause", "resume",  "preempt", "free",    "logs",   "top",     "report", "tenant",   "session",
+    "stack",  "shim",  "adapter", "enforce", "approve", "update", "restart", "remove", "simulate", "plan",
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/client.h"
 
+#include "client/event_stream.h"
 #include "client/fake_server.h"
 
 #include <gtest/gtest.h>
@@ -192,12 +193,48 @@ TEST(Endpoint, ReadsUrlsAndPathsAndRefusesOtherTransports) {
   EXPECT_EQ(parse_endpoint("unix:///run/x.sock")->path, "/run/x.sock");
   EXPECT_EQ(parse_endpoint("/run/x.sock")->url(), "unix:///run/x.sock");
   EXPECT_EQ(parse_endpoint("x.sock")->path, std::filesystem::current_path().string() + "/x.sock");
-  for (const char* wrong : {"http://127.0.0.1:80", "unix://", ""}) {
+  EXPECT_EQ(parse_endpoint("http://127.0.0.1:80")->url(), "http://127.0.0.1:80");
+  EXPECT_EQ(parse_endpoint("http://localhost:4711/")->authority(), "127.0.0.1:4711");
+  EXPECT_EQ(parse_endpoint("http://[::1]:4711")->authority(), "[::1]:4711");
+  for (const char* wrong : {"https://127.0.0.1:80", "http://192.0.2.1:80", "http://127.0.0.1", "http://127.0.0.1:0",
+                            "http://127.0.0.1:80/v1", "http://127.0.0.1.evil.example:80", "unix://", ""}) {
     auto refused = parse_endpoint(wrong);
     ASSERT_FALSE(refused) << wrong;
     EXPECT_EQ(refused.error().code, Code::BadRequest);
     EXPECT_FALSE(refused.error().hint.empty());
   }
+}
+
+TEST_F(ClientTest, AnEventStreamIsReadUpToItsEndAndKnowsWhereItWas) {
+  FakeServer server(path, [](const FakeRequest& request) {
+    EXPECT_EQ(request.line(), "GET /v1/events HTTP/1.1");
+    EXPECT_EQ(request.header("Last-Event-ID"), "ab-1");
+    return FakeServer::Out{
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        "id: ab-2\nevent: lease\ndata: {\"a\":1}\n\n: alive\nid: ab-5\n\nevent: gap\ndata: {}\n\nid: ab-6\nevent: cut "
+        "o",
+        true};
+  });
+  EventStream stream(Endpoint{path});
+  ASSERT_TRUE(stream.open("/v1/events", "ab-1"));
+  const auto first = stream.next(5s);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->type + first->data, "lease{\"a\":1}");
+  EXPECT_EQ(stream.last_id(), "ab-2");
+  EXPECT_EQ(stream.next(5s)->type, "gap");
+  EXPECT_EQ(stream.last_id(), "ab-5") << "a sign of life moves it on, a gap does not";
+  EXPECT_FALSE(stream.next(5s));
+}
+
+TEST_F(ClientTest, AnEventStreamThatIsRefusedSaysWhy) {
+  FakeServer server(path, [](const FakeRequest&) {
+    return FakeServer::Out{"HTTP/1.1 404 Not Found\r\n\r\n{\"code\":\"NotFound\",\"detail\":\"no lease-9\"}", true};
+  });
+  EventStream stream(Endpoint{path});
+  const auto opened = stream.open("/v1/events?lease=lease-9", "");
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().error.detail, "no lease-9");
+  EXPECT_EQ(opened.error().error.code, Code::NotFound);
 }
 
 TEST(Encode, EscapesWhatAPathMayNotHold) { EXPECT_EQ(encode("a b/ü\r\n"), "a%20b%2F%C3%BC%0D%0A"); }

@@ -4,23 +4,30 @@
 
 #include "base/error.h"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace sublet::client {
 
-// A daemon's Unix socket.
+// A daemon's Unix socket, or its port on this machine.
 struct Endpoint {
-  std::string path;  // absolute
-  std::string url() const { return "unix://" + path; }
+  std::string path = {};   // absolute; "" for TCP
+  std::string host = {};   // TCP: "127.0.0.1" or "::1"
+  std::uint16_t port = 0;  // TCP
+  std::string token = {};  // TCP: secret; never in url()
+  bool tcp() const { return port != 0; }
+  std::string authority() const;  // what a request calls the daemon: "127.0.0.1:4711"
+  std::string url() const;
 };
 
-// Reads "unix:///run/x.sock" or a path. A relative path is taken from the working directory, because what is handed on
-// to child programs must keep its meaning.
+// Reads "unix:///run/x.sock", a path, or "http://127.0.0.1:4711" (this machine only: a token must not cross a network
+// in clear). A relative path is taken from the working directory, because what is handed on to child programs must keep
+// its meaning.
 Result<Endpoint> parse_endpoint(std::string_view text);
 
 // `flag` (the value of --host) if it is not empty, else SUBLET_HOST, else the user's own socket if it exists, else the
-// system's. Reads the environment.
+// system's. Reads the environment; for TCP also the file that SUBLET_TOKEN_FILE names.
 Result<Endpoint> resolve_endpoint(std::string_view flag = {});
 
 }  // namespace sublet::client

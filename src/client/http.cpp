@@ -7,6 +7,8 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -23,18 +25,6 @@ constexpr std::size_t body_limit = 256u << 20;  // more than the longest table o
 
 using Parser = http::response_parser<http::string_body>;
 
-std::string to_text(const Request& request) {
-  std::string text =
-      fmt::format("{} {} HTTP/1.1\r\nHost: sublet\r\nAccept: application/json\r\n", request.method, request.target);
-  if (!request.idempotency_key.empty()) text += fmt::format("Idempotency-Key: {}\r\n", request.idempotency_key);
-  if (!request.lease_token.empty()) text += fmt::format("Sublet-Lease-Token: {}\r\n", request.lease_token);
-  if (!request.body.empty()) text += "Content-Type: application/json\r\n";
-  if (!request.body.empty() || request.method != "GET") {
-    text += fmt::format("Content-Length: {}\r\n", request.body.size());
-  }
-  return text + "\r\n" + request.body;
-}
-
 Code code_from(std::string_view name, int status) {
   for (int i = 0; i <= static_cast<int>(Code::Unavailable); ++i) {
     if (to_string(static_cast<Code>(i)) == name) return static_cast<Code>(i);
@@ -46,7 +36,7 @@ Code code_from(std::string_view name, int status) {
 }
 
 // The daemon's own error from a problem document; of anything else, what can be said about it.
-Failure problem(int status, std::string text) {
+Failure problem_of(int status, std::string text) {
   Failure failure{FailureKind::answered, {Code::Unavailable, {}, {}}, status, std::move(text)};
   const auto document = nlohmann::json::parse(failure.text, nullptr, false);
   const auto field = [&](const char* name) {
@@ -102,7 +92,69 @@ bool still_usable(int fd) {
   return ::poll(&p, 1, 0) == 0;
 }
 
+Failure lost(const Endpoint& endpoint, const std::string& why) {
+  return {FailureKind::lost,
+          {Code::Unavailable, fmt::format("the daemon at {} was lost: {}", endpoint.url(), why), {}},
+          0,
+          {}};
+}
+
+int connect_unix(int fd, const Endpoint& endpoint) {
+  sockaddr_un address{};
+  Fd dir;
+  if (!make_address(endpoint.path, address, dir)) return -1;
+  return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+int connect_tcp(int fd, const Endpoint& endpoint) {
+  const int yes = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  if (endpoint.host == "::1") {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_loopback;
+    address.sin6_port = htons(endpoint.port);
+    return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(endpoint.port);
+  return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
 }  // namespace
+
+boost::system::result<Fd, Failure> dial(const Endpoint& endpoint) {
+  const int family = !endpoint.tcp() ? AF_UNIX : endpoint.host == "::1" ? AF_INET6 : AF_INET;
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return lost(endpoint, std::strerror(errno));
+  // Connecting blocks only while the daemon's backlog is full; the limit keeps a hung one from holding us.
+  const timeval limit{1, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if ((endpoint.tcp() ? connect_tcp(fd.get(), endpoint) : connect_unix(fd.get(), endpoint)) == 0) return fd;
+  if (errno == EAGAIN || errno == EINTR || errno == EINPROGRESS) {
+    return lost(endpoint, "it does not accept connections at present");
+  }
+  return not_there(endpoint, errno);
+}
+
+std::string to_text(const Request& request, const Endpoint& endpoint, std::string_view more) {
+  std::string text =
+      fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", request.method, request.target, endpoint.authority());
+  if (more.empty()) text += "Accept: application/json\r\n";
+  text += more;
+  if (!endpoint.token.empty()) text += fmt::format("Authorization: Bearer {}\r\n", endpoint.token);
+  if (!request.idempotency_key.empty()) text += fmt::format("Idempotency-Key: {}\r\n", request.idempotency_key);
+  if (!request.lease_token.empty()) text += fmt::format("Sublet-Lease-Token: {}\r\n", request.lease_token);
+  if (!request.body.empty()) text += "Content-Type: application/json\r\n";
+  if (!request.body.empty() || request.method != "GET") {
+    text += fmt::format("Content-Length: {}\r\n", request.body.size());
+  }
+  return text + "\r\n" + request.body;
+}
+
+Failure refusal(int status, std::string body) { return problem_of(status, std::move(body)); }
 
 struct Connection::Exchange {
   std::string out;
@@ -140,27 +192,14 @@ void Connection::close() {
 
 Failure Connection::lose(std::string why) {
   close();
-  return {FailureKind::lost,
-          {Code::Unavailable, fmt::format("the daemon at {} was lost: {}", endpoint_.url(), why), {}},
-          0,
-          {}};
+  return lost(endpoint_, why);
 }
 
 boost::system::result<void, Failure> Connection::open() {
-  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) return lose(std::strerror(errno));
-  // Connecting blocks only while the daemon's backlog is full; the limit keeps a hung one from holding us.
-  const timeval limit{1, 0};
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  sockaddr_un address{};
-  Fd dir;
-  if (!make_address(endpoint_.path, address, dir)) return not_there(endpoint_, errno);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    if (errno == EAGAIN || errno == EINTR) return lose("it does not accept connections at present");
-    return not_there(endpoint_, errno);
-  }
-  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
-  socket_ = std::move(fd);
+  auto fd = dial(endpoint_);
+  if (!fd) return fd.error();
+  ::fcntl(fd->get(), F_SETFL, ::fcntl(fd->get(), F_GETFL) | O_NONBLOCK);
+  socket_ = std::move(*fd);
   return {};
 }
 
@@ -171,7 +210,7 @@ boost::system::result<void, Failure> Connection::start(const Request& request) {
     if (auto opened = open(); !opened) return opened.error();
   }
   exchange_ = std::make_unique<Exchange>();
-  exchange_->out = to_text(request);
+  exchange_->out = to_text(request, endpoint_);
   exchange_->parser.body_limit(body_limit);
   exchange_->parser.eager(true);
   if (auto failure = send_some()) return *failure;
@@ -230,7 +269,7 @@ Answer<Reply> Connection::finish() {
   if (!keep) close();
   const int status = static_cast<int>(response.result_int());
   if (status >= 200 && status < 300) return Reply{status, std::move(response.body())};
-  return problem(status, std::move(response.body()));
+  return refusal(status, std::move(response.body()));
 }
 
 }  // namespace sublet::client

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace sublet::client {
 
@@ -25,6 +26,15 @@ struct Reply {
   int status = 0;    // 2xx
   std::string text;  // the body as it came
 };
+
+// Connects; waits at most a second, for a daemon whose backlog is full.
+boost::system::result<Fd, Failure> dial(const Endpoint& endpoint);
+
+// The request as it is sent. `more`: further header lines, each ended.
+std::string to_text(const Request& request, const Endpoint& endpoint, std::string_view more = {});
+
+// The daemon's own error from a reply that is not 2xx.
+Failure refusal(int status, std::string body);
 
 // One segment of a path or one value of a query, percent-encoded.
 std::string encode(std::string_view text);

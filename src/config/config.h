@@ -14,7 +14,17 @@
 
 namespace sublet {
 
+// A port of this machine that only this machine can reach; "" for none.
+struct LoopbackAddress {
+  std::string host;  // "127.0.0.1" or "::1"
+  std::uint16_t port = 0;
+  auto operator<=>(const LoopbackAddress&) const = default;
+};
+
 struct Config {
+  struct Api {
+    LoopbackAddress tcp;
+  } api;
   struct Device {
     Bytes headroom = 256 * MiB;
   } device;
@@ -33,6 +43,13 @@ struct Config {
   struct Limits {
     std::int64_t connections = 256;
     std::int64_t waiters = 1024;
+    std::int64_t events = 20'000;
+    std::int64_t leases = 2000;
+    Bytes body = 64 * KiB;
+    std::int64_t depth = 16;
+    Duration header_time = std::chrono::seconds(10);
+    Duration body_time = std::chrono::seconds(10);
+    Duration write_time = std::chrono::seconds(10);
   } limits;
   struct Queue {
     Duration claim_window = std::chrono::seconds(10);

@@ -14,6 +14,9 @@ namespace {
 
 // One row a key. The lambda is the only place that ties the name to the member.
 constexpr Key table[] = {
+    {"api.tcp", "", "",
+     "Port on which the API is spoken over TCP too, to who has an access token; empty: only on the Unix socket.",
+     +[](Config& c) -> LoopbackAddress& { return c.api.tcp; }},
     {"device.headroom", "0", "1TiB", "VRAM of each device that is never promised: room for what cannot be foreseen.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
     {"gpu.interval_busy", "100ms", "1m",
@@ -36,10 +39,24 @@ constexpr Key table[] = {
     {"lease.reconnect", "0s", "1h",
      "How long owners have to come back after a restart of the daemon, before their leases end.",
      +[](Config& c) -> Duration& { return c.lease.reconnect; }},
-    {"limits.connections", "1", "65536", "Open connections of one user.",
+    {"limits.body", "1KiB", "16MiB", "Size of a request's body.", +[](Config& c) -> Bytes& { return c.limits.body; }},
+    {"limits.body_time", "100ms", "10m", "Time that a request's body may take to arrive.",
+     +[](Config& c) -> Duration& { return c.limits.body_time; }},
+    {"limits.connections", "1", "65536", "Open connections of one user, besides those that wait for something.",
      +[](Config& c) -> std::int64_t& { return c.limits.connections; }},
-    {"limits.waiters", "1", "1000000", "Requests of one user that wait for something at the same time.",
+    {"limits.depth", "2", "256", "Levels of nesting in a request's body.",
+     +[](Config& c) -> std::int64_t& { return c.limits.depth; }},
+    {"limits.events", "16", "10000000", "Events that are kept for readers that come back.",
+     +[](Config& c) -> std::int64_t& { return c.limits.events; }},
+    {"limits.header_time", "100ms", "10m", "Time that a request's header may take to arrive.",
+     +[](Config& c) -> Duration& { return c.limits.header_time; }},
+    {"limits.leases", "1", "10000000", "Leases of one user that have not ended.",
+     +[](Config& c) -> std::int64_t& { return c.limits.leases; }},
+    {"limits.waiters", "1", "1000000",
+     "Requests of one user that wait for something at the same time; each has a connection of its own.",
      +[](Config& c) -> std::int64_t& { return c.limits.waiters; }},
+    {"limits.write_time", "100ms", "10m", "Time after which a peer that takes nothing of its answer is cut off.",
+     +[](Config& c) -> Duration& { return c.limits.write_time; }},
     {"queue.aging_per_minute", "0", "1000", "Points of priority that each minute of waiting adds.",
      +[](Config& c) -> double& { return c.queue.aging_per_minute; }},
     {"queue.claim_window", "1s", "1h",
@@ -52,7 +69,6 @@ constexpr Key table[] = {
 };
 
 constexpr LaterKey later_table[] = {
-    {"api.tcp", "the API over TCP"},
     {"enforcer.grace", "the enforcer"},
     {"enforcer.interval", "the enforcer"},
     {"enforcer.policy", "the enforcer"},
@@ -103,6 +119,11 @@ std::string spelled(double number) {
 
 std::string spelled(const std::string& path) { return path; }
 
+std::string spelled(const LoopbackAddress& address) {
+  if (address.host.empty()) return {};
+  return fmt::format("{}:{}", address.host == "::1" ? "[::1]" : address.host, address.port);
+}
+
 Status parse(std::string_view text, Duration& into) {
   const auto value = parse_duration(text);
   if (!value) return value.error();
@@ -135,6 +156,26 @@ Status parse(std::string_view text, std::string& into) {
   return {};
 }
 
+Status parse(std::string_view text, LoopbackAddress& into) {
+  into = {};
+  if (text.empty()) return {};
+  const auto colon = text.rfind(':');
+  std::string_view host = text.substr(0, colon);
+  std::int64_t port = 0;
+  const bool number = colon != std::string_view::npos && parse_number(text.substr(colon + 1), port, "a port");
+  if (!number || port < 1 || port > 65535) {
+    return bad_request(fmt::format("'{}' is not an address with a port", printable(text)), "write \"127.0.0.1:4711\"");
+  }
+  if (host == "localhost") host = "127.0.0.1";
+  if (host == "[::1]") host = "::1";
+  if (host != "127.0.0.1" && host != "::1") {
+    return bad_request(fmt::format("'{}' can be reached by other machines", printable(text)),
+                       "only 127.0.0.1 and [::1]: what crosses a network needs encryption, by a tunnel (ssh -L)");
+  }
+  into = {std::string(host), static_cast<std::uint16_t>(port)};
+  return {};
+}
+
 template <typename Value>
 Status set_in_range(const Key& key, std::string_view text, Value& into) {
   Value value{};
@@ -158,6 +199,7 @@ bool quoted(const Key& key) {
 }
 
 std::string range_text(const Key& key) {
+  if (type_name(key) == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }
 
@@ -173,7 +215,7 @@ const Key* find(std::string_view name) {
 }
 
 std::string_view type_name(const Key& key) {
-  static constexpr std::string_view names[] = {"duration", "size", "integer", "number", "path"};
+  static constexpr std::string_view names[] = {"duration", "size", "integer", "number", "path", "address"};
   return names[key.access.index()];
 }
 

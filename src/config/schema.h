@@ -14,7 +14,7 @@ namespace sublet::config {
 
 // How a value is reached in a Config. The alternative is the type.
 using Access = std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&),
-                            double& (*)(Config&), std::string& (*)(Config&)>;
+                            double& (*)(Config&), std::string& (*)(Config&), LoopbackAddress& (*)(Config&)>;
 
 struct Key {
   std::string_view name;     // "queue.claim_window": table and key
@@ -34,7 +34,8 @@ struct LaterKey {
 };
 std::span<const LaterKey> later_keys();
 
-std::string_view type_name(const Key& key);                    // "duration", "size", "integer", "number", "path"
+// "duration", "size", "integer", "number", "path", "address"
+std::string_view type_name(const Key& key);
 std::string value_text(const Key& key, const Config& config);  // as it stands in the file: "10s" quoted, 256
 std::string default_text(const Key& key);
 

@@ -44,6 +44,7 @@ engine::Options engine_options(const Config& config, const daemon::Places& place
   options.mode = places.mode;
   options.dir = dir;
   options.program_env = places.program_env;
+  options.leases_per_user = static_cast<int>(config.limits.leases);
   return options;
 }
 
@@ -60,7 +61,9 @@ int run(const daemon::Options& options) {
   if (!options.failpoint.empty()) {
     if (auto armed = failpoints.arm(options.failpoint, core::transitions); !armed) return refuse(armed.error(), 2);
   }
-  store::SqliteStore store(store_path, {.keep_ended = config.store.keep_ended}, &failpoints);
+  store::SqliteStore store(
+      store_path, {.keep_ended = config.store.keep_ended, .events = static_cast<std::size_t>(config.limits.events)},
+      &failpoints);
   engine::Options wiring = engine_options(config, *places, options.dir);
   auto root = proc::ProcRoot::open();
   if (!root) return refuse(root.error(), 1);
@@ -72,8 +75,15 @@ int run(const daemon::Options& options) {
                        .socket_mode = 0666,
                        .own_uid = ::geteuid(),
                        .own_daemon = places->mode != "system",
-                       .connections_per_user = static_cast<int>(config.limits.connections),
-                       .waiters_per_user = static_cast<int>(config.limits.waiters)});
+                       .tcp_host = config.api.tcp.host,
+                       .tcp_port = config.api.tcp.port,
+                       .limits = {.connections = static_cast<int>(config.limits.connections),
+                                  .waiters = static_cast<int>(config.limits.waiters),
+                                  .body = static_cast<std::uint64_t>(config.limits.body.count),
+                                  .depth = static_cast<int>(config.limits.depth),
+                                  .header_time = config.limits.header_time,
+                                  .body_time = config.limits.body_time,
+                                  .write_time = config.limits.write_time}});
 
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);

@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 #include <csignal>
+#include <random>
 
 namespace sublet::engine {
 namespace {
@@ -26,6 +27,9 @@ constexpr Duration busy_after_change = std::chrono::seconds(3);
 Duration standstill(const core::Rules& rules) {
   return std::max<Duration>(rules.reconnect / 3, std::chrono::seconds(1));
 }
+
+// Tells the event numbers of one store from those of another that took its place.
+std::string new_life() { return fmt::format("{:08x}", std::random_device()()); }
 
 }  // namespace
 
@@ -59,13 +63,7 @@ void Engine::tick(const core::Fact& fact) {
 }
 
 Result<Answered> Engine::request(const core::Fact& fact, const Remember& remember, const Answer& answer) {
-  if (!store_problem_.empty()) {
-    return unavailable("nothing can be decided while the store is not usable: " + store_problem_,
-                       "'sublet status' shows when it is back");
-  }
-  if (const auto backlog = store_.backlog(); backlog.full()) {
-    return unavailable(fmt::format("{} decisions wait to be written, the limit", backlog.batches), "try again");
-  }
+  if (const Status may = may_decide(); !may) return may.error();
   const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
   if (!plan.outcome) {
@@ -79,16 +77,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   const core::Lease* lease = changed != plan.changed.rend() ? &*changed : find(id);
   if (lease == nullptr) return not_found(fmt::format("there is no {} any more", to_string(id)));
   Answered answered = answer(*lease);
-  std::optional<store::Remembered> remembered;
-  if (!remember.key.empty()) {
-    remembered = store::Remembered{remember.uid,
-                                   remember.key,
-                                   remember.fingerprint,
-                                   answered.status,
-                                   answered.body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                                   now};
-  }
-  intend(std::move(plan), now, std::move(remembered));
+  intend(std::move(plan), now, remembered_answer(remember, answered, now));
   return answered;
 }
 
@@ -99,6 +88,7 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
   if (!store_problem_.empty()) return;
   reach(plan, Failpoints::decided);
   follow_changes(plan);
+  meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
   if (to_store) {
     store::Batch batch{.changed = plan.changed,
@@ -106,11 +96,15 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
                        .remembered = std::move(remembered),
                        .settled = plan.settled,
                        .boot_id = std::nullopt,
+                       .events = log_.of_plan(plan, [this](LeaseId id) { return find(id); }),
+                       .life = std::nullopt,
                        .now = now,
                        .transitions = plan.transitions};
     if (!boot_id_stored_) batch.boot_id = options_.boot_id;
     boot_id_stored_ = true;
+    const std::vector<EventLog::Event> events = batch.events;
     intended_ = store_.intend(std::move(batch));
+    log_.intended(intended_, events);
     busy_until_ = now + busy_after_change;
   }
   reach(plan, Failpoints::queued);
@@ -227,6 +221,9 @@ void Engine::committed(std::uint64_t sequence) {
     after_commit_.pop_front();
     start(ready.plan);
   }
+  if (log_.committed(committed_)) {
+    for (const auto& timer : followers_) timer->cancel();
+  }
   while (!durable_waiters_.empty() && durable_waiters_.front().sequence <= committed_) {
     const DurableWaiter ready = std::move(durable_waiters_.front());
     durable_waiters_.pop_front();
@@ -298,9 +295,13 @@ Status Engine::open_store() {
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id = std::max(loaded->last_id, state_.last_id());
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now);
-  store_problem_.clear();
   committed_ = intended_ = 0;
   boot_id_stored_ = false;
+  life_stored_ = !loaded->life.empty();
+  log_.open(loaded->last_event, life_stored_ ? loaded->life : new_life());
+  const std::optional<Warning> was_down =
+      store_problem_.empty() ? std::nullopt : std::optional(store_warning(store_problem_, store_problem_since_));
+  store_problem_.clear();
   settling_.clear();
   recently_ended_.clear();
   recently_ended_order_.clear();
@@ -312,6 +313,11 @@ Status Engine::open_store() {
     plan.transitions = {core::to_string(core::EndReason::lost)};
     intend(std::move(plan), now, std::nullopt);
   }
+  meter_.reset(state_, now);
+  tokens_.clear();
+  for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));
+  last_token_ = std::max(loaded->last_token, last_token_);
+  tell_opened(was_down, now);
   adopt(now);
   return {};
 }
@@ -355,7 +361,7 @@ Engine::Engine(asio::io_context& io, store::Store& store, Options options)
               .problem =
                   [this](const std::string& problem) {
                     tick(core::SnapshotFailed{problem});
-                    warnings();  // notes since when
+                    tell_changes();
                   }}),
       programs_(io, options_.rules.reconnect, [this](const core::ProgramEnded& ended) { tick(ended); }),
       timer_(io),
@@ -384,6 +390,7 @@ Status Engine::start() {
 }
 
 void Engine::stop() {
+  if (store_problem_.empty()) write_events({log_.of_daemon("stopped", clock_.now())}, clock_.now());
   stopping_ = true;
   probe_.stop();
   timer_.cancel();

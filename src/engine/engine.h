@@ -8,6 +8,8 @@
 #include "core/explain.h"
 #include "core/step.h"
 #include "engine/card_lock.h"
+#include "engine/event_log.h"
+#include "engine/meter.h"
 #include "engine/peer.h"
 #include "engine/probe.h"
 #include "engine/programs.h"
@@ -38,19 +40,13 @@ struct Options {
   std::string dir;                                 // of a private daemon, else ""
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
+  int leases_per_user = 2000;                      // that have not ended
 };
 
-struct Warning {
-  std::string code;
-  std::string text;
-  std::string hint;
-  Time since;
-};
-
-// A reply: HTTP status and body.
+// A reply: HTTP status and body, as it is remembered.
 struct Answered {
   int status = 200;
-  nlohmann::json body;
+  std::string body;  // JSON
 };
 
 // An answer to be remembered under an Idempotency-Key, completed when the answer is known.
@@ -59,6 +55,8 @@ struct Remember {
   std::string key;  // "" = do not remember
   std::string fingerprint;
 };
+
+Warning store_warning(const std::string& problem, Time since);
 
 class Engine {
  public:
@@ -91,6 +89,21 @@ class Engine {
   // Returns when the lease has changed (and the change is durable), or at the deadline.
   boost::asio::awaitable<void> changed(LeaseId lease, std::chrono::steady_clock::time_point deadline);
 
+  // --- access tokens ---
+  const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
+  // The token that this is the secret of ("sublet_3_…"), if it has not expired; null for anything else.
+  const store::AccessToken* token_of(std::string_view text) const;
+  // Stores the token under a number that was never given before, and the answer that is made of it. Tokens that have
+  // expired go at this occasion.
+  Result<Answered> add_token(store::AccessToken token, const Remember& remember,
+                             const std::function<Answered(const store::AccessToken&)>& answer);
+  Result<Answered> revoke_token(std::uint64_t number, const Remember& remember, Answered answer);
+
+  // --- the event stream ---
+  const EventLog& log() const { return log_; }
+  // Returns when there are new durable events, or at the deadline.
+  boost::asio::awaitable<void> new_events(std::chrono::steady_clock::time_point deadline);
+
   // --- reading ---
   const core::State& state() const { return state_; }
   const core::Rules& rules() const { return options_.rules; }
@@ -106,12 +119,16 @@ class Engine {
   // "" while new leases can be given out and changes stored; else why not.
   const std::string& store_problem() const { return store_problem_; }
   const Probe& probe() const { return probe_; }
+  const Meter& meter() const { return meter_; }
 
   Programs& programs() { return programs_; }
 
  private:
   void tick(const core::Fact& fact);
   void intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
+  void tell_changes();
+  void tell_opened(const std::optional<Warning>& was_down, Time now);
+  void write_events(std::vector<EventLog::Event> events, Time now);
   void start(const core::Plan& plan);
   void reach(const core::Plan& plan, std::string_view step);
   void committed(std::uint64_t sequence);
@@ -131,6 +148,9 @@ class Engine {
   void beat();
   void pace_probe(Time now);
   store::Events events();
+  Status may_decide() const;
+  std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
+  void write_tokens(store::Batch batch, const Remember& remember, const Answered& answer);
 
   struct AfterCommit {
     std::uint64_t sequence;
@@ -163,6 +183,14 @@ class Engine {
   std::unordered_map<LeaseId, std::unordered_set<SessionId>> holders_;
   std::unordered_map<SessionId, std::unordered_set<LeaseId>> held_by_;
   std::unordered_multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>> watchers_;
+
+  std::map<std::uint64_t, store::AccessToken> tokens_;
+  std::uint64_t last_token_ = 0;
+  EventLog log_;
+  Meter meter_;
+  std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // each waits for new events
+  bool life_stored_ = false;
+  bool told_start_ = false;
 
   CardLocks card_locks_;
   std::map<std::string, Time> warned_since_;  // by code and text

@@ -29,7 +29,7 @@ core::Submit wish(std::string tag = {}) {
   return submit;
 }
 
-Answered answer(const core::Lease& lease) { return {202, {{"id", to_string(lease.id)}}}; }
+Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", to_string(lease.id)}}.dump()}; }
 
 // An engine whose helper cannot be started, so that no card is ever known and every lease queues, on a store that
 // commits when the test says so.

@@ -14,6 +14,11 @@ constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 
+Warning store_warning(const std::string& problem, Time since) {
+  return {"store", "the store is not usable, nothing is granted: " + problem,
+          "running programs go on; what was acknowledged is kept", since};
+}
+
 // --- snapshots ---
 
 core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
@@ -41,7 +46,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
-    warnings();
+    tell_changes();
     return;
   }
   programs_.scan();
@@ -50,7 +55,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
   }
   tick(snapshot);
-  warnings();  // notes since when
+  tell_changes();
 }
 
 // --- who holds what open ---
@@ -105,6 +110,38 @@ asio::awaitable<void> Engine::changed(LeaseId lease, std::chrono::steady_clock::
   watchers_.erase(entry);
 }
 
+// --- the event stream ---
+
+// Looks for what is not as it was told last; also notes since when each warning has been there. Nothing is told while
+// it cannot be made durable: what lasts until the store is back is told then.
+void Engine::tell_changes() {
+  auto wrong = warnings();
+  if (!store_problem_.empty()) return;
+  write_events(log_.of_changes(state_, options_.rules, std::move(wrong), now()), now());
+}
+
+void Engine::tell_opened(const std::optional<Warning>& was_down, Time now) {
+  std::vector<EventLog::Event> events;
+  if (was_down) events.push_back(log_.of_warning(*was_down, false, now));
+  if (!std::exchange(told_start_, true)) events.push_back(log_.of_daemon("started", now));
+  write_events(std::move(events), now);
+}
+
+void Engine::write_events(std::vector<EventLog::Event> events, Time now) {
+  if (events.empty()) return;
+  store::Batch batch{.events = events, .now = now};
+  if (!std::exchange(life_stored_, true)) batch.life = log_.life();
+  intended_ = store_.intend(std::move(batch));
+  log_.intended(intended_, events);
+}
+
+asio::awaitable<void> Engine::new_events(std::chrono::steady_clock::time_point deadline) {
+  auto timer = std::make_shared<asio::steady_timer>(io_, deadline);
+  const auto entry = followers_.insert(followers_.end(), timer);
+  co_await timer->async_wait(quiet);
+  followers_.erase(entry);
+}
+
 // --- the store's memory ---
 
 void Engine::read_store(std::function<std::function<void()>(store::Reader&)> work) {
@@ -124,10 +161,7 @@ void Engine::remembered(std::uint32_t uid, const std::string& key,
 
 std::vector<Warning> Engine::warnings() {
   std::vector<Warning> all;
-  if (!store_problem_.empty()) {
-    all.push_back({"store", "the store is not usable, nothing is granted: " + store_problem_,
-                   "running programs go on; what was acknowledged is kept", store_problem_since_});
-  }
+  if (!store_problem_.empty()) all.push_back(store_warning(store_problem_, store_problem_since_));
   const std::string& unread = probe_.problem().empty() ? state_.snapshot_problem() : probe_.problem();
   if (!unread.empty()) {
     all.push_back({"gpu", "the GPUs cannot be read, nothing is granted: " + unread,

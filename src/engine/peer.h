@@ -5,7 +5,9 @@
 #include "base/ids.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace sublet::engine {
 
@@ -17,11 +19,22 @@ enum class Role {
   admin,   // everything
 };
 
+// What an access token lets its bearer do, in the name of who made it.
+enum class Scope {
+  read,    // the tables
+  submit,  // and leases of its user
+  admin,   // everything
+};
+std::string_view to_string(Scope scope);
+std::optional<Scope> parse_scope(std::string_view text);
+
 struct Peer {
   std::uint32_t uid = 65534;
   std::int32_t pid = 0;
   std::string user;  // the account's name, or the uid as text where there is none
   Role role = Role::nobody;
+  bool tcp = false;              // known by a token alone: it has no pid, and can speak for no process
+  std::optional<Scope> scope{};  // of that token; unset on the Unix socket, and while no token was shown
 
   bool may_act_for(std::uint32_t owner_uid) const { return role == Role::admin || uid == owner_uid; }
 };

@@ -5,16 +5,21 @@
 #include "http/find_lease.h"
 #include "http/render.h"
 #include "http/resources.h"
+#include "store/secret.h"
 
 namespace sublet::http {
 namespace {
 
 using core::Lease;
 
+bool has_token(const Request& request, const Lease& lease) {
+  return !request.lease_token.empty() && store::is_secret(request.lease_token, lease.token);
+}
+
 // The owner's own uid, an admin, or whoever has the lease's token.
 Status may_act(const Request& request, const Lease& lease) {
   if (request.peer.may_act_for(lease.uid)) return {};
-  if (!request.lease_token.empty() && request.lease_token == lease.token) return {};
+  if (has_token(request, lease)) return {};
   return denied(fmt::format("{} belongs to user {}", to_string(lease.id), lease.user),
                 "its owner or an admin can do this");
 }
@@ -39,7 +44,7 @@ Reply act(Call& call, Ask ask) {
         if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
           if (!std::holds_alternative<core::Claim>(*asked) && !std::holds_alternative<core::Attach>(*asked) &&
               !std::holds_alternative<core::Renew>(*asked))
-            return Response{200, render_lease(lease, engine, request.peer, false), {}};
+            return as_json(200, render_lease(lease, engine, request.peer, false));
           return problem({Code::Stale,
                           fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
                           "ask for a new lease"});
@@ -48,7 +53,7 @@ Reply act(Call& call, Ask ask) {
           return engine::Answered{200, render_lease(after, engine, request.peer, true)};
         });
         if (!answered) return problem(answered.error());
-        return Response{answered->status, std::move(answered->body), {}};
+        return as_json(answered->status, std::move(answered->body));
       });
 }
 
@@ -60,6 +65,7 @@ Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lea
                                   engine::Engine& engine) {
   const auto keeper_pid = body.integer("keeper_pid", 1, INT32_MAX);
   const bool as_owner = body.boolean("owner").value_or(lease.owner.kind == core::OwnerKind::connection);
+  if (auto here = may_name_processes(request.peer); !here) return here.error();
   if (auto same = engine.programs().check_pid_namespace(request.peer.pid); !same) return same.error();
   auto process = engine.programs().identify(static_cast<std::int32_t>(pid), uid_to_check(request),
                                             static_cast<std::int32_t>(keeper_pid.value_or(0)));
@@ -102,6 +108,7 @@ Reply post_attach(Call& call) {
                }
                if (lease.ended()) return Error{Code::Stale, to_string(lease.id) + " has ended", "ask for a new lease"};
                if (pid) return attach_process(body, *pid, lease, request, engine);
+               if (auto here = may_name_processes(request.peer); !here) return here.error();
                if (request.peer.role != engine::Role::admin) {
                  return denied("only an admin may book a whole cgroup", "attach single processes by pid");
                }
@@ -152,7 +159,7 @@ Reply post_release(Call& call) {
                           to_string(lease.id), lease.owner.process.pid),
               fmt::format("look at it and end it by hand (kill {}): the lease ends with it", lease.owner.process.pid)};
         }
-        const bool by_token = !request.lease_token.empty() && request.lease_token == lease.token;
+        const bool by_token = has_token(request, lease);
         return core::Fact(core::Release{.lease = lease.id,
                                         .generation = generation,
                                         .force = force,

@@ -5,28 +5,13 @@
 #include "http/find_lease.h"
 #include "http/render.h"
 #include "http/resources.h"
-
-#include <sys/random.h>
+#include "http/secrets.h"
 
 namespace sublet::http {
 namespace {
 
 using core::Lease;
 using core::LeaseState;
-
-// A queue longer than this is listed without estimates beyond it: each costs a walk.
-constexpr std::size_t detailed_limit = 100;
-constexpr std::size_t list_limit = 1000;
-
-std::string new_token() {
-  std::array<unsigned char, 16> bytes{};
-  std::size_t filled = 0;
-  while (filled < bytes.size()) {
-    const auto got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    if (got > 0) filled += static_cast<std::size_t>(got);
-  }
-  return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
 
 // A name that is put on a command line, in a column, in a label: short, no spaces, no surprises.
 bool plain_name(std::string_view name) {
@@ -129,6 +114,7 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   if (pid && connection) return bad_request("owner has both a pid and a connection", "give one of them");
   if (connection) lease.owner.kind = core::OwnerKind::connection;
   if (!pid) return {};
+  if (auto here = may_name_processes(peer); !here) return here;
   if (auto same = engine.programs().check_pid_namespace(peer.pid); !same) return same;
   const auto uid = peer.role == engine::Role::admin && peer.uid == 0 ? std::nullopt : std::optional(peer.uid);
   const auto process = engine.programs().identify(static_cast<std::int32_t>(*pid), uid);
@@ -143,6 +129,7 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
 struct Asked {
   core::Submit submit;
   Duration wait{};
+  Secret token;
 };
 
 Result<Asked> read_request(Call& call) {
@@ -163,49 +150,30 @@ Result<Asked> read_request(Call& call) {
   if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM the program needs, in bytes");
   lease.vram = {*vram};
   lease.min_vram = {least.value_or(0)};
-  lease.token = new_token();
+  asked.token = new_secret(call.request);
+  lease.token = store::hash_secret(asked.token.text);
   asked.submit.held = true;
   return asked;
 }
 
 Response lease_response(const Call& call, const Lease& lease, int status = 200) {
-  return {status, render_lease(lease, call.engine, call.request.peer, true), {}};
+  return as_json(status, render_lease(lease, call.engine, call.request.peer, true));
 }
 
-// What the caller was given when it submitted: the token belongs to this reply alone.
-engine::Answered submitted(engine::Engine& engine, const engine::Peer& peer, const Lease& lease) {
-  engine::Answered answered{lease.state == LeaseState::queued ? 202 : 201, render_lease(lease, engine, peer, true)};
-  answered.body["token"] = lease.token;
-  return answered;
-}
-
-json live_leases(const engine::Engine& engine, const engine::Peer& viewer) {
-  std::vector<const Lease*> live;
-  for (const auto& [id, lease] : engine.state().leases()) {
-    if (!lease.ended()) live.push_back(&lease);
-  }
-  std::sort(live.begin(), live.end(), [](const Lease* a, const Lease* b) { return a->id < b->id; });
-  json leases = json::array();
-  std::size_t detailed = 0;
-  for (const Lease* lease : live) {
-    const bool queued = lease->state == LeaseState::queued;
-    leases.push_back(render_lease(*lease, engine, viewer, queued && detailed++ < detailed_limit));
-  }
-  return leases;
-}
+int status_of(const Lease& lease) { return lease.state == LeaseState::queued ? 202 : 201; }
 
 std::string location_of(LeaseId id) { return "/v1/leases/" + to_string(id); }
 
-WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Duration at_most) {
+WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Duration at_most, std::string token) {
   return {.lease = id,
           .since = LeaseState::queued,
           .hold = true,
           .release_hold = !by_connection,
           .submitted = true,
           .at_most = at_most,
-          .answer = [&engine = call.engine, peer = call.request.peer](const Lease& lease) {
-            auto late = submitted(engine, peer, lease);
-            return Response{late.status, std::move(late.body), location_of(lease.id)};
+          .answer = [&engine = call.engine, peer = call.request.peer, token = std::move(token)](const Lease& lease) {
+            const std::string shown = render_lease(lease, engine, peer, true);
+            return as_json(status_of(lease), with_field(shown, "token", token), location_of(lease.id));
           }};
 }
 
@@ -216,19 +184,26 @@ Reply post_lease(Call& call) {
   if (!asked) return problem(asked.error());
   engine::Engine& engine = call.engine;
   const engine::Peer peer = call.request.peer;
+  if (const int live = engine.meter().live(peer.uid); live >= engine.options().leases_per_user) {
+    return problem({Code::Quota, fmt::format("user {} has {} leases that have not ended, the limit", peer.user, live),
+                    "release some, or raise limits.leases"});
+  }
   LeaseId id;
+  std::string shown;  // with its token, which belongs to this reply alone
   auto answered = engine.request(asked->submit, call.remember, [&](const Lease& lease) {
     id = lease.id;
-    return submitted(engine, peer, lease);
+    const std::string made = render_lease(lease, engine, peer, true);
+    shown = with_field(made, "token", asked->token.text);
+    return engine::Answered{status_of(lease), sealed(made, asked->token)};
   });
   if (!answered) return problem(answered.error());
   const bool by_connection = asked->submit.lease.owner.kind == core::OwnerKind::connection;
   if (by_connection) engine.hold(id, call.request.session);
   if (asked->wait <= Duration::zero() || answered->status == 201) {
     if (!by_connection) engine.not_held(id);
-    return Response{answered->status, std::move(answered->body), location_of(id)};
+    return as_json(answered->status, std::move(shown), location_of(id));
   }
-  return wait_for_grant(call, id, by_connection, asked->wait);
+  return wait_for_grant(call, id, by_connection, asked->wait, asked->token.text);
 }
 
 // A retry of a call that made a lease: the same answer, and the same consequences for the connection it came on.
@@ -236,6 +211,8 @@ Reply replay_lease(Call& call, const store::Remembered& answer) {
   json body = json::parse(answer.body, nullptr, false);
   const auto id = body.is_object() ? parse_lease_id(body.value("id", "")) : parse_lease_id("");
   if (!id) return problem(unavailable("the stored answer cannot be read", "use a new Idempotency-Key"));
+  unseal(body, call.request);
+  const std::string token = body.value("token", "");
   Response same{answer.status, std::move(body), location_of(*id)};
   const Lease* lease = call.engine.find(*id);
   if (lease == nullptr || lease->ended()) return same;
@@ -244,7 +221,7 @@ Reply replay_lease(Call& call, const store::Remembered& answer) {
   Body fields(call.request.body);
   const Duration wait = std::chrono::seconds(fields.integer("wait_seconds", 0, 3600).value_or(0));
   if (wait <= Duration::zero() || lease->state != LeaseState::queued) return same;
-  return wait_for_grant(call, *id, by_connection, wait);
+  return wait_for_grant(call, *id, by_connection, wait, token);
 }
 
 Reply get_lease(Call& call) {
@@ -268,7 +245,7 @@ Reply get_lease(Call& call) {
       call, call.args[0],
       [&engine = call.engine, request = call.request, wait, since, unaware, token](const Lease& lease) -> Reply {
         Call again{request, engine, {}, {}};
-        const bool owner = !token.empty() && token == lease.token;
+        const bool owner = !token.empty() && store::is_secret(token, lease.token);
         if (!token.empty() && !owner) {
           return problem(denied(fmt::format("that is not the token of {}", to_string(lease.id))));
         }
@@ -285,58 +262,9 @@ Reply get_lease(Call& call) {
                             .release_hold = !by_connection,
                             .at_most = wait,
                             .answer = [&engine, peer = request.peer](const Lease& later) {
-                              return Response{200, render_lease(later, engine, peer, true), {}};
+                              return as_json(200, render_lease(later, engine, peer, true));
                             }};
       });
-}
-
-Reply get_leases(Call& call) {
-  const auto all = call.request.query.find("all");
-  if (all == call.request.query.end() || all->second == "false") {
-    return Response{200, {{"leases", live_leases(call.engine, call.request.peer)}}, {}};
-  }
-  return Later{[&engine = call.engine, peer = call.request.peer](std::function<void(Reply)> done) {
-    engine.read_store([&engine, peer, done](store::Reader& reader) {
-      return [&engine, peer, done, ended = reader.ended(list_limit, std::nullopt)] {
-        if (!ended) return done(problem(ended.error()));
-        json leases = live_leases(engine, peer);  // only now, so that what ended meanwhile is not listed twice
-        for (const Lease& lease : *ended) leases.push_back(render_lease(lease, engine, peer, false));
-        done(Response{200, {{"leases", std::move(leases)}}, {}});
-      };
-    });
-  }};
-}
-
-Reply get_queue(Call& call) {
-  json queue = json::array();
-  std::size_t detailed = 0;
-  for (const LeaseId id : call.engine.state().queue().in_order()) {
-    queue.push_back(render_lease(*call.engine.find(id), call.engine, call.request.peer, detailed++ < detailed_limit));
-  }
-  return Response{200, {{"queue", std::move(queue)}}, {}};
-}
-
-Reply get_why(Call& call) {
-  return with_lease(call, call.args[0], [&engine = call.engine, peer = call.request.peer](const Lease& lease) -> Reply {
-    json body = {{"lease", render_lease(lease, engine, peer, true)}, {"helps", json::array()}};
-    body["queue"] = body["lease"]["queue"];
-    for (const std::string& help : core::what_would_help(engine.state(), engine.rules(), lease, engine.now())) {
-      body["helps"].push_back(help);
-    }
-    return Later{[&engine, body, id = lease.id](std::function<void(Reply)> done) {
-      engine.read_store([body, id, done](store::Reader& reader) {
-        return [body, done, reasons = reader.reasons(id)]() mutable {
-          if (!reasons) return done(problem(reasons.error()));
-          body["reasons"] = json::array();
-          for (const core::Reason& reason : *reasons) {
-            body["reasons"].push_back(
-                {{"at", format_rfc3339(reason.at)}, {"code", reason.code}, {"text", reason.text}});
-          }
-          done(Response{200, std::move(body), {}});
-        };
-      });
-    }};
-  });
 }
 
 }  // namespace sublet::http

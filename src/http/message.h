@@ -18,7 +18,8 @@ namespace sublet::http {
 
 using nlohmann::json;
 
-enum class Method { get, post };
+enum class Method { get, post, del };
+std::string_view to_string(Method method);  // "GET"
 
 struct Request {
   Method method = Method::get;
@@ -26,6 +27,7 @@ struct Request {
   std::map<std::string, std::string> query;  // decoded
   std::string idempotency_key;
   std::string lease_token;
+  std::string last_event_id;
   json body;  // null without a body
   engine::Peer peer;
   engine::SessionId session = 0;  // the connection; leases can be held by it
@@ -36,9 +38,15 @@ struct Response {
   json body;
   std::string location;   // header Location, if not empty
   bool of_leases = true;  // tells what was decided about leases: not to be told before it is durable
+  std::string text = {};  // with `type`: the body, instead of JSON
+  std::string_view type = {};
 };
 
 Response problem(const Error& error);
+Response as_json(int status, std::string text, std::string location = {});  // told once it is durable
+
+// Denied to who is known by an access token alone: it may be anywhere, and the pids that it names anybody's.
+Status may_name_processes(const engine::Peer& peer);
 
 // The answer is the lease, once it is no longer `since` (or once stopping or ended), or when the wait is over.
 struct WaitForLease {
@@ -52,8 +60,20 @@ struct WaitForLease {
   std::function<Response(const core::Lease&)> answer;
 };
 
+// The answer is a stream of events that goes on until the connection ends.
+struct FollowEvents {
+  std::uint64_t after = 0;         // number of the last event that the reader knows
+  bool whole = false;              // begin with whatever is kept above `after`: what is missing is no gap
+  std::string gap;                 // told first: why nothing leads from what the reader knows to what follows
+  std::string after_text;          // what the reader said
+  LeaseId lease;                   // events of this lease only
+  std::vector<std::string> types;  // of these types only; empty: all
+  Duration heartbeat = std::chrono::seconds(15);
+  bool follow = true;  // false: ends where the present begins
+};
+
 struct Later;
-using Reply = std::variant<Response, WaitForLease, Later>;
+using Reply = std::variant<Response, WaitForLease, FollowEvents, Later>;
 
 // The answer comes from the store's own thread: call `start` with what takes it, on the loop thread.
 struct Later {

@@ -6,84 +6,108 @@ namespace {
 
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
-json time_or_null(const std::optional<Time>& time) { return time ? json(format_rfc3339(*time)) : json(nullptr); }
+std::int64_t seconds(Duration duration) { return std::chrono::duration_cast<std::chrono::seconds>(duration).count(); }
 
-json seconds(Duration duration) { return std::chrono::duration_cast<std::chrono::seconds>(duration).count(); }
+// The empty text stands for "none".
+void maybe_text(JsonText& out, std::string_view name, const std::string& text) {
+  out.key(name);
+  if (text.empty()) out.value(nullptr);
+  else out.value(text);
+}
 
-json render_owner(const core::Owner& owner) {
-  return {{"kind", core::to_string(owner.kind)},
-          {"pid", owner.process ? json(owner.process.pid) : json(nullptr)},
-          {"keeper_pid", owner.keeper ? json(owner.keeper.pid) : json(nullptr)}};
+void maybe_time(JsonText& out, std::string_view name, const std::optional<Time>& time) {
+  out.key(name);
+  if (time) out.value(format_rfc3339(*time));
+  else out.value(nullptr);
+}
+
+void maybe_pid(JsonText& out, std::string_view name, const ProcessRef& process) {
+  out.key(name);
+  if (process) out.value(process.pid);
+  else out.value(nullptr);
+}
+
+void write_owner(JsonText& out, const core::Owner& owner) {
+  out.key("owner").begin_object().field("kind", core::to_string(owner.kind));
+  maybe_pid(out, "pid", owner.process);
+  maybe_pid(out, "keeper_pid", owner.keeper);
+  out.end_object();
 }
 
 Bytes reserved_of(const core::Lease& lease) {
   return lease.reserves() ? static_cast<std::int64_t>(lease.devices.size()) * lease.vram : Bytes{};
 }
 
-}  // namespace
-
-json render_queue_info(const core::QueueInfo& info) {
-  json holders = json::array();
-  for (const core::Holder& holder : info.holders) {
-    holders.push_back({{"lease", holder.lease ? json(to_string(holder.lease)) : json(nullptr)},
-                       {"what", holder.what},
-                       {"bytes", holder.bytes.count}});
-  }
-  return {{"place", info.place},
-          {"short_bytes", info.short_bytes.count},
-          {"device", text_or_null(info.device)},
-          {"holders", std::move(holders)},
-          {"eta_seconds", info.eta ? seconds(*info.eta) : json(nullptr)},
-          {"basis", info.basis}};
+void write_asked(JsonText& out, const core::Lease& lease) {
+  out.field("consumer", lease.consumer);
+  maybe_text(out, "tag", lease.tag);
+  out.field("tenant", lease.tenant).field("user", lease.user).field("uid", lease.uid);
+  out.field("tier", core::to_string(lease.tier)).field("priority", lease.priority);
+  out.field("pausable", core::to_string(lease.pausable)).key("devices").begin_array();
+  for (const std::string& device : lease.devices) out.value(device);
+  out.end_array().field("device_count", lease.device_count);
+  maybe_text(out, "wanted_device", lease.wanted_device);
+  out.field("vram_bytes", lease.vram.count).field("asked_vram_bytes", lease.asked_vram.count).key("min_vram_bytes");
+  if (lease.min_vram > Bytes{}) out.value(lease.min_vram.count);
+  else out.value(nullptr);
 }
 
-json render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer, bool detailed) {
+void write_times(JsonText& out, const core::Lease& lease) {
+  out.field("created_at", format_rfc3339(lease.created_at));
+  maybe_time(out, "granted_at", lease.granted_at);
+  maybe_time(out, "ended_at", lease.ended_at);
+  maybe_time(out, "offer_ends_at", lease.offer_ends_at);
+  maybe_time(out, "expires_at", lease.expires_at);
+  out.field("ttl_seconds", lease.ttl ? std::optional(seconds(*lease.ttl)) : std::nullopt);
+}
+
+}  // namespace
+
+void write_queue_info(JsonText& out, const core::QueueInfo& info) {
+  out.begin_object().field("place", info.place).field("short_bytes", info.short_bytes.count);
+  maybe_text(out, "device", info.device);
+  out.key("holders").begin_array();
+  for (const core::Holder& holder : info.holders) {
+    out.begin_object();
+    maybe_text(out, "lease", holder.lease ? to_string(holder.lease) : std::string());
+    out.field("what", holder.what).field("bytes", holder.bytes.count).end_object();
+  }
+  out.end_array().field("eta_seconds", info.eta ? std::optional(seconds(*info.eta)) : std::nullopt);
+  out.field("basis", info.basis).end_object();
+}
+
+void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
+                 bool detailed) {
   const core::State& state = engine.state();
   const bool own = viewer.may_act_for(lease.uid);
   const bool live = state.find(lease.id) != nullptr;
-  json out = {
-      {"id", to_string(lease.id)},
-      {"state", core::to_string(lease.state)},
-      {"end_reason", lease.ended() ? json(core::to_string(lease.end_reason)) : json(nullptr)},
-      {"consumer", lease.consumer},
-      {"tag", text_or_null(lease.tag)},
-      {"tenant", lease.tenant},
-      {"user", lease.user},
-      {"uid", lease.uid},
-      {"tier", core::to_string(lease.tier)},
-      {"priority", lease.priority},
-      {"pausable", core::to_string(lease.pausable)},
-      {"devices", lease.devices},
-      {"device_count", lease.device_count},
-      {"wanted_device", text_or_null(lease.wanted_device)},
-      {"vram_bytes", lease.vram.count},
-      {"asked_vram_bytes", lease.asked_vram.count},
-      {"min_vram_bytes", lease.min_vram > Bytes{} ? json(lease.min_vram.count) : json(nullptr)},
-      {"reserved_bytes", reserved_of(lease).count},
-      {"used_bytes", live ? state.use(lease.id).used.count : 0},
-      {"parked_bytes", 0},
-      {"peak_used_bytes", lease.peak_used.count},
-      {"generation", lease.generation},
-      {"exit_status", lease.exit_status ? json(*lease.exit_status) : json(nullptr)},
-      {"created_at", format_rfc3339(lease.created_at)},
-      {"granted_at", time_or_null(lease.granted_at)},
-      {"ended_at", time_or_null(lease.ended_at)},
-      {"offer_ends_at", time_or_null(lease.offer_ends_at)},
-      {"expires_at", time_or_null(lease.expires_at)},
-      {"ttl_seconds", lease.ttl ? seconds(*lease.ttl) : json(nullptr)},
-      {"command", own ? text_or_null(lease.command) : json(nullptr)},
-      {"owner", render_owner(lease.owner)},
-      {"stopping", lease.stop_requested},
-      {"stop_grace_seconds", seconds(engine.rules().grace)},
-      {"exit_record", own ? text_or_null(lease.owner.exit_record) : json(nullptr)},
-      {"settling", lease.ended() && live && state.use(lease.id).settling},
-      {"queue", nullptr},
-      {"pause", nullptr},
-  };
+  out.begin_object().field("id", to_string(lease.id)).field("state", core::to_string(lease.state)).key("end_reason");
+  if (lease.ended()) out.value(core::to_string(lease.end_reason));
+  else out.value(nullptr);
+  write_asked(out, lease);
+  out.field("reserved_bytes", reserved_of(lease).count);
+  out.field("used_bytes", live ? state.use(lease.id).used.count : 0).field("parked_bytes", 0);
+  out.field("peak_used_bytes", lease.peak_used.count).field("generation", lease.generation);
+  out.field("exit_status", lease.exit_status);
+  write_times(out, lease);
+  maybe_text(out, "command", own ? lease.command : std::string());
+  write_owner(out, lease.owner);
+  out.field("stopping", lease.stop_requested).field("stop_grace_seconds", seconds(engine.rules().grace));
+  maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
+  out.field("settling", lease.ended() && live && state.use(lease.id).settling).key("queue");
   if (detailed && lease.state == core::LeaseState::queued) {
-    out["queue"] = render_queue_info(core::queue_info(state, engine.rules(), lease, engine.now()));
+    write_queue_info(out, core::queue_info(state, engine.rules(), lease, engine.now()));
+  } else {
+    out.value(nullptr);
   }
-  return out;
+  out.field("pause", nullptr).end_object();
+}
+
+std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
+                         bool detailed) {
+  JsonText out;
+  write_lease(out, lease, engine, viewer, detailed);
+  return out.take();
 }
 
 json render_device(const core::Device& device, const engine::Engine& engine, Time now) {

@@ -2,15 +2,20 @@
 // Values to the JSON of api/openapi.yaml.
 #pragma once
 
+#include "base/json_text.h"
 #include "core/explain.h"
 #include "engine/engine.h"
 #include "http/message.h"
 
 namespace sublet::http {
 
+// A lease as JSON text: what is written for every call on a lease and for every row of the tables.
 // `detailed`: with place, holders and estimate of a queued lease, which costs a walk over the queue.
-json render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer, bool detailed);
-json render_queue_info(const core::QueueInfo& info);
+void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
+                 bool detailed);
+std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
+                         bool detailed);
+void write_queue_info(JsonText& out, const core::QueueInfo& info);
 json render_device(const core::Device& device, const engine::Engine& engine, Time now);
 
 }  // namespace sublet::http

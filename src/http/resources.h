@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp, status.cpp.
+// The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp,
+// events.cpp, metrics.cpp, tokens.cpp.
 #pragma once
 
 #include "http/message.h"
@@ -7,11 +8,17 @@
 namespace sublet::http {
 
 Reply get_health(Call& call);
+Reply get_metrics(Call& call);
+Reply get_contract(Call& call);
 Reply get_status(Call& call);
 Reply get_devices(Call& call);
 Reply get_processes(Call& call);
 Reply get_queue(Call& call);
 Reply get_consumers(Call& call);
+Reply get_events(Call& call);
+Reply get_tokens(Call& call);
+Reply post_token(Call& call);
+Reply delete_token(Call& call);
 Reply get_leases(Call& call);
 Reply post_lease(Call& call);
 Reply replay_lease(Call& call, const store::Remembered& answer);

@@ -3,28 +3,36 @@
 
 #include "base/text.h"
 #include "http/resources.h"
+#include "http/secrets.h"
 
 namespace sublet::http {
 namespace {
 
 using engine::Role;
+using engine::Scope;
 
 constexpr std::array table{
     Route{Method::get, "/healthz", Role::nobody, get_health, false},
+    Route{Method::get, "/metrics", Role::user, get_metrics, false},
+    Route{Method::get, "/v1/openapi.json", Role::user, get_contract, false},
     Route{Method::get, "/v1/status", Role::user, get_status, false},
     Route{Method::get, "/v1/devices", Role::user, get_devices, false},
     Route{Method::get, "/v1/processes", Role::user, get_processes, false},
     Route{Method::get, "/v1/queue", Role::user, get_queue},
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
+    Route{Method::get, "/v1/events", Role::user, get_events},
+    Route{Method::get, "/v1/tokens", Role::user, get_tokens, true, nullptr, Scope::admin},
+    Route{Method::post, "/v1/tokens", Role::user, post_token, true, nullptr, Scope::admin},
+    Route{Method::del, "/v1/tokens/{id}", Role::user, delete_token, true, nullptr, Scope::admin},
     Route{Method::get, "/v1/leases", Role::user, get_leases},
-    Route{Method::post, "/v1/leases", Role::user, post_lease, true, replay_lease},
+    Route{Method::post, "/v1/leases", Role::user, post_lease, true, replay_lease, Scope::submit},
     Route{Method::get, "/v1/leases/{id}", Role::user, get_lease},
     Route{Method::get, "/v1/leases/{id}/why", Role::user, get_why},
-    Route{Method::post, "/v1/leases/{id}/claim", Role::user, post_claim},
-    Route{Method::post, "/v1/leases/{id}/attach", Role::user, post_attach},
-    Route{Method::post, "/v1/leases/{id}/renew", Role::user, post_renew},
-    Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release},
-    Route{Method::post, "/v1/leases/{id}/pause", Role::user, post_pause},
+    Route{Method::post, "/v1/leases/{id}/claim", Role::user, post_claim, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/attach", Role::user, post_attach, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/renew", Role::user, post_renew, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/pause", Role::user, post_pause, true, nullptr, Scope::submit},
 };
 
 // The first path segment of `rest`, removed from it together with its slash.
@@ -61,9 +69,8 @@ Response unknown_path(const Request& request) {
 }
 
 Response wrong_method(const Request& request, const Route& other) {
-  Response response = problem(bad_request(fmt::format("{} takes {}, not {}", printable(request.path),
-                                                      other.method == Method::get ? "GET" : "POST",
-                                                      request.method == Method::get ? "GET" : "POST")));
+  Response response = problem(bad_request(
+      fmt::format("{} takes {}, not {}", printable(request.path), to_string(other.method), to_string(request.method))));
   response.status = 405;
   response.body["status"] = 405;
   return response;
@@ -75,6 +82,7 @@ std::string fingerprint(const Request& request) {
   const auto mix = [&](std::string_view text) {
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   };
+  mix(to_string(request.method));
   mix(request.path);
   mix(request.body.dump());
   return fmt::format("{:016x}", hash);
@@ -83,7 +91,9 @@ std::string fingerprint(const Request& request) {
 Reply call(const Route& route, const Request& request, engine::Engine& engine, std::vector<std::string> args) {
   Call made{request, engine, std::move(args), {}};
   if (!request.idempotency_key.empty()) {
-    made.remember = {.uid = request.peer.uid, .key = request.idempotency_key, .fingerprint = fingerprint(request)};
+    made.remember = {.uid = request.peer.uid,
+                     .key = store::hash_secret(request.idempotency_key),
+                     .fingerprint = fingerprint(request)};
   }
   return route.handler(made);
 }
@@ -92,7 +102,7 @@ Reply call(const Route& route, const Request& request, engine::Engine& engine, s
 Reply replay(const Route& route, const Request& request, engine::Engine& engine, const std::vector<std::string>& args) {
   return Later{[&route, request, &engine, args](const std::function<void(Reply)>& done) {
     engine.remembered(
-        request.peer.uid, request.idempotency_key,
+        request.peer.uid, store::hash_secret(request.idempotency_key),
         [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
           if (!found) return done(problem(found.error()));
           // The fast check was a false alarm: nothing was stored under this key.
@@ -104,12 +114,36 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
                  "use a new key for each request, the same only for a retry of it"}));
           }
           if (route.replay == nullptr) {
-            return done(Response{answer.status, json::parse(answer.body, nullptr, false), {}});
+            json body = json::parse(answer.body, nullptr, false);
+            unseal(body, request);
+            return done(Response{answer.status, std::move(body), {}});
           }
           Call again{request, engine, args, {}};
           done(route.replay(again, answer));
         });
   }};
+}
+
+// Who may not make this call is told why not, and what would be needed.
+std::optional<Response> refuse(const Route& route, const Request& request) {
+  const engine::Peer& peer = request.peer;
+  if (peer.role < route.least_role) {
+    if (!peer.tcp) {
+      return problem(denied(fmt::format("user {} may only ask for /healthz", peer.user),
+                            "an admin can add the account to the group 'sublet'"));
+    }
+    Response response = problem(denied("over TCP this needs an access token that is known and has not expired",
+                                       "Authorization: Bearer TOKEN; one is made by: sublet token create"));
+    response.status = response.body["status"] = 401;
+    return response;
+  }
+  if (!peer.scope) return std::nullopt;
+  // Who shows a lease's token holds the lease by that, which is more than reading.
+  const Scope needed = std::max(route.scope, request.lease_token.empty() ? Scope::read : Scope::submit);
+  if (*peer.scope >= needed) return std::nullopt;
+  return problem(denied(
+      fmt::format("the access token has the scope {}, and this needs {}", to_string(*peer.scope), to_string(needed)),
+      fmt::format("sublet token create --scope {}", to_string(needed))));
 }
 
 }  // namespace
@@ -125,16 +159,13 @@ Reply dispatch(const Request& request, engine::Engine& engine) {
       other_method = &route;
       continue;
     }
-    if (request.peer.role < route.least_role) {
-      return problem(denied(fmt::format("user {} may only ask for /healthz", request.peer.user),
-                            "an admin can add the account to the group 'sublet'"));
-    }
+    if (auto refusal = refuse(route, request)) return *refusal;
     if (route.of_leases && !engine.store_problem().empty()) {
       return problem(unavailable("the store is not usable: " + engine.store_problem(),
                                  "nothing is lost that was acknowledged; 'sublet status' shows when it is back"));
     }
-    const bool keyed = request.method == Method::post && !request.idempotency_key.empty();
-    if (keyed && engine.maybe_remembered(request.peer.uid, request.idempotency_key)) {
+    const bool keyed = request.method != Method::get && !request.idempotency_key.empty();
+    if (keyed && engine.maybe_remembered(request.peer.uid, store::hash_secret(request.idempotency_key))) {
       return replay(route, request, engine, std::move(*args));
     }
     return call(route, request, engine, std::move(*args));

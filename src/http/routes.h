@@ -17,6 +17,7 @@ struct Route {
   bool of_leases = true;  // cannot be answered while the store is not usable
   // For a retry whose first answer is remembered; none: that answer, word for word.
   Reply (*replay)(Call&, const store::Remembered&) = nullptr;
+  engine::Scope scope = engine::Scope::read;  // least scope of an access token
 };
 
 std::span<const Route> routes();

@@ -6,13 +6,13 @@
 #include "http/message.h"
 #include "http/peer.h"
 #include "http/session.h"
+#include "http/stream.h"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include <sys/socket.h>
@@ -26,8 +26,8 @@ namespace sublet::http {
 namespace {
 
 namespace asio = boost::asio;
+using asio::ip::tcp;
 using asio::local::stream_protocol;
-constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 // Whether somebody answers on the socket file, and who; a file nobody listens on is left over from a crash.
 std::optional<std::int32_t> listening_pid(const sockaddr_un& address) {
@@ -67,14 +67,19 @@ Result<int> bind_socket(const ServerOptions& options) {
 class Server::Impl {
  public:
   Impl(asio::io_context& io, engine::Engine& engine, ServerOptions options)
-      : io_(io), engine_(engine), options_(std::move(options)), acceptor_(io) {}
+      : io_(io), engine_(engine), options_(std::move(options)), acceptor_(io), tcp_(io) {}
 
   Status start() {
     const auto fd = bind_socket(options_);
     if (!fd) return fd.error();
     acceptor_.assign(stream_protocol(), *fd);
     bound_ = true;
-    asio::co_spawn(io_, accept_loop(), asio::detached);
+    if (!options_.tcp_host.empty()) {
+      if (const Status bound = bind_tcp(); !bound) return bound;
+      asio::co_spawn(io_, accept_loop(tcp_), asio::detached);
+      log::info("serving on http://{}:{} too, to who has an access token", options_.tcp_host, options_.tcp_port);
+    }
+    asio::co_spawn(io_, accept_loop(acceptor_), asio::detached);
     return {};
   }
 
@@ -83,10 +88,25 @@ class Server::Impl {
   }
 
  private:
-  asio::awaitable<void> accept_loop() {
+  Status bind_tcp() {
+    boost::system::error_code error;
+    const auto address = asio::ip::make_address(options_.tcp_host, error);
+    const tcp::endpoint endpoint(address, options_.tcp_port);
+    if (!error) tcp_.open(endpoint.protocol(), error);
+    if (!error) tcp_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) tcp_.bind(endpoint, error);
+    if (!error) tcp_.listen(1024, error);
+    if (!error) return {};
+    return unavailable(
+        fmt::format("cannot listen on api.tcp {}:{}: {}", options_.tcp_host, options_.tcp_port, error.message()),
+        "choose another port, or leave api.tcp empty");
+  }
+
+  template <typename Acceptor>
+  asio::awaitable<void> accept_loop(Acceptor& acceptor) {
     asio::steady_timer pause(io_);
     while (true) {
-      auto [error, socket] = co_await acceptor_.async_accept(quiet);
+      auto [error, socket] = co_await acceptor.async_accept(quiet);
       if (error == asio::error::operation_aborted) co_return;
       if (error) {  // out of descriptors, most likely: those who are connected go on, the others wait in the backlog
         log::warn("cannot accept a connection: {}, trying again", error.message());
@@ -99,14 +119,22 @@ class Server::Impl {
   }
 
   void welcome(stream_protocol::socket socket) {
-    SessionContext context{
-        engine_, peer_of(engine_.programs().root(), socket.native_handle(), options_.own_uid, options_.own_daemon),
-        ++last_session_, nullptr, options_.waiters_per_user};
-    auto& usage = usage_[context.peer.uid];
-    if (!usage) usage = std::make_shared<Usage>();
-    context.usage = usage;
-    if (usage->connections >= options_.connections_per_user) {
-      asio::co_spawn(io_, turn_away(std::move(socket), context.peer.user, usage->connections), asio::detached);
+    engine::Peer peer =
+        peer_of(engine_.programs().root(), socket.native_handle(), options_.own_uid, options_.own_daemon);
+    auto usage = usages_.of(peer.uid);
+    welcome(Protocol::socket(std::move(socket)), std::move(peer), std::move(usage));
+  }
+
+  void welcome(tcp::socket socket) {
+    boost::system::error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    welcome(Protocol::socket(std::move(socket)), engine::Peer{.user = "unknown", .tcp = true}, usages_.of_strangers());
+  }
+
+  void welcome(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
+    SessionContext context{engine_, std::move(peer), ++last_session_, std::move(usage), options_.limits, usages_};
+    if (context.usage->full(options_.limits)) {
+      asio::co_spawn(io_, turn_away(std::move(socket), context.peer.user, context.usage->connections), asio::detached);
       return;
     }
     asio::co_spawn(io_, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
@@ -119,7 +147,7 @@ class Server::Impl {
     });
   }
 
-  static asio::awaitable<void> turn_away(stream_protocol::socket socket, std::string user, int connections) {
+  static asio::awaitable<void> turn_away(Protocol::socket socket, std::string user, int connections) {
     const std::string body =
         problem(unavailable(fmt::format("user {} has {} connections open, the limit", user, connections),
                             "close some, or raise limits.connections"))
@@ -135,9 +163,10 @@ class Server::Impl {
   engine::Engine& engine_;
   ServerOptions options_;
   stream_protocol::acceptor acceptor_;
+  tcp::acceptor tcp_;
   bool bound_ = false;
   engine::SessionId last_session_ = 0;
-  std::unordered_map<std::uint32_t, std::shared_ptr<Usage>> usage_;
+  Usages usages_;
 };
 
 Server::Server(asio::io_context& io, engine::Engine& engine, ServerOptions options)

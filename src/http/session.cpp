@@ -3,10 +3,10 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "http/event_stream.h"
 #include "http/message.h"
 #include "http/routes.h"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -22,16 +22,9 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace bhttp = boost::beast::http;
-using asio::use_awaitable;
-using Stream = beast::basic_stream<asio::local::stream_protocol>;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto quiet = asio::as_tuple(use_awaitable);
-constexpr std::uint64_t body_limit = 64 * 1024;
 constexpr std::uint32_t header_limit = 16 * 1024;
-constexpr int depth_limit = 16;
-constexpr auto request_deadline = std::chrono::seconds(10);  // from the first byte to the last
-constexpr auto write_deadline = std::chrono::seconds(10);
 constexpr auto drain_deadline = std::chrono::seconds(1);
 constexpr std::size_t drain_limit = 4 * 1024 * 1024;
 
@@ -47,7 +40,7 @@ std::map<std::string, std::string> parse_query(std::string_view text) {
   return query;
 }
 
-Status parse_body(const std::string& text, json& body) {
+Status parse_body(const std::string& text, int depth_limit, json& body) {
   if (text.empty()) return {};
   bool too_deep = false;
   body = json::parse(
@@ -64,12 +57,22 @@ Status parse_body(const std::string& text, json& body) {
   return {};
 }
 
+std::string_view to_text(beast::string_view text) { return {text.data(), text.size()}; }
+
+// "127.0.0.1:4711", "localhost", "[::1]:80".
+bool is_this_machine(std::string_view host) {
+  const auto colon = host.rfind(':');
+  if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) host = host.substr(0, colon);
+  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+}
+
 Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, const SessionContext& context) {
   Request request;
   request.peer = context.peer;
   request.session = context.id;
   if (message.method() == bhttp::verb::get) request.method = Method::get;
   else if (message.method() == bhttp::verb::post) request.method = Method::post;
+  else if (message.method() == bhttp::verb::delete_) request.method = Method::del;
   else return bad_request(fmt::format("the method {} is not used here", printable(message.method_string())));
   const std::string_view target(message.target().data(), message.target().size());
   const auto question = std::min(target.find('?'), target.size());
@@ -80,24 +83,14 @@ Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, co
     return bad_request("Idempotency-Key must be at most 128 printable characters");
   }
   request.lease_token = std::string(message["Sublet-Lease-Token"]);
-  if (auto parsed = parse_body(message.body(), request.body); !parsed) return parsed.error();
+  request.last_event_id = std::string(message["Last-Event-ID"]);
+  if (auto parsed = parse_body(message.body(), context.limits.depth, request.body); !parsed) return parsed.error();
   return request;
-}
-
-// Returns when the peer has closed its end; never when it sends more instead.
-asio::awaitable<void> peer_gone(Stream& stream) {
-  const auto [error] = co_await stream.socket().async_wait(asio::socket_base::wait_read, quiet);
-  char byte = 0;
-  if (!error && ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-    asio::steady_timer never(co_await asio::this_coro::executor, Clock::time_point::max());
-    co_await never.async_wait(quiet);
-  }
 }
 
 class Session {
  public:
-  Session(asio::local::stream_protocol::socket socket, SessionContext context)
-      : stream_(std::move(socket)), context_(std::move(context)) {
+  Session(Protocol::socket socket, SessionContext context) : stream_(std::move(socket)), context_(std::move(context)) {
     ++context_.usage->connections;
   }
   ~Session() { --context_.usage->connections; }
@@ -108,29 +101,46 @@ class Session {
     beast::flat_buffer buffer;
     bool more = true;
     while (more) {
-      if (buffer.size() == 0) {  // idle connections may stay; a request that has begun has a deadline
+      // An idle connection may stay, unless it is a stranger's; a request that has begun has a deadline.
+      if (buffer.size() == 0 && !stranger()) {
         stream_.expires_never();
         const auto [error] = co_await stream_.socket().async_wait(asio::socket_base::wait_read, quiet);
         if (error) co_return;
       }
       bhttp::request_parser<bhttp::string_body> parser;
-      parser.body_limit(body_limit);
+      parser.body_limit(context_.limits.body);
       parser.header_limit(header_limit);
-      stream_.expires_after(request_deadline);
-      const auto [error, size] = co_await bhttp::async_read(stream_, buffer, parser, quiet);
-      if (error) {
-        if (error != bhttp::error::end_of_stream) co_await refuse_unreadable(error);
-        co_return;
-      }
+      if (!co_await read(buffer, parser)) co_return;
       more = co_await answer(parser.get());
     }
   }
 
  private:
+  using Parser = bhttp::request_parser<bhttp::string_body>;
+
+  bool stranger() const { return context_.peer.tcp && !context_.peer.scope; }
+
+  // The whole request; false if the connection is of no more use.
+  asio::awaitable<bool> read(beast::flat_buffer& buffer, Parser& parser) {
+    stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.header_time));
+    auto [error, header_size] = co_await bhttp::async_read_header(stream_, buffer, parser, quiet);
+    if (!error && !parser.is_done()) {
+      stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.body_time));
+      auto [body_error, body_size] = co_await bhttp::async_read(stream_, buffer, parser, quiet);
+      error = body_error;
+    }
+    if (!error) co_return true;
+    if (error != bhttp::error::end_of_stream) co_await refuse_unreadable(error);
+    co_return false;
+  }
+
   asio::awaitable<bool> answer(const bhttp::request<bhttp::string_body>& message) {
+    const auto refusal = context_.peer.tcp ? admit(message) : std::nullopt;
     auto request = to_request(message, context_);
     Response response;
-    if (!request) {
+    if (refusal) {
+      response = *refusal;
+    } else if (!request) {
       response = problem(request.error());
     } else {
       Reply reply = dispatch(*request, context_.engine);
@@ -148,12 +158,48 @@ class Session {
     co_return co_await write(response, message.keep_alive(), message.version());
   }
 
+  // Over TCP each request says anew who asks: a token may have been revoked since the last one.
+  std::optional<Response> admit(const bhttp::request<bhttp::string_body>& message) {
+    if (!is_this_machine(to_text(message[bhttp::field::host]))) {
+      // A page that has its own name point here must not get through, whatever its browser sends along.
+      return problem(denied("the Host header names another host", "ask for 127.0.0.1, [::1] or localhost"));
+    }
+    constexpr std::string_view scheme = "Bearer ";
+    std::string_view given = to_text(message[bhttp::field::authorization]);
+    const bool bearer = given.starts_with(scheme);
+    if (bearer) given.remove_prefix(scheme.size());
+    const store::AccessToken* token = bearer ? context_.engine.token_of(given) : nullptr;
+    const engine::Peer before = std::exchange(context_.peer, engine::Peer{.user = "unknown", .tcp = true});
+    if (token == nullptr) return std::nullopt;  // what a stranger may ask for is the route's matter
+    engine::Peer& peer = context_.peer;
+    peer.uid = token->uid;
+    peer.user = token->user;
+    peer.scope = engine::parse_scope(token->scope);
+    peer.role = peer.scope == engine::Scope::admin ? engine::Role::admin : engine::Role::user;
+    if (before.scope && before.uid == peer.uid) return std::nullopt;
+    return count_as(context_.usages.of(peer.uid));
+  }
+
+  std::optional<Response> count_as(std::shared_ptr<Usage> usage) {
+    if (usage == context_.usage) return std::nullopt;
+    if (usage->full(context_.limits)) {
+      return problem(unavailable(fmt::format("user {} has {} connections open, the limit", context_.peer.user,
+                                             usage->connections - usage->waiters),
+                                 "close some, or raise limits.connections"));
+    }
+    --context_.usage->connections;
+    context_.usage = std::move(usage);
+    ++context_.usage->connections;
+    return std::nullopt;
+  }
+
   asio::awaitable<std::optional<Response>> complete(Reply reply) {
     while (auto* later = std::get_if<Later>(&reply)) {
       Reply next = co_await run_later(*later);
       reply = std::move(next);
     }
     if (auto* response = std::get_if<Response>(&reply)) co_return std::move(*response);
+    if (auto* wanted = std::get_if<FollowEvents>(&reply)) co_return co_await follow(std::move(*wanted));
     co_return co_await wait_for(std::get<WaitForLease>(std::move(reply)));
   }
 
@@ -173,16 +219,26 @@ class Session {
     co_return std::move(*pending->reply);
   }
 
+  Response too_many_waits() const {
+    return problem(
+        unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, context_.usage->waiters),
+                    "raise limits.waiters, or wait on fewer leases"));
+  }
+
+  asio::awaitable<std::optional<Response>> follow(FollowEvents wanted) {
+    if (context_.usage->waiters >= context_.limits.waiters) co_return too_many_waits();
+    ++context_.usage->waiters;
+    co_await stream_events(stream_, context_.engine, std::move(wanted), context_.limits.write_time);
+    --context_.usage->waiters;
+    co_return std::nullopt;
+  }
+
   asio::awaitable<std::optional<Response>> wait_for(WaitForLease wait) {
     using namespace asio::experimental::awaitable_operators;
     engine::Engine& engine = context_.engine;
     Usage& usage = *context_.usage;
-    if (usage.waiters >= context_.waiters_limit) {
-      if (!wait.submitted) {
-        co_return problem(
-            unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, usage.waiters),
-                        "raise limits.waiters, or wait on fewer leases"));
-      }
+    if (usage.waiters >= context_.limits.waiters) {
+      if (!wait.submitted) co_return too_many_waits();
       engine.not_held(wait.lease);  // it is queued all the same: the answer is its place and token, without the wait
       wait.at_most = Duration::zero();
     }
@@ -206,15 +262,18 @@ class Session {
 
   asio::awaitable<bool> write(const Response& response, bool keep_alive, unsigned version) {
     bhttp::response<bhttp::string_body> message(static_cast<bhttp::status>(response.status), version);
-    message.set(bhttp::field::content_type, response.status >= 400 && response.body.contains("code")
-                                                ? "application/problem+json"
-                                                : "application/json");
+    const std::string_view json_type =
+        response.status >= 400 && response.body.contains("code") ? "application/problem+json" : "application/json";
+    const std::string_view type = response.type.empty() ? json_type : response.type;
+    message.set(bhttp::field::content_type, beast::string_view(type.data(), type.size()));
     message.set(bhttp::field::cache_control, "no-store");
+    if (response.status == 401) message.set(bhttp::field::www_authenticate, "Bearer");
     if (!response.location.empty()) message.set(bhttp::field::location, response.location);
-    message.body() = response.body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+    if (!response.type.empty()) message.body() = response.text;
+    else message.body() = response.body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
     message.keep_alive(keep_alive);
     message.prepare_payload();
-    stream_.expires_after(write_deadline);
+    stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));
     const auto [error, size] = co_await bhttp::async_write(stream_, message, quiet);
     co_return !error && keep_alive;
   }
@@ -223,7 +282,7 @@ class Session {
     if (error == beast::error::timeout || error.category() == asio::error::get_system_category()) co_return;
     Error refusal = bad_request(fmt::format("the request cannot be read: {}", error.message()));
     if (error == bhttp::error::body_limit) {
-      refusal.detail = fmt::format("the body is larger than {} bytes", body_limit);
+      refusal.detail = fmt::format("the body is larger than {} bytes", context_.limits.body);
     }
     Response response = problem(refusal);
     if (error == bhttp::error::body_limit) response.status = response.body["status"] = 413;
@@ -253,6 +312,15 @@ class Session {
 
 }  // namespace
 
+asio::awaitable<void> peer_gone(Stream& stream) {
+  const auto [error] = co_await stream.socket().async_wait(asio::socket_base::wait_read, quiet);
+  char byte = 0;
+  if (!error && ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+    asio::steady_timer never(co_await asio::this_coro::executor, Clock::time_point::max());
+    co_await never.async_wait(quiet);
+  }
+}
+
 std::string url_decode(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -273,6 +341,24 @@ std::string url_decode(std::string_view text) {
   return out;
 }
 
+std::string_view to_string(Method method) {
+  switch (method) {
+    case Method::get: return "GET";
+    case Method::post: return "POST";
+    case Method::del: return "DELETE";
+  }
+  return "GET";
+}
+
+Status may_name_processes(const engine::Peer& peer) {
+  if (!peer.tcp) return {};
+  return denied("over TCP nobody can speak for a process of this machine", "use the daemon's Unix socket for that");
+}
+
+Response as_json(int status, std::string text, std::string location) {
+  return {status, nullptr, std::move(location), true, std::move(text), "application/json"};
+}
+
 Response problem(const Error& error) {
   Response response;
   response.status = http_status(error.code);
@@ -285,7 +371,7 @@ Response problem(const Error& error) {
   return response;
 }
 
-asio::awaitable<void> run_session(asio::local::stream_protocol::socket socket, SessionContext context) {
+asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context) {
   engine::Engine& engine = context.engine;
   const engine::SessionId id = context.id;
   std::exception_ptr failure;

@@ -1,21 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection: reads requests, has them answered, waits for what must be durable first. The only files that know
-// Beast are session.cpp and server.cpp.
+// One connection: reads requests, has them answered, waits for what must be durable first.
 #pragma once
 
 #include "engine/engine.h"
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 
 #include <memory>
 
 namespace sublet::http {
 
-// What all sessions share: counts per user against the limits.
+// Limits per user, and of one request.
+struct Limits {
+  int connections = 256;  // besides those that wait
+  int waiters = 1024;
+  std::uint64_t body = 64 * 1024;
+  int depth = 16;
+  Duration header_time = std::chrono::seconds(10);  // from the first byte of a request to the end of its header
+  Duration body_time = std::chrono::seconds(10);    // from there to its end
+  Duration write_time = std::chrono::seconds(10);   // for a peer that takes nothing of what it is sent
+};
+
+// What all sessions of a user share.
 struct Usage {
   int connections = 0;
   int waiters = 0;
+  bool full(const Limits& limits) const { return connections - waiters >= limits.connections; }
+};
+
+// Of all users; lives as long as the server.
+class Usages {
+ public:
+  std::shared_ptr<Usage> of(std::uint32_t uid) { return get(by_user_[uid]); }
+  std::shared_ptr<Usage> of_strangers() { return get(strangers_); }  // who came over TCP and showed no token yet
+
+ private:
+  static std::shared_ptr<Usage> get(std::shared_ptr<Usage>& usage) {
+    if (!usage) usage = std::make_shared<Usage>();
+    return usage;
+  }
+  std::unordered_map<std::uint32_t, std::shared_ptr<Usage>> by_user_;
+  std::shared_ptr<Usage> strangers_;
 };
 
 struct SessionContext {
@@ -23,9 +49,10 @@ struct SessionContext {
   engine::Peer peer;
   engine::SessionId id = 0;
   std::shared_ptr<Usage> usage;
-  int waiters_limit = 0;
+  const Limits& limits;
+  Usages& usages;
 };
 
-boost::asio::awaitable<void> run_session(boost::asio::local::stream_protocol::socket socket, SessionContext context);
+boost::asio::awaitable<void> run_session(boost::asio::generic::stream_protocol::socket socket, SessionContext context);
 
 }  // namespace sublet::http

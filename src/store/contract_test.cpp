@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every Store promises, tried on each of them.
 #include "store/memory_store.h"
+#include "store/secret.h"
 #include "store/sqlite_store.h"
 #include "store/test_support.h"
 
@@ -397,6 +398,44 @@ TYPED_TEST(StoreContract, LearnsFromTheLastRunsOfEachConsumer) {
   EXPECT_EQ(train.runs.back(), Duration(20));
   EXPECT_EQ(train.peak_used, 4 * GiB);
   EXPECT_EQ(loaded.history.at("infer").runs, std::vector<Duration>{Duration(77)});
+}
+
+TYPED_TEST(StoreContract, KeepsTheNewestEventsAndTheirNumbersOverARestart) {
+  this->harness_.limit({.events = 16});
+  this->open();
+  for (std::uint64_t n = 1; n <= 40; ++n) {
+    Batch batch;
+    batch.now = {static_cast<std::int64_t>(n)};
+    if (n == 1) batch.life = "5eed";
+    batch.events = {std::make_shared<const LoggedEvent>(LoggedEvent{n, "lease", LeaseId{7}, std::to_string(n)})};
+    this->commit(std::move(batch));
+  }
+  const Loaded loaded = this->reopen();
+  EXPECT_EQ(loaded.last_event, 40U);
+  EXPECT_EQ(loaded.life, "5eed");
+  const auto all = this->ask([](Reader& reader) { return reader.events(0, 100); });
+  EXPECT_GE(all.size(), 16U);
+  EXPECT_LE(all.size(), 18U) << "a little more may stay: they go many at a time";
+  EXPECT_EQ(all.back().number, 40U);
+  EXPECT_EQ(all.back().lease, LeaseId{7});
+  const auto some = this->ask([](Reader& reader) { return reader.events(37, 2); });
+  ASSERT_EQ(some.size(), 2U);
+  EXPECT_EQ(some[0].data, "38");
+}
+
+TYPED_TEST(StoreContract, KeepsAccessTokensUntilTheyAreRevoked) {
+  this->open();
+  const auto token = [](std::uint64_t number, std::optional<Time> expires) {
+    return AccessToken{number, 1000, "ada", "ci", "submit", hash_secret("x"), Time{5}, expires};
+  };
+  this->commit({.tokens = {token(1, Time{9}), token(2, {}), token(3, {})}, .now = {1}});
+  this->commit({.revoked = {3, 77}, .now = {2}});
+  const Loaded loaded = this->reopen();
+  ASSERT_EQ(loaded.tokens.size(), 2U);
+  EXPECT_EQ(loaded.tokens[0].expires_at, Time{9});
+  EXPECT_EQ(loaded.tokens[1].scope, "submit");
+  EXPECT_FALSE(loaded.tokens[1].expires_at);
+  EXPECT_EQ(loaded.last_token, 3U) << "a number is not given twice";
 }
 
 TYPED_TEST(StoreContract, AClosedStoreAnswersReadsWithAnError) {

@@ -96,6 +96,17 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
     if (answers.emplace(key, *batch.remembered).second) answers_by_age.push_back(key);
   }
   if (batch.boot_id) boot_id = *batch.boot_id;
+  if (batch.life) life = *batch.life;
+  for (const AccessToken& token : batch.tokens) {
+    tokens[token.number] = token;
+    last_token = std::max(last_token, token.number);
+  }
+  for (const std::uint64_t number : batch.revoked) tokens.erase(number);
+  for (const auto& event : batch.events) {
+    logged.push_back(*event);
+    last_event = std::max(last_event, event->number);
+  }
+  while (logged.size() > limits.events) logged.pop_front();
   last_time = std::max(last_time, batch.now);
 }
 
@@ -118,6 +129,10 @@ Loaded MemoryStore::Tables::load() const {
   loaded.last_id = last_id;
   loaded.last_time = last_time;
   loaded.boot_id = boot_id;
+  loaded.last_event = last_event;
+  loaded.life = life;
+  for (const auto& [number, token] : tokens) loaded.tokens.push_back(token);
+  loaded.last_token = last_token;
   std::vector<const core::Lease*> ended;
   for (const auto& [id, row] : leases) {
     if (!row.settled) loaded.leases.push_back(row.lease);
@@ -142,9 +157,12 @@ Result<std::optional<core::Lease>> MemoryStore::Tables::by_tag(std::string_view 
   return std::optional<core::Lease>();
 }
 
-Result<std::vector<core::Lease>> MemoryStore::Tables::ended(std::size_t limit, std::optional<std::uint32_t> uid) {
+Result<std::vector<core::Lease>> MemoryStore::Tables::ended(std::size_t limit, std::optional<std::uint32_t> uid,
+                                                            std::optional<EndedBefore> before) {
   std::vector<core::Lease> found;
   for (const auto& [id, row] : leases) {
+    const auto place = std::pair(row.lease.ended_at.value_or(Time{}), id);
+    if (before && place >= std::pair(before->ended_at, before->lease)) continue;
     if (row.lease.ended() && (!uid || row.lease.uid == *uid)) found.push_back(row.lease);
   }
   std::ranges::stable_sort(found, [](const core::Lease& a, const core::Lease& b) {
@@ -164,6 +182,14 @@ Result<std::optional<Remembered>> MemoryStore::Tables::remembered(std::uint32_t 
   const auto found = answers.find({uid, std::string(key)});
   if (found == answers.end()) return std::optional<Remembered>();
   return std::optional(found->second);
+}
+
+Result<std::vector<LoggedEvent>> MemoryStore::Tables::events(std::uint64_t after, std::size_t limit) {
+  std::vector<LoggedEvent> found;
+  for (const LoggedEvent& event : logged) {
+    if (event.number > after && found.size() < limit) found.push_back(event);
+  }
+  return found;
 }
 
 }  // namespace sublet::store

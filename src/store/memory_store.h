@@ -38,9 +38,11 @@ class MemoryStore final : public Store {
    public:
     Result<std::optional<core::Lease>> lease(LeaseId id) override;
     Result<std::optional<core::Lease>> by_tag(std::string_view tag, std::optional<std::uint32_t> uid) override;
-    Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid) override;
+    Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid,
+                                           std::optional<EndedBefore> before) override;
     Result<std::vector<core::Reason>> reasons(LeaseId id) override;
     Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) override;
+    Result<std::vector<LoggedEvent>> events(std::uint64_t after, std::size_t limit) override;
 
     void put(const Batch& batch, const Limits& limits);
     void prune(const Limits& limits);
@@ -53,6 +55,11 @@ class MemoryStore final : public Store {
     std::uint64_t last_id = 0;
     Time last_time;
     std::string boot_id;
+    std::map<std::uint64_t, AccessToken> tokens;
+    std::uint64_t last_token = 0;
+    std::deque<LoggedEvent> logged;
+    std::uint64_t last_event = 0;
+    std::string life;
   };
 
   const Limits limits_;

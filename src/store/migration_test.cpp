@@ -2,6 +2,7 @@
 // A store that any earlier version wrote is read by this one, and has the same schema afterwards as a new one.
 #include "store/migrations.h"
 
+#include "store/secret.h"
 #include "store/sqlite_store.h"
 #include "store/test_support.h"
 
@@ -57,7 +58,12 @@ TEST(Migrations, ReadEveryEarlierVersion) {
                 (std::vector<Duration>{std::chrono::seconds(60), std::chrono::seconds(70)}));
       const auto reasons = ask(store, [](Reader& reader) { return reader.reasons(LeaseId{2}); });
       EXPECT_EQ(reasons->at(0).text, "8.0 GiB asked, 2.0 GiB short");
-      EXPECT_EQ(store.maybe_remembered(1000, "run-1"), migration.version >= 2);
+      EXPECT_EQ(store.maybe_remembered(1000, hash_secret("run-1")), migration.version >= 2);
+      EXPECT_EQ(active.token, hash_secret("t0k3n-1"));
+      EXPECT_EQ(loaded->tokens.size(), migration.version >= 7 ? 1U : 0U);
+      EXPECT_EQ(loaded->last_token, migration.version >= 7 ? 4U : 0U);
+      EXPECT_EQ(loaded->last_event, migration.version >= 6 ? 42U : 0U);
+      EXPECT_EQ(loaded->life, migration.version >= 6 ? "5eed0001" : "");
     }
     EXPECT_EQ(schema_of(path), schema_of(fresh));
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/sqlite.h"
 
+#include "store/secret.h"
+
 #include <fmt/format.h>
 #include <sqlite3.h>
 
@@ -55,6 +57,17 @@ Status Database::configure() {
         return SQLITE_OK;
       },
       this);
+  // For migrations: what older versions kept in clear.
+  const auto secret_hash = [](sqlite3_context* context, int, sqlite3_value** values) {
+    const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(values[0]));
+    const int size = sqlite3_value_bytes(values[0]);
+    const std::string hash = hash_secret({text == nullptr ? "" : text, static_cast<std::size_t>(size)});
+    sqlite3_result_text(context, hash.data(), static_cast<int>(hash.size()), SQLITE_TRANSIENT);
+  };
+  if (sqlite3_create_function_v2(handle_, "secret_hash", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, nullptr, +secret_hash,
+                                 nullptr, nullptr, nullptr) != SQLITE_OK) {
+    return fail("secret_hash");
+  }
   return {};
 }
 

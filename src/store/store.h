@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,11 +24,31 @@ namespace sublet::store {
 // The answer that a call with an Idempotency-Key got, so that the same call gets the same answer again.
 struct Remembered {
   std::uint32_t uid = 0;
-  std::string key;
+  std::string key;          // hash_secret() of the header: tokens are made from the key itself
   std::string fingerprint;  // hash of method, path and body in hex: the same key with another call is refused
   int status = 0;           // HTTP status
-  std::string body;         // the JSON reply; may hold a lease's token, so it is as secret as that
+  std::string body;         // the JSON reply, without the secrets that it gave out
   Time at;
+};
+
+// What lets a caller in over TCP, in the name of who made it.
+struct AccessToken {
+  std::uint64_t number = 0;
+  std::uint32_t uid = 0;
+  std::string user{};
+  std::string name{};   // for people; may be ""
+  std::string scope{};  // "read", "submit", "admin"
+  std::string hash{};   // hash_secret() of its secret part
+  Time created_at{};
+  std::optional<Time> expires_at{};
+};
+
+// Something that happened, as readers of the event stream are told it. Numbers grow by one with each event of a store.
+struct LoggedEvent {
+  std::uint64_t number = 0;
+  std::string type;  // "lease", "device", "warning", "daemon"
+  LeaseId lease;     // of type lease
+  std::string data;  // the JSON object that is sent, without line breaks
 };
 
 // What one tick changed. Written whole or not at all.
@@ -40,6 +61,11 @@ struct Batch {
   std::vector<LeaseId> settled{};
   // Set once per run of the daemon, in the batch that holds its decisions about what a reboot has ended.
   std::optional<std::string> boot_id{};
+  // The newest `Limits::events` are kept. Shared with the readers that they are told to.
+  std::vector<std::shared_ptr<const LoggedEvent>> events{};
+  std::vector<AccessToken> tokens{};     // new ones
+  std::vector<std::uint64_t> revoked{};  // tokens that are gone
+  std::optional<std::string> life{};     // set once in the life of a store: what its event numbers belong to
   Time now{};
   std::vector<std::string_view> transitions{};  // core::Plan::transitions: not stored, for failpoints only
 };
@@ -56,6 +82,10 @@ struct Loaded {
   std::uint64_t last_id = 0;                    // highest lease id ever stored, pruned ones included
   Time last_time;                               // latest Batch::now ever stored: the time line goes on from here
   std::string boot_id;                          // last one stored, "" if none ever was
+  std::uint64_t last_event = 0;                 // highest event number ever stored
+  std::string life;                             // "" until it was set
+  std::vector<AccessToken> tokens;              // by number
+  std::uint64_t last_token = 0;                 // highest number ever given
 };
 
 // What is kept, and for how long, measured by Batch::now.
@@ -64,7 +94,14 @@ struct Limits {
   Duration keep_remembered = std::chrono::hours(24);
   std::size_t remembered_rows = 1'000'000;  // the oldest go first
   std::size_t reasons_per_lease = 200;
+  std::size_t events = 20'000;
   std::size_t queued_batches = 16'384;  // see Store::backlog
+};
+
+// A place among the ended leases, the newest end first: behind this one.
+struct EndedBefore {
+  Time ended_at;
+  LeaseId lease;
 };
 
 // Reads of what is committed. Only valid inside the function given to Store::read. An error is Unavailable and means
@@ -76,9 +113,12 @@ class Reader {
   // The newest lease of that tag, of one user or of anybody.
   virtual Result<std::optional<core::Lease>> by_tag(std::string_view tag, std::optional<std::uint32_t> uid) = 0;
   // Ended leases, newest end first, of one user or of everybody.
-  virtual Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid) = 0;
+  virtual Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid,
+                                                 std::optional<EndedBefore> before = {}) = 0;
   virtual Result<std::vector<core::Reason>> reasons(LeaseId id) = 0;  // oldest first
   virtual Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) = 0;
+  // The first kept events with a number above `after`, in order.
+  virtual Result<std::vector<LoggedEvent>> events(std::uint64_t after, std::size_t limit) = 0;
 };
 
 // Told on the writer thread; each should do no more than post the news to the loop. Neither may call the store.

@@ -51,15 +51,20 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
       lease_by_id_(*database_, select_leases("id = ?")),
       lease_by_tag_(*database_, select_leases("tag = ? AND tag <> '' ORDER BY id DESC LIMIT 1")),
       lease_by_tag_and_user_(*database_, select_leases("tag = ? AND tag <> '' AND uid = ? ORDER BY id DESC LIMIT 1")),
-      ended_(*database_, select_leases("state = 'ended' ORDER BY ended_at DESC LIMIT ?")),
-      ended_of_user_(*database_, select_leases("state = 'ended' AND uid = ? ORDER BY ended_at DESC LIMIT ?")),
+      ended_(*database_,
+             select_leases("state = 'ended' AND (ended_at, id) < (?, ?) ORDER BY ended_at DESC, id DESC LIMIT ?")),
+      ended_of_user_(*database_, select_leases("state = 'ended' AND uid = ? AND (ended_at, id) < (?, ?) "
+                                               "ORDER BY ended_at DESC, id DESC LIMIT ?")),
       reasons_(*database_, "SELECT at, code, text FROM reasons WHERE lease = ? ORDER BY seq"),
-      answer_(*database_, "SELECT fingerprint, status, body, at FROM remembered WHERE uid = ? AND key = ?") {}
+      answer_(*database_, "SELECT fingerprint, status, body, at FROM remembered WHERE uid = ? AND key = ?"),
+      put_event_(*database_, "INSERT OR REPLACE INTO events (number, type, lease, data) VALUES (?, ?, ?, ?)"),
+      drop_events_(*database_, "DELETE FROM events WHERE number < ?"),
+      events_(*database_, "SELECT number, type, lease, data FROM events WHERE number > ? ORDER BY number LIMIT ?"),
+      first_event_(*database_, "SELECT coalesce(min(number), 0) FROM events") {}
 
 // ------------------------------------------------------------------------------------------------ writing
 
 Status Tables::begin() { return begin_.run(); }
-Status Tables::commit() { return commit_.run(); }
 
 Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   for (const core::Lease& lease : batch.changed) {
@@ -77,7 +82,49 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   if (batch.remembered) {
     if (auto done = put_answer(*batch.remembered, dropped); !done) return done;
   }
+  if (!batch.events.empty()) {
+    if (auto done = put_events(batch); !done) return done;
+  }
+  if (!batch.tokens.empty() || !batch.revoked.empty()) {
+    if (auto done = put_tokens(batch); !done) return done;
+  }
   return put_meta(batch);
+}
+
+// Rare, so its statements are not kept ready.
+Status Tables::put_tokens(const Batch& batch) {
+  Statement put(*database_, "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+  Statement drop(*database_, "DELETE FROM tokens WHERE number = ?");
+  for (const AccessToken& token : batch.tokens) {
+    put << number(token.number) << std::int64_t{token.uid} << token.user << token.name << token.scope << token.hash
+        << token.created_at.ns << (token.expires_at ? std::optional(token.expires_at->ns) : std::nullopt);
+    if (auto done = put.run(); !done) return done;
+    max_meta_ << "last_token" << number(token.number);
+    if (auto done = max_meta_.run(); !done) return done;
+  }
+  for (const std::uint64_t revoked : batch.revoked) {
+    drop << number(revoked);
+    if (auto done = drop.run(); !done) return done;
+  }
+  return {};
+}
+
+Status Tables::put_events(const Batch& batch) {
+  for (const auto& event : batch.events) {
+    put_event_ << number(event->number) << event->type << number(event->lease.number) << event->data;
+    if (auto done = put_event_.run(); !done) return done;
+  }
+  if (oldest_event_ == 0) {
+    if (const auto row = first_event_.step(); !row) return row.error();
+    oldest_event_ = static_cast<std::uint64_t>(first_event_.integer());
+    first_event_.reset();
+  }
+  // Many at a time: each deletion costs a search, however much it removes.
+  const std::uint64_t newest = batch.events.back()->number;
+  if (newest - oldest_event_ < limits_.events + limits_.events / 8) return {};
+  oldest_event_ = newest - limits_.events + 1;
+  drop_events_ << number(oldest_event_);
+  return drop_events_.run();
 }
 
 Status Tables::put_reason(const core::Reason& reason) {
@@ -100,19 +147,31 @@ Status Tables::put_answer(const Remembered& answer, std::vector<AnswerKey>& drop
   return {};
 }
 
+// The highest number and time of a transaction are written once, by commit().
 Status Tables::put_meta(const Batch& batch) {
-  std::uint64_t last_id = 0;
-  for (const core::Lease& lease : batch.changed) last_id = std::max(last_id, lease.id.number);
-  if (last_id != 0) {
-    max_meta_ << "last_id" << number(last_id);
-    if (auto done = max_meta_.run(); !done) return done;
-  }
+  for (const core::Lease& lease : batch.changed) last_id_ = std::max(last_id_, lease.id.number);
+  last_time_ = std::max(last_time_.value_or(batch.now), batch.now);
   if (batch.boot_id) {
     set_meta_ << "boot_id" << *batch.boot_id;
     if (auto done = set_meta_.run(); !done) return done;
   }
-  max_meta_ << "last_time" << batch.now.ns;
-  return max_meta_.run();
+  if (!batch.life) return {};
+  set_meta_ << "life" << *batch.life;
+  return set_meta_.run();
+}
+
+Status Tables::commit() {
+  if (last_id_ != 0) {
+    max_meta_ << "last_id" << number(last_id_);
+    if (auto done = max_meta_.run(); !done) return done;
+  }
+  if (last_time_) {
+    max_meta_ << "last_time" << last_time_->ns;
+    if (auto done = max_meta_.run(); !done) return done;
+  }
+  last_id_ = 0;
+  last_time_.reset();
+  return commit_.run();
 }
 
 // ------------------------------------------------------------------------------------------------ pruning
@@ -184,6 +243,8 @@ Result<Loaded> Tables::load() {
   loaded.leases = std::move(*found);
   if (auto done = load_history(loaded); !done) return done.error();
   if (auto done = load_meta(loaded); !done) return done.error();
+  if (auto done = load_last_event(loaded); !done) return done.error();
+  if (auto done = load_tokens(loaded); !done) return done.error();
   for (const core::Lease& lease : loaded.leases) loaded.last_id = std::max(loaded.last_id, lease.id.number);
   return loaded;
 }
@@ -217,7 +278,37 @@ Status Tables::load_meta(Loaded& loaded) {
     if (key == "last_id") loaded.last_id = static_cast<std::uint64_t>(rows.integer());
     else if (key == "last_time") loaded.last_time.ns = rows.integer();
     else if (key == "boot_id") loaded.boot_id = rows.text();
+    else if (key == "life") loaded.life = rows.text();
+    else if (key == "last_token") loaded.last_token = static_cast<std::uint64_t>(rows.integer());
   }
+}
+
+Status Tables::load_tokens(Loaded& loaded) {
+  Statement rows(*database_,
+                 "SELECT number, uid, user, name, scope, hash, created_at, expires_at FROM tokens ORDER BY number");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    AccessToken token;
+    token.number = static_cast<std::uint64_t>(rows.integer());
+    token.uid = static_cast<std::uint32_t>(rows.integer());
+    token.user = rows.text();
+    token.name = rows.text();
+    token.scope = rows.text();
+    token.hash = rows.text();
+    token.created_at.ns = rows.integer();
+    if (const auto expires = rows.maybe_integer()) token.expires_at = Time{*expires};
+    loaded.tokens.push_back(std::move(token));
+  }
+}
+
+Status Tables::load_last_event(Loaded& loaded) {
+  Statement newest(*database_, "SELECT coalesce(max(number), 0) FROM events");
+  const auto row = newest.step();
+  if (!row) return row.error();
+  loaded.last_event = static_cast<std::uint64_t>(newest.integer());
+  return {};
 }
 
 Status Tables::each_answer_key(const std::function<void(std::uint32_t, std::string_view)>& visit) {
@@ -269,12 +360,14 @@ Result<std::optional<core::Lease>> Tables::by_tag(std::string_view tag, std::opt
   return one_lease(lease_by_tag_and_user_);
 }
 
-Result<std::vector<core::Lease>> Tables::ended(std::size_t limit, std::optional<std::uint32_t> uid) {
+Result<std::vector<core::Lease>> Tables::ended(std::size_t limit, std::optional<std::uint32_t> uid,
+                                               std::optional<EndedBefore> before) {
+  const EndedBefore place = before.value_or(EndedBefore{Time::never(), LeaseId{INT64_MAX}});
   if (!uid) {
-    ended_ << number(limit);
+    ended_ << place.ended_at.ns << number(place.lease.number) << number(limit);
     return leases(ended_);
   }
-  ended_of_user_ << std::int64_t{*uid} << number(limit);
+  ended_of_user_ << std::int64_t{*uid} << place.ended_at.ns << number(place.lease.number) << number(limit);
   return leases(ended_of_user_);
 }
 
@@ -308,6 +401,22 @@ Result<std::optional<Remembered>> Tables::remembered(std::uint32_t uid, std::str
   found.at.ns = answer_.integer();
   answer_.reset();
   return std::optional(std::move(found));
+}
+
+Result<std::vector<LoggedEvent>> Tables::events(std::uint64_t after, std::size_t limit) {
+  std::vector<LoggedEvent> found;
+  events_ << number(after) << number(limit);
+  for (;;) {
+    const auto row = events_.step();
+    if (!row) return row.error();
+    if (!*row) return found;
+    LoggedEvent event;
+    event.number = static_cast<std::uint64_t>(events_.integer());
+    event.type = events_.text();
+    event.lease.number = static_cast<std::uint64_t>(events_.integer());
+    event.data = events_.text();
+    found.push_back(std::move(event));
+  }
 }
 
 }  // namespace sublet::store

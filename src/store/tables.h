@@ -34,20 +34,26 @@ class Tables final : public Reader {
 
   Result<std::optional<core::Lease>> lease(LeaseId id) override;
   Result<std::optional<core::Lease>> by_tag(std::string_view tag, std::optional<std::uint32_t> uid) override;
-  Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid) override;
+  Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid,
+                                         std::optional<EndedBefore> before) override;
   Result<std::vector<core::Reason>> reasons(LeaseId id) override;
   Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) override;
+  Result<std::vector<LoggedEvent>> events(std::uint64_t after, std::size_t limit) override;
 
   Database& database() { return *database_; }
 
  private:
   Status put_reason(const core::Reason& reason);
   Status put_answer(const Remembered& answer, std::vector<AnswerKey>& dropped);
+  Status put_events(const Batch& batch);
+  Status put_tokens(const Batch& batch);
   Status put_meta(const Batch& batch);
   Result<bool> prune_leases(Time before, std::size_t slice);
   Result<bool> prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped);
   Status load_history(Loaded& loaded);
   Status load_meta(Loaded& loaded);
+  Status load_last_event(Loaded& loaded);
+  Status load_tokens(Loaded& loaded);
   Result<std::vector<core::Lease>> leases(Statement& rows);
   Result<std::optional<core::Lease>> one_lease(Statement& rows);
 
@@ -57,6 +63,10 @@ class Tables final : public Reader {
   Statement put_lease_, settle_, put_reason_, trim_reasons_, put_answer_, max_meta_, set_meta_;
   Statement old_leases_, drop_lease_, drop_reasons_, old_answers_, drop_answer_, answer_bounds_;
   Statement lease_by_id_, lease_by_tag_, lease_by_tag_and_user_, ended_, ended_of_user_, reasons_, answer_;
+  Statement put_event_, drop_events_, events_, first_event_;
+  std::uint64_t last_id_ = 0;  // of the transaction under way
+  std::optional<Time> last_time_;
+  std::uint64_t oldest_event_ = 0;  // number of the oldest kept; 0: not known yet
 };
 
 }  // namespace sublet::store

@@ -44,7 +44,7 @@ def busy(daemon):
 def test_json_is_the_reply_unchanged(busy):
     daemon, first, second = busy
     api = daemon.api()
-    assert daemon.json("ps").keys() == {"leases"}
+    assert daemon.json("ps").keys() == {"leases", "next"}
     assert [lease["id"] for lease in daemon.json("ps")["leases"]] == [first["id"], second["id"]]
     assert [lease["id"] for lease in daemon.json("queue")["queue"]] == [second["id"]]
     assert daemon.json("gpus").keys() == api.get("/v1/devices").body.keys()

@@ -98,8 +98,9 @@ class Api:
         self.connection.request(method, path, data, named)
         raw = self.connection.getresponse()
         text = raw.read()
-        parsed = json.loads(text)
-        contract.check_reply(method, path, raw.status, raw.headers.get_content_type(), parsed)
+        kind = raw.headers.get_content_type()
+        parsed = text.decode() if kind == "text/plain" else json.loads(text)
+        contract.check_reply(method, path, raw.status, kind, parsed)
         return Reply(raw.status, parsed, raw.headers)
 
     def get(self, path, **headers):

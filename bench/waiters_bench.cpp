@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thousands of requests that wait for one card: what each costs in memory, and how soon all are answered once there is
+// room for all of them at a stroke. The raw measure of the same run: as many answers of the same size written one after
+// the other to as many connections, with nothing decided and nothing stored.
+#include "private_daemon.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <csignal>
+
+namespace {
+
+using namespace sublet::bench;
+
+std::string post(const std::string& path, const std::string& body) {
+  return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+void send_all(int fd, const std::string& text) {
+  if (::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) die("write");
+}
+
+std::string read_reply(int fd) {
+  std::string reply;
+  char bytes[16384];
+  while (true) {
+    const ssize_t size = ::read(fd, bytes, sizeof bytes);
+    if (size <= 0) die("the daemon closed the connection");
+    reply.append(bytes, static_cast<std::size_t>(size));
+    const auto end = reply.find("\r\n\r\n");
+    const auto at = reply.find("Content-Length: ");
+    if (end == std::string::npos || at == std::string::npos) continue;
+    if (reply.size() >= end + 4 + std::strtoul(reply.c_str() + at + 16, nullptr, 10)) return reply;
+  }
+}
+
+// "VmRSS", "Threads" of the daemon.
+long status_of(pid_t pid, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) return std::atol(line.c_str() + name.size() + 1);
+  }
+  return 0;
+}
+
+long pss_kib(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/smaps_rollup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("Pss:")) return std::atol(line.c_str() + 4);
+  }
+  return 0;
+}
+
+// When each of them had its answer, in seconds from `start`, in order; the size of one answer.
+std::vector<double> collect(const std::vector<int>& fds, Clock::time_point start, std::size_t& answer_size) {
+  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+  for (const int fd : fds) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+  }
+  std::vector<double> answered;
+  epoll_event events[256];
+  char bytes[16384];
+  while (answered.size() < fds.size()) {
+    const int ready = ::epoll_wait(epoll, events, 256, 60'000);
+    if (ready <= 0) die("no answer for a minute");
+    for (int i = 0; i < ready; ++i) {
+      const ssize_t size = ::read(events[i].data.fd, bytes, sizeof bytes);
+      if (size <= 0) die("a waiter was cut off");
+      answer_size = std::max(answer_size, static_cast<std::size_t>(size));
+      answered.push_back(seconds_since(start));
+      ::epoll_ctl(epoll, EPOLL_CTL_DEL, events[i].data.fd, nullptr);
+    }
+  }
+  ::close(epoll);
+  return answered;
+}
+
+double raw_seconds(std::size_t count, std::size_t answer_size) {
+  std::vector<int> ours, theirs;
+  for (std::size_t i = 0; i < count; ++i) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) die("socketpair");
+    ours.push_back(ends[0]);
+    theirs.push_back(ends[1]);
+  }
+  const std::string answer(answer_size, 'x');
+  const auto start = Clock::now();
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    for (const int fd : theirs) send_all(fd, answer);
+    ::_exit(0);
+  }
+  std::size_t size = 0;
+  const double last = collect(ours, start, size).back();
+  ::waitpid(writer, nullptr, 0);
+  for (const int fd : ours) ::close(fd);
+  for (const int fd : theirs) ::close(fd);
+  return last;
+}
+
+void wait_for_queue(const std::string& socket_path, std::size_t count) {
+  const std::string wanted = "\"queued\":" + std::to_string(count) + ",";
+  while (ask_once(socket_path, "/v1/status").find(wanted) == std::string::npos) ::usleep(50'000);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::size_t count = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 10'000;
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string() + "/bin";
+  char pattern[] = "/tmp/sublet-bench-XXXXXX";
+  const std::string directory = ::mkdtemp(pattern);
+  const std::string limit = std::to_string(count + 100);
+  const pid_t daemon = start_daemon(bin, directory, "[limits]\nwaiters = " + limit + "\nleases = " + limit + "\n");
+  const std::string socket_path = directory + "/sublet.sock";
+  wait_for_card(socket_path);
+
+  const int owner = connect_to(socket_path);
+  send_all(owner, post("/v1/leases", R"({"vram_bytes":1099243192320,"consumer":"all-of-it"})"));
+  const std::string held = read_reply(owner);
+  const auto id_at = held.find("\"id\":\"lease-") + 6;
+  if (held.find("\"active\"") == std::string::npos) die("the card is not ours: " + held);
+  const std::string id = held.substr(id_at, held.find('"', id_at) - id_at);
+  const long before = pss_kib(daemon);
+  std::vector<int> waiters;
+  for (std::size_t i = 0; i < count; ++i) {
+    waiters.push_back(connect_to(socket_path));
+    send_all(waiters.back(), post("/v1/leases", R"({"vram_bytes":1048576,"wait_seconds":3600,"consumer":"bench"})"));
+    if (i % 100 == 99) wait_for_queue(socket_path, i + 1);
+  }
+  wait_for_queue(socket_path, count);
+  std::printf("%zu waiters: %.1f MiB (RSS %.1f MiB, before %.1f MiB), %.2f KiB each, %ld threads\n", count,
+              static_cast<double>(pss_kib(daemon)) / 1024, static_cast<double>(status_of(daemon, "VmRSS")) / 1024,
+              static_cast<double>(before) / 1024,
+              static_cast<double>(pss_kib(daemon) - before) / static_cast<double>(count), status_of(daemon, "Threads"));
+  const auto start = Clock::now();
+  send_all(owner, post("/v1/leases/" + id + "/release", "{}"));
+  std::size_t answer_size = 0;
+  const std::vector<double> answered = collect(waiters, start, answer_size);
+  const double raw = raw_seconds(count, answer_size);
+  std::printf(
+      "after the release: first answer %.1f ms, median %.1f ms, last %.1f ms; raw %.1f ms for %zu bytes each, "
+      "ratio %.1f\n",
+      answered.front() * 1e3, answered[answered.size() / 2] * 1e3, answered.back() * 1e3, raw * 1e3, answer_size,
+      answered.back() / raw);
+  ::kill(daemon, SIGTERM);
+  ::waitpid(daemon, nullptr, 0);
+  std::filesystem::remove_all(directory);
+  return 0;
+}

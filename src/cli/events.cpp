@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// `events`: what happens, a line each, over restarts of the daemon.
+#include "cli/fetch.h"
+#include "client/event_stream.h"
+
+#include <poll.h>
+
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+// Signs of life come every 15 s: two of them missing is a daemon that hangs.
+constexpr Duration silence = 40s;
+
+struct EventsFlags {
+  std::string since;
+  std::string lease;
+  std::string type;
+  bool no_follow = false;
+};
+
+std::string target_of(const EventsFlags& flags) {
+  std::string query;
+  const auto add = [&](const char* name, const std::string& value) {
+    query += fmt::format("{}{}={}", query.empty() ? "?" : "&", name, client::encode(value));
+  };
+  if (!flags.lease.empty()) add("lease", flags.lease);
+  if (!flags.type.empty()) add("type", flags.type);
+  if (flags.no_follow) add("follow", "false");
+  return "/v1/events" + query;
+}
+
+// "2026-11-21T16:00:05.123Z  lease-7 granted: …": time, what it is about, what happened.
+std::string line_of(const client::StreamedEvent& event, const Look& look) {
+  const auto body = json::parse(event.data, nullptr, false);
+  std::string what, text = text_at(body, "text");
+  if (event.type == "lease") {
+    what = fmt::format("{} {}", paint(text_at(body, "lease"), Paint::bold, look), text_at(body, "code"));
+    const std::string name = text_at(body, "tag").empty() ? text_at(body, "consumer") : text_at(body, "tag");
+    text = fmt::format("{} ({}, {})", text, name, text_at(body, "user"));
+  } else if (event.type == "device") {
+    what = fmt::format("{} {}", paint(text_at(body, "device"), Paint::bold, look), text_at(body, "state"));
+    text = text_at(body, "problem");
+  } else if (event.type == "warning") {
+    what = paint(fmt::format("warning {} {}", text_at(body, "code"), text_at(body, "state")), Paint::yellow, look);
+  } else if (event.type == "daemon") {
+    what = fmt::format("daemon {}", text_at(body, "state"));
+    text = "subletd " + text_at(body, "version");
+  } else {
+    what = paint(visible(event.type), Paint::red, look);
+  }
+  return fmt::format("{}  {}{}{}\n", text_at(body, "at"), what, text.empty() ? "" : ": ", text);
+}
+
+// False when nobody reads what is printed.
+bool print(const Common& common, const client::StreamedEvent& event, const Look& look) {
+  if (common.json) fmt::print("{}\n", event.data);
+  else fmt::print("{}", line_of(event, look));
+  return std::fflush(stdout) == 0;
+}
+
+int follow(const Common& common, const EventsFlags& flags) {
+  const auto endpoint = client::resolve_endpoint(common.host);
+  if (!endpoint) return fail(endpoint.error());
+  client::EventStream stream(*endpoint);
+  const Look look = look_for(common);
+  // What was seen last is the place to go on from, also when the daemon was away.
+  std::string last_id = flags.since.empty() && flags.no_follow ? "0" : flags.since;
+  bool connected = false;
+  for (bool told = false;;) {
+    if (auto opened = stream.open(target_of(flags), last_id); !opened) {
+      if (!connected || !opened.error().passing()) return fail(common, opened.error());
+      if (!std::exchange(told, true)) say(common, "the daemon is away; waiting for it");
+      ::poll(nullptr, 0, 500);
+      continue;
+    }
+    connected = true;
+    told = false;
+    while (const auto event = stream.next(silence)) {
+      if (!print(common, *event, look)) return kFailed;
+    }
+    if (flags.no_follow) return kOk;
+    last_id = stream.last_id();
+  }
+}
+
+}  // namespace
+
+Action add_events(CLI::App& app, Common& common) {
+  auto flags = std::make_shared<EventsFlags>();
+  app.add_option("LEASE", flags->lease, "Only events of this lease")->type_name("LEASE");
+  app.add_option("--since", flags->since, "Begin after the event with this id; 0: with the oldest that is kept")
+      ->type_name("ID");
+  app.add_option("--type", flags->type, "Only these, separated by commas: lease, device, warning, daemon")
+      ->type_name("TYPES");
+  app.add_flag("--no-follow", flags->no_follow, "Print what has happened and exit, instead of waiting for more");
+  add_json(app, common);
+  app.footer(
+      "One line per event; with --json the event's JSON object. Goes on when the daemon is restarted, without a gap\n"
+      "as far as the daemon still has what was missed; where it has not, a line says so.");
+  return [&common, flags] { return follow(common, *flags); };
+}
+
+}  // namespace sublet::cli

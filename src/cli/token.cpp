@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// `token`: who may call the daemon over TCP. The secret is shown once, or written to a file of its own.
+#include "cli/fetch.h"
+
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+
+struct TokenFlags {
+  std::string scope = "read";
+  std::string name;
+  std::optional<Duration> ttl;
+  std::string file;
+  std::string id;
+};
+
+constexpr Column columns[] = {
+    {"id", "ID", true, false, [](const json& row, const Look&) { return text_cell(row, "id"); }},
+    {"name", "NAME", true, false, [](const json& row, const Look&) { return text_cell(row, "name"); }},
+    {"scope", "SCOPE", true, false, [](const json& row, const Look&) { return text_cell(row, "scope"); }},
+    {"user", "USER", true, false, [](const json& row, const Look&) { return text_cell(row, "user"); }},
+    {"created", "CREATED", true, false, [](const json& row, const Look&) { return text_cell(row, "created_at"); }},
+    {"expires", "EXPIRES", true, false, [](const json& row, const Look&) { return text_cell(row, "expires_at"); }},
+};
+
+// Made before the token is, so that a token is never made that cannot be written down.
+Result<Fd> new_file(const std::string& path) {
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (file) return file;
+  if (errno == EEXIST) {
+    return bad_request(fmt::format("the token file '{}' exists already", visible(path)),
+                       "an old token is not overwritten: remove the file, or name another");
+  }
+  return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+}
+
+int create(const Common& common, const TokenFlags& flags) {
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  Fd file;
+  if (!flags.file.empty()) {
+    auto made = new_file(flags.file);
+    if (!made) return fail(made.error());
+    file = std::move(*made);
+  }
+  json body = {{"scope", flags.scope}};
+  if (!flags.name.empty()) body["name"] = flags.name;
+  if (flags.ttl) body["ttl_seconds"] = std::chrono::duration_cast<std::chrono::seconds>(*flags.ttl).count();
+  const auto reply = client->post("/v1/tokens", body);
+  if (!reply) {
+    if (file) ::unlink(flags.file.c_str());
+    return fail(common, reply.error());
+  }
+  const auto made = client::parse(*reply);
+  if (!made) return fail(common, made.error());
+  const std::string line = text_at(*made, "token") + "\n";
+  if (file) {
+    if (::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
+        ::fsync(file.get()) != 0) {
+      print_error(
+          fmt::format("the token file '{}' could not be written: {}", visible(flags.file), std::strerror(errno)),
+          fmt::format("sublet token revoke {}", text_at(*made, "id")));
+      return kFailed;
+    }
+    json shown = *made;
+    shown.erase("token");
+    if (common.json) fmt::print("{}\n", shown.dump());
+    else fmt::print("{}\n", text_at(*made, "id"));
+    say(common, fmt::format("use it: export SUBLET_TOKEN_FILE={}", visible(flags.file)));
+    return kOk;
+  }
+  if (common.json) fmt::print("{}\n", reply->text);
+  else fmt::print("{}", line);
+  say(common, fmt::format("{} is shown this once; --file keeps it off the screen", text_at(*made, "id")));
+  return kOk;
+}
+
+int list(const Common& common) {
+  return show(common, "/v1/tokens", [&](const json& body, client::Client&) -> Result<std::string> {
+    if (list_at(body, "tokens").empty()) say(common, "no tokens; one is made by: sublet token create");
+    return render_table("token ls", columns, list_at(body, "tokens"), common, look_for(common));
+  });
+}
+
+int revoke(const Common& common, const TokenFlags& flags) {
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  const auto reply = client->call({"DELETE", "/v1/tokens/" + client::encode(flags.id), {}, {}, {}});
+  if (!reply) return fail(common, reply.error());
+  if (common.json) fmt::print("{}\n", reply->text);
+  else say(common, fmt::format("{} is revoked", visible(flags.id)));
+  return kOk;
+}
+
+}  // namespace
+
+Action add_token(CLI::App& app, Common& common) {
+  auto flags = std::make_shared<TokenFlags>();
+  CLI::App* create_app = app.add_subcommand("create", "Make a token and show it this once");
+  create_app->add_option("--scope", flags->scope, "read: the tables; submit: and leases of yours; admin: everything")
+      ->type_name("SCOPE")
+      ->capture_default_str();
+  create_app->add_option("--name", flags->name, "What it is for")->type_name("NAME");
+  add_duration(*create_app, "--ttl", flags->ttl, "Until it expires; without: until it is revoked");
+  create_app->add_option("--file", flags->file, "Write it to this new file instead of stdout")->type_name("FILE");
+  CLI::App* list_app = app.add_subcommand("ls", "List tokens; their secrets are not kept");
+  CLI::App* revoke_app = app.add_subcommand("revoke", "Let a token in no more");
+  revoke_app->add_option("ID", flags->id, "As token ls shows it")->required()->type_name("ID");
+  for (CLI::App* sub : {create_app, revoke_app}) add_json(*sub, common);
+  add_table_flags(*list_app, common);
+  for (CLI::App* sub : {create_app, list_app, revoke_app}) add_common(*sub, common);
+  app.footer(
+      "Over TCP (api.tcp) a caller is known by a token: SUBLET_HOST=http://127.0.0.1:PORT and\n"
+      "SUBLET_TOKEN_FILE=FILE. It acts in the name of the user who made it.");
+  return [&common, flags, create_app, list_app, revoke_app] {
+    if (create_app->parsed()) return create(common, *flags);
+    if (list_app->parsed()) return list(common);
+    if (revoke_app->parsed()) return revoke(common, *flags);
+    return usage_error("token: say what to do", "sublet token create, ls, or revoke ID");
+  };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Access tokens, and what every change that was asked for has in common: it may be refused for want of a store, and its
+// answer may be remembered.
+#include "engine/engine.h"
+#include "store/secret.h"
+
+#include <charconv>
+
+namespace sublet::engine {
+
+std::string_view to_string(Scope scope) {
+  switch (scope) {
+    case Scope::read: return "read";
+    case Scope::submit: return "submit";
+    case Scope::admin: return "admin";
+  }
+  return "read";
+}
+
+std::optional<Scope> parse_scope(std::string_view text) {
+  for (const Scope scope : {Scope::read, Scope::submit, Scope::admin}) {
+    if (text == to_string(scope)) return scope;
+  }
+  return std::nullopt;
+}
+
+Status Engine::may_decide() const {
+  if (!store_problem_.empty()) {
+    return unavailable("nothing can be decided while the store is not usable: " + store_problem_,
+                       "'sublet status' shows when it is back");
+  }
+  if (const auto backlog = store_.backlog(); backlog.full()) {
+    return unavailable(fmt::format("{} decisions wait to be written, the limit", backlog.batches), "try again");
+  }
+  return {};
+}
+
+std::optional<store::Remembered> Engine::remembered_answer(const Remember& remember, const Answered& answer,
+                                                           Time now) const {
+  if (remember.key.empty()) return std::nullopt;
+  return store::Remembered{remember.uid, remember.key, remember.fingerprint, answer.status, answer.body, now};
+}
+
+const store::AccessToken* Engine::token_of(std::string_view text) const {
+  constexpr std::string_view mark = "sublet_";
+  if (!text.starts_with(mark)) return nullptr;
+  text.remove_prefix(mark.size());
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data() + text.size() || *end != '_') return nullptr;
+  const auto secret = text.substr(static_cast<std::size_t>(end - text.data()) + 1);
+  const auto found = tokens_.find(number);
+  if (found == tokens_.end() || !store::is_secret(secret, found->second.hash)) return nullptr;
+  const store::AccessToken& token = found->second;
+  return token.expires_at && *token.expires_at <= now() ? nullptr : &token;
+}
+
+void Engine::write_tokens(store::Batch batch, const Remember& remember, const Answered& answer) {
+  batch.now = now();
+  batch.remembered = remembered_answer(remember, answer, batch.now);
+  intended_ = store_.intend(std::move(batch));
+}
+
+Result<Answered> Engine::add_token(store::AccessToken token, const Remember& remember,
+                                   const std::function<Answered(const store::AccessToken&)>& answer) {
+  if (const Status may = may_decide(); !may) return may.error();
+  store::Batch batch;
+  for (const auto& [number, old] : tokens_) {
+    if (old.expires_at && *old.expires_at <= now()) batch.revoked.push_back(number);
+  }
+  for (const std::uint64_t number : batch.revoked) tokens_.erase(number);
+  token.number = ++last_token_;
+  token.created_at = now();
+  Answered answered = answer(token);
+  tokens_.emplace(token.number, token);
+  batch.tokens.push_back(std::move(token));
+  write_tokens(std::move(batch), remember, answered);
+  return answered;
+}
+
+Result<Answered> Engine::revoke_token(std::uint64_t number, const Remember& remember, Answered answer) {
+  if (const Status may = may_decide(); !may) return may.error();
+  tokens_.erase(number);
+  write_tokens({.revoked = {number}}, remember, answer);
+  return answer;
+}
+
+}  // namespace sublet::engine

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/meter.h"
+
+#include <algorithm>
+
+namespace sublet::engine {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+Bytes reserved_of(const core::Lease& lease) {
+  return lease.reserves() ? static_cast<std::int64_t>(lease.devices.size()) * lease.vram : Bytes{};
+}
+
+}  // namespace
+
+void Meter::reset(const core::State& state, Time now) {
+  for (const auto& [id, entry] : live_) charge(entry, now, used_);
+  live_.clear();
+  of_user_.clear();
+  for (const auto& [id, lease] : state.leases()) {
+    if (!lease.ended()) enter(lease, now);
+  }
+}
+
+void Meter::enter(const core::Lease& lease, Time now) {
+  live_[lease.id] = {lease.uid, {lease.user, lease.tenant}, reserved_of(lease), now, lease.granted_at.has_value()};
+  ++of_user_[lease.uid];
+}
+
+void Meter::observe(const core::Plan& plan, Time now) {
+  for (const core::Lease& lease : plan.changed) {
+    const auto found = live_.find(lease.id);
+    if (found == live_.end()) {
+      if (lease.ended()) continue;  // it was counted when it ended; this only settles it
+      enter(lease, now);
+      live_[lease.id].granted = false;
+    }
+    Entry& entry = live_[lease.id];
+    charge(entry, now, used_);
+    entry.since = now;
+    entry.reserved = reserved_of(lease);
+    if (lease.granted_at && !entry.granted) {
+      entry.granted = true;
+      const double waited = std::max(0.0, seconds(*lease.granted_at - lease.created_at));
+      const auto* bound = std::lower_bound(wait_bounds.begin(), wait_bounds.end(), waited);
+      ++waits_[static_cast<std::size_t>(bound - wait_bounds.begin())];
+      waited_seconds_ += waited;
+    }
+    if (!lease.ended()) continue;
+    ++ended_[lease.end_reason];
+    if (--of_user_[entry.uid] == 0) of_user_.erase(entry.uid);
+    live_.erase(lease.id);
+  }
+}
+
+int Meter::live(std::uint32_t uid) const {
+  const auto found = of_user_.find(uid);
+  return found == of_user_.end() ? 0 : found->second;
+}
+
+void Meter::charge(const Entry& entry, Time until, std::map<Who, double>& totals) const {
+  if (entry.reserved <= Bytes{} || until <= entry.since) return;
+  const bool known = totals.contains(entry.who) || totals.size() < who_limit;
+  totals[known ? entry.who : Who{"other", "other"}] +=
+      static_cast<double>(entry.reserved.count) * seconds(until - entry.since);
+}
+
+std::map<Meter::Who, double> Meter::byte_seconds(Time now) const {
+  std::map<Who, double> totals = used_;
+  for (const auto& [id, entry] : live_) charge(entry, now, totals);
+  return totals;
+}
+
+}  // namespace sublet::engine

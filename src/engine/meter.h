@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts what was decided about leases: for /metrics, and for the limit of live leases per user. Belongs to the loop
+// thread; counts from the start of the daemon.
+#pragma once
+
+#include "core/plan.h"
+#include "core/state.h"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace sublet::engine {
+
+class Meter {
+ public:
+  using Who = std::pair<std::string, std::string>;  // user, tenant
+
+  // Upper ends of the classes into which waits are sorted; one more class holds the rest.
+  static constexpr std::array<double, 9> wait_bounds{0.1, 1, 10, 60, 300, 1800, 7200, 21600, 86400};  // seconds
+
+  // The state was read anew: what lives now is what is there.
+  void reset(const core::State& state, Time now);
+  void observe(const core::Plan& plan, Time now);
+
+  // --- reading ---
+  int live(std::uint32_t uid) const;  // leases of that user that have not ended
+  const std::map<core::EndReason, std::uint64_t>& ended() const { return ended_; }
+  const std::array<std::uint64_t, wait_bounds.size() + 1>& waits() const { return waits_; }  // granted, by class
+  double waited_seconds() const { return waited_seconds_; }                                  // their sum
+  // Bytes reserved × seconds, by who they are charged to. Once there are more than `who_limit`, the rest is "other".
+  std::map<Who, double> byte_seconds(Time now) const;
+
+  static constexpr std::size_t who_limit = 500;
+
+ private:
+  struct Entry {
+    std::uint32_t uid = 0;
+    Who who;
+    Bytes reserved;
+    Time since;  // `reserved` is charged from here on
+    bool granted = false;
+  };
+  void charge(const Entry& entry, Time until, std::map<Who, double>& totals) const;
+  void enter(const core::Lease& lease, Time now);
+
+  std::unordered_map<LeaseId, Entry> live_;
+  std::unordered_map<std::uint32_t, int> of_user_;
+  std::map<core::EndReason, std::uint64_t> ended_;
+  std::array<std::uint64_t, wait_bounds.size() + 1> waits_{};
+  double waited_seconds_ = 0;
+  std::map<Who, double> used_;
+};
+
+}  // namespace sublet::engine

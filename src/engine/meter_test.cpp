@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/meter.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::engine {
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+
+core::Lease lease(std::uint64_t id, core::LeaseState state, std::optional<Time> granted = {}) {
+  core::Lease lease;
+  lease.id.number = id;
+  lease.uid = 1000;
+  lease.user = lease.tenant = "ana";
+  lease.state = state;
+  lease.vram = GiB;
+  lease.devices = {"GPU-0"};
+  lease.granted_at = granted;
+  return lease;
+}
+
+core::Plan plan(core::Lease changed) {
+  core::Plan plan;
+  plan.changed.push_back(std::move(changed));
+  return plan;
+}
+
+TEST(Meter, CountsLiveLeasesWaitsAndEnds) {
+  Meter meter;
+  meter.observe(plan(lease(1, core::LeaseState::queued)), Time{});
+  EXPECT_EQ(meter.live(1000), 1);
+  meter.observe(plan(lease(1, core::LeaseState::active, Time{5 * second})), Time{5 * second});
+  meter.observe(plan(lease(1, core::LeaseState::active, Time{5 * second})), Time{6 * second});
+  EXPECT_EQ(meter.waits()[2], 1U) << "once, in the class up to 10 s";
+  EXPECT_DOUBLE_EQ(meter.waited_seconds(), 5.0);
+  core::Lease ended = lease(1, core::LeaseState::ended, Time{5 * second});
+  ended.end_reason = core::EndReason::released;
+  meter.observe(plan(ended), Time{8 * second});
+  meter.observe(plan(ended), Time{9 * second});  // it settles
+  EXPECT_EQ(meter.live(1000), 0);
+  EXPECT_EQ(meter.ended().at(core::EndReason::released), 1U);
+}
+
+TEST(Meter, ChargesBytesForTheTimeTheyAreReserved) {
+  Meter meter;
+  meter.observe(plan(lease(1, core::LeaseState::queued)), Time{});
+  meter.observe(plan(lease(1, core::LeaseState::active, Time{2 * second})), Time{2 * second});
+  const auto gib = static_cast<double>(GiB.count);
+  EXPECT_DOUBLE_EQ(meter.byte_seconds(Time{5 * second}).at({"ana", "ana"}), 3 * gib);
+  core::Lease smaller = lease(1, core::LeaseState::active, Time{2 * second});
+  smaller.vram = 512 * MiB;
+  meter.observe(plan(smaller), Time{6 * second});
+  meter.observe(plan(lease(1, core::LeaseState::ended, Time{2 * second})), Time{8 * second});
+  EXPECT_DOUBLE_EQ(meter.byte_seconds(Time{100 * second}).at({"ana", "ana"}), 5 * gib);
+}
+
+TEST(Meter, KeepsTheNumberOfNamesBounded) {
+  Meter meter;
+  for (std::uint64_t id = 1; id <= Meter::who_limit + 50; ++id) {
+    core::Lease one = lease(id, core::LeaseState::active, Time{});
+    one.tenant = "tenant-" + std::to_string(id);
+    meter.observe(plan(one), Time{});
+  }
+  const auto totals = meter.byte_seconds(Time{second});
+  EXPECT_LE(totals.size(), Meter::who_limit + 1);
+  EXPECT_DOUBLE_EQ(totals.at({"other", "other"}), 50 * static_cast<double>(GiB.count));
+}
+
+TEST(Meter, StartsFromWhatIsThere) {
+  Meter meter;
+  meter.observe(plan(lease(7, core::LeaseState::active, Time{})), Time{});
+  meter.reset(core::State{}, Time{second});
+  EXPECT_EQ(meter.live(1000), 0);
+  EXPECT_DOUBLE_EQ(meter.byte_seconds(Time{9 * second}).at({"ana", "ana"}), static_cast<double>(GiB.count));
+}
+
+}  // namespace
+}  // namespace sublet::engine

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace sublet::http {
+
+// api/openapi.yaml as JSON: what was the contract when this program was built.
+std::string_view contract();
+
+}  // namespace sublet::http

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/event_stream.h"
+
+#include "base/json_text.h"
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <algorithm>
+
+namespace sublet::http {
+namespace {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+using Events = std::vector<engine::EventLog::Event>;
+
+constexpr std::size_t page = 256;  // events read, and sent, at a time
+
+constexpr std::string_view head =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
+
+// What the store holds above `after`; an error while it is not usable.
+asio::awaitable<Result<Events>> stored_events(engine::Engine& engine, std::uint64_t after) {
+  struct Pending {
+    explicit Pending(const asio::any_io_executor& executor) : wake(executor, Clock::time_point::max()) {}
+    asio::steady_timer wake;
+    std::optional<Result<std::vector<store::LoggedEvent>>> found;
+  };
+  auto pending = std::make_shared<Pending>(co_await asio::this_coro::executor);
+  engine.read_store([pending, after](store::Reader& reader) {
+    auto found = reader.events(after, page);
+    return [pending, found = std::move(found)]() mutable {
+      pending->found = std::move(found);
+      pending->wake.cancel();
+    };
+  });
+  while (!pending->found) co_await pending->wake.async_wait(quiet);
+  if (!*pending->found) co_return pending->found->error();
+  Events events;
+  for (store::LoggedEvent& event : **pending->found) {
+    events.push_back(std::make_shared<const store::LoggedEvent>(std::move(event)));
+  }
+  co_return events;
+}
+
+class EventStream {
+ public:
+  EventStream(Stream& stream, engine::Engine& engine, FollowEvents wanted, Duration write_time)
+      : stream_(stream),
+        engine_(engine),
+        wanted_(std::move(wanted)),
+        write_time_(write_time),
+        life_(engine.log().life()),
+        after_(wanted_.after) {}
+
+  asio::awaitable<void> run() {
+    out_ = head;
+    if (!wanted_.gap.empty()) add_gap(wanted_.gap, wanted_.after_text);
+    bool good = co_await flush();
+    while (good) {
+      if (engine_.log().life() != life_) {  // the store was replaced while we read: nothing leads from here to there
+        add_gap("another store took the place of the one that was read", {});
+        co_await flush();
+        co_return;
+      }
+      if (after_ < engine_.log().last() && co_await send_page()) {
+        good = !ended_;
+        continue;
+      }
+      good = !ended_ && wanted_.follow && co_await wait();
+    }
+  }
+
+ private:
+  // Whether there was anything to send; while the store cannot be read there is nothing, and it is tried again later.
+  asio::awaitable<bool> send_page() {
+    Events events;
+    if (engine_.log().holds(after_)) {
+      events = engine_.log().above(after_, page);
+    } else {
+      auto stored = co_await stored_events(engine_, after_);
+      if (!stored) co_return false;
+      events = std::move(*stored);
+    }
+    if (events.empty()) co_return false;
+    if (events.front()->number != after_ + 1 && !wanted_.whole) {
+      add_gap(behind_ ? "read too slowly: what came next is no longer kept" : "what came next is no longer kept",
+              name_of(after_));
+      ended_ = behind_;  // a slow reader is dropped; one that comes back too late goes on with what is left
+    }
+    wanted_.whole = false;
+    behind_ = true;
+    for (const auto& event : events) add(*event);
+    after_ = events.back()->number;
+    ended_ = !co_await flush() || ended_;
+    co_return true;
+  }
+
+  // Until there is news, with a sign of life from time to time; false when the peer has gone.
+  asio::awaitable<bool> wait() {
+    using namespace asio::experimental::awaitable_operators;
+    const auto result = co_await (engine_.new_events(Clock::now() + wanted_.heartbeat) || peer_gone(stream_));
+    if (result.index() == 1) co_return false;
+    if (after_ < engine_.log().last()) co_return true;
+    // The number goes with it, so that a reader whose filter lets nothing through does not fall behind.
+    out_ += fmt::format(": alive\nid: {}\n\n", name_of(after_));
+    co_return co_await flush();
+  }
+
+  std::string name_of(std::uint64_t number) const { return fmt::format("{}-{}", life_, number); }
+
+  void add(const store::LoggedEvent& event) {
+    if (wanted_.lease && event.lease != wanted_.lease) return;
+    if (!wanted_.types.empty() && !std::ranges::count(wanted_.types, event.type)) return;
+    out_ += fmt::format("id: {}\nevent: {}\ndata: {}\n\n", name_of(event.number), event.type, event.data);
+  }
+
+  // Has no number of its own: whoever comes back with the last number it saw is told of the gap again.
+  void add_gap(std::string_view why, const std::string& after) {
+    JsonText data;
+    data.begin_object().field("type", "gap").field("at", format_rfc3339(engine_.now()));
+    data.field("text", why).key("after");
+    if (after.empty()) data.value(nullptr);
+    else data.value(after);
+    data.end_object();
+    out_ += fmt::format("event: gap\ndata: {}\n\n", data.text());
+  }
+
+  asio::awaitable<bool> flush() {
+    if (out_.empty()) co_return true;
+    stream_.expires_after(std::chrono::duration_cast<Clock::duration>(write_time_));
+    const auto [error, size] = co_await asio::async_write(stream_, asio::buffer(out_), quiet);
+    out_.clear();
+    co_return !error;
+  }
+
+  Stream& stream_;
+  engine::Engine& engine_;
+  FollowEvents wanted_;
+  Duration write_time_;
+  std::string life_;
+  std::uint64_t after_;
+  std::string out_;
+  bool behind_ = false;  // has been sent something: a gap from here on is its own doing
+  bool ended_ = false;
+};
+
+}  // namespace
+
+asio::awaitable<void> stream_events(Stream& stream, engine::Engine& engine, FollowEvents wanted, Duration write_time) {
+  EventStream events(stream, engine, std::move(wanted), write_time);
+  co_await events.run();
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Following what happens: where a reader begins, and what it wants to hear of.
+#include "base/text.h"
+#include "http/find_lease.h"
+#include "http/resources.h"
+
+#include <charconv>
+
+namespace sublet::http {
+namespace {
+
+constexpr std::array<std::string_view, 4> types{"lease", "device", "warning", "daemon"};
+
+Status take_types(std::string_view text, std::vector<std::string>& into) {
+  while (!text.empty()) {
+    const auto word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    if (!std::ranges::count(types, word)) {
+      return bad_request(fmt::format("there are no events of type '{}'{}", printable(word), did_you_mean(word, types)),
+                         fmt::format("types, separated by commas: {}", fmt::join(types, ", ")));
+    }
+    into.emplace_back(word);
+  }
+  return {};
+}
+
+// Where the reader was: "LIFE-NUMBER" as it was told, "0" for everything that is kept, nothing for what comes from now.
+Status take_place(const std::string& last_id, const engine::EventLog& log, FollowEvents& wanted) {
+  wanted.after = log.last();
+  if (last_id.empty()) return {};
+  wanted.after_text = last_id;
+  wanted.after = 0;
+  wanted.whole = true;
+  if (last_id == "0") return {};
+  const auto dash = last_id.find('-');
+  std::uint64_t number = 0;
+  const char* end = last_id.data() + last_id.size();
+  const char* digits = dash == std::string::npos ? end : last_id.data() + dash + 1;
+  if (const auto [rest, error] = std::from_chars(digits, end, number); error != std::errc() || rest != end) {
+    return bad_request(fmt::format("Last-Event-ID '{}' is not the id of an event", printable(last_id)),
+                       "send the id that came last, or 0 for all that is kept");
+  }
+  if (last_id.substr(0, dash) != log.life()) {
+    wanted.gap = "that event is of another store; what is kept of this one follows";
+  } else if (number > log.last()) {
+    wanted.gap = "that event is not in this store; what is kept of it follows";
+  } else {
+    wanted.after = number;
+    wanted.whole = false;
+  }
+  return {};
+}
+
+std::string query_value(const Request& request, const char* name) {
+  const auto found = request.query.find(name);
+  return found == request.query.end() ? std::string() : found->second;
+}
+
+}  // namespace
+
+Reply get_events(Call& call) {
+  const Request& request = call.request;
+  FollowEvents wanted;
+  if (auto taken = take_place(request.last_event_id, call.engine.log(), wanted); !taken) return problem(taken.error());
+  if (auto taken = take_types(query_value(request, "type"), wanted.types); !taken) return problem(taken.error());
+  if (const auto text = query_value(request, "heartbeat"); !text.empty()) {
+    const auto heartbeat = parse_duration(text);
+    if (!heartbeat) return problem(heartbeat.error());
+    wanted.heartbeat = std::clamp<Duration>(*heartbeat, std::chrono::seconds(1), std::chrono::minutes(5));
+  }
+  wanted.follow = query_value(request, "follow") != "false";
+  const auto lease = query_value(request, "lease");
+  if (lease.empty()) return wanted;
+  return with_lease(call, lease, [wanted](const core::Lease& found) mutable -> Reply {
+    wanted.lease = found.id;
+    return wanted;
+  });
+}
+
+}  // namespace sublet::http

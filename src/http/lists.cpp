@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases in pages, the queue in pages, and why a lease is where it is.
+#include "base/text.h"
+#include "http/find_lease.h"
+#include "http/render.h"
+#include "http/resources.h"
+
+#include <charconv>
+
+namespace sublet::http {
+namespace {
+
+using core::Lease;
+
+// A queue longer than this is listed without estimates beyond it: each costs a walk.
+constexpr std::size_t detailed_limit = 100;
+constexpr std::size_t page_limit = 1000;  // rows of a page at most, and without `limit`
+
+struct Page {
+  std::size_t limit = page_limit;
+  std::string after;  // `next` of the page before
+};
+
+Result<Page> read_page(const Request& request) {
+  Page page;
+  if (const auto given = request.query.find("after"); given != request.query.end()) page.after = given->second;
+  const auto given = request.query.find("limit");
+  if (given == request.query.end()) return page;
+  const char* end = given->second.data() + given->second.size();
+  const auto [rest, error] = std::from_chars(given->second.data(), end, page.limit);
+  if (error != std::errc() || rest != end || page.limit < 1 || page.limit > page_limit) {
+    return bad_request(fmt::format("limit={} is not a number from 1 to {}", printable(given->second), page_limit),
+                       "leave it out");
+  }
+  return page;
+}
+
+Error no_place(const std::string& after) {
+  return bad_request(fmt::format("after={} is no place in this list", printable(after)),
+                     "give the `next` of the page before, or nothing for the first page");
+}
+
+std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  text.remove_prefix(prefix.size());
+  std::uint64_t number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || rest != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// The live leases with an id above `after`, the first `limit` and one more if there are more, in order.
+std::vector<const Lease*> live_above(const core::State& state, LeaseId after, std::size_t limit) {
+  std::vector<const Lease*> found;
+  for (const auto& [id, lease] : state.leases()) {
+    if (!lease.ended() && id > after) found.push_back(&lease);
+  }
+  const auto by_id = [](const Lease* a, const Lease* b) { return a->id < b->id; };
+  const auto middle = found.begin() + static_cast<std::ptrdiff_t>(std::min(found.size(), limit + 1));
+  std::partial_sort(found.begin(), middle, found.end(), by_id);
+  found.erase(middle, found.end());
+  return found;
+}
+
+// Writes a page of live leases; whether there are more.
+bool write_live(JsonText& out, const engine::Engine& engine, const engine::Peer& viewer, LeaseId after,
+                std::size_t limit, std::string& next) {
+  const auto live = live_above(engine.state(), after, limit);
+  const bool more = live.size() > limit;
+  std::size_t detailed = 0;
+  for (std::size_t i = 0; i < std::min(live.size(), limit); ++i) {
+    const bool queued = live[i]->state == core::LeaseState::queued;
+    write_lease(out, *live[i], engine, viewer, queued && detailed++ < detailed_limit);
+  }
+  if (more) next = to_string(live[limit - 1]->id);
+  return more;
+}
+
+Response list(const char* name, JsonText rows, const std::string& next) {
+  JsonText out;
+  out.begin_object().key(name).raw(rows.end_array().text()).key("next");
+  if (next.empty()) out.value(nullptr);
+  else out.value(next);
+  return as_json(200, out.end_object().take());
+}
+
+// "ended-1795276861000000000-12": after the lease that ended then.
+std::string place_of(const Lease& lease) { return fmt::format("ended-{}-{}", lease.ended_at->ns, lease.id.number); }
+
+std::optional<store::EndedBefore> parse_place(std::string_view text) {
+  const auto dash = text.rfind('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto ended = number_behind(text.substr(0, dash), "ended-");
+  const auto id = number_behind(text.substr(dash), "-");
+  if (!ended || !id) return std::nullopt;
+  return store::EndedBefore{Time{static_cast<std::int64_t>(*ended)}, LeaseId{*id}};
+}
+
+// The live ones first, by id, then those that have ended, the newest end first.
+Reply list_all(Call& call, const Page& page, LeaseId after_live, std::optional<store::EndedBefore> before) {
+  return Later{[&engine = call.engine, peer = call.request.peer, page, after_live,
+                before](std::function<void(Reply)> done) {
+    engine.read_store([&engine, peer, page, after_live, before, done](store::Reader& reader) {
+      return
+          [&engine, peer, page, after_live, before, done, ended = reader.ended(page.limit + 1, std::nullopt, before)] {
+            if (!ended) return done(problem(ended.error()));
+            JsonText rows;
+            rows.begin_array();
+            std::string next;
+            std::size_t room = page.limit;
+            if (!before) {  // only now, so that what ended meanwhile is not listed twice
+              const auto live = live_above(engine.state(), after_live, room).size();
+              if (write_live(rows, engine, peer, after_live, room, next))
+                return done(list("leases", std::move(rows), next));
+              room -= live;
+            }
+            for (std::size_t i = 0; i < std::min(ended->size(), room); ++i) {
+              write_lease(rows, (*ended)[i], engine, peer, false);
+            }
+            if (ended->size() > room) {
+              next = room > 0 ? place_of((*ended)[room - 1]) : fmt::format("ended-{}-{}", INT64_MAX, INT64_MAX);
+            }
+            done(list("leases", std::move(rows), next));
+          };
+    });
+  }};
+}
+
+}  // namespace
+
+Reply get_leases(Call& call) {
+  const auto page = read_page(call.request);
+  if (!page) return problem(page.error());
+  const auto all = call.request.query.find("all");
+  const bool with_ended = all != call.request.query.end() && all->second != "false";
+  const auto before = with_ended ? parse_place(page->after) : std::nullopt;
+  LeaseId after;
+  if (!page->after.empty() && !before) {
+    const auto id = parse_lease_id(page->after);
+    if (!id) return problem(no_place(page->after));
+    after = *id;
+  }
+  if (with_ended) return list_all(call, *page, after, before);
+  JsonText rows;
+  rows.begin_array();
+  std::string next;
+  write_live(rows, call.engine, call.request.peer, after, page->limit, next);
+  return list("leases", std::move(rows), next);
+}
+
+// Pages are counted by places: who moves up between two pages may be missed, or seen twice.
+Reply get_queue(Call& call) {
+  const auto page = read_page(call.request);
+  if (!page) return problem(page.error());
+  std::size_t skipped = 0;
+  if (!page->after.empty()) {
+    const auto place = number_behind(page->after, "place-");
+    if (!place) return problem(no_place(page->after));
+    skipped = std::min<std::uint64_t>(*place, 100'000'000);
+  }
+  const auto order = call.engine.state().queue().in_order(skipped + page->limit + 1);
+  const std::size_t end = std::min(order.size(), skipped + page->limit);
+  JsonText rows;
+  rows.begin_array();
+  for (std::size_t place = skipped; place < end; ++place) {
+    write_lease(rows, *call.engine.find(order[place]), call.engine, call.request.peer, place < detailed_limit);
+  }
+  return list("queue", std::move(rows), order.size() > end && end > skipped ? fmt::format("place-{}", end) : "");
+}
+
+Reply get_why(Call& call) {
+  return with_lease(call, call.args[0], [&engine = call.engine, peer = call.request.peer](const Lease& lease) -> Reply {
+    JsonText body;
+    body.begin_object().key("lease");
+    write_lease(body, lease, engine, peer, false);
+    body.key("queue");
+    if (lease.state == core::LeaseState::queued) {
+      write_queue_info(body, core::queue_info(engine.state(), engine.rules(), lease, engine.now()));
+    } else {
+      body.value(nullptr);
+    }
+    body.key("helps").begin_array();
+    for (const std::string& help : core::what_would_help(engine.state(), engine.rules(), lease, engine.now())) {
+      body.value(help);
+    }
+    body.end_array().key("reasons").begin_array();
+    return Later{[&engine, body, id = lease.id](std::function<void(Reply)> done) {
+      engine.read_store([body, id, done](store::Reader& reader) {
+        return [body, done, reasons = reader.reasons(id)]() mutable {
+          if (!reasons) return done(problem(reasons.error()));
+          for (const core::Reason& reason : *reasons) {
+            body.begin_object().field("at", format_rfc3339(reason.at)).field("code", reason.code);
+            body.field("text", reason.text).end_object();
+          }
+          done(as_json(200, body.end_array().end_object().take()));
+        };
+      });
+    }};
+  });
+}
+
+}  // namespace sublet::http

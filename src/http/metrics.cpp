@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures for a collector, in Prometheus' text form. Base units; no lease, pid, path or command in a label, so that the
+// number of series is bounded by that of cards, accounts and words.
+#include "http/resources.h"
+
+namespace sublet::http {
+namespace {
+
+using core::LeaseState;
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n') out += "\\n";
+    else out += c;
+  }
+  return out;
+}
+
+class Page {
+ public:
+  // Begins a metric; its samples follow.
+  void metric(std::string_view name, std::string_view type, std::string_view help) {
+    name_ = name;
+    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  // `labels` as they are written, without braces; `suffix`: of a histogram's parts.
+  void sample(const std::string& labels, double value, std::string_view suffix = "") {
+    text_ += fmt::format("{}{}{}{}{} {}\n", name_, suffix, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}",
+                         value);
+  }
+  void single(std::string_view name, std::string_view type, std::string_view help, double value) {
+    metric(name, type, help);
+    sample("", value);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  std::string_view name_;
+};
+
+double count(Bytes bytes) { return static_cast<double>(bytes.count); }
+
+// What is free may be less than nothing when more is taken than was promised: that is told as none.
+void gpus(Page& page, const engine::Engine& engine) {
+  const core::State& state = engine.state();
+  page.metric("sublet_gpu_memory_bytes", "gauge",
+              "Memory of a card: leased; unmanaged (listed processes under no lease); unaccounted (held by what is in "
+              "no list); driver (its own reserve); free (may still be promised)");
+  for (const auto& [uuid, device] : state.devices()) {
+    const auto row = [&](const char* what, Bytes bytes) {
+      page.sample(fmt::format("gpu=\"{}\",state=\"{}\"", escaped(uuid), what), count(std::max(bytes, Bytes{})));
+    };
+    row("leased", device.charged);
+    row("unmanaged", device.unleased);
+    row("unaccounted", device.other - device.unleased);
+    row("driver", device.reading.driver_reserved);
+    row("free", state.effective_free(device, engine.rules(), engine.now()));
+  }
+  page.metric("sublet_gpu_memory_total_bytes", "gauge", "Memory of a card as its driver tells it");
+  for (const auto& [uuid, device] : state.devices()) {
+    page.sample(fmt::format("gpu=\"{}\",name=\"{}\"", escaped(uuid), escaped(device.reading.name)),
+                count(device.reading.total));
+  }
+  page.metric("sublet_gpu_known", "gauge",
+              "1 while the last reading of the card is good and recent; else nothing is granted");
+  for (const auto& [uuid, device] : state.devices()) {
+    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), state.known(device, engine.rules(), engine.now()) ? 1 : 0);
+  }
+  page.metric("sublet_gpu_reading_age_seconds", "gauge", "Age of the last good reading of the card");
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!device.read_at) continue;
+    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)),
+                std::chrono::duration<double>(engine.now() - *device.read_at).count());
+  }
+}
+
+// One walk over the leases for all that is counted of them.
+void leases(Page& page, const engine::Engine& engine) {
+  std::map<LeaseState, double> by_state;
+  for (const LeaseState state : {LeaseState::queued, LeaseState::offered, LeaseState::active, LeaseState::pausing,
+                                 LeaseState::paused, LeaseState::resuming, LeaseState::poisoned})
+    by_state[state] = 0;
+  std::map<core::Tier, double> waiting{{core::Tier::critical, 0},
+                                       {core::Tier::interactive, 0},
+                                       {core::Tier::standard, 0},
+                                       {core::Tier::batch, 0},
+                                       {core::Tier::spot, 0}};
+  std::map<std::string, double> held;  // by labels
+  for (const auto& [id, lease] : engine.state().leases()) {
+    if (lease.ended()) continue;
+    ++by_state[lease.state];
+    if (lease.state == LeaseState::queued) ++waiting[lease.tier];
+    if (!lease.reserves()) continue;
+    for (const std::string& device : lease.devices) {
+      std::string labels = fmt::format("tenant=\"{}\",user=\"{}\",gpu=\"{}\"", escaped(lease.tenant),
+                                       escaped(lease.user), escaped(device));
+      if (held.size() >= engine::Meter::who_limit && !held.contains(labels)) {
+        labels = R"(tenant="other",user="other",gpu="other")";
+      }
+      held[labels] += count(lease.vram);
+    }
+  }
+  page.metric("sublet_leases", "gauge", "Leases that have not ended, by state");
+  for (const auto& [state, number] : by_state) {
+    page.sample(fmt::format("state=\"{}\"", core::to_string(state)), number);
+  }
+  page.metric("sublet_queue_length", "gauge", "Leases that wait for room, by tier");
+  for (const auto& [tier, number] : waiting) {
+    page.sample(fmt::format("tier=\"{}\"", core::to_string(tier)), number);
+  }
+  page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases");
+  for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
+}
+
+void counters(Page& page, const engine::Engine& engine) {
+  const engine::Meter& meter = engine.meter();
+  page.metric("sublet_usage_byte_seconds_total", "counter",
+              "Memory reserved, times the seconds it was, since the start");
+  for (const auto& [who, amount] : meter.byte_seconds(engine.now())) {
+    page.sample(fmt::format("user=\"{}\",tenant=\"{}\"", escaped(who.first), escaped(who.second)), amount);
+  }
+  page.metric("sublet_leases_ended_total", "counter", "Leases that have ended since the start, by reason");
+  for (const auto& [reason, number] : meter.ended()) {
+    page.sample(fmt::format("reason=\"{}\"", core::to_string(reason)), static_cast<double>(number));
+  }
+  page.metric("sublet_queue_wait_seconds", "histogram", "Time from the request to the first grant");
+  double sum = 0;
+  for (std::size_t i = 0; i < meter.waits().size(); ++i) {
+    sum += static_cast<double>(meter.waits()[i]);
+    const bool last = i == engine::Meter::wait_bounds.size();
+    page.sample(fmt::format("le=\"{}\"", last ? "+Inf" : fmt::format("{}", engine::Meter::wait_bounds[i])), sum,
+                "_bucket");
+  }
+  page.sample("", meter.waited_seconds(), "_sum");
+  page.sample("", sum, "_count");
+}
+
+}  // namespace
+
+Reply get_metrics(Call& call) {
+  const engine::Engine& engine = call.engine;
+  Page page;
+  page.metric("sublet_build_info", "gauge", "1; the version is in the label");
+  page.sample(fmt::format("version=\"{}\"", SUBLET_VERSION), 1);
+  page.single("sublet_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970",
+              static_cast<double>(engine.started_at().ns / 1'000'000) / 1e3);
+  page.single("sublet_store_up", "gauge", "1 while the store is usable; else nothing is granted",
+              engine.store_problem().empty() ? 1 : 0);
+  page.metric("sublet_warnings", "gauge", "What is wrong now, by code");
+  std::map<std::string, double> warnings;
+  for (const engine::Warning& warning : call.engine.warnings()) ++warnings[warning.code];
+  for (const auto& [code, number] : warnings) page.sample(fmt::format("code=\"{}\"", escaped(code)), number);
+  page.single("sublet_events_total", "counter", "Events ever told of this store",
+              static_cast<double>(engine.log().last()));
+  gpus(page, engine);
+  leases(page, engine);
+  counters(page, engine);
+  return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may make which call: every route, asked by everybody.
+#include "http/resources.h"
+#include "http/routes.h"
+#include "store/memory_store.h"
+#include "store/secret.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <set>
+
+namespace sublet::http {
+namespace {
+
+using engine::Peer;
+using engine::Role;
+using engine::Scope;
+
+constexpr std::uint32_t owner_uid = 1000;
+constexpr std::uint32_t other_uid = 2000;
+
+Peer on_socket(std::uint32_t uid, Role role) {
+  return {.uid = uid, .pid = ::getpid(), .user = std::to_string(uid), .role = role};
+}
+
+Peer by_token(std::uint32_t uid, Scope scope) {
+  return {.uid = uid,
+          .user = std::to_string(uid),
+          .role = scope == Scope::admin ? Role::admin : Role::user,
+          .tcp = true,
+          .scope = scope};
+}
+
+// In the order of the columns below.
+const std::vector<std::pair<const char*, Peer>> askers{
+    {"nobody", on_socket(3000, Role::nobody)},
+    {"owner", on_socket(owner_uid, Role::user)},
+    {"another user", on_socket(other_uid, Role::user)},
+    {"admin", on_socket(0, Role::admin)},
+    {"stranger over TCP", Peer{.user = "unknown", .tcp = true}},
+    {"owner's token to read", by_token(owner_uid, Scope::read)},
+    {"owner's token to submit", by_token(owner_uid, Scope::submit)},
+    {"another's token to submit", by_token(other_uid, Scope::submit)},
+    {"admin's token", by_token(0, Scope::admin)},
+};
+
+struct Row {
+  Method method;
+  const char* path;  // LEASE and TOKEN stand for the owner's, made for each question
+  const char* body;
+  int status[9];
+};
+
+// 202 and 200: it was done. 409: it was allowed, and what was asked for does not go with the lease's state.
+const Row table[] = {
+    // path                      body                    nobody own other admin | stranger read submit other admin
+    {Method::get, "/healthz", "", {200, 200, 200, 200, 200, 200, 200, 200, 200}},
+    {Method::get, "/metrics", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/openapi.json", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/status", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/devices", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/processes", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/queue", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/consumers", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/events", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/leases", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/leases/LEASE", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/leases/LEASE/why", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::post, "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})", {403, 202, 202, 202, 401, 403, 202, 202, 202}},
+    {Method::post, "/v1/leases/LEASE/claim", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
+    {Method::post, "/v1/leases/LEASE/attach", "{\"pid\":1}", {403, 403, 403, 409, 401, 403, 403, 403, 403}},
+    {Method::post, "/v1/leases/LEASE/renew", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post, "/v1/leases/LEASE/release", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post, "/v1/leases/LEASE/pause", "{}", {403, 409, 409, 409, 401, 403, 409, 409, 409}},
+    {Method::get, "/v1/tokens", "", {403, 200, 200, 200, 401, 403, 403, 403, 200}},
+    {Method::post, "/v1/tokens", R"({"scope":"submit"})", {403, 201, 201, 201, 401, 403, 403, 403, 201}},
+    {Method::post, "/v1/tokens", R"({"scope":"admin"})", {403, 403, 403, 201, 401, 403, 403, 403, 201}},
+    {Method::del, "/v1/tokens/TOKEN", "", {403, 200, 404, 200, 401, 403, 403, 403, 200}},
+};
+
+// An engine without a card: every lease waits.
+class Roles : public testing::Test {
+ protected:
+  Roles() : engine_(io_, store_, options()) {
+    EXPECT_TRUE(engine_.start());
+    settle();
+  }
+  ~Roles() override { engine_.stop(); }
+
+  static engine::Options options() {
+    engine::Options options;
+    options.probe.helper = "/bin/false";
+    options.mode = "system";
+    return options;
+  }
+
+  void settle() {
+    store_.pump();
+    io_.restart();
+    io_.poll();
+  }
+
+  int ask(Method method, const std::string& path, const char* body, const Peer& peer, json* answer = nullptr) {
+    Request request;
+    request.method = method;
+    request.path = path;
+    request.peer = peer;
+    if (*body != '\0') request.body = json::parse(body);
+    Reply reply = dispatch(request, engine_);
+    while (auto* later = std::get_if<Later>(&reply)) {
+      std::optional<Reply> next;
+      later->start([&](Reply found) { next = std::move(found); });
+      while (!next) settle();
+      reply = std::move(*next);
+    }
+    settle();
+    if (std::holds_alternative<FollowEvents>(reply)) return 200;
+    const Response& response = std::get<Response>(reply);
+    if (answer != nullptr) *answer = json::parse(response.text);
+    return response.status;
+  }
+
+  std::string filled(std::string path) {
+    const Peer owner = on_socket(owner_uid, Role::user);
+    json made;
+    const auto put = [&](const char* mark, const char* where, const char* body) {
+      const auto at = path.find(mark);
+      if (at == std::string::npos) return;
+      ask(Method::post, where, body, owner, &made);
+      path.replace(at, std::string_view(mark).size(), made.at("id").get<std::string>());
+    };
+    put("LEASE", "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})");
+    put("TOKEN", "/v1/tokens", R"({"scope":"read"})");
+    return path;
+  }
+
+  boost::asio::io_context io_;
+  store::MemoryStore store_;
+  engine::Engine engine_;
+};
+
+TEST_F(Roles, EveryCallHasAnAnswerForEverybody) {
+  for (const Row& row : table) {
+    for (std::size_t i = 0; i < askers.size(); ++i) {
+      const std::string path = filled(row.path);
+      EXPECT_EQ(ask(row.method, path, row.body, askers[i].second), row.status[i])
+          << to_string(row.method) << " " << row.path << " by " << askers[i].first;
+    }
+  }
+}
+
+TEST_F(Roles, NoRouteIsMissingInTheTable) {
+  std::set<std::pair<std::string, std::string>> asked;
+  for (const Row& row : table) {
+    std::string path = row.path;
+    for (const char* mark : {"LEASE", "TOKEN"}) {
+      if (const auto at = path.find(mark); at != std::string::npos) path.replace(at, 5, "{id}");
+    }
+    asked.emplace(to_string(row.method), path);
+  }
+  for (const Route& route : routes()) {
+    EXPECT_TRUE(asked.contains({std::string(to_string(route.method)), std::string(route.path)})) << route.path;
+  }
+}
+
+TEST_F(Roles, ALeasesTokenOpensItToAnybodyWhoMayAskButNotToATokenThatMayOnlyRead) {
+  json lease;
+  ask(Method::post, "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})", on_socket(owner_uid, Role::user), &lease);
+  Request request;
+  request.path = "/v1/leases/" + lease.at("id").get<std::string>();
+  request.lease_token = lease.at("token").get<std::string>();
+  for (const auto& [peer, status] :
+       {std::pair(on_socket(other_uid, Role::user), 200), std::pair(by_token(other_uid, Scope::submit), 200),
+        std::pair(by_token(owner_uid, Scope::read), 403)}) {
+    request.peer = peer;
+    EXPECT_EQ(std::get<Response>(dispatch(request, engine_)).status, status);
+  }
+}
+
+TEST_F(Roles, WhatIsKeptOfALeasesTokenDoesNotOpenIt) {
+  json lease;
+  ask(Method::post, "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})", on_socket(owner_uid, Role::user), &lease);
+  const auto id = parse_lease_id(lease.at("id").get<std::string>());
+  Request request;
+  request.path = "/v1/leases/" + lease.at("id").get<std::string>();
+  request.lease_token = engine_.find(*id)->token;
+  EXPECT_EQ(request.lease_token, store::hash_secret(lease.at("token").get<std::string>()));
+  request.peer = on_socket(owner_uid, Role::user);
+  EXPECT_EQ(std::get<Response>(dispatch(request, engine_)).status, 403);
+}
+
+}  // namespace
+}  // namespace sublet::http

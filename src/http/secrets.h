@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Secrets that a reply tells once. A remembered reply must be the same for a retry, and the store must not know the
+// secret: so the secret of a call with an Idempotency-Key is made from that key, which the caller alone has, and a
+// salt, which is what is stored in its place.
+#pragma once
+
+#include "http/message.h"
+#include "store/secret.h"
+
+namespace sublet::http {
+
+struct Secret {
+  std::string text;
+  std::string salt;  // "" without an Idempotency-Key: then nothing is remembered
+};
+
+inline Secret new_secret(const Request& request) {
+  if (request.idempotency_key.empty()) return {store::random_hex(16), {}};
+  const std::string salt = store::random_hex(16);
+  return {store::derive_secret(request.idempotency_key, salt), salt};
+}
+
+// The JSON object in `text` with one more field at its end.
+inline std::string with_field(std::string text, std::string_view name, std::string_view value) {
+  text.pop_back();
+  return fmt::format("{},\"{}\":\"{}\"}}", text, name, value);
+}
+
+// What is stored instead of the reply. `prefix` stands before the secret in the reply's token.
+inline std::string sealed(const std::string& text, const Secret& secret, std::string_view prefix = {}) {
+  if (secret.salt.empty()) return text;
+  return with_field(with_field(text, "token", prefix), "token_salt", secret.salt);
+}
+
+// What a retry with the same key is told: the same.
+inline void unseal(json& body, const Request& request) {
+  if (!body.is_object() || !body.contains("token_salt")) return;
+  const std::string secret = store::derive_secret(request.idempotency_key, body.value("token_salt", ""));
+  body["token"] = body.value("token", "") + secret;
+  body.erase("token_salt");
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Access tokens for callers that come over TCP: made, listed, revoked. Their secret is told once and never kept.
+#include "base/text.h"
+#include "http/body.h"
+#include "http/resources.h"
+#include "http/secrets.h"
+
+#include <charconv>
+
+namespace sublet::http {
+namespace {
+
+constexpr std::array<std::string_view, 3> scopes{"read", "submit", "admin"};
+constexpr int tokens_per_user = 100;
+
+std::string name_of(std::uint64_t number) { return fmt::format("token-{}", number); }
+
+json render_token(const store::AccessToken& token) {
+  return {{"id", name_of(token.number)},
+          {"name", token.name},
+          {"scope", token.scope},
+          {"user", token.user},
+          {"uid", token.uid},
+          {"created_at", format_rfc3339(token.created_at)},
+          {"expires_at", token.expires_at ? json(format_rfc3339(*token.expires_at)) : json(nullptr)}};
+}
+
+Result<store::AccessToken> read_wanted(Call& call) {
+  const engine::Peer& peer = call.request.peer;
+  Body body(call.request.body);
+  store::AccessToken token{.uid = peer.uid, .user = peer.user};
+  token.name = body.text("name", 64).value_or("");
+  token.scope = body.text("scope").value_or("");
+  if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) {
+    token.expires_at = call.engine.now() + std::chrono::seconds(*ttl);
+  }
+  if (auto finished = body.finish(); !finished) return finished.error();
+  if (token.scope.empty()) {
+    return bad_request("scope is missing", "read: the tables; submit: and leases of yours; admin: everything");
+  }
+  const auto scope = engine::parse_scope(token.scope);
+  if (!scope) {
+    return bad_request(
+        fmt::format("scope '{}' is unknown{}", printable(token.scope), did_you_mean(token.scope, scopes)),
+        fmt::format("one of {}", fmt::join(scopes, ", ")));
+  }
+  if (*scope == engine::Scope::admin && peer.role != engine::Role::admin) {
+    return denied(fmt::format("user {} is no admin, so a token of theirs cannot be", peer.user),
+                  "the most for you: submit");
+  }
+  int own = 0;
+  for (const auto& [number, other] : call.engine.tokens()) own += other.uid == peer.uid ? 1 : 0;
+  if (own >= tokens_per_user) {
+    return Error{Code::Quota, fmt::format("user {} has {} tokens, the limit", peer.user, own),
+                 "revoke some: sublet token ls"};
+  }
+  return token;
+}
+
+// Of the caller's own, or of anybody's for an admin: others' tokens are not even there.
+const store::AccessToken* find_token(const Call& call, std::string_view name) {
+  std::string_view digits = name;
+  if (digits.starts_with("token-")) digits.remove_prefix(6);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size()) return nullptr;
+  const auto found = call.engine.tokens().find(number);
+  if (found == call.engine.tokens().end() || !call.request.peer.may_act_for(found->second.uid)) return nullptr;
+  return &found->second;
+}
+
+}  // namespace
+
+Reply get_tokens(Call& call) {
+  json rows = json::array();
+  for (const auto& [number, token] : call.engine.tokens()) {
+    const bool expired = token.expires_at && *token.expires_at <= call.engine.now();
+    if (!expired && call.request.peer.may_act_for(token.uid)) rows.push_back(render_token(token));
+  }
+  return Response{200, {{"tokens", std::move(rows)}}, {}};
+}
+
+Reply post_token(Call& call) {
+  auto wanted = read_wanted(call);
+  if (!wanted) return problem(wanted.error());
+  const Secret secret = new_secret(call.request);
+  wanted->hash = store::hash_secret(secret.text);
+  std::string shown;
+  auto answered = call.engine.add_token(std::move(*wanted), call.remember, [&](const store::AccessToken& token) {
+    const std::string prefix = fmt::format("sublet_{}_", token.number);
+    shown = with_field(render_token(token).dump(), "token", prefix + secret.text);
+    return engine::Answered{201, sealed(render_token(token).dump(), secret, prefix)};
+  });
+  if (!answered) return problem(answered.error());
+  return as_json(201, std::move(shown));
+}
+
+Reply delete_token(Call& call) {
+  const store::AccessToken* token = find_token(call, call.args[0]);
+  if (token == nullptr) {
+    return problem(not_found(fmt::format("there is no token '{}'", printable(call.args[0])), "sublet token ls"));
+  }
+  const std::uint64_t number = token->number;
+  auto answered = call.engine.revoke_token(number, call.remember, {200, render_token(*token).dump()});
+  if (!answered) return problem(answered.error());
+  return as_json(answered->status, std::move(answered->body));
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API over TCP: switched on by configuration, opened by access tokens; and what the store keeps of secrets."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.support.sublet import BIN, GIB, wait_until
+from tests.support.tcp import TcpApi, free_port
+
+QUICK = ('[gpu]\ninterval_idle = "500ms"\ninterval_busy = "200ms"\n'
+         '[lease]\nlinger = "500ms"\nreconnect = "2s"\n')
+ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
+
+
+@pytest.fixture
+def served(start_daemon):
+    port = free_port()
+    daemon = start_daemon(config=QUICK + f'[api]\ntcp = "127.0.0.1:{port}"\n')
+    daemon.port = port
+    return daemon
+
+
+def token(daemon, scope, **more):
+    return daemon.api().post("/v1/tokens", {"scope": scope, **more})["token"]
+
+
+def test_without_a_token_there_is_only_healthz(served):
+    stranger = TcpApi(served.port)
+    assert stranger.get("/healthz").status == 200
+    for wrong in (None, "nonsense", "sublet_1_", "sublet_99_" + "0" * 32):
+        stranger.token = wrong
+        refused = stranger.get("/v1/status")
+        assert (refused.status, refused["code"]) == (401, "Denied") and "sublet token create" in refused["hint"]
+        assert refused.headers["WWW-Authenticate"] == "Bearer"
+    good = token(served, "read")
+    assert TcpApi(served.port, good).get("/v1/status").status == 200
+    assert TcpApi(served.port, good[:-1] + ("0" if good[-1] != "0" else "1")).get("/v1/status").status == 401
+    scheme = TcpApi(served.port)
+    assert scheme.get("/v1/status", Authorization=f"Basic {good}").status == 401
+
+
+def test_tcp_is_off_unless_asked_for_and_never_open_to_others(start_daemon):
+    daemon = start_daemon()
+    listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True) if os.path.exists("/bin/ss") else None
+    if listening:
+        assert f"pid={daemon.process.pid}," not in listening.stdout
+    for address, words in (("0.0.0.0:4711", "other machines"), ("192.0.2.1:4711", "other machines"),
+                           ("127.0.0.1", "with a port"), ("127.0.0.1:0", "with a port"),
+                           ("127.0.0.1:x", "with a port")):
+        (daemon.dir / "sublet.toml").write_text(f'[api]\ntcp = "{address}"\n')
+        told = daemon.cli("config", "check", check=78).stderr
+        assert "api.tcp" in told and words in told
+        refused = subprocess.run([BIN / "subletd", "--dir", daemon.dir], capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 78 and words in refused.stderr
+
+
+def test_a_port_that_is_taken_is_named(served, start_daemon):
+    other = start_daemon(config=f'[api]\ntcp = "127.0.0.1:{served.port}"\n', expect_ready=False)
+    assert other.process.wait(60) != 0
+    assert f"127.0.0.1:{served.port}" in other.log() and "in use" in other.log()
+
+
+def test_scopes(served):
+    own = served.api()
+    lease = own.post("/v1/leases", ASK)
+    release = f"/v1/leases/{lease['id']}/release"
+    read, submit, admin = (TcpApi(served.port, token(served, scope)) for scope in ("read", "submit", "admin"))
+    assert read.get("/v1/leases")["leases"][0]["id"] == lease["id"]
+    refused = read.post("/v1/leases", ASK)
+    assert (refused.status, refused["code"]) == (403, "Denied") and "scope read" in refused["detail"]
+    assert read.post(release, {}).status == 403
+    mine = submit.post("/v1/leases", ASK)
+    assert mine.status == 201 and mine["user"] == lease["user"]  # in the name of who made the token
+    assert submit.post(f"/v1/leases/{mine['id']}/release", {})["state"] == "ended"
+    for api in (read, submit):
+        assert api.get("/v1/tokens").status == 403 and api.post("/v1/tokens", {"scope": "read"}).status == 403
+    assert len(admin.get("/v1/tokens")["tokens"]) == 3
+    assert admin.post("/v1/tokens", {"scope": "read"}).status == 201
+    assert submit.post("/v1/leases", dict(ASK, tier="critical")).status == 403  # no admin, whoever made it
+    assert admin.post("/v1/leases", dict(ASK, tier="critical")).status in (201, 202)
+
+
+def test_nobody_speaks_for_processes_over_tcp(served):
+    for scope in ("submit", "admin"):
+        api = TcpApi(served.port, token(served, scope))
+        refused = api.post("/v1/leases", {"vram_bytes": GIB, "owner": {"pid": os.getpid()}})
+        assert refused.status == 403 and "process" in refused["detail"]
+        lease = api.post("/v1/leases", ASK)
+        for what in ({"pid": os.getpid()}, {"cgroup": "/sys/fs/cgroup"}):
+            refused = api.post(f"/v1/leases/{lease['id']}/attach", what)
+            assert refused.status == 403 and "Unix socket" in refused["hint"]
+        api.post(f"/v1/leases/{lease['id']}/release", {})
+
+
+def test_a_lease_lives_by_a_tcp_connection(served):
+    api = TcpApi(served.port, token(served, "submit"))
+    lease = api.post("/v1/leases", {"vram_bytes": GIB})
+    assert lease["owner"]["kind"] == "connection"
+    api.close()
+    ended = served.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
+    assert (ended["state"], ended["end_reason"]) == ("ended", "owner_gone")
+
+
+def test_another_host_name_is_refused(served):
+    api = TcpApi(served.port, token(served, "admin"))
+    for name in ("evil.example", f"evil.example:{served.port}", "127.0.0.1.evil.example", ""):
+        refused = api.get("/v1/status", Host=name)
+        assert refused.status == 403 and "Host" in refused["detail"]
+    for name in ("localhost", f"localhost:{served.port}", "127.0.0.1", f"[::1]:{served.port}"):
+        reply = api.get("/v1/status", Host=name)
+        assert reply.status == 200
+        assert not [header for header in reply.headers if header.lower().startswith("access-control")]
+        assert "Set-Cookie" not in reply.headers
+
+
+def test_tokens_are_revoked_expire_and_outlive_a_restart(served):
+    api = served.api()
+    kept, gone = (api.post("/v1/tokens", {"scope": "read", "name": name}) for name in ("kept", "gone"))
+    short = api.post("/v1/tokens", {"scope": "read", "ttl_seconds": 1})
+    open_one = TcpApi(served.port, gone["token"])
+    assert open_one.get("/v1/status").status == 200
+    assert api.call("DELETE", f"/v1/tokens/{gone['id']}")["name"] == "gone"
+    assert open_one.get("/v1/status").status == 401  # also on a connection that is open
+    assert api.call("DELETE", f"/v1/tokens/{gone['id']}").status == 404
+    wait_until(lambda: TcpApi(served.port, short["token"]).get("/v1/status").status == 401, "it expires")
+    served.restart()
+    api = served.api()
+    assert TcpApi(served.port, kept["token"]).get("/v1/status").status == 200
+    assert TcpApi(served.port, gone["token"]).get("/v1/status").status == 401
+    assert [entry["name"] for entry in api.get("/v1/tokens")["tokens"]] == ["kept"]
+    later = api.post("/v1/tokens", {"scope": "read"})
+    assert int(later["id"].split("-")[1]) > int(short["id"].split("-")[1])  # numbers are not given twice
+
+
+def test_no_secret_is_in_the_store(served):
+    api = served.api()
+    lease = api.post("/v1/leases", ASK, Idempotency_Key="a-key-of-a-lease")
+    access = api.post("/v1/tokens", {"scope": "admin"}, Idempotency_Key="a-key-of-a-token")
+    plain = api.post("/v1/leases", ASK)
+    served.restart()  # what was in the log of the store is in its file, or the other way round
+    api = served.api()
+    again = api.post("/v1/leases", ASK, Idempotency_Key="a-key-of-a-lease")
+    assert (again.status, again.body) == (lease.status, lease.body)
+    again = api.post("/v1/tokens", {"scope": "admin"}, Idempotency_Key="a-key-of-a-token")
+    assert (again.status, again.body) == (access.status, access.body)
+    assert TcpApi(served.port, again["token"]).get("/v1/status").status == 200
+    assert api.lease(lease["id"], Sublet_Lease_Token=lease["token"])["state"] == "active"
+    files = b"".join(path.read_bytes() for path in (served.dir / "state").glob("store.db*"))
+    assert lease["id"].removeprefix("lease-").encode() in files
+    for secret in (lease["token"], plain["token"], access["token"].split("_")[2], "a-key-of-a-lease"):
+        assert secret.encode() not in files
+
+
+def test_the_command_line_over_tcp(served, tmp_path):
+    file = tmp_path / "token"
+    made = served.cli("token", "create", "--scope", "submit", "--name", "ci", "--file", file, check=0)
+    assert made.stdout == "token-1\n" and "SUBLET_TOKEN_FILE" in made.stderr
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert served.cli("token", "create", "--file", file).returncode == 2  # it is not overwritten
+    over = dict(SUBLET_HOST=f"http://127.0.0.1:{served.port}", SUBLET_TOKEN_FILE=str(file))
+    assert served.cli("status", check=0, **over).stdout
+    assert json.loads(served.cli("ps", "--json", check=0, **over).stdout) == {"leases": [], "next": None}
+    refused = served.cli("run", "--vram", "1GiB", "--", "true", **over)
+    assert refused.returncode == 125 and "over TCP" in refused.stderr
+    assert served.cli("token", "ls", **over).returncode == 77
+    listed = served.cli("token", "ls", check=0).stdout
+    assert "token-1" in listed and "ci" in listed and file.read_text().strip() not in listed
+    shown = served.cli("token", "create", check=0)
+    assert shown.stdout.startswith("sublet_") and shown.stdout.count("\n") == 1
+    served.cli("token", "revoke", "token-1", check=0)
+    assert served.cli("status", **over).returncode == 77
+    assert served.cli("token", "revoke", "token-1").returncode == 1
+    assert served.cli("status", **dict(over, SUBLET_HOST="http://192.0.2.1:80")).returncode == 2
+    assert served.cli("status", **dict(over, SUBLET_TOKEN_FILE="/nonexistent")).returncode != 0

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests made by chance from the contract's schemas, right and wrong ones: no 5xx, and no reply off the contract."""
+import json
+import os
+import random
+import time
+
+import pytest
+
+from tests.support import contract
+from tests.support.sublet import GIB, MIB
+
+SECONDS = float(os.environ.get("SUBLET_FUZZ_SECONDS", "15"))
+STRANGE = ["", "x", "\x00", "é", "\U0001f600", "' OR 1=1 --", "../../etc/passwd", "%00", "a" * 5000, "null", "NaN",
+           "-1", "1e400", "lease-0", "lease-99999999999999999999", "\ud800"]
+NUMBERS = [0, -1, 1, 2**31 - 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -2**63, -2**70, 1.5, 1e308, -0.0]
+
+
+class Maker:
+    """Makes values of a schema; now and then ones that are not."""
+
+    def __init__(self, chance, leases, pids):
+        self.chance, self.leases, self.pids = chance, leases, pids
+
+    def wrong(self):
+        return self.chance.choice([None, True, [], {}, [[]], {"": {}}, self.chance.choice(STRANGE),
+                                   self.chance.choice(NUMBERS), [1] * 100, {"a": {"b": {"c": {}}}}])
+
+    def value(self, schema, name=""):
+        schema = contract._resolve(schema)
+        if name in ("pid", "keeper_pid", "cgroup"):
+            # Only processes of this test: others must not be touched, whatever chance says.
+            return self.chance.choice(self.pids) if name != "cgroup" else self.chance.choice(STRANGE)
+        if self.chance.random() < 0.12:
+            return self.wrong()
+        if "enum" in schema:
+            return self.chance.choice(schema["enum"])
+        kind = schema.get("type", "string")
+        kind = kind[0] if isinstance(kind, list) else kind
+        if kind == "object":
+            return self.body(schema)
+        if kind == "array":
+            return [self.value(schema["items"]) for _ in range(self.chance.randrange(3))]
+        if kind == "boolean":
+            return self.chance.random() < 0.5
+        if kind == "integer":
+            return self.integer(schema, name)
+        return self.chance.choice(STRANGE + ["train", "gpu0", "any", "mine", "0"])
+
+    def integer(self, schema, name):
+        if name == "wait_seconds":
+            return self.chance.choice([0, 0, 0, -1, 3601])
+        if name.endswith("vram_bytes"):
+            return self.chance.choice([MIB, GIB, 3 * GIB, 8 * GIB, 1, 2**62])
+        low, high = schema.get("minimum", -5), schema.get("maximum", 1000)
+        near = self.chance.randint(low, min(high, low + 100))
+        return self.chance.choice([low, high, near, self.chance.choice(NUMBERS)])
+
+    def body(self, schema):
+        made = {}
+        for name, part in schema.get("properties", {}).items():
+            if name in schema.get("required", []) or self.chance.random() < 0.3:
+                made[name] = self.value(part, name)
+        if self.chance.random() < 0.05 and made:
+            made.pop(self.chance.choice(list(made)))
+        if self.chance.random() < 0.05:
+            made[self.chance.choice(STRANGE)] = self.wrong()
+        return made
+
+    def segment(self, path):
+        if "{id}" not in path:
+            return path
+        known = self.leases + ["mine", "token-1", "lease-1"]
+        return path.replace("{id}", quoted(self.chance.choice(known if self.chance.random() < 0.8 else STRANGE) or "-"))
+
+
+def quoted(text):
+    from urllib.parse import quote
+    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+
+
+def query(maker, operation, item):
+    parts = []
+    for parameter in operation.get("parameters", []) + item.get("parameters", []):
+        parameter = contract._resolve(parameter)
+        if parameter["in"] != "query" or maker.chance.random() < 0.5:
+            continue
+        name = parameter["name"]
+        value = {"wait": "0s", "follow": "false"}.get(name) if maker.chance.random() < 0.7 else None
+        value = str(maker.value(parameter["schema"], name)) if value is None else value
+        parts.append(f"{name}={quoted('0s' if name == 'wait' and 's' in value else value)}")
+    return "?" + "&".join(parts) if parts else ""
+
+
+def headers(maker):
+    made = {}
+    if maker.chance.random() < 0.2:
+        made["Idempotency-Key"] = maker.chance.choice(["k1", "k2", "k3", "x" * 200])
+    if maker.chance.random() < 0.1:
+        made["Sublet-Lease-Token"] = maker.chance.choice(["0" * 32, "x", "y" * 1000])
+    return made
+
+
+@pytest.mark.parametrize("seed", [int(os.environ.get("SUBLET_FUZZ_SEED", "1795287600"))])
+def test_requests_made_by_chance(start_daemon, seed):
+    daemon = start_daemon(config='[limits]\nleases = 50\n[lease]\nlinger = "100ms"\n[gpu]\ninterval_idle = "1s"\n')
+    chance = random.Random(seed)
+    print("seed", seed)
+    program = daemon.spawn("sleep", "600")
+    api = daemon.api()
+    # A lease may be told to end its owner: no number of a process that is not ours may be among these.
+    maker = Maker(chance, [], [program.pid, 1 << 22, 2**31 - 1, 2**31, 0, -1, "1", None])
+    items = [(path, method, item) for path, item in contract.document()["paths"].items()
+             for method in ("get", "post", "delete") if method in item and path != "/v1/events"]
+    weights = [1 if method == "get" else 4 for _, method, _ in items]
+    end, count, answers = time.monotonic() + SECONDS, 0, {}
+    while time.monotonic() < end:
+        path, method, item = chance.choices(items, weights)[0]
+        operation = item[method]
+        target = maker.segment(path) + query(maker, operation, item)
+        content = contract._resolve(operation.get("requestBody", {})).get("content", {}).get("application/json")
+        body = json.dumps(maker.value(content["schema"])).encode() if content else None
+        if method == "post" and chance.random() < 0.05:
+            body = chance.choice([b"", b"{", b"\xff", b"[" * 50 + b"]" * 50, b'{"vram_bytes":1e999}', b"nul"])
+        reply = api.call(method.upper(), target, body, **headers(maker))
+        count += 1
+        answers[reply.status] = answers.get(reply.status, 0) + 1
+        assert reply.status < 500, f"seed {seed}, request {count}: {method} {target} {body!r}: {reply}"
+        if path == "/v1/leases" and method == "post" and reply.status in (201, 202):
+            maker.leases = (maker.leases + [reply["id"]])[-20:]
+        if count % 500 == 0:  # room again
+            for lease in api.get("/v1/leases")["leases"]:
+                api.post(f"/v1/leases/{lease['id']}/release", {"force": True})
+    print(count, "requests,", answers)
+    assert daemon.process.poll() is None and api.get("/healthz").status == 200
+    assert len(answers) >= 5, "chance reached too little"

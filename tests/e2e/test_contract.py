@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every status that the contract lists for a call is one that the call really gives, seen here."""
+import pytest
+
+from tests.e2e.test_reconcile import FailingStore
+from tests.support import contract
+from tests.support.sublet import GIB
+from tests.support.tcp import TcpApi, free_port
+
+ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
+ACTIONS = ("claim", "attach", "renew", "release", "pause")
+
+# Needs two users with the same tag, which a private daemon has not.
+ELSEWHERE = {("get", "/v1/leases/{id}/why", 400): "src/http/roles_test.cpp"}
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    port = free_port()
+    daemon = start_daemon(config=f'[api]\ntcp = "127.0.0.1:{port}"\n'
+                                 '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n')
+    daemon.port = port
+    return daemon
+
+
+def operations():
+    for method, path, _ in sorted(contract.documented()):
+        yield method.upper(), path.replace("{id}", "lease-1" if "leases" in path else "token-99")
+
+
+def good_calls(daemon, api):
+    for path in ("/healthz", "/metrics", "/v1/openapi.json", "/v1/status", "/v1/devices", "/v1/processes", "/v1/queue",
+                 "/v1/consumers", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
+        assert api.get(path).status == 200
+    contract.seen.add(("get", "/v1/events", _events_status(daemon)))
+    first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
+    second = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
+    assert (first.status, second.status) == (201, 202)
+    lease, waiting = f"/v1/leases/{first['id']}", f"/v1/leases/{second['id']}"
+    assert api.get(lease).status == api.get(lease + "/why").status == 200
+    program = daemon.spawn("sleep", "600")
+    assert api.post(lease + "/attach", {"pid": program.pid, "owner": False}).status == 200
+    assert api.post(lease + "/renew", {}).status == 200
+    assert api.post(lease + "/release", {}).status == 200
+    assert api.post(waiting + "/claim", {}).status == 200
+    token = api.post("/v1/tokens", {"scope": "read"})
+    assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
+    return lease, waiting
+
+
+def _events_status(daemon):
+    from tests.support.events import Stream
+    with Stream(daemon, "?follow=false", last_id="0") as stream:
+        assert stream.next()
+    return 200
+
+
+def bad_calls(api, ended, active):
+    for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x"):
+        assert api.get(path).status == 400
+    for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
+                 f"{active}/release", f"{active}/pause"):
+        assert api.post(path, {"no such field": 1}).status in (400, 409) and api.post(path, "{").status == 400
+    assert api.post("/v1/leases", dict(ASK, device="gpu9")).status == 404
+    assert api.post("/v1/leases", dict(ASK, vram_bytes=1 << 60)).status == 422
+    assert api.post("/v1/leases", dict(ASK, vram_bytes=4 * GIB - (600 << 20), queue=False)).status == 409
+    assert api.get("/v1/events?lease=lease-99").status == 404
+    assert api.get("/v1/leases/lease-99").status == api.get("/v1/leases/lease-99/why").status == 404
+    assert api.call("DELETE", "/v1/tokens/token-99").status == 404
+    assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
+    assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="once").status == 409
+    for action in ACTIONS:
+        body = {"pid": 1 << 22} if action == "attach" else {}
+        assert api.post(f"/v1/leases/lease-99/{action}", body).status == 404
+    for action in ("claim", "renew", "release", "attach"):
+        body = {"pid": 1, "generation": 1} if action == "attach" else {"generation": 1}
+        assert api.post(f"{active}/{action}", body).status == 409
+    assert api.post(f"{active}/pause", {}).status == 409
+    while api.post("/v1/tokens", {"scope": "read"}).status == 201:
+        pass  # until there are too many
+
+
+def refused_calls(daemon, api):
+    submit = TcpApi(daemon.port, api.post("/v1/tokens", {"scope": "submit"})["token"])
+    stranger = TcpApi(daemon.port)
+    for method, path in operations():
+        body = {} if method == "POST" else None
+        assert submit.call(method, path, body, Host="evil.example").status == 403
+        if path != "/healthz":
+            assert stranger.call(method, path, body).status == 401
+
+
+def test_every_documented_answer_is_given(daemon):
+    contract.seen.clear()
+    api = daemon.api()
+    refused_calls(daemon, api)
+    ended, active = good_calls(daemon, api)
+    bad_calls(api, ended, active)
+    with FailingStore(daemon, daemon.api()):
+        for method, path in operations():
+            api.call(method, path, {} if method == "POST" else None)
+    missing = contract.documented() - contract.seen - set(ELSEWHERE)
+    assert not missing, f"documented and never seen: {sorted(missing)}"
+    assert not set(ELSEWHERE) & contract.seen, "listed as seen elsewhere, and seen here"

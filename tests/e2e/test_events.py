@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stream of events: what is told, to whom, and where a reader goes on."""
+import json
+import select
+
+from tests.e2e.test_reconcile import FailingStore
+from tests.support.events import Stream
+from tests.support.sublet import GIB, wait_until
+
+QUICK = '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
+ASK = {"vram_bytes": GIB, "ttl_seconds": 600, "consumer": "train", "command": "python secret.py"}
+
+
+def codes(events, lease):
+    return [event["code"] for event in events if event.get("lease") == lease["id"]]
+
+
+def history(daemon, last_id="0", query=""):
+    with Stream(daemon, "?follow=false" + query, last_id=last_id) as stream:
+        events = []
+        while (event := stream.next()) is not None:
+            events.append(event)
+        return events, stream.last_id
+
+
+def test_a_lease_is_told_from_beginning_to_end(daemon):
+    api = daemon.api()
+    with Stream(daemon) as stream:
+        first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
+        second = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
+        api.post(f"/v1/leases/{first['id']}/release", {})
+        api.post(f"/v1/leases/{second['id']}/claim", {})
+        api.post(f"/v1/leases/{second['id']}/release", {})
+        seen = stream.until(lambda event: event.get("lease") == second["id"] and event["state"] == "ended")
+    assert codes(seen, first) == ["granted", "ended"]
+    assert codes(seen, second) == ["queued", "offered", "claimed", "ended"]
+    granted = seen[0]
+    assert (granted["state"], granted["user"], granted["consumer"]) == ("active", first["user"], "train")
+    assert granted["devices"] == first["devices"] and "granted" in granted["text"]
+    assert "secret.py" not in json.dumps(seen)
+    assert [event["at"] for event in seen] == sorted(event["at"] for event in seen)
+
+
+def test_a_stream_goes_on_after_the_last_event_also_over_a_restart(daemon):
+    api = daemon.api()
+    with Stream(daemon) as stream:
+        first = api.post("/v1/leases", ASK)
+        stream.until(lambda event: event.get("lease") == first["id"])
+        last_id = stream.last_id
+    second = api.post("/v1/leases", ASK)
+    daemon.restart()
+    api = daemon.api()
+    third = api.post("/v1/leases", ASK)
+    with Stream(daemon, last_id=last_id) as stream:
+        seen = stream.until(lambda event: event.get("lease") == third["id"])
+    assert codes(seen, first) == [] and codes(seen, second) == ["granted"] and codes(seen, third) == ["granted"]
+    assert [event["state"] for event in seen if event["type"] == "daemon"] == ["started"]  # it was killed
+    assert not [event for event in seen if event["type"] == "gap"]
+    again, _ = history(daemon, last_id)
+    assert again[:len(seen)] == seen  # the same numbers lead to the same events
+
+
+def test_a_clean_stop_is_told_to_who_comes_back(daemon):
+    _, last_id = history(daemon)
+    daemon.process.terminate()
+    daemon.process.wait()
+    daemon.start()
+    seen, _ = history(daemon, last_id)
+    assert [event["state"] for event in seen if event["type"] == "daemon"] == ["stopped", "started"]
+
+
+def test_filters_and_signs_of_life(daemon):
+    api = daemon.api()
+    mine = api.post("/v1/leases", dict(ASK, tag="mine"))
+    other = api.post("/v1/leases", ASK)
+    api.post(f"/v1/leases/{mine['id']}/release", {})
+    seen, _ = history(daemon, query="&lease=mine")
+    assert codes(seen, mine) == ["granted", "ended"] and len(seen) == 2
+    seen, _ = history(daemon, query="&type=daemon,device")
+    assert {event["type"] for event in seen} == {"daemon", "device"}
+    with Stream(daemon, "?type=device&heartbeat=1s") as stream:
+        before = stream.last_id
+        api.post(f"/v1/leases/{other['id']}/release", {})
+        while not stream.comments:  # a sign of life carries the number on past what was filtered out
+            stream.socket.settimeout(60)
+            stream._until(b"\n\n") and setattr(stream, "comments", 1)
+        assert before is None
+    for query, name in (("?type=lase", "lease"), ("?lease=lease-99", "lease-99"), ("?heartbeat=x", "'x'")):
+        reply = api.get(f"/v1/events{query}")
+        assert reply.status in (400, 404) and name in reply["detail"]
+    reply = api.get("/v1/events", Last_Event_ID="nonsense")
+    assert reply.status == 400 and "nonsense" in reply["detail"]
+
+
+def test_an_id_that_is_too_old_or_of_another_store_gives_a_gap(start_daemon):
+    daemon = start_daemon(config=QUICK + "[limits]\nevents = 16\n")
+    api = daemon.api()
+    _, last_id = history(daemon)
+    for _ in range(40):
+        api.post(f"/v1/leases/{api.post('/v1/leases', ASK)['id']}/release", {})
+    daemon.restart()  # what is in memory does not hide what the store has dropped
+    seen, newest = history(daemon, last_id)
+    assert seen[0]["type"] == "gap" and seen[0]["after"] == last_id and "no longer kept" in seen[0]["text"]
+    assert 16 <= len(seen) - 1 <= 22
+    assert history(daemon, "0")[0] == seen[1:]  # whoever asks for all that is kept misses nothing
+    life, number = newest.split("-")
+    for foreign in (f"00000000-{number}", f"{life}-{int(number) + 1000}"):
+        seen, _ = history(daemon, foreign)
+        assert seen[0]["type"] == "gap" and "store" in seen[0]["text"] and len(seen) > 10
+
+
+def test_a_reader_that_is_too_slow_is_dropped_with_a_gap(start_daemon):
+    daemon = start_daemon(config=QUICK + '[limits]\nevents = 64\nwrite_time = "5m"\n')
+    api = daemon.api()
+    slow = Stream(daemon, receive_buffer=4096)
+    lease = api.post("/v1/leases", dict(ASK, ttl_seconds=None, owner={"connection": True}))
+    with Stream(daemon) as watcher:  # keeps up: it sees everything
+        for _ in range(500):
+            last = api.post("/v1/leases", ASK)
+            api.post(f"/v1/leases/{last['id']}/release", {})
+            seen = watcher.until(lambda e: e.get("lease") == last["id"] and e["state"] == "ended")
+            assert "gap" not in {event["type"] for event in seen}
+    seen = []
+    while (event := slow.next()) is not None:
+        seen.append(event)
+    assert [event["type"] for event in seen].count("gap") == 1
+    at = next(i for i, event in enumerate(seen) if event["type"] == "gap")
+    assert "too slowly" in seen[at]["text"] and len(seen) - at <= 257  # what was left of the page, then the end
+    assert codes(seen, last) == [] or len(seen) < 1000
+    assert api.lease(lease["id"])["state"] == "active"
+    slow.close()
+
+
+def test_devices_and_warnings_begin_and_end(start_daemon):
+    daemon = start_daemon("2x4GiB", config=QUICK)
+    with Stream(daemon) as stream:
+        daemon.ctl("fault", "device-lost", "--device", "1")
+        seen = stream.until(lambda e: e["type"] == "warning")
+        lost = [event for event in seen if event["type"] == "device"]
+        assert [(event["device"], event["state"]) for event in lost][-1][0] == "gpu1" and lost[-1]["state"] != "ok"
+        assert seen[-1]["state"] == "begun" and "gpu1" in seen[-1]["text"]
+        daemon.ctl("clear")
+        seen = stream.until(lambda e: e["type"] == "device" and e["state"] == "ok")
+        assert seen[-1]["device"] == "gpu1"
+
+
+def test_nothing_is_told_that_is_not_durable(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    api = daemon.api()
+    with Stream(daemon) as stream:
+        with FailingStore(daemon, daemon.api()):
+            pass
+        after = api.post("/v1/leases", ASK)
+        seen = stream.until(lambda event: event.get("lease") == after["id"])
+    stored, _ = history(daemon)
+    listed = {lease["id"] for lease in api.get("/v1/leases?all=true")["leases"]}
+    assert {event["lease"] for event in seen if event["type"] == "lease"} <= listed
+    assert [event for event in seen if event["type"] != "gap"] == stored[-len(seen):]
+    down = [event for event in seen if event["type"] == "warning" and event["code"] == "store"]
+    assert [event["state"] for event in down] == ["ended"] and down[0]["since"] < down[0]["at"]
+
+
+def test_the_command_line_follows_over_a_restart(daemon):
+    api = daemon.api()
+    follower = daemon.spawn("sublet", "events", "--json")
+    lines = []
+    def until(wanted):
+        while not lines or not wanted(lines[-1]):
+            line = follower.stdout.readline()
+            assert line, follower.stderr.read()
+            lines.append(json.loads(line))
+    wait_until(lambda: api.post("/v1/leases", ASK) and select_ready(follower), "a line")
+    until(lambda event: event["type"] == "lease")
+    daemon.restart()
+    last = daemon.api().post("/v1/leases", ASK)
+    until(lambda event: event.get("lease") == last["id"])
+    assert [event["state"] for event in lines if event["type"] == "daemon"] == ["started"]
+    told = daemon.cli("events", "--no-follow", last["id"], check=0).stdout
+    assert told.count("\n") == 1 and f"{last['id']} granted: " in told and "(train, " in told
+    assert daemon.cli("events", "--type", "nothing").returncode == 2
+    assert daemon.cli("events", "--since", "nothing").returncode == 2
+
+
+def select_ready(process):
+    return bool(select.select([process.stdout], [], [], 0)[0])

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that mean harm, or are broken: whatever they do, the others are served."""
+import contextlib
+import os
+import random
+import resource
+import socket
+
+import pytest
+
+from tests.support.sublet import GIB, wait_until
+from tests.support.tcp import free_port
+
+ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
+SHORT = ('[gpu]\ninterval_idle = "1s"\n'
+         '[limits]\nconnections = 2000\nheader_time = "1s"\nbody_time = "1s"\nwrite_time = "1s"\n')
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    port = free_port()
+    daemon = start_daemon(config=SHORT + f'[api]\ntcp = "127.0.0.1:{port}"\n')
+    daemon.port = port
+    return daemon
+
+
+def dial(daemon, tcp=False):
+    raw = socket.socket(socket.AF_INET if tcp else socket.AF_UNIX, socket.SOCK_STREAM)
+    raw.settimeout(60)
+    raw.connect(("127.0.0.1", daemon.port) if tcp else str(daemon.socket))
+    return raw
+
+
+@contextlib.contextmanager
+def many(daemon, count, tcp=False):
+    sockets = []
+    try:
+        for _ in range(count):
+            sockets.append(dial(daemon, tcp))
+        yield sockets
+    finally:
+        for raw in sockets:
+            raw.close()
+
+
+def closed(raw):
+    """Whether the daemon has closed it; takes what came before that."""
+    raw.setblocking(False)
+    with contextlib.suppress(ConnectionResetError):
+        try:
+            while raw.recv(65536):
+                pass
+        except BlockingIOError:
+            return False
+    return True
+
+
+def assert_serves(daemon):
+    api = daemon.api()
+    lease = api.post("/v1/leases", ASK)
+    assert lease.status in (201, 202)
+    assert api.post(f"/v1/leases/{lease['id']}/release", {}).status == 200
+    api.close()
+
+
+def open_files(daemon):
+    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "tcp"])
+def test_a_thousand_half_open_requests(daemon, tcp):
+    before = open_files(daemon)
+    with many(daemon, 1000, tcp) as sockets:
+        for raw in sockets:
+            raw.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-")
+        assert_serves(daemon)
+        wait_until(lambda: all(map(closed, sockets)), "the time for their headers is over")
+    assert_serves(daemon)
+    wait_until(lambda: open_files(daemon) <= before + 2, "their descriptors are given back")
+
+
+def test_strangers_over_tcp_may_not_sit_there(daemon):
+    with many(daemon, 300, tcp=True) as sockets:  # they say nothing at all
+        assert_serves(daemon)
+        wait_until(lambda: all(map(closed, sockets)), "they are shown out")
+
+
+def test_strangers_over_tcp_use_up_their_own_places_only(start_daemon):
+    port = free_port()
+    daemon = start_daemon(config=f'[api]\ntcp = "127.0.0.1:{port}"\n[limits]\nconnections = 16\nheader_time = "1m"\n')
+    daemon.port = port
+    with many(daemon, 64, tcp=True) as sockets:
+        refused = wait_until(lambda: sum(map(closed, sockets)) == 48, "those beyond the limit are refused")
+        assert refused
+        assert_serves(daemon)  # the owner of the daemon, on its socket
+
+
+@pytest.mark.parametrize("part", ["header", "body"])
+def test_slow_writers(daemon, part):
+    head = b"POST /v1/leases HTTP/1.1\r\nHost: x\r\n"
+    text = head + (b"Content-Length: 60000\r\n\r\n" if part == "body" else b"X: ") + b"a" * 60000
+    with many(daemon, 50) as sockets:
+        if part == "body":
+            for raw in sockets:
+                raw.sendall(text[:200])
+        def drip():
+            assert_serves(daemon)
+            done = 0
+            for at, raw in enumerate(sockets):
+                if closed(raw):
+                    done += 1
+                    continue
+                with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                    raw.send(text[at + 200:at + 201] if part == "body" else text[:1])
+            return done == len(sockets)
+        wait_until(drip, "a request that takes for ever is given up")
+
+
+def test_slow_readers(daemon):
+    api = daemon.api()
+    leases = [api.post("/v1/leases", dict(ASK, command="x" * 4000)) for _ in range(100)]
+    ask = b"GET /v1/leases HTTP/1.1\r\nHost: x\r\n\r\n"
+    before = open_files(daemon)
+    with many(daemon, 50) as sockets:
+        for raw in sockets:
+            raw.sendall(ask * 20)  # pipelined: some 8 MiB of answers each, and nobody takes them
+        assert_serves(daemon)
+        wait_until(lambda: open_files(daemon) <= before + 3, "those that take nothing are cut off")
+        with open(f"/proc/{daemon.process.pid}/status") as status:
+            memory = int(next(line for line in status if line.startswith("VmRSS")).split()[1])
+        assert memory < 300 << 10, f"{memory} KiB for readers that do not read"
+    for lease in leases:
+        api.post(f"/v1/leases/{lease['id']}/release", {})
+    assert_serves(daemon)
+
+
+GARBAGE = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x00" * 4096,
+    b"GET / HTTP/9.9\r\n\r\n", b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", b"\r\n\r\n\r\n",
+    b"POST /v1/leases HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/leases HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+    b"POST /v1/leases HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+    b"POST /v1/leases HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    b"GET /v1/status HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 3000 + b"\r\n",
+    b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /v1/leases/%ff%00%2f HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \xff\xfe\r\n\r\n",
+    b"POST /v1/leases HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+]
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["unix", "tcp"])
+def test_garbage(daemon, tcp):
+    chance = random.Random(20261121)
+    pieces = list(GARBAGE)
+    for _ in range(150):  # pieces of requests, shuffled, bent and cut
+        text = bytearray(b"".join(chance.sample(GARBAGE, 2)))
+        for _ in range(chance.randrange(1, 20)):
+            text[chance.randrange(len(text))] = chance.randrange(256)
+        pieces.append(bytes(text[:chance.randrange(1, len(text))]))
+    for piece in pieces:
+        with dial(daemon, tcp) as raw:
+            answer = b""
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                raw.sendall(piece)
+                raw.shutdown(socket.SHUT_WR)
+                while more := raw.recv(65536):
+                    answer += more
+            assert not answer or answer.startswith(b"HTTP/1."), piece
+            assert b"HTTP/1.1 50" not in answer and b"HTTP/1.1 201" not in answer, piece
+    assert daemon.process.poll() is None
+    assert_serves(daemon)
+    assert daemon.api().get("/v1/leases")["leases"] == []
+
+
+def test_descriptors_run_out_and_come_back(daemon):
+    old = daemon.api()
+    lease = old.post("/v1/leases", ASK)
+    soft = open_files(daemon) + 8
+    hard = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    with many(daemon, 40) as sockets:
+        wait_until(lambda: "cannot accept" in daemon.log(), "descriptors have run out")
+        assert old.lease(lease["id"])["state"] == "active"  # who is connected is served
+        assert old.post(f"/v1/leases/{lease['id']}/renew", {}).status == 200
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    wait_until(lambda: daemon.api().get("/healthz").status == 200, "it accepts again")
+    assert_serves(daemon)
+
+
+def test_limits_of_waits_and_leases_are_reached_and_named(start_daemon):
+    daemon = start_daemon(config='[limits]\nconnections = 4\nwaiters = 12\nleases = 3\n')
+    api = daemon.api()
+    lease = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
+    waiting = f"GET /v1/leases/{lease['id']}?wait=60s HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):  # more connections than limits.connections: those that wait do not count
+            raw = stack.enter_context(dial(daemon))
+            raw.sendall(waiting)
+            wait_until(lambda: api.get("/healthz").status == 200, "it is taken in")
+        def thirteenth():
+            other = daemon.api()
+            reply = other.get(f"/v1/leases/{lease['id']}?wait=100ms")
+            other.close()
+            return reply if reply.status == 503 else None
+        refused = wait_until(thirteenth, "all places to wait are taken")
+        assert "12 waits" in refused["detail"] and "limits.waiters" in refused["hint"]
+    for _ in range(2):
+        assert api.post("/v1/leases", ASK).status in (201, 202)
+    full = api.post("/v1/leases", ASK)
+    assert (full.status, full["code"]) == (409, "Quota")
+    assert "3 leases" in full["detail"] and "limits.leases" in full["hint"]
+    api.post(f"/v1/leases/{lease['id']}/release", {})
+    assert api.post("/v1/leases", ASK).status in (201, 202)
