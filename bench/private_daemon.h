@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include <cerrno>
+#include <csignal>
 
 namespace sublet::bench {
 
@@ -24,8 +25,11 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+inline pid_t started = 0;  // the daemon of this run: it must not outlive a benchmark that fails
+
 [[noreturn]] inline void die(const std::string& what) {
   std::fprintf(stderr, "bench: %s: %s\n", what.c_str(), std::strerror(errno));
+  if (started != 0) ::kill(started, SIGKILL);
   std::exit(1);
 }
 
@@ -66,6 +70,7 @@ inline pid_t start_daemon(const std::string& bin, const std::string& directory, 
   argv.push_back(nullptr);
   pid_t pid = 0;
   if (::posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ) != 0) die("start " + words[0]);
+  started = pid;
   ::close(ready[1]);
   char said[8];
   if (::read(ready[0], said, sizeof said) <= 0) die("the daemon did not start");

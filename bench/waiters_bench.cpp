@@ -128,7 +128,10 @@ int main(int argc, char** argv) {
   wait_for_card(socket_path);
 
   const int owner = connect_to(socket_path);
-  send_all(owner, post("/v1/leases", R"({"vram_bytes":1099243192320,"consumer":"all-of-it"})"));
+  const std::string devices = ask_once(socket_path, "/v1/devices");
+  const auto free_at = devices.find("\"effective_free_bytes\":") + 23;
+  const std::string all_of_it = devices.substr(free_at, devices.find(',', free_at) - free_at);
+  send_all(owner, post("/v1/leases", "{\"vram_bytes\":" + all_of_it + "}"));
   const std::string held = read_reply(owner);
   const auto id_at = held.find("\"id\":\"lease-") + 6;
   if (held.find("\"active\"") == std::string::npos) die("the card is not ours: " + held);
@@ -145,10 +148,22 @@ int main(int argc, char** argv) {
               static_cast<double>(pss_kib(daemon)) / 1024, static_cast<double>(status_of(daemon, "VmRSS")) / 1024,
               static_cast<double>(before) / 1024,
               static_cast<double>(pss_kib(daemon) - before) / static_cast<double>(count), status_of(daemon, "Threads"));
+  for (const char* path : {"/healthz", "/v1/status", "/metrics", "/v1/leases?limit=1000", "/v1/queue?limit=1000"}) {
+    std::vector<double> took;
+    std::size_t size = 0;
+    for (int i = 0; i < 21; ++i) {
+      const auto asked = Clock::now();
+      size = ask_once(socket_path, path).size();
+      took.push_back(seconds_since(asked));
+    }
+    std::nth_element(took.begin(), took.begin() + 10, took.end());
+    std::printf("GET %-24s %8.2f ms for %zu KiB\n", path, took[10] * 1e3, size / 1024);
+  }
   const auto start = Clock::now();
   send_all(owner, post("/v1/leases/" + id + "/release", "{}"));
   std::size_t answer_size = 0;
   const std::vector<double> answered = collect(waiters, start, answer_size);
+  for (const int fd : waiters) ::close(fd);
   const double raw = raw_seconds(count, answer_size);
   std::printf(
       "after the release: first answer %.1f ms, median %.1f ms, last %.1f ms; raw %.1f ms for %zu bytes each, "
