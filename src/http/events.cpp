@@ -2,6 +2,7 @@
 // Following what happens: where a reader begins, and what it wants to hear of.
 #include "base/text.h"
 #include "http/find_lease.h"
+#include "http/query.h"
 #include "http/resources.h"
 
 #include <charconv>
@@ -51,11 +52,6 @@ Status take_place(const std::string& last_id, const engine::EventLog& log, Follo
   return {};
 }
 
-std::string query_value(const Request& request, const char* name) {
-  const auto found = request.query.find(name);
-  return found == request.query.end() ? std::string() : found->second;
-}
-
 }  // namespace
 
 Reply get_events(Call& call) {
@@ -68,7 +64,9 @@ Reply get_events(Call& call) {
     if (!heartbeat) return problem(heartbeat.error());
     wanted.heartbeat = std::clamp<Duration>(*heartbeat, std::chrono::seconds(1), std::chrono::minutes(5));
   }
-  wanted.follow = query_value(request, "follow") != "false";
+  const auto follow = query_flag(request, "follow");
+  if (!follow) return problem(follow.error());
+  wanted.follow = follow->value_or(true);
   const auto lease = query_value(request, "lease");
   if (lease.empty()) return wanted;
   return with_lease(call, lease, [wanted](const core::Lease& found) mutable -> Reply {

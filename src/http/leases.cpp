@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "http/body.h"
 #include "http/find_lease.h"
+#include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
 #include "http/secrets.h"
@@ -238,8 +239,9 @@ Reply get_lease(Call& call) {
   }
   // A caller that has not been told of a stop yet must not wait for the next change: the stop may lie between two
   // waits.
-  const auto knows = call.request.query.find("stopping");
-  const bool unaware = knows != call.request.query.end() && knows->second == "false";
+  const auto knows = query_flag(call.request, "stopping");
+  if (!knows) return problem(knows.error());
+  const bool unaware = !knows->value_or(true);
   const std::string token = call.request.lease_token;
   return with_lease(
       call, call.args[0],

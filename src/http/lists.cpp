@@ -2,6 +2,7 @@
 // Leases in pages, the queue in pages, and why a lease is where it is.
 #include "base/text.h"
 #include "http/find_lease.h"
+#include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
 
@@ -131,8 +132,9 @@ Reply list_all(Call& call, const Page& page, LeaseId after_live, std::optional<s
 Reply get_leases(Call& call) {
   const auto page = read_page(call.request);
   if (!page) return problem(page.error());
-  const auto all = call.request.query.find("all");
-  const bool with_ended = all != call.request.query.end() && all->second != "false";
+  const auto all = query_flag(call.request, "all");
+  if (!all) return problem(all.error());
+  const bool with_ended = all->value_or(false);
   const auto before = with_ended ? parse_place(page->after) : std::nullopt;
   LeaseId after;
   if (!page->after.empty() && !before) {

@@ -150,6 +150,14 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
 
 std::span<const Route> routes() { return table; }
 
+std::string allowed_methods(std::string_view path) {
+  std::string methods;
+  for (const Route& route : table) {
+    if (match(route.path, path)) methods += fmt::format("{}{}", methods.empty() ? "" : ", ", to_string(route.method));
+  }
+  return methods;
+}
+
 Reply dispatch(const Request& request, engine::Engine& engine) {
   const Route* other_method = nullptr;
   for (const Route& route : table) {

@@ -22,6 +22,9 @@ struct Route {
 
 std::span<const Route> routes();
 
+// What the path takes: "GET, POST"; "" where there is no such path.
+std::string allowed_methods(std::string_view path);
+
 // Finds the route and calls it: role check, 404 and 405 with what would be right, idempotent replays.
 Reply dispatch(const Request& request, engine::Engine& engine);
 

@@ -51,6 +51,7 @@ Status parse_body(const std::string& text, int depth_limit, json& body) {
       },
       false);
   if (too_deep) return bad_request(fmt::format("the body is nested deeper than {} levels", depth_limit));
+  if (body.is_null()) return bad_request("the body is null", "leave it out, or send an object");
   if (body.is_discarded()) {
     return bad_request(fmt::format("the body is not JSON: {}", printable(text.substr(0, 80))));
   }
@@ -64,6 +65,24 @@ bool is_this_machine(std::string_view host) {
   const auto colon = host.rfind(':');
   if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) host = host.substr(0, colon);
   return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+}
+
+bool known_method(bhttp::verb method) {
+  return method == bhttp::verb::get || method == bhttp::verb::post || method == bhttp::verb::delete_;
+}
+
+std::string_view path_of(const bhttp::request<bhttp::string_body>& message) {
+  const std::string_view target = to_text(message.target());
+  return target.substr(0, target.find('?'));
+}
+
+Response no_such_method(const bhttp::request<bhttp::string_body>& message) {
+  const std::string allowed = allowed_methods(path_of(message));
+  if (allowed.empty()) return problem(not_found(fmt::format("there is no {}", printable(path_of(message)))));
+  Response response = problem(bad_request(fmt::format("{} takes {}, not {}", printable(path_of(message)), allowed,
+                                                      printable(to_text(message.method_string())))));
+  response.status = response.body["status"] = 405;
+  return response;
 }
 
 Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, const SessionContext& context) {
@@ -142,6 +161,8 @@ class Session {
       response = *refusal;
     } else if (!request) {
       response = problem(request.error());
+      // A method that nothing here takes: of a path that is there, another would be right.
+      if (!known_method(message.method())) response = no_such_method(message);
     } else {
       Reply reply = dispatch(*request, context_.engine);
       auto made = co_await complete(std::move(reply));
@@ -155,7 +176,10 @@ class Session {
           problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
     }
-    co_return co_await write(response, message.keep_alive(), message.version());
+    if (response.status == 405) allow_ = allowed_methods(path_of(message));
+    // A HEAD may not be answered with a body; ours ends with the connection, so that nothing is read wrongly after it.
+    const bool keep_alive = message.keep_alive() && message.method() != bhttp::verb::head;
+    co_return co_await write(response, keep_alive, message.version());
   }
 
   // Over TCP each request says anew who asks: a token may have been revoked since the last one.
@@ -267,6 +291,7 @@ class Session {
     const std::string_view type = response.type.empty() ? json_type : response.type;
     message.set(bhttp::field::content_type, beast::string_view(type.data(), type.size()));
     message.set(bhttp::field::cache_control, "no-store");
+    if (response.status == 405) message.set(bhttp::field::allow, allow_);
     if (response.status == 401) message.set(bhttp::field::www_authenticate, "Bearer");
     if (!response.location.empty()) message.set(bhttp::field::location, response.location);
     if (!response.type.empty()) message.body() = response.text;
@@ -308,6 +333,7 @@ class Session {
 
   Stream stream_;
   SessionContext context_;
+  std::string allow_;  // what the path of a refused method would take
 };
 
 }  // namespace

@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.test_reconcile import FailingStore
 from tests.support import contract
-from tests.support.sublet import GIB
+from tests.support.sublet import GIB, wait_until
 from tests.support.tcp import TcpApi, free_port
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
@@ -42,6 +42,7 @@ def good_calls(daemon, api):
     assert api.post(lease + "/attach", {"pid": program.pid, "owner": False}).status == 200
     assert api.post(lease + "/renew", {}).status == 200
     assert api.post(lease + "/release", {}).status == 200
+    wait_until(lambda: api.get(waiting)["state"] == "offered", "its bytes are measured gone")
     assert api.post(waiting + "/claim", {}).status == 200
     token = api.post("/v1/tokens", {"scope": "read"})
     assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
@@ -67,6 +68,7 @@ def bad_calls(api, ended, active):
     assert api.get("/v1/events?lease=lease-99").status == 404
     assert api.get("/v1/leases/lease-99").status == api.get("/v1/leases/lease-99/why").status == 404
     assert api.call("DELETE", "/v1/tokens/token-99").status == 404
+    assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="x" * 129).status == 400
     assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="once").status == 409
     for action in ACTIONS:
@@ -78,6 +80,20 @@ def bad_calls(api, ended, active):
     assert api.post(f"{active}/pause", {}).status == 409
     while api.post("/v1/tokens", {"scope": "read"}).status == 201:
         pass  # until there are too many
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "DELETE"])
+def test_a_method_that_a_path_does_not_take_is_named(daemon, method):
+    api = daemon.api()
+    refused = api.call(method, "/v1/leases")
+    assert refused.status == 405 and refused.headers["Allow"] == "GET, POST" and method in refused["detail"]
+    assert api.call(method, "/v1/nowhere").status == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/leases?all=yes", "/v1/leases/lease-1?stopping=1", "/v1/events?follow="])
+def test_a_flag_is_true_or_false(daemon, path):
+    refused = daemon.api().get(path)
+    assert refused.status == 400 and "true nor false" in refused["detail"]
 
 
 def refused_calls(daemon, api):

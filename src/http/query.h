@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading the query of a request. Inline functions; any thread.
+#pragma once
+
+#include "base/text.h"
+#include "http/message.h"
+
+namespace sublet::http {
+
+inline std::string query_value(const Request& request, const char* name) {
+  const auto found = request.query.find(name);
+  return found == request.query.end() ? std::string() : found->second;
+}
+
+// "true" or "false"; unset if it was not given; anything else is refused.
+inline Result<std::optional<bool>> query_flag(const Request& request, const char* name) {
+  const auto found = request.query.find(name);
+  if (found == request.query.end()) return std::optional<bool>();
+  if (found->second == "true") return std::optional(true);
+  if (found->second == "false") return std::optional(false);
+  return bad_request(fmt::format("{}={} is neither true nor false", name, printable(found->second)), "leave it out");
+}
+
+}  // namespace sublet::http
