@@ -11,6 +11,7 @@ Action add_hold(CLI::App& app, Common& common);
 Action add_attach(CLI::App& app, Common& common);
 Action add_claim(CLI::App& app, Common& common);
 Action add_release(CLI::App& app, Common& common);
+Action add_resize(CLI::App& app, Common& common);
 Action add_renew(CLI::App& app, Common& common);
 Action add_wait(CLI::App& app, Common& common);
 Action add_stop(CLI::App& app, Common& common);
@@ -35,6 +36,7 @@ constexpr Verb kVerbs[] = {
     {"claim", "Work", "Take the place that a lease was offered", add_claim},
     {"release", "Work", "End a lease", add_release},
     {"renew", "Work", "Prolong a lease that has a time to live", add_renew},
+    {"resize", "Work", "Change how much a lease has", add_resize},
     {"stop", "Work", "End a lease's program: asked first, killed after a grace", add_stop},
     {"wait", "Work", "Wait until a lease has ended; exits with its program's status", add_wait},
     {"status", "Look", "The whole at a glance: daemon, devices, leases, warnings", add_status},
@@ -51,8 +53,8 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "resize", "pause", "resume",  "preempt", "free",    "logs",   "top",     "report", "tenant",   "session",
-    "stack",  "shim",  "adapter", "enforce", "approve", "update", "restart", "remove", "simulate", "plan",
+    "pause", "resume",  "preempt", "free",    "logs",   "top",     "report", "tenant",   "session", "stack",
+    "shim",  "adapter", "enforce", "approve", "update", "restart", "remove", "simulate", "plan",
 };
 
 }  // namespace

@@ -38,7 +38,8 @@ std::string wait_text(const client::Lease& lease, const Look& look, bool timed) 
     out += fmt::format(" · {} short", format_size(queue.short_by));
     if (!queue.device.empty()) out += " on " + device_name(queue.device, look);
   }
-  if (!queue.holders.empty()) out += " · held by " + holders_text(queue.holders);
+  if (!queue.held_for.empty()) out += " · room is held for " + visible(queue.held_for);
+  else if (!queue.holders.empty()) out += " · held by " + holders_text(queue.holders);
   const std::string basis = queue.basis.empty() ? "" : fmt::format(" ({})", visible(queue.basis));
   if (!queue.eta) return out + " · start unknown" + basis;
   if (!timed) return out + " · start estimated";

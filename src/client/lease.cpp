@@ -31,6 +31,7 @@ Place parse_place(const json& queue) {
   place.place = static_cast<int>(number(queue, "place").value_or(0));
   place.short_by = bytes(queue, "short_bytes");
   place.device = text(queue, "device");
+  place.held_for = text(queue, "held_for");
   place.basis = text(queue, "basis");
   if (const auto eta = number(queue, "eta_seconds")) place.eta = std::chrono::seconds(*eta);
   if (const json* holders = field(queue, "holders"); holders != nullptr && holders->is_array()) {
@@ -74,6 +75,8 @@ Answer<Lease> parse_lease(const json& body) {
     lease.owner_pid = static_cast<int>(number(*owner, "pid").value_or(0));
     lease.keeper_pid = static_cast<int>(number(*owner, "keeper_pid").value_or(0));
   }
+  if (const json* resize = field(body, "resize"); resize != nullptr && resize->is_object())
+    lease.resize = bytes(*resize, "vram_bytes");
   if (const json* queue = field(body, "queue"); queue != nullptr && queue->is_object())
     lease.queue = parse_place(*queue);
   return lease;

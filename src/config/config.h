@@ -54,6 +54,7 @@ struct Config {
   struct Queue {
     Duration claim_window = std::chrono::seconds(10);
     double aging_per_minute = 1.0;
+    Duration reserve_after = std::chrono::minutes(5);  // 0: never
   } queue;
   struct Store {
     std::string path;  // "": in the state directory of the daemon's mode

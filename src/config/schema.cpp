@@ -62,6 +62,10 @@ constexpr Key table[] = {
     {"queue.claim_window", "1s", "1h",
      "How long a granted place is kept for an owner that was not there when its turn came.",
      +[](Config& c) -> Duration& { return c.queue.claim_window; }},
+    {"queue.reserve_after", "0s", "365d",
+     "After so long a wait what frees up is held for it, and only those go ahead who do not keep it waiting; 0s: "
+     "never.",
+     +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
     {"store.keep_ended", "0s", "3650d", "How long an ended lease stays in `sublet ps --all`.",
      +[](Config& c) -> Duration& { return c.store.keep_ended; }},
     {"store.path", "", "", "Absolute path of the store's file; empty: in the state directory of the daemon's mode.",
@@ -81,7 +85,6 @@ constexpr LaterKey later_table[] = {
     {"pause.orphan_after", "pausing"},
     {"pause.overhead", "pausing"},
     {"pause.verify_timeout", "pausing"},
-    {"queue.reserve_after", "holding room for a large request"},
 };
 
 std::string spelled(Duration duration) {

@@ -18,15 +18,21 @@ struct Holder {
 };
 
 struct QueueInfo {
-  std::size_t place = 0;        // 1 = next
-  Bytes short_bytes;            // missing on the device that comes nearest
-  std::string device;           // uuid of that device, "" if none is known
-  std::vector<Holder> holders;  // of that device, largest first
-  std::optional<Duration> eta;  // from now; unset = unknown
-  std::string basis;            // what the estimate rests on, or why there is none
+  std::size_t place = 0;                  // 1 = next
+  Bytes short_bytes;                      // missing on the device that comes nearest
+  std::string device;                     // uuid of that device, "" if none is known
+  std::vector<Holder> holders;            // of that device, largest first
+  std::vector<std::string> held_devices;  // uuids of those on which room is held for it
+  LeaseId held_for;                       // it would fit, but the room is held for this one; none otherwise
+  std::string held_text;                  // the same as a sentence
+  std::optional<Duration> eta;            // from now; unset = unknown
+  std::string basis;                      // what the estimate rests on, or why there is none
 };
 
 QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+// "; what is free on gpu0 is held for lease-3 …" of one that would fit if it were not; "" otherwise.
+std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 // What would help the lease, in plain words, best first; for `sublet why`.
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now);

@@ -72,6 +72,7 @@ TEST(Estimate, AnOverdueHolderMakesItUnknownInsteadOfNow) {
 
 TEST(Estimate, IsUnknownWhenANeededHolderIs) {
   OneCard w;
+  w.rules.reserve_after = {};
   w.run(12 * GiB, 100, "train", 10min);
   w.run(12 * GiB, 200, "server");
   const LeaseId both = w.submit(20 * GiB), one = w.submit(10 * GiB);
@@ -165,9 +166,13 @@ TEST(Estimate, OfAGangIsWhenTheLastOfItsDevicesIsFree) {
   lease.device_count = 2;
   const LeaseId pair = w.submit(lease, true);
   const LeaseId one = w.submit(wish(20 * GiB), true);
-  EXPECT_EQ(queue_info(w.state, w.rules, w.at(pair), w.now).eta, 20min);
-  EXPECT_EQ(queue_info(w.state, w.rules, w.at(one), w.now).eta, 10min) << "small ones pass what does not fit";
+  const auto eta = [&w](LeaseId id) { return queue_info(w.state, w.rules, w.at(id), w.now).eta; };
+  EXPECT_EQ(eta(pair), 20min);
+  EXPECT_EQ(eta(one), 30min) << "by then the pair has waited long enough to have the first card held for it";
   EXPECT_EQ(queue_info(w.state, w.rules, w.at(pair), w.now).short_bytes, 16 * GiB);
+  w.rules.reserve_after = {};
+  EXPECT_EQ(eta(one), 10min) << "without that, who needs one passes";
+  EXPECT_EQ(eta(pair), 30min);
 }
 
 }  // namespace

@@ -41,6 +41,15 @@ struct Renew {
   std::optional<Duration> ttl = {};
 };
 
+// The owner wants another size on each of the lease's devices. Less is given back at once; more is waited for if
+// `may_queue`, and the lease keeps what it has until then. Its present size: it wants no more.
+struct Resize {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  Bytes vram;
+  bool may_queue = true;
+};
+
 // The owner, or an admin, gives the lease back. `force`: although processes still hold VRAM (else InUse).
 // `stop`: end the program first; the lease ends when its tree has ended. `revoke`: an admin took it, not the
 // owner.
@@ -111,7 +120,7 @@ struct Woke {};
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact = std::variant<Submit, Claim, Attach, Renew, Release, HeldChanged, ProgramEnded, ProgramFailed, Snapshot,
-                          SnapshotFailed, Woke, Tick>;
+using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Release, HeldChanged, ProgramEnded, ProgramFailed,
+                          Snapshot, SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

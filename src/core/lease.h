@@ -67,10 +67,10 @@ struct Owner {
 };
 
 // An active lease waits for this size; until then it keeps what it has.
-struct Resize {
+struct Upgrade {
   Bytes vram;      // on each of its devices, more than it has
   Time queued_at;  // ages from here
-  bool operator==(const Resize&) const = default;
+  bool operator==(const Upgrade&) const = default;
 };
 
 struct Lease {
@@ -100,7 +100,7 @@ struct Lease {
   // where it stands
   Bytes asked_vram;                  // what `vram` was before the grant
   std::vector<std::string> devices;  // uuids of those granted, by their indices; none while queued
-  std::optional<Resize> resize;      // waits for more
+  std::optional<Upgrade> resize;     // waits for more
   bool had_process = false;          // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal

@@ -50,6 +50,8 @@ class Oracle {
   bool booked(const Lease& lease, const std::string& uuid) const;  // counts on that device
   Bytes charge_of(const Lease& lease, const std::string& uuid) const;
   void forget_measured(LeaseId id);
+  static bool held_from(const State& state, const Lease& lease, const std::string& uuid);
+  Bytes need_of(const Lease& lease) const;  // of one that waits to grow, where it is most
   int devices_with(const State& state, const Lease& lease, const std::map<std::string, Bytes>& room, Time now) const;
   Time unheld_until(const Lease& lease) const;
 

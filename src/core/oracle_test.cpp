@@ -210,7 +210,7 @@ void Oracle::check_store(const State& state) const {
     EXPECT_EQ(kept->offer_ends_at, lease.offer_ends_at);
     EXPECT_EQ(kept->stop_at, lease.stop_at);
     EXPECT_EQ(kept->exit_status, lease.exit_status);
-    EXPECT_EQ(state.queue().contains(id), lease.state == LeaseState::queued);
+    EXPECT_EQ(state.queue().contains(id), lease.state == LeaseState::queued || lease.resize);
     for (const auto& [uuid, device] : state.devices())
       EXPECT_EQ(device.leases.count(id), booked(lease, uuid) ? 1u : 0u) << to_string(id);
     // All of its devices or none, each once.
@@ -266,12 +266,27 @@ void Oracle::check_settling(const State& state) const {
   for (const auto& entry : unsettled_) EXPECT_NE(state.find(entry.first), nullptr) << to_string(entry.first);
 }
 
+// Room there is held for one that stands before the lease.
+bool Oracle::held_from(const State& state, const Lease& lease, const std::string& uuid) {
+  const auto& rooms = state.held_rooms();
+  return std::any_of(rooms.begin(), rooms.end(), [&](const HeldRoom& room) {
+    const bool here = std::find(room.devices.begin(), room.devices.end(), uuid) != room.devices.end();
+    return here && room.waiter != lease.id && state.queue().key(room.waiter)->before(*state.queue().key(lease.id));
+  });
+}
+
+Bytes Oracle::need_of(const Lease& lease) const {
+  Bytes need;
+  for (const std::string& uuid : lease.devices) need = std::max(need, lease.resize->vram - charge_of(lease, uuid));
+  return need;
+}
+
 // On how many devices that the lease may use there is so much room.
 int Oracle::devices_with(const State& state, const Lease& lease, const std::map<std::string, Bytes>& room,
                          Time now) const {
   int count = 0;
   for (const auto& [uuid, device] : state.devices()) {
-    if (!may_use(lease, uuid) || !state.known(device, rules_, now)) continue;
+    if (!may_use(lease, uuid) || !state.known(device, rules_, now) || held_from(state, lease, uuid)) continue;
     const auto extra = room.find(uuid);
     const Bytes free = state.effective_free(device, rules_, now) + (extra == room.end() ? Bytes{} : extra->second);
     if (free >= lease.least()) ++count;
@@ -299,7 +314,18 @@ void Oracle::check_grants(const State& state, const Plan& plan, Time now) const 
     }
   }
   for (const auto& [id, lease] : store_) {
-    if (lease.state != LeaseState::queued || !plan.outcome.has_value()) continue;
+    if (!plan.outcome.has_value()) continue;
+    if (lease.resize) {
+      const bool fits =
+          std::all_of(lease.devices.begin(), lease.devices.end(), [&, &l = lease](const std::string& uuid) {
+            const Device& device = state.devices().at(uuid);
+            return state.known(device, rules_, now) && !held_from(state, l, uuid) &&
+                   state.effective_free(device, rules_, now) >= std::max(l.resize->vram - charge_of(l, uuid), Bytes{});
+          });
+      EXPECT_FALSE(fits) << to_string(id) << " does not grow although it could";
+      EXPECT_EQ(lease.state, LeaseState::active);
+    }
+    if (lease.state != LeaseState::queued) continue;
     EXPECT_LT(devices_with(state, lease, {}, now), lease.device_count) << to_string(id) << " waits although it fits";
   }
 }
@@ -340,7 +366,12 @@ void Oracle::check_order(const State& state, Time now) const {
   std::vector<Lease> waiting;
   Bytes bytes;
   for (const auto& [id, lease] : store_)
-    if (lease.state == LeaseState::queued) waiting.push_back(lease), bytes += lease.device_count * lease.vram;
+    if (lease.state == LeaseState::queued) {
+      waiting.push_back(lease), bytes += lease.device_count * lease.vram;
+    } else if (lease.resize) {
+      waiting.push_back(lease), bytes += static_cast<std::int64_t>(lease.devices.size()) * need_of(lease);
+      waiting.back().queued_at = lease.resize->queued_at;
+    }
   std::sort(waiting.begin(), waiting.end(),
             [this, now](const Lease& a, const Lease& b) { return goes_before(a, b, rules_, now); });
   std::vector<LeaseId> ids;

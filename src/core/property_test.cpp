@@ -17,6 +17,7 @@ class Storm {
  public:
   explicit Storm(std::uint64_t seed) : random_(seed), oracle_(rules_) {
     rules_.headroom = static_cast<std::int64_t>(below(2)) * 256 * MiB;
+    rules_.reserve_after = std::array{0s, 3s, 20s}[below(3)];
     rules_.aging_per_minute = std::array{1.0, 0.0, 5.0}[below(3)];
   }
 
@@ -34,6 +35,7 @@ class Storm {
   int compared() const { return compared_; }
   int gangs() const { return gangs_; }
   int shrunk() const { return shrunk_; }
+  int grown() const { return grown_; }
   const std::set<EndReason>& ends() const { return ends_; }
 
  private:
@@ -60,6 +62,7 @@ class Storm {
     for (const Lease& lease : plan.changed) {
       if (lease.ended()) ends_.insert(lease.end_reason);
       gangs_ += lease.reserves() && lease.devices.size() > 1;
+      grown_ += lease.reserves() && lease.resize.has_value();
       shrunk_ += lease.reserves() && lease.vram < lease.asked_vram;
     }
     return plan;
@@ -68,7 +71,7 @@ class Storm {
   // --- what happens ---
 
   Fact any_fact() {
-    switch (below(24)) {
+    switch (below(26)) {
       case 0:
       case 1:
       case 2:
@@ -89,12 +92,20 @@ class Storm {
       case 17: return lying_snapshot();
       case 18: change_programs(); return Tick{};
       case 19: return Tick{};
+      case 20:
+      case 21: some_lease(); return Resize{lease_, some_generation(), some_size(), chance(70)};
       default:
         change_programs();
         return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};
     }
   }
 
+  // Of the lease: often its own, or a little more or less.
+  Bytes some_size() {
+    const Lease* lease = state_.find(lease_);
+    if (lease == nullptr || chance(50)) return some_bytes();
+    return lease->vram + (static_cast<std::int64_t>(below(5)) - 2) * 512 * MiB;
+  }
   Duration some_time() { return Duration(static_cast<std::int64_t>(1 + below(60)) * 1'000'000'000); }
   LeaseId some_lease() {
     const std::uint64_t last = oracle_.last_id();
@@ -201,6 +212,7 @@ class Storm {
 
   // A daemon that is killed here decides as one that is not, as soon as both have measured.
   void compare_with_reloaded() {
+    if (rules_.reserve_after > 0s) return;  // where room is held is chosen anew
     step(Tick{});
     State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), rules_, now_);
     const Snapshot snapshot{now_, honest()};
@@ -268,7 +280,7 @@ class Storm {
   Oracle oracle_;
   Time now_{1'800'000'000'000'000'000};
   LeaseId lease_;
-  int compared_ = 0, gangs_ = 0, shrunk_ = 0;
+  int compared_ = 0, gangs_ = 0, shrunk_ = 0, grown_ = 0;
   std::set<EndReason> ends_;
   int pid_ = 1000;
   std::vector<Program> programs_;
@@ -284,19 +296,20 @@ TEST(Property, HoldsAfterEveryStep) {
   const std::uint64_t seeds = std::getenv("SEED") != nullptr ? 1 : number("SEEDS", 12);
   std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + seeds - 1));
-  int compared = 0, gangs = 0, shrunk = 0;
+  int compared = 0, gangs = 0, shrunk = 0, grown = 0;
   std::set<EndReason> ends;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     SCOPED_TRACE("replay with SEED=" + std::to_string(seed));
     Storm storm(seed);
     storm.run(static_cast<int>(number("STEPS", 1500)));
     if (HasFailure()) return;
-    compared += storm.compared(), gangs += storm.gangs(), shrunk += storm.shrunk();
+    compared += storm.compared(), gangs += storm.gangs(), shrunk += storm.shrunk(), grown += storm.grown();
     ends.insert(storm.ends().begin(), storm.ends().end());
   }
   if (seeds < 12) return;
   // A storm that never gets anywhere would prove nothing.
   EXPECT_GT(gangs, static_cast<int>(seeds)) << "leases on several devices were hardly ever granted";
+  EXPECT_GT(grown, static_cast<int>(seeds)) << "leases hardly ever waited to grow";
   EXPECT_GT(shrunk, static_cast<int>(seeds)) << "leases were hardly ever granted less than they asked for";
   EXPECT_GT(compared, static_cast<int>(seeds)) << "states were hardly ever compared with restarted ones";
   for (const EndReason reason : {EndReason::released, EndReason::expired, EndReason::revoked, EndReason::owner_gone,

@@ -43,10 +43,12 @@ void QueueTree::update(Index at) {
   Node& node = nodes_[at];
   node.count = 1 + static_cast<std::uint32_t>(count(node.left) + count(node.right));
   node.least = node.most = node.bytes;
+  node.oldest = node.queued_at;
   for (const Index child : {node.left, node.right}) {
     if (child == 0) continue;
     node.least = std::min(node.least, nodes_[child].least);
     node.most = std::max(node.most, nodes_[child].most);
+    node.oldest = std::min(node.oldest, nodes_[child].oldest);
   }
 }
 
@@ -114,7 +116,7 @@ QueueTree::Index QueueTree::erase(Index at, const QueueKey& key) {
   return at;
 }
 
-void QueueTree::insert(const QueueKey& key, Bytes bytes) {
+void QueueTree::insert(const QueueKey& key, Bytes bytes, Time queued_at) {
   Index fresh = 0;
   if (spare_.empty()) {
     fresh = static_cast<Index>(nodes_.size());
@@ -123,7 +125,7 @@ void QueueTree::insert(const QueueKey& key, Bytes bytes) {
     fresh = spare_.back();
     spare_.pop_back();
   }
-  nodes_[fresh] = {key, mix(key.lease.number), bytes, bytes, bytes, 1, 0, 0};
+  nodes_[fresh] = {key, mix(key.lease.number), bytes, bytes, bytes, queued_at, queued_at, 1, 0, 0};
   root_ = insert(root_, fresh);
 }
 
@@ -186,11 +188,34 @@ void QueueTree::first(std::size_t limit, std::vector<QueueKey>& out) const {
   }
 }
 
+// In order; `below` tells whether anybody in a node's tree can be wanted, `self` whether its own waiter is.
+template <typename Below, typename Self>
+void QueueTree::collect(Index at, std::size_t limit, std::vector<QueueKey>& out, const Below& below,
+                        const Self& self) const {
+  if (at == 0 || out.size() >= limit || !below(nodes_[at])) return;
+  collect(nodes_[at].left, limit, out, below, self);
+  if (out.size() < limit && self(nodes_[at])) out.push_back(nodes_[at].key);
+  collect(nodes_[at].right, limit, out, below, self);
+}
+
+void QueueTree::within(Bytes room, std::size_t limit, std::vector<QueueKey>& out) const {
+  collect(
+      root_, out.size() + limit, out, [room](const Node& node) { return node.least <= room; },
+      [room](const Node& node) { return node.bytes <= room; });
+}
+
+void QueueTree::queued_by(Time then, std::size_t limit, std::vector<QueueKey>& out) const {
+  collect(
+      root_, out.size() + limit, out, [then](const Node& node) { return node.oldest <= then; },
+      [then](const Node& node) { return node.queued_at <= then; });
+}
+
 // -------------------------------------------------------------------------------- all of them
 
 void Queue::plant(const Entry& entry) {
-  (entry.device.empty() ? any_[entry.count] : named_[entry.device]).insert(entry.key, entry.bytes);
-  all_.insert(entry.key, entry.bytes);
+  QueueTree& tree = !entry.device.empty() ? named_[entry.device] : entry.count == 0 ? sets_ : any_[entry.count];
+  tree.insert(entry.key, entry.bytes, entry.queued_at);
+  all_.insert(entry.key, entry.bytes, entry.queued_at);
 }
 
 void Queue::set_aging(double per_minute) {
@@ -198,6 +223,7 @@ void Queue::set_aging(double per_minute) {
   aging_ = per_minute;
   named_.clear();
   any_.clear();
+  sets_ = {};
   all_ = {};
   for (auto& [id, entry] : entries_) {
     Lease like;
@@ -215,9 +241,31 @@ void Queue::insert(const Lease& lease) {
   const Bytes total = lease.device_count * lease.vram;
   const Entry entry{queue_key(lease, aging_), lease.priority,     lease.queued_at, lease.least(), total,
                     lease.device_count,       lease.wanted_device};
+  insert(lease.id, entry);
+}
+
+void Queue::insert_upgrade(const Lease& lease, Bytes need) {
+  assert(!contains(lease.id) && lease.resize && "a lease waits once");
+  Lease like;
+  like.id = lease.id;
+  like.tier = lease.tier;
+  like.priority = lease.priority;
+  like.queued_at = lease.resize->queued_at;
+  const bool several = lease.devices.size() > 1;
+  const Bytes total = static_cast<std::int64_t>(lease.devices.size()) * need;
+  insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, need, total, several ? 0 : 1,
+                         several ? "" : lease.devices.front()});
+}
+
+void Queue::insert(LeaseId lease, const Entry& entry) {
   plant(entry);
-  entries_.emplace(lease.id, entry);
-  waiting_ += static_cast<std::uint64_t>(total.count);
+  entries_.emplace(lease, entry);
+  waiting_ += static_cast<std::uint64_t>(entry.total.count);
+}
+
+const QueueKey* Queue::key(LeaseId lease) const {
+  const auto entry = entries_.find(lease);
+  return entry == entries_.end() ? nullptr : &entry->second.key;
 }
 
 void Queue::erase(LeaseId lease) {
@@ -226,7 +274,9 @@ void Queue::erase(LeaseId lease) {
   const Entry& entry = found->second;
   all_.erase(entry.key);
   // The tree of those that want one device, whichever, is kept with its nodes for those that come; others are not.
-  if (entry.device.empty()) {
+  if (entry.device.empty() && entry.count == 0) {
+    sets_.erase(entry.key);
+  } else if (entry.device.empty()) {
     const auto tree = any_.find(entry.count);
     tree->second.erase(entry.key);
     if (tree->second.size() == 0 && entry.count != 1) any_.erase(tree);

@@ -35,13 +35,16 @@ QueueKey queue_key(const Lease& lease, double aging_per_minute);
 // for.
 class QueueTree {
  public:
-  void insert(const QueueKey& key, Bytes bytes);
+  void insert(const QueueKey& key, Bytes bytes, Time queued_at);
   void erase(const QueueKey& key);
   std::size_t size() const { return count(root_); }
   std::size_t before(const QueueKey& key) const;   // how many stand before it
   const QueueKey* first_within(Bytes room) const;  // first that asks for `room` at most
   const QueueKey* first_above(Bytes bytes) const;  // first that asks for more than `bytes`
   void first(std::size_t limit, std::vector<QueueKey>& out) const;
+  // The first `limit` of those that ask for `room` at most, or are queued since `then` or longer.
+  void within(Bytes room, std::size_t limit, std::vector<QueueKey>& out) const;
+  void queued_by(Time then, std::size_t limit, std::vector<QueueKey>& out) const;
 
  private:
   using Index = std::uint32_t;  // 0: none
@@ -49,12 +52,15 @@ class QueueTree {
     QueueKey key;
     std::uint64_t balance = 0;
     Bytes bytes, least, most;
+    Time queued_at, oldest;
     std::uint32_t count = 0;
     Index left = 0, right = 0;
   };
 
   std::size_t count(Index at) const { return at == 0 ? 0 : nodes_[at].count; }
   void update(Index at);
+  template <typename Below, typename Self>
+  void collect(Index at, std::size_t limit, std::vector<QueueKey>& out, const Below& below, const Self& self) const;
   void split(Index at, const QueueKey& key, Index& below, Index& rest);
   Index merge(Index left, Index right);
   Index insert(Index at, Index fresh);
@@ -73,6 +79,8 @@ class Queue {
   void set_aging(double per_minute);
 
   void insert(const Lease& lease);
+  // An active lease that waits for more: `need` bytes more on that of its devices where it is most.
+  void insert_upgrade(const Lease& lease, Bytes need);
   void erase(LeaseId lease);
 
   bool empty() const { return entries_.empty(); }
@@ -85,6 +93,9 @@ class Queue {
   // Waiters are found by how many devices they want (any, each with so many bytes), or by the one they want.
   const std::map<int, QueueTree>& any() const { return any_; }
   const QueueTree* named(const std::string& device) const;  // null: nobody wants it by name
+  const QueueTree& sets() const { return sets_; }           // leases on several devices that wait for more on each
+  const QueueTree& all() const { return all_; }
+  const QueueKey* key(LeaseId lease) const;  // null: does not wait
 
  private:
   struct Entry {
@@ -93,15 +104,17 @@ class Queue {
     Time queued_at;
     Bytes bytes;
     Bytes total;
-    int count = 1;
-    std::string device;
+    int count = 1;       // 0: it wants more on each of the several devices that it has
+    std::string device;  // "" for any
   };
 
+  void insert(LeaseId lease, const Entry& entry);
   void plant(const Entry& entry);
 
   double aging_ = 1.0;
   std::map<std::string, QueueTree> named_;  // none is ever empty
   std::map<int, QueueTree> any_;            // by the number of devices; only that of one device is ever empty
+  QueueTree sets_;
   QueueTree all_;
   std::unordered_map<LeaseId, Entry> entries_;
   std::uint64_t waiting_ = 0;  // unsigned: the sum of absurd requests wraps instead of being undefined

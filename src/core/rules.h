@@ -9,6 +9,7 @@ namespace sublet::core {
 struct Rules {
   Duration claim_window = std::chrono::seconds(10);  // queue.claim_window
   double aging_per_minute = 1.0;                     // queue.aging_per_minute: points of priority a minute
+  Duration reserve_after = std::chrono::minutes(5);  // queue.reserve_after: then room is held; 0: never
   Duration linger = std::chrono::seconds(5);         // lease.linger
   Duration reconnect = std::chrono::seconds(30);     // lease.reconnect
   Duration grace = std::chrono::seconds(30);         // lease.grace

@@ -8,7 +8,6 @@
 namespace sublet::core {
 namespace {
 
-constexpr std::size_t runs_kept = 16;
 // Consumers are named by users: what is remembered of them is bounded, the longest unused goes first.
 constexpr std::size_t consumers_kept = 4096;
 
@@ -95,6 +94,11 @@ Bytes State::charged(const Lease& lease, std::string_view device) const {
 std::optional<Bytes> State::room_for(int count) const {
   if (count < 1 || static_cast<std::size_t>(count) > rooms_.size()) return std::nullopt;
   return std::next(rooms_.rbegin(), count - 1)->free;
+}
+
+Bytes State::need(const Lease& lease, std::string_view device) const {
+  if (!lease.resize) return lease.least();
+  return std::max(lease.resize->vram - charged(lease, device), Bytes{});
 }
 
 const Device* State::capacity_for(int count) const {
@@ -215,6 +219,21 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
   include(device, lease, charge, 1);
 }
 
+void State::resize(Lease& lease, Bytes vram) {
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
+  lease.vram = vram;
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+}
+
+void State::requeue_upgrade(const Lease& lease) {
+  if (queue_.contains(lease.id)) queue_.erase(lease.id);
+  if (!lease.resize) return;
+  Bytes most;
+  for (const std::string& uuid : lease.devices) most = std::max(most, need(lease, uuid));
+  queue_.insert_upgrade(lease, most);
+  opened_.push_back(lease.devices.front());
+}
+
 // -------------------------------------------------------------------------------- indices over all devices
 
 void State::moved(Device& device) {
@@ -299,6 +318,17 @@ void State::schedule(const Lease& lease, const Rules& rules) {
   side.due = due;
 }
 
+namespace {
+
+std::optional<Duration> median_of(std::vector<Duration> runs) {
+  if (runs.empty()) return std::nullopt;
+  const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2);
+  std::nth_element(runs.begin(), middle, runs.end());
+  return *middle;
+}
+
+}  // namespace
+
 void State::remember(const std::string& consumer, Bytes peak, std::optional<Duration> run) {
   if (consumer.empty() || (!run && peak <= Bytes{})) return;
   auto& [history, sequence] = history_[consumer];
@@ -309,6 +339,7 @@ void State::remember(const std::string& consumer, Bytes peak, std::optional<Dura
   if (run) {
     if (history.runs.size() == runs_kept) history.runs.erase(history.runs.begin());
     history.runs.push_back(*run);
+    history.median = median_of(history.runs);
   }
   while (history_.size() > consumers_kept) {
     history_.erase(history_order_.begin()->second);
@@ -327,7 +358,9 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
   for (const auto& [consumer, runs] : learned) {
     const std::uint64_t sequence = ++state.history_sequence_;
     state.history_order_.emplace(sequence, consumer);
-    state.history_.emplace(consumer, std::pair(runs, sequence));
+    ConsumerHistory kept = runs;
+    kept.median = median_of(kept.runs);
+    state.history_.emplace(consumer, std::pair(std::move(kept), sequence));
   }
   std::sort(leases.begin(), leases.end(), [](const Lease& a, const Lease& b) { return a.id < b.id; });
   for (Lease& given : leases) {
@@ -346,6 +379,10 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     }
     if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
     if (lease.reserves() || lease.ended()) state.book(lease);
+    if (lease.resize) {
+      state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
+      state.requeue_upgrade(lease);
+    }
     if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);
     state.schedule(lease, rules);
   }

@@ -56,6 +56,15 @@ struct ChargedLease {
   }
 };
 
+// Room that is held for one who has waited long: those who stand behind it go ahead on these devices only with what it
+// leaves over, or if they are back before it can start.
+struct HeldRoom {
+  LeaseId waiter;
+  std::vector<std::string> devices;
+  Time until;     // devices are chosen anew if it has not started by then
+  int tries = 0;  // how often they were
+};
+
 struct Device {
   DeviceReading reading;              // the last plausible one
   std::optional<Time> read_at;        // when that one was begun; unset: never
@@ -81,10 +90,12 @@ struct Device {
   Indexed indexed;
 };
 
-// How a consumer behaved before; the basis of estimates. Durations of its last runs, newest last, at most 16.
+// How a consumer behaved before; the basis of estimates. Durations of its last runs, newest last.
+inline constexpr std::size_t runs_kept = 16;
 struct ConsumerHistory {
   std::vector<Duration> runs;
   Bytes peak_used;
+  std::optional<Duration> median = {};  // of the runs; the state keeps it up to date
 };
 
 class State {
@@ -123,6 +134,10 @@ class State {
   std::optional<Bytes> room_for(int count) const;
   // The device with the `count`th largest capacity of those that were ever read; null: there are not so many.
   const Device* capacity_for(int count) const;
+  // As of the last step that could have granted something; in the order of their waiters.
+  const std::vector<HeldRoom>& held_rooms() const { return held_rooms_; }
+  // Bytes that a waiter needs on one of its devices: less than it asks for where it holds some already.
+  Bytes need(const Lease& lease, std::string_view device) const;
   // Devices that were named but never read.
   std::size_t unread() const { return devices_.size() - capacities_.size(); }
 
@@ -155,6 +170,8 @@ class State {
   void unbook(const Lease& lease);  // what its processes are listed with counts as `other` again
   void unbook(const Lease& lease, Device& device);
   void settle(LeaseId id);  // ended: charged until measured gone
+  void resize(Lease& lease, Bytes vram);
+  void requeue_upgrade(const Lease& lease);  // what it needs may have changed
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
   void refresh_other(Device& device);
   bool forgive(Lease& lease, const Rules& rules, Time now);
@@ -172,9 +189,10 @@ class State {
   std::unordered_map<LeaseId, Lease> leases_;
   std::unordered_map<LeaseId, Side> sides_;  // the same keys
   std::map<std::string, Device> devices_;
-  std::set<Room> rooms_;                                     // known devices
-  std::set<std::pair<Time, std::string>> ages_;              // the same, by the age of their reading
-  std::set<std::pair<Bytes, std::string>> capacities_;       // devices that were ever read; headroom not taken off
+  std::set<Room> rooms_;                                // known devices
+  std::set<std::pair<Time, std::string>> ages_;         // the same, by the age of their reading
+  std::set<std::pair<Bytes, std::string>> capacities_;  // devices that were ever read; headroom not taken off
+  std::vector<HeldRoom> held_rooms_;
   std::vector<std::string> moved_;                           // not reindexed yet
   std::vector<std::string> opened_;                          // have more room than when all waiters were last looked at
   std::optional<std::pair<Bytes, Duration>> indexed_under_;  // the rules that the indices rest on

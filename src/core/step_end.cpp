@@ -46,7 +46,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     return Error{Code::InUse,
                  "the processes of " + name_of(lease) + " still hold " +
                      (use.used > Bytes{} ? format_size(use.used) : "VRAM that the driver does not tell") + " on " +
-                     names_of_devices(state_, lease),
+                     names_of_devices(state_, lease.devices),
                  "end them first, or force it: their bytes then count as used by nobody until they are gone"};
   end(lease, EndReason::released, "its owner gave it back");
   return lease.id;
@@ -117,8 +117,10 @@ void Stepper::stop_program(Lease& lease) {
 void Stepper::end(Lease& lease, EndReason why, std::string text) {
   assert(!lease.ended());
   const bool ran = lease.state == LeaseState::active;
+  lease.resize.reset();
+  if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   if (lease.state == LeaseState::queued) {
-    state_.queue_.erase(lease.id);
+    // It held nothing.
   } else if (lease.had_process) {
     state_.settle(lease.id);
     want_snapshot();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who gets what became free. One order for all devices; a lease is granted where it leaves the least, and on all of its
 // devices at once or on none.
+#include "core/held_room.h"
 #include "core/stepper.h"
 #include "core/words.h"
 
 #include <algorithm>
 #include <climits>
+#include <functional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -13,6 +15,12 @@
 namespace sublet::core {
 
 namespace {
+
+// So many of those that fit are looked at for one that is back before those whose room is held can start: of each
+// number of devices that is asked for, and of those that asked for one device by name.
+constexpr std::size_t looked_past = 8;
+
+}  // namespace
 
 // The first in the order of those that want a device by name and fit there: one for each device that has one.
 class NamedFits {
@@ -28,6 +36,7 @@ class NamedFits {
     by_device_.emplace(device, *key);
   }
   const QueueKey* first() const { return in_order_.empty() ? nullptr : &*in_order_.begin(); }
+  const std::map<std::string, QueueKey>& all() const { return by_device_; }
 
  private:
   struct Before {
@@ -37,10 +46,9 @@ class NamedFits {
   std::set<QueueKey, Before> in_order_;
 };
 
-}  // namespace
-
 // Goes on until nobody who waits fits anywhere. After each step nobody does, so only those can fit who came since, or
-// whose device has more room since. Small requests may pass a large one that stands before them.
+// whose device has more room since, or is held less. Small requests may pass a large one that stands before them, until
+// that one has waited so long that room is held for it.
 void Stepper::grant_waiting() {
   NamedFits named;
   const auto look_at = [this, &named](const std::string& device) {
@@ -49,49 +57,146 @@ void Stepper::grant_waiting() {
     const bool known = at != state_.devices_.end() && at->second.indexed.room;
     named.set(device, waiting == nullptr || !known ? nullptr : waiting->first_within(at->second.indexed.room->free));
   };
+  for (const HeldRoom& held : state_.held_rooms_)
+    state_.opened_.insert(state_.opened_.end(), held.devices.begin(), held.devices.end());
   state_.reindex(rules_, now_);
   while (!state_.queue_.empty()) {
     for (const std::string& device : std::exchange(state_.opened_, {})) look_at(device);
-    const QueueKey* next = named.first();
-    for (const auto& [count, waiting] : state_.queue_.any()) {
-      const auto room = state_.room_for(count);
-      const QueueKey* fits = room ? waiting.first_within(*room) : nullptr;
-      if (fits != nullptr && (next == nullptr || fits->before(*next))) next = fits;
-    }
-    if (next == nullptr) break;
-    Lease& lease = *find(next->lease);
-    grant(lease);
+    const auto turn = next_turn(named);
+    if (!turn) break;
+    Lease& lease = *find(turn->lease);
+    if (lease.resize) grow(lease);
+    else grant(lease, *turn);
     state_.reindex(rules_, now_);
     for (const std::string& device : lease.devices) look_at(device);
   }
   state_.opened_.clear();
+  std::erase_if(state_.held_rooms_, [this](const HeldRoom& held) { return !state_.queue_.contains(held.waiter); });
 }
 
-// The devices for a lease that fits, by their indices. All of it goes where it leaves the least; where only less than
-// all of it fits, it takes the roomiest.
-std::vector<std::string> Stepper::choose_devices(const Lease& lease) const {
-  if (!lease.wanted_device.empty()) return {lease.wanted_device};
-  std::vector<Room> chosen;
+// Whose turn it is, and where; nobody's if whoever fits must leave the room to somebody who has waited long.
+std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named) {
+  const QueueKey* next = named.first();
+  const auto consider = [&next](const QueueKey* key) {
+    if (key != nullptr && (next == nullptr || key->before(*next))) next = key;
+  };
+  for (const auto& [count, waiting] : state_.queue_.any())
+    if (const auto room = state_.room_for(count)) consider(waiting.first_within(*room));
+  std::vector<QueueKey> sets;
+  state_.queue_.sets().first(looked_past, sets);
+  for (const QueueKey& key : sets) {
+    if (!place(key, nullptr)) continue;
+    consider(&key);
+    break;
+  }
+  if (next == nullptr) return std::nullopt;
+  const HeldRooms held(state_, rules_, now_);
+  note_held(held);
+  if (auto turn = place(*next, &held); turn || held.devices() == 0) return turn;
+  std::vector<QueueKey> fits = sets;
+  for (const auto& [count, waiting] : state_.queue_.any()) {
+    if (const auto room = state_.room_for(count)) waiting.within(*room, looked_past, fits);
+    const auto open = open_room_for(count, held);
+    const QueueKey* key = open ? waiting.first_within(*open) : nullptr;
+    if (key != nullptr) fits.push_back(*key);
+  }
+  for (const auto& [device, first] : named.all()) {
+    const QueueTree& waiting = *state_.queue_.named(device);
+    const Bytes room = state_.devices_.at(device).indexed.room->free;
+    waiting.within(room, looked_past, fits);
+    if (const QueueKey* key = waiting.first_within(held.open_room(device, room))) fits.push_back(*key);
+  }
+  std::sort(fits.begin(), fits.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
+  for (const QueueKey& key : fits)
+    if (auto turn = place(key, &held)) return turn;
+  return std::nullopt;
+}
+
+// Where the waiter would be put now, if it may.
+std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms* held) const {
+  const Lease& lease = *state_.find(key.lease);
+  const auto allowance = [&](const std::string& device) -> std::optional<Bytes> {
+    const auto& room = state_.devices_.at(device).indexed.room;
+    if (!room) return std::nullopt;
+    return held == nullptr ? room->free : held->allowance(key, lease, device, room->free);
+  };
+  if (lease.resize) {
+    for (const std::string& device : lease.devices) {
+      const auto allowed = allowance(device);
+      if (!allowed || *allowed < state_.need(lease, device)) return std::nullopt;
+    }
+    return Turn{lease.id, lease.devices, lease.resize->vram};
+  }
+  if (!lease.wanted_device.empty()) {
+    const auto allowed = allowance(lease.wanted_device);
+    if (!allowed || *allowed < lease.least()) return std::nullopt;
+    return Turn{lease.id, {lease.wanted_device}, std::min(lease.vram, *allowed)};
+  }
+  // All of it goes where it leaves the least; where only less than all of it fits, it takes the roomiest.
   const auto count = static_cast<std::size_t>(lease.device_count);
-  const bool whole = *state_.room_for(lease.device_count) >= lease.vram;
-  auto at = whole ? state_.rooms_.lower_bound(Room{lease.vram, INT_MIN, {}})
-                  : std::prev(state_.rooms_.end(), lease.device_count);
-  for (; chosen.size() < count; ++at) chosen.push_back(*at);
-  std::sort(chosen.begin(), chosen.end(),
-            [](const Room& a, const Room& b) { return std::tie(a.index, a.device) < std::tie(b.index, b.device); });
-  std::vector<std::string> devices;
-  devices.reserve(count);
-  for (Room& room : chosen) devices.push_back(std::move(room.device));
-  return devices;
+  std::vector<std::pair<Bytes, const Room*>> chosen;
+  const auto whole = state_.rooms_.lower_bound(Room{lease.vram, INT_MIN, {}});
+  for (auto room = whole; room != state_.rooms_.end() && chosen.size() < count; ++room)
+    if (*allowance(room->device) >= lease.vram) chosen.emplace_back(lease.vram, &*room);
+  if (chosen.size() < count && lease.least() < lease.vram) {
+    chosen.clear();
+    const std::size_t enough = count + (held == nullptr ? 0 : held->devices());
+    for (auto room = state_.rooms_.rbegin(); room != state_.rooms_.rend() && chosen.size() < enough; ++room)
+      if (const Bytes allowed = *allowance(room->device); allowed >= lease.least())
+        chosen.emplace_back(allowed, &*room);
+    std::stable_sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (chosen.size() > count) chosen.resize(count);
+  }
+  if (chosen.size() < count) return std::nullopt;
+  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.second->index, a.second->device) < std::tie(b.second->index, b.second->device);
+  });
+  Turn turn{lease.id, {}, lease.vram};
+  for (const auto& [allowed, room] : chosen) {
+    turn.devices.push_back(room->device);
+    turn.vram = std::min(turn.vram, allowed);
+  }
+  return turn;
 }
 
-void Stepper::grant(Lease& lease) {
-  lease.devices = choose_devices(lease);
+// As room_for(), of what is left to those who stand behind all for whom room is held.
+std::optional<Bytes> Stepper::open_room_for(int count, const HeldRooms& held) const {
+  std::vector<Bytes> open;
+  const std::size_t enough = static_cast<std::size_t>(count) + held.devices();
+  for (auto room = state_.rooms_.rbegin(); room != state_.rooms_.rend() && open.size() < enough; ++room)
+    open.push_back(held.open_room(room->device, room->free));
+  std::sort(open.begin(), open.end(), std::greater<>());
+  return open.size() < static_cast<std::size_t>(count) ? std::nullopt : std::optional(open[count - 1]);
+}
+
+// Remembers for whom room is held where, and tells those for whom it is new.
+void Stepper::note_held(const HeldRooms& held) {
+  std::vector<HeldRoom> rooms;
+  for (const HeldRooms::Entry& entry : held.entries()) {
+    const auto old = std::find_if(state_.held_rooms_.begin(), state_.held_rooms_.end(),
+                                  [&](const HeldRoom& had) { return had.waiter == entry.room.waiter; });
+    if (old == state_.held_rooms_.end() || old->devices != entry.room.devices) {
+      const Lease& lease = *find(entry.room.waiter);
+      explain(lease, "held",
+              "has waited " + format_duration(now_ - (lease.resize ? lease.resize->queued_at : lease.queued_at)) +
+                  ": what frees up on " + names_of_devices(state_, entry.room.devices) +
+                  " is held for it, and who stands behind it goes ahead only if it does not keep it waiting" +
+                  (entry.start ? "; it should start in " + format_duration(*entry.start - now_) : ""));
+    }
+    rooms.push_back(entry.room);
+  }
+  for (const HeldRoom& had : state_.held_rooms_)  // what is held no more may be somebody's turn now
+    state_.opened_.insert(state_.opened_.end(), had.devices.begin(), had.devices.end());
+  state_.held_rooms_ = std::move(rooms);
+}
+
+void Stepper::grant(Lease& lease, const Turn& turn) {
+  lease.devices = turn.devices;
   Bytes free = state_.devices_.at(lease.devices.front()).indexed.room->free;
   for (const std::string& device : lease.devices) free = std::min(free, state_.devices_.at(device).indexed.room->free);
   const Duration waited = now_ - lease.created_at;
   state_.queue_.erase(lease.id);
-  lease.vram = std::min(lease.vram, free);
+  lease.vram = turn.vram;
   lease.granted_at = now_;
   ++lease.generation;
   // A connection owner without a connection has nobody to tell, even in the step that brought it.
@@ -129,7 +234,8 @@ void Stepper::reject_hopeless() {
       const QueueKey* first = tree->first_above(most);
       if (first == nullptr) return;
       Lease& lease = *find(first->lease);
-      end(lease, EndReason::rejected, need_text(lease) + "; " + why);
+      if (lease.resize) forget_resize(lease, "it needs more than can ever be had: " + why);
+      else end(lease, EndReason::rejected, need_text(lease) + "; " + why);
     }
   };
   for (const auto& [uuid, device] : state_.devices_) {

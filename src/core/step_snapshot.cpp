@@ -118,6 +118,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     const Charge now = listed == seen.end() ? Charge{} : listed->second;
     state_.measure(lease, device, now, !lease.ended_at || began >= *lease.ended_at);
     lease.peak_used = std::max(lease.peak_used, now.used);
+    if (lease.resize) state_.requeue_upgrade(lease);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;
       touch(lease);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A new lease: what can be refused at once, its place in the queue, and what is said to one who must wait.
+#include "core/explain.h"
 #include "core/stepper.h"
 #include "core/words.h"
 
@@ -18,7 +19,8 @@ Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Ti
   for (const auto& [uuid, device] : state.devices()) {
     if (!may_use(lease, device) || !state.known(device, rules, now)) continue;
     ++known;
-    if (state.effective_free(device, rules, now) + device.settling >= lease.least()) ++settling;
+    if (device.settling > Bytes{} && state.effective_free(device, rules, now) + device.settling >= lease.least())
+      ++settling;
     if (State::capacity(device, rules) - device.other >= lease.least()) ++leased;
   }
   if (known < lease.device_count) return Code::Unverified;
@@ -142,7 +144,8 @@ void Stepper::announce_wait(Lease& lease) {
   }
   explain(lease, "queued",
           "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
-              std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_));
+              std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
+              held_clause(state_, rules_, lease, now_));
 }
 
 Result<LeaseId> Stepper::on(const Submit& fact) {
@@ -153,6 +156,9 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
   if (const Status ok = check_size(asked.lease); !ok) return ok.error();
   if (const Status ok = check_tag(asked.lease); !ok) return ok.error();
   const Time last_queued_at = state_.last_queued_at_;
+  const std::vector<HeldRoom> held_rooms = state_.held_rooms_;
+  const auto reasons = static_cast<std::ptrdiff_t>(plan_.reasons.size());
+  const auto transitions = static_cast<std::ptrdiff_t>(plan_.transitions.size());
   const LeaseId id = admit(asked);
   submitted_ = id;
   grant_waiting();
@@ -160,11 +166,16 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
   if (lease.state != LeaseState::queued) return id;
   if (!asked.may_queue) {
     const Code code = waiting_code(state_, rules_, lease, now_);
-    Error refusal{code, "the lease " + shortage_text(state_, rules_, lease, now_), waiting_hint(code)};
+    Error refusal{code,
+                  "the lease " + shortage_text(state_, rules_, lease, now_) + held_clause(state_, rules_, lease, now_),
+                  waiting_hint(code)};
     touched_.erase(std::find(touched_.begin(), touched_.end(), id));
     state_.drop(id);
     --state_.last_id_;
     state_.last_queued_at_ = last_queued_at;
+    state_.held_rooms_ = held_rooms;
+    plan_.reasons.erase(plan_.reasons.begin() + reasons, plan_.reasons.end());
+    plan_.transitions.erase(plan_.transitions.begin() + transitions, plan_.transitions.end());
     return refusal;
   }
   announce_wait(lease);

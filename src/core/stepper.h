@@ -12,6 +12,9 @@
 
 namespace sublet::core {
 
+class HeldRooms;
+class NamedFits;
+
 class Stepper {
  public:
   Stepper(State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {}
@@ -24,6 +27,7 @@ class Stepper {
   Result<LeaseId> on(const Attach& fact);
   Result<LeaseId> on(const Renew& fact);
   Result<LeaseId> on(const HeldChanged& fact);
+  Result<LeaseId> on(const Resize& fact);   // step_resize.cpp
   Result<LeaseId> on(const Release& fact);  // step_end.cpp
   Result<LeaseId> on(const ProgramEnded& fact);
   Result<LeaseId> on(const ProgramFailed& fact);
@@ -43,10 +47,25 @@ class Stepper {
 
   // Granting: whoever fits, in order (step_grant.cpp).
   void grant_waiting();
-  std::vector<std::string> choose_devices(const Lease& lease) const;
-  void grant(Lease& lease);
+  struct Turn {
+    LeaseId lease;
+    std::vector<std::string> devices;
+    Bytes vram;  // on each of them
+  };
+  std::optional<Turn> next_turn(const NamedFits& named);
+  std::optional<Turn> place(const QueueKey& key, const HeldRooms* held) const;
+  std::optional<Bytes> open_room_for(int count, const HeldRooms& held) const;
+  void note_held(const HeldRooms& held);
+  void grant(Lease& lease, const Turn& turn);
   void start_ttl(Lease& lease);
   void reject_hopeless();
+
+  // Sizes that change (step_resize.cpp).
+  Status check_resize(const Lease& lease, Bytes vram) const;
+  Result<LeaseId> shrink(Lease& lease, Bytes vram);
+  Result<LeaseId> ask_more(Lease& lease, const Resize& fact);
+  void grow(Lease& lease);
+  void forget_resize(Lease& lease, const std::string& why);
 
   // Ending and everything that time alone does (step_end.cpp).
   void end(Lease& lease, EndReason why, std::string text);

@@ -8,9 +8,10 @@
 
 namespace sublet::core {
 
-inline constexpr std::array<std::string_view, 19> transitions{
+inline constexpr std::array<std::string_view, 22> transitions{
     // on the way to the end
-    "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "stopping", "killing", "settled",
+    "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "held", "resizing", "resized",
+    "stopping", "killing", "settled",
     // the end, by its reason
     "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost"};
 

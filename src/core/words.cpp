@@ -43,21 +43,24 @@ std::string unknown_text(const State& state, const Device& device, const Rules& 
          (state.snapshot_problem().empty() ? "" : " (" + state.snapshot_problem() + ")");
 }
 
-std::string names_of_devices(const State& state, const Lease& lease) {
+std::string names_of_devices(const State& state, const std::vector<std::string>& uuids) {
   std::string text;
-  for (std::size_t i = 0; i < lease.devices.size(); ++i) {
-    if (i > 0) text += i + 1 == lease.devices.size() ? " and " : ", ";
-    const auto device = state.devices().find(lease.devices[i]);
-    text += device == state.devices().end() ? lease.devices[i] : name_of(device->second);
+  for (std::size_t i = 0; i < uuids.size(); ++i) {
+    if (i > 0) text += i + 1 == uuids.size() ? " and " : ", ";
+    const auto device = state.devices().find(uuids[i]);
+    text += device == state.devices().end() ? uuids[i] : name_of(device->second);
   }
   return text;
 }
 
 std::string on_devices(const State& state, const Lease& lease) {
-  return (lease.devices.size() > 1 ? " on each of " : " on ") + names_of_devices(state, lease);
+  return (lease.devices.size() > 1 ? " on each of " : " on ") + names_of_devices(state, lease.devices);
 }
 
 std::string need_text(const Lease& lease) {
+  if (lease.resize)
+    return "wants to grow from " + format_size(lease.vram) + " to " + format_size(lease.resize->vram) +
+           (lease.devices.size() > 1 ? " on each of " + std::to_string(lease.devices.size()) + " devices" : "");
   std::string text = "needs " + format_size(lease.vram);
   if (lease.least() < lease.vram) text += ", or at least " + format_size(lease.least());
   if (lease.device_count > 1) text += ", on each of " + std::to_string(lease.device_count) + " devices";
@@ -65,6 +68,8 @@ std::string need_text(const Lease& lease) {
 }
 
 bool may_use(const Lease& lease, const Device& device) {
+  if (lease.resize)
+    return std::find(lease.devices.begin(), lease.devices.end(), device.reading.uuid) != lease.devices.end();
   return lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid;
 }
 
@@ -74,6 +79,17 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
     return device != state.devices().end() && state.known(device->second, rules, now) ? &device->second : nullptr;
   };
   Nearest nearest;
+  if (lease.resize) {
+    for (const std::string& uuid : lease.devices) {
+      const Device* device = known(uuid);
+      if (device == nullptr) return {};
+      const Bytes free = state.effective_free(*device, rules, now);
+      if (nearest.device == nullptr ||
+          free - state.need(lease, uuid) < nearest.free - state.need(lease, nearest.device->reading.uuid))
+        nearest = {device, free};
+    }
+    return nearest;
+  }
   if (!lease.wanted_device.empty()) {
     nearest.device = known(lease.wanted_device);
     if (nearest.device != nullptr) nearest.free = state.effective_free(*nearest.device, rules, now);

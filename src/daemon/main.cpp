@@ -30,6 +30,7 @@ engine::Options engine_options(const Config& config, const daemon::Places& place
   engine::Options options;
   options.rules = {.claim_window = config.queue.claim_window,
                    .aging_per_minute = config.queue.aging_per_minute,
+                   .reserve_after = config.queue.reserve_after,
                    .linger = config.lease.linger,
                    .reconnect = config.lease.reconnect,
                    .grace = config.lease.grace,

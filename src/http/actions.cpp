@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to a lease: claim, attach, renew, release.
+// What is done to a lease: claim, attach, renew, resize, release.
 #include "base/text.h"
 #include "http/body.h"
 #include "http/find_lease.h"
@@ -30,12 +30,15 @@ std::uint64_t take_generation(Body& body) {
 
 using Ask = std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)>;
 
-// Finds the lease, checks the right, makes the fact and answers with the lease as it then is.
-Reply act(Call& call, Ask ask) {
+using After = std::function<Reply(engine::Answered, LeaseId)>;
+
+// Finds the lease, checks the right, makes the fact and answers with the lease as it then is, or with what `after`
+// makes of that.
+Reply act(Call& call, Ask ask, After after = {}) {
   return with_lease(
       call, call.args[0],
-      [&engine = call.engine, request = call.request, remember = call.remember,
-       ask = std::move(ask)](const Lease& lease) -> Reply {
+      [&engine = call.engine, request = call.request, remember = call.remember, ask = std::move(ask),
+       after = std::move(after)](const Lease& lease) -> Reply {
         if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
         Body body(request.body);
         auto asked = ask(body, lease, request, engine);
@@ -43,16 +46,19 @@ Reply act(Call& call, Ask ask) {
         if (auto finished = body.finish(); !finished) return problem(finished.error());
         if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
           if (!std::holds_alternative<core::Claim>(*asked) && !std::holds_alternative<core::Attach>(*asked) &&
-              !std::holds_alternative<core::Renew>(*asked))
+              !std::holds_alternative<core::Renew>(*asked) && !std::holds_alternative<core::Resize>(*asked))
             return as_json(200, render_lease(lease, engine, request.peer, false));
           return problem({Code::Stale,
                           fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
                           "ask for a new lease"});
         }
-        auto answered = engine.request(*asked, remember, [&](const Lease& after) {
-          return engine::Answered{200, render_lease(after, engine, request.peer, true)};
+        const LeaseId id = lease.id;
+        auto answered = engine.request(*asked, remember, [&](const Lease& now) {
+          const bool waits = std::holds_alternative<core::Resize>(*asked) && now.resize;
+          return engine::Answered{waits ? 202 : 200, render_lease(now, engine, request.peer, true)};
         });
         if (!answered) return problem(answered.error());
+        if (after) return after(std::move(*answered), id);
         return as_json(answered->status, std::move(answered->body));
       });
 }
@@ -128,6 +134,32 @@ Reply post_renew(Call& call) {
     if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) renew.ttl = std::chrono::seconds(*ttl);
     return core::Fact(renew);
   });
+}
+
+Reply post_resize(Call& call) {
+  const auto wait = std::make_shared<Duration>();
+  return act(
+      call,
+      [wait](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+        const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
+        const bool may_queue = body.boolean("queue").value_or(true);
+        *wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
+        const auto generation = take_generation(body);
+        if (auto finished = body.finish(); !finished) return finished.error();
+        if (!vram) return bad_request("vram_bytes is missing", "say how much the lease is to have, in bytes");
+        return core::Fact(core::Resize{lease.id, generation, {*vram}, may_queue});
+      },
+      [wait, &engine = call.engine, peer = call.request.peer](engine::Answered answered, LeaseId id) -> Reply {
+        if (answered.status != 202 || *wait <= Duration::zero())
+          return as_json(answered.status, std::move(answered.body));
+        return WaitForLease{.lease = id,
+                            .since = core::LeaseState::active,
+                            .resizing = true,
+                            .at_most = *wait,
+                            .answer = [&engine, peer](const Lease& later) {
+                              return as_json(later.resize ? 202 : 200, render_lease(later, engine, peer, true));
+                            }};
+      });
 }
 
 Reply post_release(Call& call) {

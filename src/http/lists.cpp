@@ -70,7 +70,7 @@ bool write_live(JsonText& out, const engine::Engine& engine, const engine::Peer&
   const bool more = live.size() > limit;
   std::size_t detailed = 0;
   for (std::size_t i = 0; i < std::min(live.size(), limit); ++i) {
-    const bool queued = live[i]->state == core::LeaseState::queued;
+    const bool queued = engine.state().queue().contains(live[i]->id);
     write_lease(out, *live[i], engine, viewer, queued && detailed++ < detailed_limit);
   }
   if (more) next = to_string(live[limit - 1]->id);
@@ -176,7 +176,7 @@ Reply get_why(Call& call) {
     body.begin_object().key("lease");
     write_lease(body, lease, engine, peer, false);
     body.key("queue");
-    if (lease.state == core::LeaseState::queued) {
+    if (engine.state().queue().contains(lease.id)) {
       write_queue_info(body, core::queue_info(engine.state(), engine.rules(), lease, engine.now()));
     } else {
       body.value(nullptr);

@@ -34,6 +34,16 @@ void write_owner(JsonText& out, const core::Owner& owner) {
   out.end_object();
 }
 
+void write_resize(JsonText& out, const core::Lease& lease) {
+  out.key("resize");
+  if (lease.resize) {
+    out.begin_object().field("vram_bytes", lease.resize->vram.count);
+    out.field("since", format_rfc3339(lease.resize->queued_at)).end_object();
+  } else {
+    out.value(nullptr);
+  }
+}
+
 Bytes reserved_of(const core::Lease& lease) {
   return lease.reserves() ? static_cast<std::int64_t>(lease.devices.size()) * lease.vram : Bytes{};
 }
@@ -72,7 +82,11 @@ void write_queue_info(JsonText& out, const core::QueueInfo& info) {
     maybe_text(out, "lease", holder.lease ? to_string(holder.lease) : std::string());
     out.field("what", holder.what).field("bytes", holder.bytes.count).end_object();
   }
-  out.end_array().field("eta_seconds", info.eta ? std::optional(seconds(*info.eta)) : std::nullopt);
+  out.end_array().key("held_devices").begin_array();
+  for (const std::string& device : info.held_devices) out.value(device);
+  out.end_array();
+  maybe_text(out, "held_for", info.held_for ? to_string(info.held_for) : std::string());
+  out.field("eta_seconds", info.eta ? std::optional(seconds(*info.eta)) : std::nullopt);
   out.field("basis", info.basis).end_object();
 }
 
@@ -94,8 +108,10 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   write_owner(out, lease.owner);
   out.field("stopping", lease.stop_requested).field("stop_grace_seconds", seconds(engine.rules().grace));
   maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
-  out.field("settling", lease.ended() && live && state.use(lease.id).settling).key("queue");
-  if (detailed && lease.state == core::LeaseState::queued) {
+  out.field("settling", lease.ended() && live && state.use(lease.id).settling);
+  write_resize(out, lease);
+  out.key("queue");
+  if (detailed && state.queue().contains(lease.id)) {
     write_queue_info(out, core::queue_info(state, engine.rules(), lease, engine.now()));
   } else {
     out.value(nullptr);

@@ -274,6 +274,7 @@ class Session {
       const core::Lease* lease = engine.find(wait.lease);
       if (lease == nullptr || lease->state != wait.since || lease->ended()) break;
       if (lease->stop_requested && !wait.was_stopping) break;
+      if (wait.resizing && !lease->resize) break;
       gone = (co_await (engine.changed(wait.lease, deadline) || peer_gone(stream_))).index() == 1;
     }
     --usage.waiters;

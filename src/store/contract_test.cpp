@@ -134,7 +134,7 @@ core::Lease full_lease() {
   lease.device_count = 2;
   lease.asked_vram = {(1LL << 62) - 1};
   lease.min_vram = 3 * GiB;
-  lease.resize = core::Resize{{(1LL << 62) - 2}, {8}};
+  lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
   lease.had_process = true;
   lease.lapsed_offers = 1;
   lease.exit_status = 137;

@@ -200,7 +200,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.min_vram = column.bytes();
   const auto resize_bytes = row.maybe_integer();
   const auto resize_at = column.maybe_time();
-  if (resize_bytes && resize_at) lease.resize = core::Resize{{*resize_bytes}, *resize_at};
+  if (resize_bytes && resize_at) lease.resize = core::Upgrade{{*resize_bytes}, *resize_at};
   if (resize_bytes && (*resize_bytes < 0 || *resize_bytes > (1LL << 62))) column.good = false;
   lease.owner.inode = column.integer<std::uint64_t>();
   if (!lease.id || !column.good) return std::nullopt;

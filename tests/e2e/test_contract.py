@@ -8,7 +8,8 @@ from tests.support.sublet import GIB, wait_until
 from tests.support.tcp import TcpApi, free_port
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
-ACTIONS = ("claim", "attach", "renew", "release", "pause")
+ACTIONS = ("claim", "attach", "renew", "resize", "release", "pause")
+BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
 
 # Needs two users with the same tag, which a private daemon has not.
 ELSEWHERE = {("get", "/v1/leases/{id}/why", 400): "src/http/roles_test.cpp"}
@@ -41,6 +42,10 @@ def good_calls(daemon, api):
     program = daemon.spawn("sleep", "600")
     assert api.post(lease + "/attach", {"pid": program.pid, "owner": False}).status == 200
     assert api.post(lease + "/renew", {}).status == 200
+    assert api.post(lease + "/resize", {"vram_bytes": 2 * GIB}).status == 200
+    third = api.post("/v1/leases", ASK)
+    assert third.status == 201 and api.post(lease + "/resize", {"vram_bytes": 3 * GIB}).status == 202
+    assert api.post(f"/v1/leases/{third['id']}/release", {}).status == 200
     assert api.post(lease + "/release", {}).status == 200
     wait_until(lambda: api.get(waiting)["state"] == "offered", "its bytes are measured gone")
     assert api.post(waiting + "/claim", {}).status == 200
@@ -60,10 +65,11 @@ def bad_calls(api, ended, active):
     for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x"):
         assert api.get(path).status == 400
     for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
-                 f"{active}/release", f"{active}/pause"):
+                 f"{active}/resize", f"{active}/release", f"{active}/pause"):
         assert api.post(path, {"no such field": 1}).status in (400, 409) and api.post(path, "{").status == 400
     assert api.post("/v1/leases", dict(ASK, device="gpu9")).status == 404
     assert api.post("/v1/leases", dict(ASK, vram_bytes=1 << 60)).status == 422
+    assert api.post(f"{active}/resize", {"vram_bytes": 1 << 60}).status == 422
     assert api.post("/v1/leases", dict(ASK, vram_bytes=4 * GIB - (600 << 20), queue=False)).status == 409
     assert api.get("/v1/events?lease=lease-99").status == 404
     assert api.get("/v1/leases/lease-99").status == api.get("/v1/leases/lease-99/why").status == 404
@@ -72,10 +78,9 @@ def bad_calls(api, ended, active):
     assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="once").status == 409
     for action in ACTIONS:
-        body = {"pid": 1 << 22} if action == "attach" else {}
-        assert api.post(f"/v1/leases/lease-99/{action}", body).status == 404
-    for action in ("claim", "renew", "release", "attach"):
-        body = {"pid": 1, "generation": 1} if action == "attach" else {"generation": 1}
+        assert api.post(f"/v1/leases/lease-99/{action}", BODIES.get(action, {})).status == 404
+    for action in ("claim", "renew", "resize", "release", "attach"):
+        body = {**BODIES.get(action, {}), **({"pid": 1} if action == "attach" else {}), "generation": 1}
         assert api.post(f"{active}/{action}", body).status == 409
     assert api.post(f"{active}/pause", {}).status == 409
     while api.post("/v1/tokens", {"scope": "read"}).status == 201:

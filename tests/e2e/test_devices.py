@@ -89,3 +89,22 @@ def test_starts_with_less_rather_than_later(cards):
     assert small["vram_bytes"] == room and small["asked_vram_bytes"] == 3 * GIB and small["min_vram_bytes"] == GIB
     assert cards.cli("run", "--vram", "3GiB", "--min-vram", "2GiB", "--no-wait", "--", "true").returncode == 75
     assert json.loads(cards.cli("ps", "--all", "--json").stdout)["leases"]
+
+
+def test_without_a_size_it_says_what_it_takes(cards):
+    def size_of(*arguments):
+        done = cards.cli("run", *arguments, "--", "sh", "-c", "echo $SUBLET_LEASE_BYTES")
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout), done.stderr
+
+    whole, said = size_of("--name", "new")
+    assert whole == max(free(cards)) and "nothing is known of 'new': the whole of gpu0" in said
+    assert size_of("--name", "new", "--memory", "1GiB")[0] == GIB
+    load = cards.cli("run", "--vram", "3GiB", "--name", "known", "--", "simgpu-load", "--alloc", "1GiB",
+                     "--seconds", "2")
+    assert load.returncode == 0, load.stderr
+    peak = wait_until(lambda: next((row["peak_used_bytes"] for row in cards.get("/v1/consumers")["consumers"]
+                                    if row["consumer"] == "known"), None), "its peak is remembered")
+    size, said = size_of("--name", "known")
+    assert size == peak + peak // 10 and "and a tenth more" in said
+    assert size_of("--name", "known", "--min-vram", "2GiB")[0] == 2 * GIB

@@ -17,7 +17,8 @@ import pytest
 from tests.support.sublet import BIN, GIB, Daemon, living, name_of, pidfds_have_inodes, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
-          '[queue]\nclaim_window = "1s"\n[lease]\nlinger = "500ms"\nreconnect = "1s"\ngrace = "500ms"\n')
+          '[queue]\nclaim_window = "1s"\nreserve_after = "500ms"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "1s"\ngrace = "500ms"\n')
 
 
 def list_failpoints():
@@ -185,6 +186,28 @@ def lapsed(client):
     client.ends(second, "unclaimed")  # the second offer lapses too
 
 
+def held(client):
+    first, large = client.ask(2), client.queue(3)
+    client.until(large, lambda lease: lease["queue"]["held_devices"])
+    small = client.queue(1)  # it would fit, and would keep the large one waiting
+    assert client.get(f"/v1/leases/{small}")["queue"]["held_for"] == large
+    client.act(first, "release")
+    client.until(large, lambda lease: lease["state"] != "queued")
+
+
+def resizing(client):
+    lease, other = client.ask(1), client.ask(2)
+    assert client.act(lease, "resize", {"vram_bytes": 3 * GIB})["resize"]["vram_bytes"] == 3 * GIB
+    client.act(other, "release")
+    client.until(lease, lambda now: now["vram_bytes"] == 3 * GIB and now["resize"] is None)
+
+
+def resized(client):
+    lease = client.ask(2)
+    client.act(lease, "resize", {"vram_bytes": GIB})
+    assert client.get(f"/v1/leases/{lease}")["reserved_bytes"] == GIB
+
+
 def unclaimed(client):
     lapsed(client)
 
@@ -285,7 +308,8 @@ def lost(client, lease):
 
 SCENARIOS = {play.__name__: (play, stage) for play, stage in (
     (queued, None), (granted, None), (offered, None), (claimed, None), (attached, None), (renewed, None),
-    (lapsed, None), (stopping, None), (killing, None), (settled, None), (released, None), (expired, None),
+    (lapsed, None), (held, None), (resizing, None), (resized, None), (stopping, None), (killing, None),
+    (settled, None), (released, None), (expired, None),
     (revoked, revoked_stage), (owner_gone, None), (failed, None), (cancelled, None), (rejected, rejected_stage),
     (unclaimed, None), (lost, lost_stage))}
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// When leases will probably end, from what is known of them. Private to this folder.
+#pragma once
+
+#include "core/rules.h"
+#include "core/state.h"
+
+#include <optional>
+#include <string>
+
+namespace sublet::core {
+
+// From what the end of a lease is known, or why it is not.
+enum class Basis { settling, stopping, stop_overdue, limit, limit_overdue, history, history_overdue, nothing };
+
+struct Expected {
+  Basis basis = Basis::nothing;
+  Time at;  // of stopping, limit and history
+
+  bool known() const { return basis == Basis::stopping || basis == Basis::limit || basis == Basis::history; }
+};
+
+// When a lease gives its bytes back. `start`: when its run began, or would begin.
+Expected expected_end(const State& state, const Rules& rules, const Lease& lease, Time start, Time now);
+
+// The same in words, behind the lease's name.
+std::string expected_text(const State& state, const Lease& lease, Basis basis, Time start, Time now);
+
+}  // namespace sublet::core

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/forecast.h"
+
+#include "core/expect.h"
+#include "core/words.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace sublet::core {
+namespace {
+
+// An estimate that depends on more waiters than this would be a guess, and would cost too much to make.
+constexpr std::size_t waiters_followed = 200;
+// Where room is held in the forecast for one that takes any device is sought on so many of the roomiest.
+constexpr std::size_t rooms_tried = 16;
+
+// Plays the known ends forward, with all who wait taking what they fit into as granting does: in order, small ones past
+// a large one until that has waited so long that room is held for it. `sublet queue` asks this for every waiter: what
+// is done per end and waiter is a comparison of numbers, words come last.
+class Forecast {
+ public:
+  Forecast(const State& state, const Rules& rules, const Lease& lease, Time now)
+      : state_(state), rules_(rules), lease_(lease), need_(lease.least()), now_(now) {}
+
+  void fill(QueueInfo& info) {
+    if (info.place > waiters_followed) {
+      info.basis = "more than " + std::to_string(waiters_followed) + " wait before it";
+      return;
+    }
+    prepare();
+    std::vector<std::size_t> opened(rooms_.size());
+    std::iota(opened.begin(), opened.end(), std::size_t{0});
+    at_ = now_;
+    auto turn = place_waiting(opened);
+    while (!turn && !ends_.empty()) {
+      at_ = ends_.begin()->first;
+      opened.clear();
+      // What ends at one moment is free at once: a lease on several devices gives all of them back together.
+      for (; !ends_.empty() && ends_.begin()->first == at_; ends_.erase(ends_.begin())) {
+        const End& end = ends_.begin()->second;
+        rooms_[end.room].free += end.bytes;
+        rooms_[end.room].because.push_back(end);
+        rooms_[end.room].freed_at = at_;
+        opened.push_back(end.room);
+      }
+      turn = place_waiting(opened);
+    }
+    if (!turn) {
+      info.basis = why_unknown();
+      return;
+    }
+    info.eta = at_ - now_;
+    info.basis = basis_text(rooms_[*turn].because);
+  }
+
+ private:
+  struct End {
+    const Lease* lease;
+    std::size_t room;
+    Bytes bytes;
+    Time start;
+    Basis basis;
+  };
+  struct Taken {
+    Time from, until;  // until: never, if no end is known
+    Bytes bytes;
+  };
+  struct Place {
+    const Device* device;
+    Bytes free;
+    std::vector<End> because = {};  // the ends that it was freed by, in order
+    Time freed_at = {};
+    std::vector<Taken> taken = {};  // by whoever runs there, and whoever was placed there
+  };
+  struct Waiter {
+    const Lease* lease;              // null once placed
+    std::vector<std::size_t> fixed;  // the rooms that it named or has
+    std::size_t count;
+    Time aged_at;
+    bool possible = true;
+  };
+  // Room that is held for the first that has waited long.
+  struct Held {
+    std::size_t waiter;
+    std::vector<std::size_t> rooms;
+    std::optional<Time> start;
+    std::map<std::size_t, Bytes> left = {};
+  };
+
+  // ------------------------------------------------------------------------------ what there is
+
+  void prepare() {
+    std::map<std::string_view, std::size_t> index;
+    for (const auto& [uuid, device] : state_.devices()) {
+      if (!state_.known(device, rules_, now_)) continue;
+      index.emplace(uuid, rooms_.size());
+      rooms_.push_back({&device, state_.effective_free(device, rules_, now_)});
+    }
+    for (std::size_t room = 0; room < rooms_.size(); ++room)
+      for (const LeaseId id : rooms_[room].device->leases) {
+        const Lease& lease = *state_.find(id);
+        expect(lease, room, state_.charged(lease, rooms_[room].device->reading.uuid), started(lease));
+      }
+    for (const LeaseId id : state_.queue().in_order(waiters_followed)) {
+      const Lease& lease = *state_.find(id);
+      Waiter waiter{&lease, {}, static_cast<std::size_t>(lease.device_count), lease.queued_at + rules_.reserve_after};
+      std::vector<std::string> devices;
+      if (lease.resize) devices = lease.devices, waiter.aged_at = lease.resize->queued_at + rules_.reserve_after;
+      else if (!lease.wanted_device.empty()) devices = {lease.wanted_device};
+      for (const std::string& uuid : devices) {
+        const auto room = index.find(uuid);
+        waiter.possible &= room != index.end();
+        if (room != index.end()) waiter.fixed.push_back(room->second);
+      }
+      waiting_.push_back(std::move(waiter));
+    }
+  }
+
+  Time started(const Lease& lease) const { return lease.granted_at.value_or(now_); }
+
+  void expect(const Lease& lease, std::size_t room, Bytes bytes, Time start) {
+    const Expected end = expected_end(state_, rules_, lease, start, now_);
+    rooms_[room].taken.push_back({start, end.known() ? end.at : Time::never(), bytes});
+    if (end.known()) ends_.insert({end.at, {&lease, room, bytes, start, end.basis}});
+  }
+
+  Bytes need(const Lease& lease, std::size_t room) const {
+    return state_.need(lease, rooms_[room].device->reading.uuid);
+  }
+
+  // ------------------------------------------------------------------------------ whose turn it is
+
+  // Who waits and fits takes it, in order; only the opened rooms can have become wide enough. The room that decided it
+  // when it was the lease's own turn.
+  std::optional<std::size_t> place_waiting(const std::vector<std::size_t>& opened) {
+    hold_room();
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      Waiter& waiter = waiting_[i];
+      if (waiter.lease == nullptr || !waiter.possible) continue;
+      const std::vector<std::size_t> rooms = choose_rooms(i, opened);
+      if (rooms.empty()) continue;
+      if (waiter.lease->id == lease_.id) return decisive(rooms);
+      take(*waiter.lease, i, rooms);
+      waiter.lease = nullptr;
+      hold_room();
+    }
+    return std::nullopt;
+  }
+
+  void take(const Lease& lease, std::size_t waiter, const std::vector<std::size_t>& rooms) {
+    Bytes share = lease.vram;
+    for (const std::size_t room : rooms) share = std::min(share, allowance(waiter, room));
+    for (const std::size_t room : rooms) {
+      const Bytes bytes = lease.resize ? need(lease, room) : share;
+      rooms_[room].free -= bytes;
+      expect(lease, room, bytes, lease.resize ? started(lease) : at_);
+    }
+  }
+
+  // As many rooms as the waiter needs, those that it leaves the least of; none if it does not fit.
+  std::vector<std::size_t> choose_rooms(std::size_t index, const std::vector<std::size_t>& opened) const {
+    const Waiter& waiter = waiting_[index];
+    const auto fits = [&](std::size_t room) { return allowance(index, room) >= need(*waiter.lease, room); };
+    if (!waiter.fixed.empty())
+      return std::all_of(waiter.fixed.begin(), waiter.fixed.end(), fits) ? waiter.fixed : std::vector<std::size_t>();
+    std::vector<std::size_t> found;
+    if (waiter.count == 1) {
+      std::copy_if(opened.begin(), opened.end(), std::back_inserter(found), fits);
+    } else if (std::any_of(opened.begin(), opened.end(), fits)) {
+      for (std::size_t room = 0; room < rooms_.size(); ++room)
+        if (fits(room)) found.push_back(room);
+    }
+    if (found.size() < waiter.count) return {};
+    const Bytes whole = waiter.lease->vram;
+    std::stable_sort(found.begin(), found.end(), [&](std::size_t a, std::size_t b) {
+      const Bytes left = allowance(index, a), right = allowance(index, b);
+      if ((left >= whole) != (right >= whole)) return left >= whole;
+      return left >= whole ? left < right : left > right;
+    });
+    found.resize(waiter.count);
+    return found;
+  }
+
+  // The room that was freed last.
+  std::size_t decisive(const std::vector<std::size_t>& rooms) const {
+    std::size_t last = rooms.front();
+    for (const std::size_t room : rooms)
+      if (rooms_[room].freed_at >= rooms_[last].freed_at) last = room;
+    return last;
+  }
+
+  // ------------------------------------------------------------------------------ for whom room is held
+
+  void hold_room() {
+    if (rules_.reserve_after <= Duration{}) return;
+    const auto head = std::find_if(waiting_.begin(), waiting_.end(), [this](const Waiter& waiter) {
+      return waiter.lease != nullptr && waiter.possible && waiter.aged_at <= at_;
+    });
+    if (head == waiting_.end()) {
+      held_.reset();
+      return;
+    }
+    const auto index = static_cast<std::size_t>(head - waiting_.begin());
+    if (!held_ || held_->waiter != index) held_ = Held{index, rooms_to_hold(*head), at_};
+    held_->start = at_;
+    for (const std::size_t room : held_->rooms) {
+      const auto start = could_start(*head->lease, room);
+      if (!start || !held_->start) held_->start.reset();
+      else held_->start = std::max(*held_->start, *start);
+    }
+    for (const std::size_t room : held_->rooms) held_->left[room] = left_over(*head, room);
+  }
+
+  std::vector<std::size_t> rooms_to_hold(const Waiter& waiter) const {
+    if (!waiter.fixed.empty()) return waiter.fixed;
+    std::vector<std::size_t> rooms;
+    for (const HeldRoom& held : state_.held_rooms())
+      for (std::size_t room = 0; held.waiter == waiter.lease->id && room < rooms_.size(); ++room)
+        if (std::find(held.devices.begin(), held.devices.end(), rooms_[room].device->reading.uuid) !=
+            held.devices.end())
+          rooms.push_back(room);
+    if (rooms.size() == waiter.count) return rooms;
+    rooms.resize(rooms_.size());
+    std::iota(rooms.begin(), rooms.end(), std::size_t{0});
+    std::stable_sort(rooms.begin(), rooms.end(),
+                     [this](std::size_t a, std::size_t b) { return rooms_[a].free > rooms_[b].free; });
+    rooms.resize(std::min(rooms.size(), waiter.count + rooms_tried));
+    std::vector<std::pair<Time, std::size_t>> starts;
+    for (const std::size_t room : rooms)
+      starts.emplace_back(could_start(*waiter.lease, room).value_or(Time::never()), room);
+    std::stable_sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    rooms.clear();
+    for (std::size_t i = 0; i < std::min(starts.size(), waiter.count); ++i) rooms.push_back(starts[i].second);
+    return rooms;
+  }
+
+  std::optional<Time> could_start(const Lease& lease, std::size_t room) const {
+    Bytes free = rooms_[room].free;
+    const Bytes wanted = need(lease, room);
+    if (free >= wanted) return at_;
+    std::vector<std::pair<Time, Bytes>> ends;
+    for (const Taken& taken : rooms_[room].taken)
+      if (taken.until > at_ && taken.until != Time::never()) ends.emplace_back(taken.until, taken.bytes);
+    std::sort(ends.begin(), ends.end());
+    for (const auto& [end, bytes] : ends)
+      if ((free += bytes) >= wanted) return end;
+    return std::nullopt;
+  }
+
+  Bytes left_over(const Waiter& head, std::size_t room) const {
+    const Place& place = rooms_[room];
+    const Bytes wanted = need(*head.lease, room);
+    if (held_->start) {
+      Bytes free = place.free;
+      for (const Taken& taken : place.taken)
+        if (taken.until > at_ && taken.until <= *held_->start) free += taken.bytes;
+      return free - wanted;
+    }
+    Bytes left = State::capacity(*place.device, rules_) - place.device->other - wanted;
+    if (head.lease->resize) left -= state_.charged(*head.lease, place.device->reading.uuid);
+    for (const Taken& taken : place.taken)
+      if (taken.until > at_ && taken.from > head.aged_at) left -= taken.bytes;
+    return left;
+  }
+
+  Bytes allowance(std::size_t index, std::size_t room) const {
+    const Bytes free = rooms_[room].free;
+    if (!held_ || index <= held_->waiter) return free;
+    const auto left = held_->left.find(room);
+    if (left == held_->left.end()) return free;
+    const Lease& lease = *waiting_[index].lease;
+    const Expected end = expected_end(state_, rules_, lease, lease.resize ? started(lease) : at_, now_);
+    if (held_->start && end.known() && end.at <= *held_->start) return free;
+    return std::min(free, left->second);
+  }
+
+  // ------------------------------------------------------------------------------ words
+
+  std::string basis_text(const std::vector<End>& because) const {
+    if (because.empty()) return "it fits now";
+    const std::size_t shown = std::min<std::size_t>(because.size(), 2), rest = because.size() - shown;
+    std::string text;
+    for (std::size_t i = rest; i < because.size(); ++i) {
+      const End& end = because[i];
+      text += (text.empty() ? "" : "; ") + name_of(*end.lease) + " " +
+              expected_text(state_, *end.lease, end.basis, end.start, now_);
+    }
+    if (rest > 0) text += "; after the ends of " + std::to_string(rest) + " more before them";
+    return text;
+  }
+
+  std::string why_unknown() const {
+    const Nearest nearest = nearest_device(state_, rules_, lease_, now_);
+    if (nearest.device == nullptr) {
+      for (const auto& [uuid, device] : state_.devices())
+        if (may_use(lease_, device)) return unknown_text(state_, device, rules_, now_);
+      return "no device was read yet";
+    }
+    for (const ChargedLease& entry : nearest.device->by_charge) {
+      const Lease& holder = *state_.find(entry.lease);
+      const Time start = started(holder);
+      const Expected end = expected_end(state_, rules_, holder, start, now_);
+      if (!end.known()) return name_of(holder) + " " + expected_text(state_, holder, end.basis, start, now_);
+    }
+    if (State::capacity(*nearest.device, rules_) - nearest.device->other < need_)
+      return "programs under no lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
+    return "what stands before it in the queue has no known end";
+  }
+
+  const State& state_;
+  const Rules& rules_;
+  const Lease& lease_;
+  const Bytes need_;
+  const Time now_;
+  Time at_;  // where the forecast has come to
+  std::vector<Place> rooms_;
+  std::multimap<Time, End> ends_;
+  std::vector<Waiter> waiting_;  // in order
+  std::optional<Held> held_;
+};
+
+}  // namespace
+
+void estimate_start(const State& state, const Rules& rules, const Lease& lease, Time now, QueueInfo& info) {
+  Forecast(state, rules, lease, now).fill(info);
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/held_room.h"
+
+#include "core/expect.h"
+#include "core/words.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace sublet::core {
+namespace {
+
+// How many of those who have waited long are looked at, and for how many room is held.
+constexpr std::size_t looked_at = 32;
+constexpr std::size_t held_for = 8;
+// Where one that takes any device could start is sought on so many of the roomiest; on twice as many at each new try.
+constexpr int devices_tried = 16;
+constexpr int most_tries = 8;
+
+// When the waiter could start on one device, and what it leaves over there.
+struct Shadow {
+  std::optional<Time> start;  // by the known ends; unset: unknown
+  Duration stay{};            // unknown: what is in the way has been there for so long, and may stay as long again
+};
+
+struct End {
+  Time at;
+  Bytes bytes;
+  bool operator<(const End& other) const { return at < other.at; }
+};
+
+// The known ends on a device in order; ends of others are given by their age.
+struct Ends {
+  std::vector<End> known;
+  std::vector<std::pair<Duration, Bytes>> unknown;
+};
+
+Ends ends_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
+  Ends ends;
+  for (const LeaseId id : device.leases) {
+    if (id == waiter.id) continue;
+    const Lease& lease = *state.find(id);
+    const Bytes bytes = state.charged(lease, device.reading.uuid);
+    const Time start = lease.granted_at.value_or(now);
+    const Expected end = expected_end(state, rules, lease, start, now);
+    if (end.basis == Basis::settling) ends.known.push_back({now, bytes});
+    else if (end.known()) ends.known.push_back({end.at, bytes});
+    else ends.unknown.emplace_back(now - start, bytes);
+  }
+  std::sort(ends.known.begin(), ends.known.end());
+  return ends;
+}
+
+Shadow shadow_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Ends& ends,
+                 Time now) {
+  const Bytes need = state.need(waiter, device.reading.uuid);
+  Bytes free = state.effective_free(device, rules, now);
+  if (free >= need) return {now, {}};
+  for (const End& end : ends.known) {
+    free += end.bytes;
+    if (free >= need) return {end.at, {}};
+  }
+  std::sort(ends.unknown.begin(), ends.unknown.end());
+  for (const auto& [age, bytes] : ends.unknown) {
+    free += bytes;
+    if (free >= need) return {std::nullopt, age};
+  }
+  return {std::nullopt, Duration::max()};
+}
+
+// What those behind the waiter may take of the device without any promise to be back.
+Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const Device& device, const Ends& ends,
+              const std::optional<Time>& start, Time now) {
+  const Bytes need = state.need(waiter, device.reading.uuid);
+  if (start) {
+    Bytes free = state.effective_free(device, rules, now);
+    for (const End& end : ends.known)
+      if (end.at <= *start) free += end.bytes;
+    return free - need;
+  }
+  const Time since = (waiter.resize ? waiter.resize->queued_at : waiter.queued_at) + rules.reserve_after;
+  Bytes left = State::capacity(device, rules) - device.other - need;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    if (id == waiter.id || (!lease.ended() && lease.granted_at && *lease.granted_at > since))
+      left -= state.charged(lease, device.reading.uuid);
+  }
+  return left;
+}
+
+}  // namespace
+
+HeldRooms::HeldRooms(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {
+  if (rules.reserve_after <= Duration{}) return;
+  std::vector<QueueKey> waiters;
+  state.queue().all().queued_by(now - rules.reserve_after, looked_at, waiters);
+  for (const QueueKey& key : waiters)
+    if (entries_.size() < held_for) add(key);
+}
+
+bool HeldRooms::free_to_hold(const std::string& device) const {
+  const auto at = state_.devices().find(device);
+  return at != state_.devices().end() && state_.known(at->second, rules_, now_) && !held_.contains(device);
+}
+
+void HeldRooms::add(const QueueKey& key) {
+  const Lease& waiter = *state_.find(key.lease);
+  std::optional<HeldRoom> room;
+  const bool any = !waiter.resize && waiter.wanted_device.empty();
+  if (any) {
+    if (!any_) room = choose(waiter);
+  } else {
+    room = HeldRoom{key.lease, waiter.resize ? waiter.devices : std::vector{waiter.wanted_device}, {}, 0};
+    for (const std::string& device : room->devices)
+      if (!free_to_hold(device)) return;
+  }
+  if (!room) return;
+  any_ |= any;
+  std::optional<Time> start = now_;
+  std::vector<Ends> ends;
+  for (const std::string& uuid : room->devices) {
+    const Device& device = state_.devices().at(uuid);
+    ends.push_back(ends_on(state_, rules_, waiter, device, now_));
+    const Shadow shadow = shadow_of(state_, rules_, waiter, device, ends.back(), now_);
+    if (!shadow.start || !start) start.reset();
+    else start = std::max(*start, *shadow.start);
+  }
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const Device& device = state_.devices().at(room->devices[i]);
+    held_.emplace(room->devices[i],
+                  Held{entries_.size(), left_by(state_, rules_, waiter, device, ends[i], start, now_)});
+  }
+  entries_.push_back({std::move(*room), key, start});
+}
+
+// Those it has stay until it should have started there: what frees up on them is not to be given away for a better
+// chance elsewhere. Each new choice looks at more devices and is kept for longer, so that one that can be had is found.
+std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
+  HeldRoom chosen{waiter.id, {}, {}, 0};
+  for (const HeldRoom& old : state_.held_rooms()) {
+    if (old.waiter != waiter.id) continue;
+    const auto usable = [this](const std::string& device) { return free_to_hold(device); };
+    if (old.until > now_ && std::all_of(old.devices.begin(), old.devices.end(), usable)) return old;
+    chosen.tries = std::min(old.tries + 1, most_tries);
+  }
+  struct Choice {
+    Shadow shadow;
+    const Device* device;
+  };
+  std::vector<Choice> choices;
+  int left = (devices_tried << chosen.tries) + waiter.device_count;
+  for (auto room = state_.rooms().rbegin(); room != state_.rooms().rend() && left > 0; ++room) {
+    if (!free_to_hold(room->device)) continue;
+    const Device& device = state_.devices().at(room->device);
+    if (State::capacity(device, rules_) - device.other < waiter.least()) continue;
+    Ends ends = ends_on(state_, rules_, waiter, device, now_);
+    choices.push_back({shadow_of(state_, rules_, waiter, device, ends, now_), &device});
+    --left;
+  }
+  const auto count = static_cast<std::size_t>(waiter.device_count);
+  if (choices.size() < count) return std::nullopt;
+  std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
+    const auto rank = [](const Choice& c) {
+      return std::tuple(!c.shadow.start, c.shadow.start.value_or(Time{}), c.shadow.stay, c.device->reading.index);
+    };
+    return rank(a) != rank(b) ? rank(a) < rank(b) : a.device->reading.uuid < b.device->reading.uuid;
+  });
+  chosen.until =
+      now_ + std::min<Duration>(rules_.reserve_after, std::chrono::hours(24)) * (std::int64_t{1} << chosen.tries);
+  for (std::size_t i = 0; i < count; ++i) {
+    chosen.devices.push_back(choices[i].device->reading.uuid);
+    if (choices[i].shadow.start) chosen.until = std::max(chosen.until, *choices[i].shadow.start);
+  }
+  return chosen;
+}
+
+const HeldRooms::Entry* HeldRooms::on(std::string_view device) const {
+  const auto held = held_.find(device);
+  return held == held_.end() ? nullptr : &entries_[held->second.entry];
+}
+
+Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const {
+  const auto held = held_.find(device);
+  if (held == held_.end()) return room;
+  const Entry& entry = entries_[held->second.entry];
+  if (!entry.key.before(key)) return room;  // it stands before, or is the one
+  if (entry.start) {
+    const Expected end = expected_end(state_, rules_, lease, lease.granted_at.value_or(now_), now_);
+    if (end.known() && end.at <= *entry.start) return room;
+  }
+  return std::min(room, held->second.left);
+}
+
+Bytes HeldRooms::open_room(const std::string& device, Bytes room) const {
+  const auto held = held_.find(device);
+  return held == held_.end() ? room : std::min(room, held->second.left);
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Room that is held for those who have waited long, so that small requests behind them cannot keep them out for ever,
+// and what may go ahead of them all the same. Private to this folder; reads only.
+//
+// The first in the order that have waited for queue.reserve_after have room held: each on the devices that it named or
+// has, and one of those that take any on the devices where it can start first. Whoever stands behind it may take there
+// what it leaves over at its start, or more if it is known to be back by then. Where no known end lets it start, what
+// it leaves over is what it does not need of the whole device, less what was granted there since it has waited so long.
+#pragma once
+
+#include "core/rules.h"
+#include "core/state.h"
+
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace sublet::core {
+
+class HeldRooms {
+ public:
+  HeldRooms(const State& state, const Rules& rules, Time now);
+
+  struct Entry {
+    HeldRoom room;
+    QueueKey key;               // of its waiter
+    std::optional<Time> start;  // by the known ends; unset: unknown
+  };
+  struct Held {
+    std::size_t entry;
+    Bytes left;  // of the device, for those who stand behind
+  };
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  // Who has the device held, if anybody has.
+  const Entry* on(std::string_view device) const;
+  // How much of `room`, what is free on the device, a waiter may take there.
+  Bytes allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const;
+  // The least that anybody may take there, however far behind and for however long.
+  Bytes open_room(const std::string& device, Bytes room) const;
+  std::size_t devices() const { return held_.size(); }
+
+ private:
+  void add(const QueueKey& key);
+  std::optional<HeldRoom> choose(const Lease& waiter) const;
+  bool free_to_hold(const std::string& device) const;
+
+  const State& state_;
+  const Rules& rules_;
+  const Time now_;
+  bool any_ = false;  // one of those that take any device has its room
+  std::vector<Entry> entries_;
+  std::map<std::string, Held, std::less<>> held_;  // by device
+};
+
+}  // namespace sublet::core

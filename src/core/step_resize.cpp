@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes that change while a lease is active: less at once, more at once or when it is its turn.
+#include "core/held_room.h"
+#include "core/stepper.h"
+#include "core/words.h"
+
+namespace sublet::core {
+
+Result<LeaseId> Stepper::on(const Resize& fact) {
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (const Status ok = check_resize(lease, fact.vram); !ok) return ok.error();
+  if (fact.vram > lease.vram) return ask_more(lease, fact);
+  if (fact.vram < lease.vram) return shrink(lease, fact.vram);
+  if (lease.resize) forget_resize(lease, "its owner wants its present size");
+  return lease.id;
+}
+
+Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
+  if (lease.state != LeaseState::active)
+    return Error{
+        Code::Stale,
+        "resize needs a lease that is active; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
+        lease.ended() ? "ask for a new lease" : "release it and ask for another size"};
+  if (vram <= Bytes{}) return bad_request("a lease needs a size above zero", "to give all of it back, release it");
+  for (const std::string& uuid : lease.devices) {
+    const Device& device = state_.devices_.at(uuid);
+    if (!device.read_at || vram <= State::capacity(device, rules_)) continue;
+    return Error{Code::TooLarge,
+                 name_of(lease) + " cannot grow to " + format_size(vram) + "; at most " +
+                     capacity_text(device, rules_) + " can be had",
+                 "ask for " + format_size(State::capacity(device, rules_)) + " or less"};
+  }
+  return {};
+}
+
+// What is in use is not given away: nobody could have it.
+Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
+  for (const std::string& uuid : lease.devices) {
+    const Charge& charge = state_.charge(lease.id, uuid);
+    if (charge.used <= vram && !charge.untold) continue;
+    return Error{Code::InUse,
+                 "the processes of " + name_of(lease) + " use " +
+                     (charge.untold ? "VRAM that the driver does not tell" : format_size(charge.used)) + " on " +
+                     name_of(state_.devices_.at(uuid)) + ", more than " + format_size(vram),
+                 charge.untold
+                     ? "end them first"
+                     : "free what the program does not need, then ask for " + format_size(charge.used) + " or more"};
+  }
+  const Bytes before = lease.vram;
+  if (lease.resize) forget_resize(lease, "its owner wants less instead");
+  state_.resize(lease, vram);
+  lease.asked_vram = vram;
+  explain(lease, "resized",
+          "shrunk from " + format_size(before) + " to " + format_size(vram) + on_devices(state_, lease));
+  touch(lease);
+  return lease.id;
+}
+
+// Asked in the order of the queue, behind everybody who asked before; who asks for less than before keeps its place.
+Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
+  if (lease.resize && lease.resize->vram == fact.vram && fact.may_queue) return lease.id;
+  const std::optional<Upgrade> before = lease.resize;
+  const Time last_queued_at = state_.last_queued_at_;
+  const bool keeps_place = before && fact.vram <= before->vram;
+  if (!keeps_place) state_.last_queued_at_ = std::max(now_, state_.last_queued_at_ + Duration(1));
+  lease.resize = Upgrade{fact.vram, keeps_place ? before->queued_at : state_.last_queued_at_};
+  state_.requeue_upgrade(lease);
+  state_.reindex(rules_, now_);
+  const HeldRooms held(state_, rules_, now_);
+  if (!fact.may_queue && !place(*state_.queue_.key(lease.id), &held)) {
+    const std::string shortage = shortage_text(state_, rules_, lease, now_) + held_clause(state_, rules_, lease, now_);
+    lease.resize = before;
+    state_.requeue_upgrade(lease);
+    state_.last_queued_at_ = last_queued_at;
+    return Error{Code::Memory, name_of(lease) + " " + shortage, "let it queue, or ask for less"};
+  }
+  touch(lease);
+  grant_waiting();
+  if (lease.resize)
+    explain(lease, "resizing",
+            "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
+                std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
+                held_clause(state_, rules_, lease, now_));
+  return lease.id;
+}
+
+void Stepper::grow(Lease& lease) {
+  const Upgrade upgrade = *lease.resize;
+  const Bytes before = lease.vram;
+  state_.queue_.erase(lease.id);
+  lease.resize.reset();
+  state_.resize(lease, upgrade.vram);
+  lease.asked_vram = upgrade.vram;
+  explain(lease, "resized",
+          "grown from " + format_size(before) + " to " + format_size(upgrade.vram) + on_devices(state_, lease) +
+              " after waiting " + format_duration(now_ - upgrade.queued_at));
+  touch(lease);
+}
+
+void Stepper::forget_resize(Lease& lease, const std::string& why) {
+  explain(lease, "resized",
+          "waits no longer to grow to " + format_size(lease.resize->vram) + ", and keeps " + format_size(lease.vram) +
+              ": " + why);
+  lease.resize.reset();
+  state_.requeue_upgrade(lease);
+  touch(lease);
+}
+
+}  // namespace sublet::core

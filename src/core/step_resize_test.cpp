@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+struct Two : World {
+  LeaseId mine, other;
+  Two() {
+    snapshot({gpu(0, 24 * GiB)});
+    mine = submit(8 * GiB), other = submit(10 * GiB);
+  }
+  Result<LeaseId> resize(LeaseId id, Bytes vram, bool may_queue = true) {
+    return step(Resize{id, 0, vram, may_queue}).outcome;
+  }
+};
+
+TEST(Resize, ShrinksAtOnceAndGivesToThoseWhoWait) {
+  Two w;
+  const LeaseId waiter = w.submit(wish(10 * GiB), true);
+  ASSERT_TRUE(w.resize(w.mine, 4 * GiB).has_value());
+  EXPECT_EQ(w.at(w.mine).vram, 4 * GiB);
+  EXPECT_EQ(w.state_of(waiter), LeaseState::active);
+  EXPECT_SAYS(w.why(w.mine, "resized"), "shrunk from 8.0 GiB to 4.0 GiB on gpu0");
+}
+
+TEST(Resize, DoesNotGiveAwayWhatIsInUse) {
+  Two w;
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 5 * GiB, w.mine)})});
+  const auto refused = w.resize(w.mine, 4 * GiB);
+  EXPECT_EQ(refused.error().code, Code::InUse);
+  EXPECT_SAYS(refused.error().detail, "use 5.0 GiB on gpu0, more than 4.0 GiB");
+  EXPECT_EQ(w.at(w.mine).vram, 8 * GiB);
+  EXPECT_TRUE(w.resize(w.mine, 5 * GiB).has_value());
+  auto untold = uses(7, {}, w.mine);
+  untold.used.reset();
+  w.snapshot({gpu(0, 24 * GiB, {untold}, 5 * GiB)});
+  EXPECT_EQ(w.resize(w.mine, GiB).error().code, Code::InUse);
+}
+
+TEST(Resize, GrowsAtOnceIfItFitsElseInTurn) {
+  Two w;
+  ASSERT_TRUE(w.resize(w.mine, 14 * GiB).has_value());
+  EXPECT_EQ(w.at(w.mine).vram, 14 * GiB);
+  ASSERT_TRUE(w.resize(w.mine, 20 * GiB).has_value());
+  EXPECT_EQ(w.at(w.mine).vram, 14 * GiB) << "it keeps what it has";
+  EXPECT_EQ(w.at(w.mine).resize->vram, 20 * GiB);
+  EXPECT_EQ(w.state.queue().place(w.mine), 1u);
+  EXPECT_SAYS(w.why(w.mine, "resizing"), "place 1 of 1: wants to grow from 14.0 GiB to 20.0 GiB; 0 B is");
+  EXPECT_EQ(queue_info(w.state, w.rules, w.at(w.mine), w.now).short_bytes, 6 * GiB);
+  w.step(Release{w.other});
+  EXPECT_EQ(w.at(w.mine).vram, 20 * GiB);
+  EXPECT_FALSE(w.at(w.mine).resize.has_value());
+  EXPECT_EQ(w.state.queue().size(), 0u);
+}
+
+TEST(Resize, IsRefusedWhereItMayNotWait) {
+  Two w;
+  const auto refused = w.resize(w.mine, 20 * GiB, false);
+  EXPECT_EQ(refused.error().code, Code::Memory);
+  EXPECT_SAYS(refused.error().detail, "wants to grow from 8.0 GiB to 20.0 GiB; 6.0 GiB is effectively free on gpu0");
+  EXPECT_FALSE(w.at(w.mine).resize.has_value());
+  EXPECT_TRUE(w.resize(w.mine, 14 * GiB, false).has_value());
+  EXPECT_EQ(w.resize(w.mine, 25 * GiB).error().code, Code::TooLarge);
+  EXPECT_EQ(w.resize(w.mine, {}).error().code, Code::BadRequest);
+  EXPECT_EQ(w.resize({99}, GiB).error().code, Code::NotFound);
+  EXPECT_EQ(w.step(Resize{w.mine, 17, GiB, true}).outcome.error().code, Code::Stale);
+  const LeaseId queued = w.submit(wish(20 * GiB), true);
+  EXPECT_EQ(w.resize(queued, GiB).error().code, Code::Stale);
+}
+
+TEST(Resize, StandsInTheSameOrderAsEverybody) {
+  Two w;
+  const LeaseId before = w.submit(wish(14 * GiB), true);
+  ASSERT_TRUE(w.resize(w.mine, 16 * GiB).has_value());
+  EXPECT_EQ(w.state.queue().in_order(), (std::vector{before, w.mine}));
+  w.step(Release{w.other});
+  EXPECT_EQ(w.state_of(before), LeaseState::active);
+  EXPECT_EQ(w.at(w.mine).vram, 8 * GiB);
+}
+
+TEST(Resize, ToThePresentSizeCancels) {
+  Two w;
+  ASSERT_TRUE(w.resize(w.mine, 20 * GiB).has_value());
+  ASSERT_TRUE(w.resize(w.mine, 8 * GiB).has_value());
+  EXPECT_FALSE(w.at(w.mine).resize.has_value());
+  EXPECT_EQ(w.state.queue().size(), 0u);
+  EXPECT_SAYS(w.why(w.mine, "resized"), "waits no longer to grow to 20.0 GiB, and keeps 8.0 GiB");
+}
+
+TEST(Resize, OutlivesARestartAndEndsWithTheLease) {
+  Two w;
+  ASSERT_TRUE(w.resize(w.mine, 20 * GiB).has_value());
+  w.restart();
+  EXPECT_EQ(w.state.queue().place(w.mine), 1u);
+  w.step(Release{w.mine});
+  EXPECT_TRUE(w.gone(w.mine));
+  EXPECT_EQ(w.state.queue().size(), 0u);
+}
+
+TEST(Resize, OfAGangIsOnAllItsDevicesOrNone) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+  Lease pair = wish(8 * GiB);
+  pair.device_count = 2;
+  const LeaseId gang = w.submit(pair), other = w.submit(10 * GiB);
+  w.step(Resize{gang, 0, 20 * GiB, true});
+  EXPECT_EQ(w.at(gang).vram, 8 * GiB);
+  EXPECT_EQ(w.free(1), 16 * GiB) << "nothing is taken on the one where it would fit";
+  w.step(Release{other});
+  EXPECT_EQ(w.at(gang).vram, 20 * GiB);
+  EXPECT_EQ(w.free(0), 4 * GiB);
+  EXPECT_EQ(w.free(1), 4 * GiB);
+}
+
+TEST(Resize, ThatCoversWhatIsUsedAlreadyNeedsNoRoom) {
+  Two w;
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 14 * GiB, w.mine)})});
+  EXPECT_EQ(w.free(0), Bytes{});
+  ASSERT_TRUE(w.resize(w.mine, 14 * GiB, false).has_value()) << "it takes 14 GiB as it is";
+  EXPECT_EQ(w.free(0), Bytes{});
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases that change their size, and room that is held for those who have waited long."""
+import threading
+
+import pytest
+
+from tests.support.keeping import daemon, lease, queued  # noqa: F401
+from tests.support.sublet import GIB, wait_until
+
+
+def token_lease(api, **body):
+    return api.post("/v1/leases", {"ttl_seconds": 600, **body})
+
+
+def test_shrinks_and_grows_at_once(daemon):
+    api = daemon.api()
+    mine = token_lease(api, vram_bytes=2 * GIB)
+    assert daemon.cli("resize", mine["id"], "1GiB").returncode == 0
+    assert lease(daemon, mine["id"])["vram_bytes"] == GIB
+    done = daemon.cli("resize", mine["id"], "3GiB")
+    assert done.returncode == 0 and "has 3.0 GiB" in done.stderr, done.stderr
+    now = lease(daemon, mine["id"])
+    assert (now["vram_bytes"], now["reserved_bytes"], now["resize"]) == (3 * GIB, 3 * GIB, None)
+    assert "grown from 1.0 GiB to 3.0 GiB on gpu0" in daemon.cli("why", mine["id"]).stdout
+    api.close()
+
+
+def test_waits_for_more_keeps_what_it_has_and_survives_a_restart(daemon):
+    api = daemon.api()
+    mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)
+    done = daemon.cli("resize", mine["id"], "3GiB")
+    assert done.returncode == 0 and "keeps 1.0 GiB and waits for 3.0 GiB, at place 1" in done.stderr, done.stderr
+    reply = api.post(f"/v1/leases/{mine['id']}/resize", {"vram_bytes": 3 * GIB})
+    assert reply.status == 202 and reply["resize"]["vram_bytes"] == 3 * GIB and reply["queue"]["place"] == 1
+    assert reply["state"] == "active" and reply["vram_bytes"] == GIB
+    assert daemon.cli("resize", mine["id"], "3GiB", "--wait", "1s").returncode == 124
+    assert [row["id"] for row in api.get("/v1/queue")["queue"]] == [mine["id"]]
+    assert "place 1" in daemon.cli("queue").stdout or mine["id"] in daemon.cli("queue").stdout
+    api.close()
+    daemon.kill()
+    daemon.start()
+    assert lease(daemon, mine["id"])["resize"]["vram_bytes"] == 3 * GIB
+    api = daemon.api()
+    result = {}
+    waiting = daemon.api()
+    waiter = threading.Thread(target=lambda: result.update(reply=waiting.post(
+        f"/v1/leases/{mine['id']}/resize", {"vram_bytes": 3 * GIB, "wait_seconds": 60})))
+    waiter.start()
+    assert api.post(f"/v1/leases/{other['id']}/release", {}).status == 200
+    waiter.join(timeout=60)
+    assert result["reply"].status == 200 and result["reply"]["vram_bytes"] == 3 * GIB
+    waiting.close()
+    api.close()
+
+
+def test_cancels_and_refuses(daemon):
+    api = daemon.api()
+    mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)
+    path = f"/v1/leases/{mine['id']}/resize"
+    refused = api.post(path, {"vram_bytes": 3 * GIB, "queue": False})
+    assert (refused.status, refused["code"]) == (409, "Memory")
+    assert "to grow from 1.0 GiB to 3.0 GiB" in refused["detail"]
+    assert daemon.cli("resize", mine["id"], "3GiB", "--no-wait").returncode == 75
+    assert api.post(path, {"vram_bytes": 3 * GIB}).status == 202
+    assert api.post(path, {"vram_bytes": GIB})["resize"] is None
+    assert api.get("/v1/queue")["queue"] == []
+    assert (r := api.post(path, {"vram_bytes": 5 * GIB})).status == 422 and r["code"] == "TooLarge"
+    assert (r := api.post(path, {"vram_bytes": GIB, "generation": 99})).status == 409 and r["code"] == "Stale"
+    for body in ({}, {"vram_bytes": 0}, {"vram_bytes": GIB, "size": 1}):
+        assert api.post(path, body).status == 400, body
+    queue = token_lease(api, vram_bytes=3 * GIB)
+    assert api.post(f"/v1/leases/{queue['id']}/resize", {"vram_bytes": GIB})["code"] == "Stale"
+    assert api.post("/v1/leases/lease-99/resize", {"vram_bytes": GIB}).status == 404
+    assert api.post(f"/v1/leases/{other['id']}/release", {}).status == 200
+    api.close()
+
+
+def test_does_not_give_away_what_is_in_use(daemon):
+    load = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "load", "--", "simgpu-load", "--alloc", "1GiB",
+                        "--seconds", "60")
+    wait_until(lambda: (now := next((x for x in daemon.leases() if x["tag"] == "load"), None)) and
+               now["used_bytes"] >= GIB, "it is measured")
+    done = daemon.cli("resize", "load", "512MiB")
+    assert done.returncode != 0 and "more than 512 MiB" in done.stderr, done.stderr
+    assert daemon.cli("resize", "load", "1800MiB").returncode == 0
+    load.terminate()
+    load.wait(timeout=60)
+
+
+@pytest.fixture
+def patient(start_daemon):
+    return start_daemon("1x4GiB", config='[lease]\nlinger = "1s"\n[gpu]\ninterval_idle = "1s"\n'
+                                         '[queue]\nreserve_after = "1s"\n')
+
+
+def test_room_is_held_for_who_has_waited_long(patient):
+    api = patient.api()
+    holder = token_lease(api, vram_bytes=2 * GIB)
+    large = token_lease(api, vram_bytes=3 * GIB)
+    assert large["state"] == "queued" and large["queue"]["held_devices"] == []
+    # What is free is not given to small ones for ever: soon it is held.
+    held = wait_until(lambda: lease(patient, large["id"])["queue"]["held_devices"], "room to be held")
+    assert held == [patient.json("gpus")["devices"][0]["uuid"]]
+    small = token_lease(api, vram_bytes=GIB)
+    assert small["state"] == "queued" and small["queue"]["held_for"] == large["id"]
+    why = patient.cli("why", small["id"]).stdout
+    assert f"is held for {large['id']}" in why, why
+    assert "held for it" in patient.cli("why", large["id"]).stdout
+    refused = patient.cli("run", "--vram", "1GiB", "--no-wait", "--", "true")
+    assert refused.returncode == 75 and f"held for {large['id']}" in refused.stderr, refused.stderr
+    assert api.post(f"/v1/leases/{holder['id']}/release", {}).status == 200
+    assert wait_until(lambda: lease(patient, large["id"])["state"] != "queued", "the large one's turn")
+    api.close()
