@@ -155,6 +155,8 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
     asked.lease.wanted_device = device->reading.uuid;
   if (const Status ok = check_size(asked.lease); !ok) return ok.error();
   if (const Status ok = check_tag(asked.lease); !ok) return ok.error();
+  // Whose turn has come by time alone is not taken back with a refusal.
+  if (!asked.may_queue) grant_waiting();
   const Time last_queued_at = state_.last_queued_at_;
   const std::vector<HeldRoom> held_rooms = state_.held_rooms_;
   const auto reasons = static_cast<std::ptrdiff_t>(plan_.reasons.size());
