@@ -1,0 +1,183 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes Debian packages from installed trees: what `./dev package` calls after `cmake --install`.
+
+STAGE/PACKAGE is the root of what one package installs. Policy's places and forms (compressed documents, the
+configuration in /etc, the changelog) are given here, so that an installation by hand stays plain. The same
+tree and the same SOURCE_DATE_EPOCH make the same bytes.
+"""
+import argparse
+import email.utils
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import check_release  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEBIAN = ROOT / "packaging/debian"
+PACKAGES = ("sublet", "sublet-simgpu")
+MAINTAINER = "Sublet maintainers <maintainers@sublet.example>"
+# Linked statically into what we ship: their licences want their texts to come along.
+LINKED = ("libboost1.81-dev", "libboost-dev", "nlohmann-json3-dev", "libfmt-dev", "libspdlog-dev",
+          "libsqlite3-dev", "libcli11-dev", "libtomlplusplus-dev", "libncurses-dev", "libsodium-dev",
+          "libstdc++-12-dev",           "libstdc++-13-dev")
+
+
+def git(*arguments):
+    try:
+        return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def default_version():
+    """The project's version; between releases a number that grows with every commit and sorts before the release."""
+    version = re.search(r"project\(sublet VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+    if git("describe", "--tags", "--exact-match") == f"v{version}" or not git("rev-parse", "HEAD"):
+        return version
+    return f"{version}~dev{git('rev-list', '--count', 'HEAD')}"
+
+
+def compress(path):
+    with open(path, "rb") as source, open(f"{path}.gz", "wb") as target:
+        # No name and no time in it: the same text makes the same bytes.
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=target, mtime=0) as out:
+            shutil.copyfileobj(source, out)
+    path.unlink()
+
+
+def move(path, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(target)
+    if not any(path.parent.iterdir()):
+        path.parent.rmdir()
+
+
+def changes():
+    """CHANGELOG.md's newest section as the entries of a Debian changelog."""
+    section = re.split(r"(?m)^## .*\n", (ROOT / "CHANGELOG.md").read_text())[1]
+    text = re.sub(r"[`*]", "", section).strip()
+    entries = [re.sub(r"\s+", " ", entry).strip() for entry in re.split(r"(?m)^- |\n\n", text)]
+    return [entry for entry in entries if entry]
+
+
+def write_changelog(path, package, version, when):
+    wrapped = []
+    for entry in changes():
+        line = "  *"
+        for word in entry.split():
+            if len(line) + 1 + len(word) > 78:
+                wrapped.append(line)
+                line = "   "
+            line += " " + word
+        wrapped.append(line)
+    path.write_text(f"{package} ({version}) unstable; urgency=medium\n\n" + "\n".join(wrapped) +
+                    f"\n\n -- {MAINTAINER}  {email.utils.formatdate(when)}\n")
+    compress(path)
+
+
+def arrange(package, tree, version, when):
+    """Puts what `cmake --install` made where Debian wants it, and adds what only a package has."""
+    share = tree / "usr/share"
+    for page in share.glob("man/man?/*.[1-9]"):
+        compress(page)
+    doc = share / "doc" / package
+    doc.mkdir(parents=True, exist_ok=True)
+    if (doc / "sublet.toml").exists():
+        move(doc / "sublet.toml", tree / "etc/sublet/sublet.toml")
+    if (share / "zsh/site-functions/_sublet").exists():
+        move(share / "zsh/site-functions/_sublet", share / "zsh/vendor-completions/_sublet")
+    (doc / "LICENSE").unlink(missing_ok=True)  # /usr/share/common-licenses has it
+    shutil.copy(DEBIAN / "copyright", doc / "copyright")
+    if (doc / "CHANGELOG.md").exists():
+        compress(doc / "CHANGELOG.md")
+    write_changelog(doc / "changelog", package, version, when)
+    overrides = DEBIAN / f"{package}.lintian-overrides"
+    if overrides.exists():
+        (share / "lintian/overrides").mkdir(parents=True)
+        shutil.copy(overrides, share / "lintian/overrides" / package)
+    notices = doc / "third-party"
+    for library in LINKED:
+        text = pathlib.Path("/usr/share/doc") / library / "copyright"
+        if text.exists():
+            notices.mkdir(exist_ok=True)
+            shutil.copy(text, notices / f"{library}.txt")
+    if not notices.exists():
+        print("note: none of the libraries' licence texts are on this system: third-party/ is left out")
+    for path in tree.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+
+
+def needed_libraries(tree):
+    """"libc6 (>= 2.34)": the highest glibc version that any program asks for."""
+    versions = set()
+    for path in tree.rglob("*"):
+        if path.is_symlink() or not path.is_file() or path.open("rb").read(4) != b"\x7fELF":
+            continue
+        dump = check_release.readelf
+        _, asked, _ = check_release.parse(dump("-d", path), dump("-V", path), dump("-S", path))
+        versions |= {tuple(map(int, version.removeprefix("GLIBC_").split("."))) for version in asked}
+    if not versions:
+        raise SystemExit(f"package: no program below {tree}")
+    return f"libc6 (>= {'.'.join(map(str, max(versions)))})"
+
+
+def write_control(package, tree, values):
+    control = tree / "DEBIAN"
+    control.mkdir()
+    text = (DEBIAN / f"{package}.control").read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    (control / "control").write_text(text)
+    for name, mode in (("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)):
+        source = DEBIAN / f"{package}.{name}"
+        if source.exists():
+            shutil.copy(source, control / name)
+            (control / name).chmod(mode)
+    sums = []
+    for path in sorted(tree.rglob("*")):
+        if path.is_file() and not path.is_symlink() and "DEBIAN" not in path.relative_to(tree).parts:
+            done = subprocess.run(["md5sum", str(path.relative_to(tree))], cwd=tree, check=True, capture_output=True,
+                                  text=True)
+            sums.append(done.stdout)
+    (control / "md5sums").write_text("".join(sums))
+
+
+def build(package, stage, out, version, when):
+    tree = stage / package
+    arrange(package, tree, version, when)
+    architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True,
+                                  text=True).stdout.strip()
+    size = sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file()) // 1024 + 1
+    write_control(package, tree, {"VERSION": version, "ARCHITECTURE": architecture, "SIZE": size,
+                                  "DEPENDS": needed_libraries(tree)})
+    target = out / f"{package}_{version}_{architecture}.deb"
+    # xz is what every dpkg that we promise can read.
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(tree), str(target)], check=True,
+                   env={**os.environ, "SOURCE_DATE_EPOCH": str(when)}, stdout=subprocess.DEVNULL)
+    print(f"{target.name:44} {target.stat().st_size // 1024:6} KiB, installed {size} KiB")
+    return target
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("stage", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--version", default=default_version())
+    args = parser.parse_args(argv)
+    when = int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct") or 0)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for package in PACKAGES:
+        build(package, args.stage.resolve(), args.out.resolve(), args.version, when)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
