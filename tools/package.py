@@ -26,7 +26,7 @@ MAINTAINER = "Sublet maintainers <maintainers@sublet.example>"
 # Linked statically into what we ship: their licences want their texts to come along.
 LINKED = ("libboost1.81-dev", "libboost-dev", "nlohmann-json3-dev", "libfmt-dev", "libspdlog-dev",
           "libsqlite3-dev", "libcli11-dev", "libtomlplusplus-dev", "libncurses-dev", "libsodium-dev",
-          "libstdc++-12-dev",           "libstdc++-13-dev")
+          "libstdc++-12-dev", "libstdc++-13-dev")
 
 
 def git(*arguments):

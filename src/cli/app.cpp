@@ -17,6 +17,16 @@ std::string full_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? "sublet" : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
+// "ps" in a message that begins with "sublet:" already; of the program itself "sublet".
+std::string short_name(const CLI::App& app) {
+  const std::string name = full_name(app);
+  return app.get_parent() == nullptr ? name : name.substr(name.find(' ') + 1);
+}
+
+std::string names_no_verb(const CLI::App& app) {
+  return app.get_parent() == nullptr ? "there is no verb" : short_name(app) + " has no verb";
+}
+
 // "Usage: sublet why [flags] LEASE": CLI11's own line leaves out how the verb is reached.
 class Formatter final : public CLI::Formatter {
  public:
@@ -61,19 +71,20 @@ int refuse_extra(const CLI::App& verb, const std::string& extra) {
   const std::string help = name + " --help";
   if (extra.size() > 1 && extra[0] == '-') {
     const std::string flag = extra.substr(0, extra.find('='));
-    return usage_error(fmt::format("{} has no flag '{}'{}", name, printable(flag), suggest(flag, flag_names(verb))),
-                       "see: " + help);
+    return usage_error(
+        fmt::format("{} has no flag '{}'{}", short_name(verb), printable(flag), suggest(flag, flag_names(verb))),
+        "see: " + help);
   }
   const auto names = verb_names(verb);
   if (names.empty()) {
-    return usage_error(fmt::format("{} takes no further argument, but got '{}'", name, printable(extra)),
+    return usage_error(fmt::format("{} takes no further argument, but got '{}'", short_name(verb), printable(extra)),
                        "see: " + help);
   }
   const auto later = verbs_not_yet();
   if (verb.get_parent() == nullptr && std::find(later.begin(), later.end(), extra) != later.end()) {
     return usage_error(fmt::format("'{}' is not in this version", extra), "what it can do: sublet --help");
   }
-  return usage_error(fmt::format("{} has no verb '{}'{}", name, printable(extra), suggest(extra, names)),
+  return usage_error(fmt::format("{} '{}'{}", names_no_verb(verb), printable(extra), suggest(extra, names)),
                      "see: " + help);
 }
 
@@ -85,7 +96,17 @@ int refuse_parse(const CLI::App& app, const CLI::ParseError& error) {
   const std::string message = error.what();
   const auto newline = message.find('\n');
   if (newline != std::string::npos) return usage_error(message.substr(0, newline), message.substr(newline + 1));
-  return usage_error(message, "see: " + full_name(verb) + " --help");
+  const std::string hint = "see: " + full_name(verb) + " --help";
+  if (const auto missing = message.find(" is required"); missing != std::string::npos) {
+    return usage_error(fmt::format("{} needs {}", short_name(verb), message.substr(0, missing)), hint);
+  }
+  // "--vram: 1 required SIZE missing", of a flag without its value.
+  if (const auto missing = message.find(": 1 required "); missing != std::string::npos) {
+    const std::string rest = message.substr(missing + 13);
+    return usage_error(fmt::format("{} needs a value: {}", message.substr(0, missing), rest.substr(0, rest.find(' '))),
+                       hint);
+  }
+  return usage_error(message, hint);
 }
 
 void add_verb(Program& program, const Verb& verb) {
@@ -179,7 +200,8 @@ int run_program(int argc, const char* const* argv) {
     return usage_error(fmt::format("{} takes no program behind '--'", full_name(*parsed.front())));
   }
   try {
-    return flush(program->actions.at(parsed.front()->get_name())());
+    program->common.verb = parsed.front()->get_name();
+    return flush(program->actions.at(program->common.verb)());
   } catch (const std::exception& error) {  // out of memory, or a bug of ours
     print_error(error.what(), "this should not happen: please report it with the command that you gave");
     return kFailed;

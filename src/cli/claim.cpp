@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/fetch.h"
 #include "cli/lease_verb.h"
 
 #include <memory>
@@ -9,9 +10,9 @@ Action add_claim(CLI::App& app, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   add_lease(app, common, *verb);
   return [&common, verb] {
-    return act_on_lease(common, *verb, "/claim", nlohmann::json::object(), [](const client::Lease& lease) {
+    return act_on_lease(common, *verb, "/claim", nlohmann::json::object(), [&common](const client::Lease& lease) {
       return fmt::format("{} is {}: {} on {}", lease.id, lease.state, format_size(lease.vram),
-                         fmt::join(lease.devices, ", "));
+                         names_of(common, lease.devices));
     });
   };
 }

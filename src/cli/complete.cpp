@@ -13,7 +13,7 @@ namespace {
 bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 
 bool takes_value(const CLI::Option& option) {
-  return option.get_type_size() > 0 && option.get_items_expected_max() > 0;
+  return option.get_type_size() > 0 && option.get_items_expected_min() > 0;
 }
 
 const CLI::Option* find_flag(const CLI::App& app, const std::string& word) {

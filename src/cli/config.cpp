@@ -145,7 +145,6 @@ Action add_config(CLI::App& app, Common& common) {
     add_json(*sub, common);
     add_common(*sub, common);
   }
-  add_not_yet(*show_app, {"--watch"}, "watching");
   return [&common, choice, check_app, show_app] {
     if (check_app->parsed()) return check(*choice, common);
     if (show_app->parsed()) return show_values(*choice, common);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/fetch.h"
 
+#include "cli/watch.h"
+
 #include <fmt/format.h>
 
 namespace sublet::cli {
@@ -28,50 +30,74 @@ int fail(const Common& common, const client::Failure& failure) {
   return exit_code(failure);
 }
 
-int show(const Common& common, const std::string& target, const Render& render) {
+namespace {
+
+std::string with_newline(std::string text) {
+  if (!text.ends_with('\n')) text += '\n';
+  return text;
+}
+
+client::Answer<Asked> ask(client::Client& client, const std::string& target) {
+  const auto reply = client.get(target);
+  if (!reply) return reply.error();
+  auto body = client::parse(*reply);
+  if (!body) return body.error();
+  return Asked{std::move(*body), with_newline(reply->text)};
+}
+
+int show_asked(const Common& common, const std::function<client::Answer<Asked>(client::Client&)>& question,
+               const Render& render) {
   auto client = connect(common);
   if (!client) return fail(client.error());
-  const auto reply = client->get(target);
-  if (!reply) return fail(common, reply.error());
-  if (common.json) {
-    fmt::print("{}\n", reply->text);
-    return kOk;
-  }
-  const auto body = client::parse(*reply);
-  if (!body) return fail(common, body.error());
-  const auto text = render(*body, *client);
-  if (!text) return fail(text.error());
+  const LookOnce look = [&](client::Client& daemon) -> client::Answer<std::string> {
+    auto asked = question(daemon);
+    if (!asked) return asked.error();
+    if (common.json) return std::move(asked->text);
+    auto text = render(asked->body, daemon);
+    if (!text) return client::Failure{client::FailureKind::answered, text.error(), 0, {}};
+    return std::move(*text);
+  };
+  if (common.watch) return watch(common, std::move(*client), look);
+  const auto text = look(*client);
+  if (!text) return fail(common, text.error());
   fmt::print("{}", *text);
   return kOk;
 }
 
-int show_pages(const Common& common, const std::string& target, const std::string& list, const Render& render) {
-  auto client = connect(common);
-  if (!client) return fail(client.error());
-  nlohmann::json whole;
-  std::string next = target;
-  for (bool first = true;; first = false) {
-    const auto reply = client->get(next);
-    if (!reply) return fail(common, reply.error());
-    auto page = client::parse(*reply);
-    if (!page) return fail(common, page.error());
-    const std::string after = text_at(*page, "next");
-    if (first) {
-      if (common.json && after.empty()) return fmt::print("{}\n", reply->text), kOk;
-      whole = std::move(*page);
-    } else {
-      for (auto& row : (*page)[list]) whole[list].push_back(std::move(row));
-      whole["next"] = nullptr;
-    }
-    if (after.empty()) break;
-    next =
-        fmt::format("{}{}after={}", target, target.find('?') == std::string::npos ? '?' : '&', client::encode(after));
+}  // namespace
+
+client::Answer<Asked> ask_pages(client::Client& client, const std::string& target, const std::string& list) {
+  auto whole = ask(client, target);
+  if (!whole) return whole;
+  std::string after = text_at(whole->body, "next");
+  if (after.empty()) return whole;
+  while (!after.empty()) {
+    const char joint = target.find('?') == std::string::npos ? '?' : '&';
+    auto page = ask(client, fmt::format("{}{}after={}", target, joint, client::encode(after)));
+    if (!page) return page;
+    for (auto& row : page->body[list]) whole->body[list].push_back(std::move(row));
+    after = text_at(page->body, "next");
   }
-  if (common.json) return fmt::print("{}\n", client::to_text(whole)), kOk;
-  const auto text = render(whole, *client);
-  if (!text) return fail(text.error());
-  fmt::print("{}", *text);
-  return kOk;
+  whole->body["next"] = nullptr;
+  whole->text = with_newline(client::to_text(whole->body));
+  return whole;
+}
+
+int show(const Common& common, const std::string& target, const Render& render) {
+  return show_asked(
+      common, [&](client::Client& client) { return ask(client, target); }, render);
+}
+
+int show_pages(const Common& common, const std::string& target, const std::string& list, const Render& render) {
+  return show_asked(
+      common, [&](client::Client& client) { return ask_pages(client, target, list); }, render);
+}
+
+Result<std::string> with_remark(const Common& common, Result<std::string> text, std::string_view remark) {
+  if (!text || remark.empty()) return text;
+  if (common.watch) return fmt::format("{}{}\n", *text, remark);
+  say(common, remark);
+  return text;
 }
 
 nlohmann::json ask_also(client::Client& client, const std::string& target) {
@@ -79,6 +105,14 @@ nlohmann::json ask_also(client::Client& client, const std::string& target) {
   if (!reply) return nullptr;
   const auto body = client::parse(*reply);
   return body ? *body : nlohmann::json();
+}
+
+std::string names_of(const Common& common, const std::vector<std::string>& uuids) {
+  Look look;
+  if (auto client = connect(common)) learn_devices(ask_also(*client, "/v1/devices"), look);
+  std::string names;
+  for (const std::string& uuid : uuids) names += (names.empty() ? "" : ", ") + device_name(uuid, look);
+  return names;
 }
 
 void learn_devices(const nlohmann::json& body, Look& look) {

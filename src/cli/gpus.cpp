@@ -8,8 +8,9 @@ Action add_gpus(CLI::App& app, Common& common) {
   add_table_flags(app, common);
   return [&common] {
     return show(common, "/v1/devices", [&](const auto& body, auto&) {
-      if (list_at(body, "devices").empty()) say(common, "no device is known; what may be wrong: sublet doctor");
-      return render_devices(body, common, look_for(common));
+      return with_remark(
+          common, render_devices(body, common, look_for(common)),
+          list_at(body, "devices").empty() ? "no device is known; what may be wrong: sublet doctor" : "");
     });
   };
 }

@@ -121,7 +121,7 @@ void Hold::print(const client::Lease& lease, const std::string& token) {
   } else {
     fmt::print("{}\n", lease.id);
     say(common_, visible(fmt::format("sublet: {} is {}: {} on {}{}", lease.id, lease.state, format_size(lease.vram),
-                                     lease.devices.size() > 1 ? "each of " : "", fmt::join(lease.devices, ", "))));
+                                     lease.devices.size() > 1 ? "each of " : "", names_of(common_, lease.devices))));
   }
   std::fflush(stdout);  // whoever reads it from a pipe waits for it
 }

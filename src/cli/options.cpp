@@ -49,7 +49,7 @@ CLI::Option* add_duration(CLI::App& app, const std::string& names, std::optional
 void add_not_yet(CLI::App& app, std::initializer_list<const char*> flags, const std::string& feature) {
   for (const char* flag : flags) {
     auto refuse_it = [name = std::string(flag), feature](const std::vector<std::string>&) {
-      refuse(fmt::format("{} is not in this version: {} comes later", name, feature));
+      refuse(fmt::format("{} is not in this version ({})", name, feature));
     };
     // An empty group hides it; the optional value keeps what follows from being taken for something else.
     app.add_option_function<std::vector<std::string>>(flag, refuse_it, "")->expected(0, 1)->group("");
@@ -58,6 +58,22 @@ void add_not_yet(CLI::App& app, std::initializer_list<const char*> flags, const 
 
 void add_json(CLI::App& app, Common& common) {
   app.add_flag("--json", common.json, "Print the API's reply unchanged")->group("Common");
+}
+
+void add_watch(CLI::App& app, Common& common) {
+  const auto take = [&common](const std::string& text) {
+    using namespace std::chrono_literals;
+    const auto every = parse_duration(text);
+    if (!every) refuse("--watch", every.error());
+    if (*every < 100ms || *every > 24h)
+      refuse(fmt::format("--watch: {} is not between 100ms and 24h", printable(text)));
+    common.watch = *every;
+  };
+  app.add_option_function<std::string>("--watch", take, "Look again and again, every 2 s or as given")
+      ->expected(0, 1)
+      ->default_str("2s")
+      ->type_name("EVERY")
+      ->group("Common");
 }
 
 void add_table_flags(CLI::App& app, Common& common) {
@@ -74,7 +90,7 @@ void add_table_flags(CLI::App& app, Common& common) {
   app.add_option_function<std::string>("-o,--columns", take, "Columns to show, separated by commas")
       ->type_name("COLS")
       ->group("Common");
-  add_not_yet(app, {"--watch"}, "watching");
+  add_watch(app, common);
 }
 
 void add_common(CLI::App& app, Common& common) {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "cli/screen.h"
 
 #include <fmt/format.h>
 
@@ -72,7 +73,11 @@ bool wants_color(const Common& common, std::FILE* stream) {
   return ::isatty(::fileno(stream)) == 1;
 }
 
-Look look_for(const Common& common) { return {wants_color(common, stdout), SystemClock().now(), {}}; }
+Look look_for(const Common& common) {
+  // A table that a terminal wraps cannot be read; a pipe gets all of it.
+  const std::size_t width = ::isatty(STDOUT_FILENO) == 1 ? window_of(STDOUT_FILENO).columns : 0;
+  return {wants_color(common, stdout), SystemClock().now(), width, {}};
+}
 
 std::string paint(std::string_view text, Paint color, const Look& look) {
   static constexpr const char* codes[] = {"0", "1", "2", "31", "32", "33", "36"};

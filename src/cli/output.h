@@ -25,6 +25,7 @@ enum class Paint { none, bold, dim, red, green, yellow, cyan };
 struct Look {
   bool color = false;
   Time now{};
+  std::size_t width = 0;                            // lines of tables are cut to so many columns; 0: never
   std::map<std::string, std::string> device_names;  // uuid → "gpu0"
 };
 

@@ -10,8 +10,8 @@ Action add_proclist(CLI::App& app, Common& common) {
     return show(common, "/v1/processes", [&](const auto& body, auto& client) {
       Look look = look_for(common);
       learn_devices(ask_also(client, "/v1/devices"), look);
-      if (list_at(body, "processes").empty()) say(common, "no process holds memory of a GPU");
-      return render_processes(body, common, look);
+      return with_remark(common, render_processes(body, common, look),
+                         list_at(body, "processes").empty() ? "no process holds memory of a GPU" : "");
     });
   };
 }

@@ -15,9 +15,11 @@ Action add_ps(CLI::App& app, Common& common) {
                       [&](const auto& body, auto& client) {
                         Look look = look_for(common);
                         learn_devices(ask_also(client, "/v1/devices"), look);
-                        if (list_at(body, "leases").empty())
-                          say(common, *all ? "no leases yet" : "no leases; ended ones: sublet ps --all");
-                        return render_leases(body, common, look);
+                        const bool none = list_at(body, "leases").empty();
+                        return with_remark(common, render_leases(body, common, look),
+                                           !none  ? ""
+                                           : *all ? "no leases yet"
+                                                  : "no leases; ended ones: sublet ps --all");
                       });
   };
 }

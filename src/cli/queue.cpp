@@ -10,8 +10,8 @@ Action add_queue(CLI::App& app, Common& common) {
     return show_pages(common, "/v1/queue", "queue", [&](const auto& body, auto& client) {
       Look look = look_for(common);
       learn_devices(ask_also(client, "/v1/devices"), look);
-      if (list_at(body, "queue").empty()) say(common, "nobody waits");
-      return render_queue(body, common, look);
+      return with_remark(common, render_queue(body, common, look),
+                         list_at(body, "queue").empty() ? "nobody waits" : "");
     });
   };
 }

@@ -1,30 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pages of docs/reference/ that are made from the program's own tables, so that they cannot be out of date.
-#include "cli/app.h"
+#include "cli/reference.h"
+
+#include "cli/output.h"
 #include "config/schema.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 
 namespace sublet::cli {
 
 namespace {
 
 // '|' would end a cell, '<' would begin a tag.
-std::string cell(std::string text) {
-  for (std::size_t at = 0; (at = text.find_first_of("|<", at)) != std::string::npos; at += 2) text.insert(at, "\\");
-  return text;
+std::string cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|' || c == '<') out += '\\';
+    out += c;
+  }
+  return out;
 }
 
 std::string flag_rows(const CLI::App& app) {
   std::string rows;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;
-    std::string names = option->get_positional() ? option->get_name(true) : option->get_name(false, true);
-    for (std::size_t at = 0; (at = names.find(',', at)) != std::string::npos; at += 2) names.insert(at + 1, " ");
-    const std::string type = option->get_type_size() == 0 || option->get_positional() ? "" : option->get_type_name();
-    rows += fmt::format("| `{}{}{}` | {} |\n", names, type.empty() ? "" : " ", type, cell(option->get_description()));
+    const std::string type = option_type(*option);
+    rows += fmt::format("| `{}{}{}` | {} |\n", fmt::join(option_names(*option), ", "), type.empty() ? "" : " ", type,
+                        cell(option->get_description()));
   }
   return rows;
 }
@@ -40,7 +49,49 @@ std::string section(const CLI::App& verb, const std::string& name) {
   return out;
 }
 
+// All pages of the manual into a folder, which is made; what stands there under other names stays.
+int write_manual(const std::string& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  for (const Page& page : manual_pages()) {
+    const auto path = std::filesystem::path(folder) / page.file;
+    std::ofstream file(path, std::ios::trunc);
+    file << page.text;
+    file.close();
+    if (file) continue;
+    print_error(fmt::format("{} could not be written: {}", visible(path.string()), std::strerror(errno)));
+    return kFailed;
+  }
+  return kOk;
+}
+
+constexpr ExitCode codes[] = {
+    {kOk, "ok"},
+    {kFailed, "failed"},
+    {kUsage, "wrong usage"},
+    {kNoDaemon, "no daemon answers"},
+    {kWouldWait, "it would have to wait"},
+    {kNotAllowed, "not allowed"},
+    {kBadConfig, "wrong configuration"},
+};
+
 }  // namespace
+
+std::span<const ExitCode> exit_codes() { return codes; }
+
+std::vector<std::string> option_names(const CLI::Option& option) {
+  std::vector<std::string> names;
+  if (option.get_positional()) names.push_back(option.get_name(true));
+  for (const auto& name : option.get_snames()) names.push_back("-" + name);
+  for (const auto& name : option.get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::string option_type(const CLI::Option& option) {
+  if (option.get_type_size() == 0 || (option.get_lnames().empty() && option.get_snames().empty())) return {};
+  const std::string type = option.get_type_name();
+  return type.substr(0, type.find(':'));  // behind it stands what a validator calls itself
+}
 
 std::string reference_page() {
   const auto program = make_program();
@@ -50,9 +101,8 @@ std::string reference_page() {
       "`sublet VERB [flags]`. Data goes to stdout, talk to stderr. Flags of the group \"Common\" may stand before or\n"
       "after the verb. Sizes: `8G` and `8GiB` are 8·2^30 bytes, `8GB` is 8·10^9, a bare number is bytes. Durations:\n"
       "`90s`, `5m`, `1h30m`, `2d`; a bare number is seconds. LEASE is a lease's id or tag.\n\n"
-      "| exit code | meaning |\n| --- | --- |\n| 0 | ok |\n| 1 | failed |\n| 2 | wrong usage |\n"
-      "| 69 | no daemon answers |\n| 75 | it would have to wait |\n| 77 | not allowed |\n| 78 | wrong configuration "
-      "|\n";
+      "| exit code | meaning |\n| --- | --- |\n";
+  for (const ExitCode& code : exit_codes()) out += fmt::format("| {} | {} |\n", code.code, code.meaning);
   for (const char* group : {"Work", "Look", "Govern"}) {
     out += fmt::format("\n## {}\n", group);
     for (const CLI::App* verb : program->app.get_subcommands({})) {
@@ -70,7 +120,8 @@ int run_reference(const std::vector<std::string>& words) {
   const std::string page = words.empty() ? "" : words.front();
   if (page == "cli") return fmt::print("{}", reference_page()), kOk;
   if (page == "config") return fmt::print("{}", config::reference_page()), kOk;
-  return usage_error("which page?", "sublet __reference cli, or: sublet __reference config");
+  if (page == "manual" && words.size() == 2) return write_manual(words[1]);
+  return usage_error("which page?", "sublet __reference cli, or config, or: sublet __reference manual FOLDER");
 }
 
 }  // namespace sublet::cli

@@ -18,6 +18,9 @@ Result<std::string> render_processes(const nlohmann::json& processes, const Comm
 // `leases`: the reply of /v1/leases, or null when it could not be had.
 std::string render_status(const nlohmann::json& status, const nlohmann::json& leases, const Look& look);
 
+// "[###===xx...  ]", so many characters inside the brackets. What is there at all gets at least one; "" without a size.
+std::string device_bar(const nlohmann::json& device, std::size_t columns);
+
 std::string render_why(const nlohmann::json& why, const Look& look);
 
 // "place 2, 4.0 GiB short on gpu0; starts in about 5 min": the queue part of a waiting lease.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `status`: daemon, cards, leases and what is wrong, on one screen. What is wrong stands last, next to the prompt.
 #include "cli/render.h"
+#include "cli/screen.h"
 
 #include <fmt/format.h>
 
@@ -10,14 +11,15 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t bar_width = 50;
+constexpr std::size_t bar_width = 50;
 
 std::int64_t bytes(const json& object, const char* key) {
   return std::max<std::int64_t>(0, number_at(object, key).value_or(0));
 }
 
-// One character per fiftieth of the card. What is there at all gets at least one.
-std::string bar(const json& device) {
+}  // namespace
+
+std::string device_bar(const json& device, std::size_t columns) {
   const std::int64_t total = bytes(device, "total_bytes");
   if (total == 0) return {};
   const std::int64_t other = bytes(device, "other_bytes");
@@ -26,18 +28,20 @@ std::string bar(const json& device) {
   const std::int64_t free = bytes(device, "effective_free_bytes");
   std::string out;
   const auto add = [&](std::int64_t part, char mark) {
-    const auto room = bar_width - static_cast<std::int64_t>(out.size());
-    const auto width =
-        static_cast<std::int64_t>(static_cast<double>(part) / static_cast<double>(total) * bar_width + 0.5);
+    const auto room = static_cast<std::int64_t>(columns - out.size());
+    const auto width = static_cast<std::int64_t>(
+        static_cast<double>(part) / static_cast<double>(total) * static_cast<double>(columns) + 0.5);
     out += std::string(static_cast<std::size_t>(std::min(room, part > 0 ? std::max<std::int64_t>(1, width) : 0)), mark);
   };
   add(used, '#');
   add(leased - used, '=');
   add(other, 'x');
   add(free, '.');
-  out.resize(bar_width, ' ');  // what is neither: the driver's own and the headroom
+  out.resize(columns, ' ');  // what is neither: the driver's own and the headroom
   return "[" + out + "]";
 }
+
+namespace {
 
 std::string device_lines(const json& device, const Look& look) {
   const std::string state = text_at(device, "state");
@@ -52,8 +56,11 @@ std::string device_lines(const json& device, const Look& look) {
   out += "\n";
   const std::string problem = text_at(device, "problem");
   if (!problem.empty()) out += fmt::format("  {}\n", paint(problem, Paint::red, look));
-  out += fmt::format("  {}\n  free {}   leased {}   used {}", bar(device), size_at(device, "effective_free_bytes"),
-                     size_at(device, "leased_bytes"), size_at(device, "used_bytes"));
+  // What is not known is not zero.
+  const bool known = state == "ok";
+  if (known) out += fmt::format("  {}\n", device_bar(device, bar_width));
+  out += fmt::format("  free {}   leased {}   used {}", known ? size_at(device, "effective_free_bytes") : "unknown",
+                     size_at(device, "leased_bytes"), known ? size_at(device, "used_bytes") : "unknown");
   if (bytes(device, "other_bytes") > 0) {
     out += paint(fmt::format("   under no lease {}", size_at(device, "other_bytes")), Paint::yellow, look);
   }
@@ -92,6 +99,7 @@ std::string outsider_line(const json& process, const Look& look) {
   out += fmt::format("  {}", number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B");
   const std::string command = text_at(process, "command");
   if (!command.empty()) out += "  " + command;
+  if (look.width > 0) out = cut(out, look.width);
   return paint(out, Paint::yellow, look) + "\n";
 }
 

@@ -166,7 +166,7 @@ int run(const Common& common, const RunFlags& flags) {
   }
   // Nobody should wait in a queue for a program that does not exist.
   if (const auto failure = keep::find_program(common.command->front())) {
-    print_error(failure->detail(common.command->front()));
+    print_error(failure->detail(common.command->front()), "what stands behind '--' is the program and its arguments");
     return failure->status();
   }
   auto client = connect(common);

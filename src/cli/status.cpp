@@ -6,7 +6,7 @@ namespace sublet::cli {
 
 Action add_status(CLI::App& app, Common& common) {
   add_json(app, common);
-  add_not_yet(app, {"--watch"}, "watching");
+  add_watch(app, common);
   return [&common] {
     return show(common, "/v1/status", [&](const auto& body, auto& client) -> Result<std::string> {
       Look look = look_for(common);

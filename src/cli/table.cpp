@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables: which columns, how wide, in which colour.
 #include "base/text.h"
-#include "cli/output.h"
+#include "cli/screen.h"
 
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ std::string line_of(const std::vector<Cell>& cells, const std::vector<const Colu
     line += columns[i]->right ? padding + text : text + (last ? "" : padding);
     if (!last) line += "  ";
   }
-  return line + "\n";
+  return (look.width > 0 ? cut(line, look.width) : line) + "\n";
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ enum class Color { automatic, always, never };
 
 // The flags that all verbs understand, given before or after the verb. Lives as long as the program.
 struct Common {
+  std::string verb;  // its name, once it is parsed
   std::string host;  // --host; "" means: SUBLET_HOST, else the user's own socket if it is there, else the system's
   bool json = false;
   bool no_header = false;
@@ -38,6 +39,7 @@ struct Common {
   bool quiet = false;
   bool verbose = false;
   Color color = Color::automatic;
+  std::optional<Duration> watch;                    // --watch: look again so often
   std::optional<std::vector<std::string>> command;  // what stands behind "--", untouched; only `run` takes it
 };
 
@@ -50,13 +52,14 @@ struct Verb {
   Action (*add)(CLI::App& app, Common& common);
 };
 
-std::span<const Verb> verbs();                       // what this version can do, in the order of --help
-std::span<const std::string_view> verbs_not_yet();   // what the product will do and this version refuses
+std::span<const Verb> verbs();                      // what this version can do, in the order of --help
+std::span<const std::string_view> verbs_not_yet();  // what the product will do and this version refuses
 
 // Which common flags a verb takes besides --host, -q, -v and --color, which all take.
-void add_common(CLI::App& app, Common& common);        // called by main for every verb
-void add_json(CLI::App& app, Common& common);          // --json
-void add_table_flags(CLI::App& app, Common& common);   // --json, --no-header, -o COLS
+void add_common(CLI::App& app, Common& common);       // called by main for every verb
+void add_json(CLI::App& app, Common& common);         // --json
+void add_watch(CLI::App& app, Common& common);        // --watch [EVERY]
+void add_table_flags(CLI::App& app, Common& common);  // --json, --watch, --no-header, -o COLS
 
 // Options with our own text forms. A wrong value is a usage error that names the flag and the value. `into` keeps
 // what it has when the flag is not given, and must outlive the parse.

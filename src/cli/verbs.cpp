@@ -19,6 +19,7 @@ Action add_status(CLI::App& app, Common& common);
 Action add_ps(CLI::App& app, Common& common);
 Action add_queue(CLI::App& app, Common& common);
 Action add_why(CLI::App& app, Common& common);
+Action add_top(CLI::App& app, Common& common);
 Action add_gpus(CLI::App& app, Common& common);
 Action add_proclist(CLI::App& app, Common& common);
 Action add_events(CLI::App& app, Common& common);
@@ -43,6 +44,7 @@ constexpr Verb kVerbs[] = {
     {"ps", "Look", "List leases", add_ps},
     {"queue", "Look", "List those that wait, in order, with what they wait for", add_queue},
     {"why", "Look", "Say why a lease waits, runs or ended, and what would help", add_why},
+    {"top", "Look", "Watch devices, leases and the queue on the whole terminal", add_top},
     {"gpus", "Look", "List devices and their memory", add_gpus},
     {"proclist", "Look", "List the processes that hold memory of a GPU, leased or not", add_proclist},
     {"events", "Look", "Follow what happens: leases, devices, warnings", add_events},
@@ -53,7 +55,7 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "pause", "resume",  "preempt", "free",    "logs",   "top",     "report", "tenant",   "session", "stack",
+    "pause", "resume",  "preempt", "free",    "logs",   "report",  "tenant", "session",  "stack",
     "shim",  "adapter", "enforce", "approve", "update", "restart", "remove", "simulate", "plan",
 };
 

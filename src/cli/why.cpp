@@ -10,7 +10,7 @@ Action add_why(CLI::App& app, Common& common) {
   auto lease = std::make_shared<std::string>();
   app.add_option("LEASE", *lease, "Id or tag of the lease")->required()->type_name("LEASE");
   add_json(app, common);
-  add_not_yet(app, {"--watch"}, "watching");
+  add_watch(app, common);
   return [&common, lease] {
     return show(common, "/v1/leases/" + client::encode(*lease) + "/why",
                 [&](const auto& body, auto& client) -> Result<std::string> {

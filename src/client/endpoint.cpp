@@ -69,6 +69,12 @@ Result<Endpoint> parse_named(std::string_view text) {
   return endpoint;
 }
 
+// The base directory specification: a relative value is to be ignored.
+std::string absolute_directory(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value == '/' ? value : std::string();
+}
+
 }  // namespace
 
 std::string Endpoint::authority() const {
@@ -77,6 +83,20 @@ std::string Endpoint::authority() const {
 }
 
 std::string Endpoint::url() const { return tcp() ? "http://" + authority() : "unix://" + path; }
+
+std::string user_state_dir() {
+  const std::string state = absolute_directory("XDG_STATE_HOME");
+  return (state.empty() ? absolute_directory("HOME") + "/.local/state" : state) + "/sublet";
+}
+
+std::vector<std::string> user_sockets() {
+  std::vector<std::string> sockets;
+  if (const std::string runtime = absolute_directory("XDG_RUNTIME_DIR"); !runtime.empty()) {
+    sockets.push_back(runtime + "/sublet/sublet.sock");
+  }
+  sockets.push_back(user_state_dir() + "/sublet.sock");
+  return sockets;
+}
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
   std::string_view path = text;
@@ -100,9 +120,8 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
 Result<Endpoint> resolve_endpoint(std::string_view flag) {
   if (!flag.empty()) return parse_named(flag);
   if (const char* host = std::getenv("SUBLET_HOST"); host != nullptr && *host != '\0') return parse_named(host);
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime == '/') {
-    Endpoint own{.path = fmt::format("{}/sublet/sublet.sock", runtime)};
-    if (is_socket(own.path)) return own;
+  for (std::string& own : user_sockets()) {
+    if (is_socket(own)) return Endpoint{.path = std::move(own)};
   }
   return Endpoint{.path = std::string(system_socket)};
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sublet::client {
 
@@ -26,8 +27,14 @@ struct Endpoint {
 // its meaning.
 Result<Endpoint> parse_endpoint(std::string_view text);
 
-// `flag` (the value of --host) if it is not empty, else SUBLET_HOST, else the user's own socket if it exists, else the
-// system's. Reads the environment; for TCP also the file that SUBLET_TOKEN_FILE names.
+// Where a user's own daemon keeps its store. Reads the environment.
+std::string user_state_dir();
+// Where a user's own daemon listens: the first of these; the others are where it listens when it was started from a
+// poorer environment. Never empty. Daemon and clients both ask here, so that they cannot miss each other.
+std::vector<std::string> user_sockets();
+
+// `flag` (the value of --host) if it is not empty, else SUBLET_HOST, else the first of user_sockets() that exists, else
+// the system's. Reads the environment; for TCP also the file that SUBLET_TOKEN_FILE names.
 Result<Endpoint> resolve_endpoint(std::string_view flag = {});
 
 }  // namespace sublet::client

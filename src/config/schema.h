@@ -43,5 +43,6 @@ std::string default_text(const Key& key);
 Status set_value(const Key& key, std::string_view text, Config& config);
 
 std::string reference_page();  // docs/reference/config.md
+std::string manual_page();     // sublet.toml(5)
 
 }  // namespace sublet::config

@@ -70,7 +70,8 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
   const std::size_t place = state.queue().place(lease.id);
   if (place > 1)
-    helps.push_back(std::to_string(place - 1) + " stand before it: a higher priority or tier would move it up");
+    helps.push_back(std::to_string(place - 1) + (place == 2 ? " stands" : " stand") +
+                    " before it: a higher priority or tier would move it up");
   return helps;
 }
 

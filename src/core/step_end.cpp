@@ -47,7 +47,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
                  "the processes of " + name_of(lease) + " still hold " +
                      (use.used > Bytes{} ? format_size(use.used) : "VRAM that the driver does not tell") + " on " +
                      names_of_devices(state_, lease.devices),
-                 "end them first, or force it: their bytes then count as used by nobody until they are gone"};
+                 "end them first (`sublet stop " + to_string(lease.id) +
+                     "`), or force it: their bytes then count as used by nobody until they are gone"};
   end(lease, EndReason::released, "its owner gave it back");
   return lease.id;
 }

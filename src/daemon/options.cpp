@@ -10,14 +10,20 @@
 
 namespace sublet::daemon {
 
+std::string manual_page(const CLI::App& app);  // manual.cpp
+
 int read_options(int argc, char** argv, Options& options) {
   CLI::App app{"subletd: leases the VRAM of this machine's GPUs", "subletd"};
-  app.set_version_flag("--version", "subletd " SUBLET_VERSION);
-  app.add_option("--dir", options.dir, "Private daemon: store, socket, configuration and simulated cards live in DIR");
-  app.add_option("--sim", options.sim, "With --dir: simulated cards, as 2x24GiB or 1x4GiB,NAME");
-  app.add_option("--config", options.config, "Configuration file, instead of the usual one");
-  app.add_option("--ready-fd", options.ready_fd, "Descriptor that gets 'ready' and is closed once the daemon serves");
-  app.add_option("--failpoint", options.failpoint, "For tests: end, or let the store fail, at an exact moment");
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.set_version_flag("--version", "subletd " SUBLET_VERSION, "Print the version and exit");
+  app.add_option("--dir", options.dir, "Private daemon: store, socket, configuration and simulated cards live in DIR")
+      ->type_name("DIR");
+  app.add_option("--sim", options.sim, "With --dir: simulated cards, as 2x24GiB or 1x4GiB,NAME")->type_name("CARDS");
+  app.add_option("--config", options.config, "Configuration file, instead of the usual one")->type_name("FILE");
+  app.add_option("--ready-fd", options.ready_fd, "Descriptor that gets 'ready' and is closed once the daemon serves")
+      ->type_name("N");
+  app.add_option("--failpoint", options.failpoint, "For tests: end, or let the store fail, at an exact moment")
+      ->type_name("WHICH");
   app.add_flag_callback(
       "--list-failpoints",
       [] {
@@ -26,6 +32,10 @@ int read_options(int argc, char** argv, Options& options) {
       },
       "List what --failpoint takes");
   app.add_flag("-v,--verbose", options.verbose, "Log more");
+  if (argc == 3 && std::string_view(argv[1]) == "__reference" && std::string_view(argv[2]) == "manual") {
+    fmt::print("{}", manual_page(app));
+    return -1;
+  }
   try {
     app.parse(argc, argv);
     if (!options.sim.empty() && options.dir.empty()) throw CLI::ValidationError("--sim", "needs --dir DIR");

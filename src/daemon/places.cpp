@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "client/endpoint.h"
 #include "config/config.h"
 #include "daemon/options.h"
 
@@ -88,10 +89,8 @@ Places places_of_mode(const Options& options) {
   } else {
     places.mode = "user";
     places.config_file = config::user_file().string();
-    const std::string state = environment("XDG_STATE_HOME");
-    places.state_dir = (state.empty() ? environment("HOME") + "/.local/state" : state) + "/sublet";
-    const std::string runtime = environment("XDG_RUNTIME_DIR");
-    places.socket = (runtime.empty() ? places.state_dir : runtime + "/sublet") + "/sublet.sock";
+    places.state_dir = client::user_state_dir();
+    places.socket = client::user_sockets().front();
   }
   if (!options.config.empty()) places.config_file = options.config;
   places.exit_dir = places.state_dir + "/exits";

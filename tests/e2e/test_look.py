@@ -203,7 +203,6 @@ def test_sizes_that_are_none(size, why):
     (["quueue"], "did you mean 'queue'"),
     (["pause", "lease-1"], "'pause' is not in this version"),
     (["ps", "--jsn"], "did you mean '--json'"),
-    (["ps", "--watch"], "--watch is not in this version"),
     (["run", "--share", "50", "--", "true"], "--share is not in this version"),
     (["why"], "LEASE"),
     ([], "sublet --help"),
@@ -217,7 +216,7 @@ def test_help_shows_only_what_there_is():
     text = alone("--help").stdout
     for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold"):
         assert f"\n  {verb} " in text
-    for verb in ("pause", "tenant", "stack", "top", "simulate"):
+    for verb in ("pause", "tenant", "stack", "simulate"):
         assert f"\n  {verb} " not in text
 
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manual, from the same tree as --help.
+#include "base/roff.h"
+#include "cli/reference.h"
+#include "config/schema.h"
+
+#include <fmt/format.h>
+
+namespace sublet::cli {
+
+namespace {
+
+constexpr const char* common_group = "Common";
+
+std::string tag_of(const CLI::Option& option) {
+  std::string tag;
+  for (const std::string& name : option_names(option)) tag += fmt::format("{}`{}`", tag.empty() ? "" : ", ", name);
+  const std::string type = option_type(option);
+  return type.empty() ? tag : tag + " " + type;
+}
+
+// The options of one heading of --help; false if there are none.
+void options(ManPage& page, const CLI::App& app, bool common, const std::string& title) {
+  bool any = false;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty() || (option->get_group() == common_group) != common) continue;
+    if (!std::exchange(any, true)) page.heading(title);
+    page.item(tag_of(*option), option->get_description() + ".");
+  }
+}
+
+std::string dashed(std::string name) {
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
+}
+
+void usage(ManPage& page, const CLI::App& app) {
+  const std::string line = usage_line(app);
+  page.line(line.substr(line.find(' ') + 1));
+}
+
+Page verb_page(const CLI::App& verb) {
+  const std::string name = dashed("sublet " + verb.get_name());
+  ManPage page(name, 1, verb.get_description());
+  page.heading("SYNOPSIS");
+  std::vector<const CLI::App*> subs;
+  for (const CLI::App* sub : verb.get_subcommands({})) {
+    if (!sub->get_group().empty()) subs.push_back(sub);
+  }
+  if (subs.empty()) usage(page, verb);
+  for (const CLI::App* sub : subs) usage(page, *sub);
+  page.heading("DESCRIPTION");
+  page.paragraph(verb.get_description() + ".");
+  if (const std::string footer = verb.get_footer(); !footer.empty()) page.verbatim(footer);
+  options(page, verb, false, "OPTIONS");
+  for (const CLI::App* sub : subs) {
+    page.heading("sublet " + verb.get_name() + " " + sub->get_name());
+    page.paragraph(sub->get_description() + ".");
+    for (const CLI::Option* option : sub->get_options()) {
+      if (option->get_group().empty() || option->get_group() == common_group) continue;
+      page.item(tag_of(*option), option->get_description() + ".");
+    }
+  }
+  options(page, subs.empty() ? verb : *subs.front(), true, "COMMON OPTIONS");
+  page.heading("EXIT STATUS");
+  page.paragraph("What all verbs share stands in `sublet`(1).");
+  page.heading("SEE ALSO");
+  page.paragraph("`sublet`(1), `subletd`(8)");
+  return {name + ".1", page.text()};
+}
+
+void verbs_section(ManPage& page, const CLI::App& app) {
+  for (const char* group : {"Work", "Look", "Govern"}) {
+    page.heading(fmt::format("VERBS: {}", group));
+    for (const CLI::App* verb : app.get_subcommands({})) {
+      if (verb->get_group() != group) continue;
+      const std::string page_name = verb->get_name() == "help" ? "" : fmt::format(": `sublet-{}`(1)", verb->get_name());
+      page.item(fmt::format("`{}`{}", verb->get_name(), page_name), verb->get_description() + ".");
+    }
+  }
+}
+
+void environment_section(ManPage& page) {
+  page.heading("ENVIRONMENT");
+  page.item("`SUBLET_HOST`", "The daemon, as --host takes it.");
+  page.item(
+      "`XDG_RUNTIME_DIR`",
+      "Without --host and SUBLET_HOST, the user's own daemon is looked for at `sublet/sublet.sock` below it, then "
+      "below `XDG_STATE_HOME` (`~/.local/state`). Then comes the system's, at `/run/sublet/sublet.sock`.");
+  page.item("`SUBLET_LEASE_TOKEN_FILE`", "The file with the token of a lease that nobody else owns.");
+  page.item("`NO_COLOR`", "If it is set and not empty: no colours, unless --color says otherwise.");
+  page.paragraph("A program under `sublet run` finds these:");
+  page.item("`CUDA_VISIBLE_DEVICES`", "The uuids of its lease's devices; `CUDA_DEVICE_ORDER` is PCI_BUS_ID.");
+  page.item("`SUBLET_LEASE`, `SUBLET_LEASE_BYTES`", "Its lease's id, and how many bytes it may use.");
+}
+
+void files_section(ManPage& page) {
+  page.heading("FILES");
+  page.item("`/etc/sublet/sublet.toml`", "The system daemon's configuration: `sublet.toml`(5).");
+  page.item("`/run/sublet/sublet.sock`", "The system daemon's socket.");
+  page.item("`/var/lib/sublet`", "The system daemon's store, and exit records of programs.");
+}
+
+Page main_page(const Program& program) {
+  ManPage page("sublet", 1, "lease the memory of GPUs");
+  page.heading("SYNOPSIS");
+  page.line("`sublet` VERB [flags]");
+  page.line("`sublet run` [flags] `--` PROGRAM [ARGUMENT...]");
+  page.heading("DESCRIPTION");
+  page.paragraph(program.app.get_description());
+  page.paragraph(
+      "A program asks for VRAM and gets it, or waits with its place, the bytes it is short, who holds them and an "
+      "estimate. The daemon `subletd`(8) measures what is free: programs that nobody leased are seen, named and "
+      "subtracted. A lease belongs to a program, to a connection or to a token, and ends with it.");
+  page.paragraph(
+      "Data goes to standard output, talk to standard error. LEASE is a lease's id or tag. Sizes: `8G` and `8GiB` are "
+      "8 times 2 to the 30th, `8GB` is 8 times 10 to the 9th, a bare number is bytes. Durations: `90s`, `5m`, "
+      "`1h30m`, `2d`; a bare number is seconds.");
+  verbs_section(page, program.app);
+  options(page, program.app, true, "COMMON OPTIONS");
+  page.heading("EXIT STATUS");
+  for (const ExitCode& code : exit_codes()) page.item(fmt::format("`{}`", code.code), fmt::format("{}.", code.meaning));
+  page.paragraph("`sublet run` and `sublet wait` pass the program's own status on; see there.");
+  environment_section(page);
+  files_section(page);
+  page.heading("EXAMPLES");
+  page.verbatim(
+      "sublet run --vram 8GiB -- python3 train.py    # waits its turn, runs, passes the exit status on\n"
+      "sublet status                                 # cards, leases, who is under no lease, what is wrong\n"
+      "sublet queue                                  # who waits for whom, and until when\n"
+      "sublet why lease-3                            # what was decided about it, with the numbers");
+  page.heading("SEE ALSO");
+  page.paragraph("`subletd`(8), `sublet.toml`(5), `sublet-gpu`(8)");
+  return {"sublet.1", page.text()};
+}
+
+}  // namespace
+
+std::vector<Page> manual_pages() {
+  const auto program = make_program();
+  std::vector<Page> pages{main_page(*program), {"sublet.toml.5", config::manual_page()}};
+  for (const Verb& verb : verbs()) pages.push_back(verb_page(*program->app.get_subcommand(std::string(verb.name))));
+  return pages;
+}
+
+}  // namespace sublet::cli

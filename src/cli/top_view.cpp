@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/top_view.h"
+
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+using Lines = std::vector<TopLine>;
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+void head(Lines& out, const TopData& data, const Look& look) {
+  const auto& daemon = member(data.status, "daemon");
+  const auto since = time_at(daemon, "since");
+  std::string line = fmt::format("sublet top   {}Z", format_rfc3339(look.now).substr(11, 8));
+  if (since) line += fmt::format("   subletd {} up {}", text_at(daemon, "version"), compact(look.now - *since));
+  const auto& counts = member(data.status, "leases");
+  for (const char* state : {"active", "offered", "queued"}) {
+    if (const auto count = number_at(counts, state).value_or(0); count > 0)
+      line += fmt::format("   {} {}", count, state);
+  }
+  out.push_back({line, Paint::bold});
+  if (!data.problem.empty()) out.push_back({fmt::format("! {}; trying on", data.problem), Paint::red});
+  for (const auto& warning : list_at(data.status, "warnings")) {
+    out.push_back({fmt::format("! {}: {}", text_at(warning, "code"), text_at(warning, "text")), Paint::red});
+  }
+}
+
+void devices(Lines& out, const json& status, std::size_t columns) {
+  for (const auto& device : list_at(status, "devices")) {
+    const bool well = text_at(device, "state") == "ok";
+    const std::string numbers =
+        fmt::format(" {} free of {}", size_at(device, "effective_free_bytes"), size_at(device, "total_bytes"));
+    const std::string name = fmt::format("{:<5} ", text_at(device, "id"));
+    const std::size_t taken = name.size() + numbers.size() + 3;
+    const std::size_t width = columns > taken + 10 ? std::min<std::size_t>(columns - taken, 100) : 10;
+    out.push_back({name + device_bar(device, width) + numbers, well ? Paint::none : Paint::red});
+    const std::string problem = text_at(device, "problem");
+    if (!problem.empty()) out.push_back({"      " + problem, Paint::red});
+  }
+  if (list_at(status, "devices").empty()) out.push_back({"no device is known", Paint::yellow});
+  else out.push_back({"      # used   = leased, not used yet   x under no lease   . free", Paint::dim});
+}
+
+std::int64_t number(const json& row, const char* key) { return number_at(row, key).value_or(0); }
+
+// Those that wait stay last and in the queue's order, whatever the rest is sorted by.
+json sorted(const json& leases, TopSort sort) {
+  json rows = leases;
+  const auto waits = [](const json& row) { return text_at(row, "state") == "queued"; };
+  std::stable_sort(rows.begin(), rows.end(), [&](const json& a, const json& b) {
+    if (waits(a) != waits(b)) return waits(b);
+    if (waits(a)) return number(member(a, "queue"), "place") < number(member(b, "queue"), "place");
+    switch (sort) {
+      case TopSort::order: return false;
+      case TopSort::vram: return number(a, "vram_bytes") > number(b, "vram_bytes");
+      case TopSort::used: return number(a, "used_bytes") > number(b, "used_bytes");
+      case TopSort::age: return text_at(a, "created_at") < text_at(b, "created_at");
+      case TopSort::user: return text_at(a, "user") < text_at(b, "user");
+    }
+    return false;
+  });
+  return {{"leases", rows}};
+}
+
+Paint paint_of(const json& row) {
+  const std::string state = text_at(row, "state");
+  if (state == "queued") return Paint::yellow;
+  return state == "active" ? Paint::green : Paint::cyan;
+}
+
+// The heading first, then the rows that scroll.
+Lines table(const TopData& data, TopSort sort, const Look& look) {
+  Look plain = look;
+  plain.color = false;
+  const json rows = sorted(list_at(data.leases, "leases"), sort);
+  Common common;
+  common.columns = {"id", "name", "user", "state", "gpu", "vram", "used", "age", "reason"};
+  const auto text = render_leases(rows, common, plain);
+  Lines out;
+  const auto lines = text ? split(*text) : std::vector<std::string>{};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    out.push_back({lines[i], i == 0 ? Paint::bold : paint_of(rows["leases"][i - 1])});
+  }
+  for (const auto& process : list_at(data.status, "outsiders")) {
+    out.push_back({fmt::format("pid {} of {}, under no lease: {}  {}", number(process, "pid"), text_at(process, "user"),
+                               number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B",
+                               text_at(process, "command")),
+                   Paint::red});
+  }
+  return out;
+}
+
+Lines help() {
+  Lines out{{"sublet top: devices, leases, who waits, and who is under no lease", Paint::bold}, {}};
+  for (const char* line :
+       {"q            end", "up, k        row before", "down, j      next row", "PgUp, PgDn   a page",
+        "Home, End    first and last row", "s            sort by the next: order, vram, used, age, user",
+        "space, r     look now", "h, ?         this help; any key ends it"}) {
+    out.push_back({std::string("  ") + line});
+  }
+  return out;
+}
+
+void fit(Lines& lines, const Window& window) {
+  if (lines.size() > window.rows) lines.resize(window.rows);
+  for (TopLine& line : lines) line.text = cut(line.text, window.columns);
+}
+
+}  // namespace
+
+std::string_view to_string(TopSort sort) {
+  static constexpr std::string_view names[] = {"order", "vram", "used", "age", "user"};
+  return names[static_cast<std::size_t>(sort)];
+}
+
+std::vector<TopLine> top_lines(const TopData& data, TopState& state, const Window& window, const Look& look) {
+  Lines out;
+  if (state.help) {
+    out = help();
+    fit(out, window);
+    return out;
+  }
+  head(out, data, look);
+  devices(out, data.status, window.columns);
+  out.push_back({});
+  Lines rows = table(data, state.sort, look);
+  if (!rows.empty()) {
+    out.push_back(rows.front());
+    rows.erase(rows.begin());
+  }
+  state.selected = rows.empty() ? 0 : std::min(state.selected, rows.size() - 1);
+  // One line is the footer's.
+  const std::size_t room = window.rows > out.size() + 1 ? window.rows - out.size() - 1 : 0;
+  const std::size_t first = room == 0 || state.selected < room ? 0 : state.selected - room + 1;
+  for (std::size_t i = first; i < rows.size() && i < first + room; ++i) {
+    rows[i].selected = i == state.selected;
+    out.push_back(rows[i]);
+  }
+  if (rows.empty() && room > 0) out.push_back({"no leases, and nobody else on the GPUs", Paint::dim});
+  while (out.size() + 1 < window.rows) out.push_back({});
+  const std::string below =
+      first + room < rows.size() ? fmt::format("   {} more below", rows.size() - first - room) : "";
+  if (window.rows > 0 && out.size() >= window.rows) out.resize(window.rows - 1);
+  out.push_back({fmt::format("q end   h help   s sort: {}{}", to_string(state.sort), below), Paint::dim});
+  fit(out, window);
+  return out;
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// sublet.toml(5), from the table of keys.
+#include "base/roff.h"
+#include "config/schema.h"
+
+#include <fmt/format.h>
+
+namespace sublet::config {
+
+std::string manual_page() {
+  ManPage page("sublet.toml", 5, "configuration of subletd");
+  page.heading("DESCRIPTION");
+  page.paragraph(
+      "`subletd`(8) reads one file when it starts. Every key has a default that suits one shared card, so the file may "
+      "be missing. A wrong key or value is an error that names file, line and the nearest right key: the daemon does "
+      "not start. `sublet config check` says what is wrong without a daemon, `sublet config show --origin` prints "
+      "every value and where it comes from.");
+  page.paragraph(
+      "The file is TOML: a table's name in brackets, then one key a line. Durations are text such as `\"10s\"`, "
+      "`\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.");
+  page.heading("KEYS");
+  for (const Key& key : keys()) {
+    const std::string range = key.minimum.empty() ? std::string() : fmt::format(", {} to {}", key.minimum, key.maximum);
+    page.item(fmt::format("`{}` ({}{}; default {})", key.name, type_name(key), range, default_text(key)), key.summary);
+  }
+  page.heading("FILES");
+  page.item("`/etc/sublet/sublet.toml`", "Of the system's daemon.");
+  page.item("`$XDG_CONFIG_HOME/sublet/sublet.toml`", "Of a user's own; `~/.config` if the variable is not set.");
+  page.item("`DIR/sublet.toml`", "Of a daemon started with --dir DIR.");
+  page.heading("EXAMPLES");
+  page.verbatim("[device]\nheadroom = \"512MiB\"\n\n[queue]\nclaim_window = \"30s\"");
+  page.heading("SEE ALSO");
+  page.paragraph("`subletd`(8), `sublet-config`(1)");
+  return page.text();
+}
+
+}  // namespace sublet::config

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a user's own daemon listens, and that the command line looks there, however poor the environment is."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from tests.support.sublet import BIN
+
+UID = 54321  # of no account; 65534 would be taken for one that the kernel cannot map
+SOMEBODY = {"user": UID, "group": UID, "extra_groups": []}
+
+
+@pytest.fixture
+def user():
+    """An ordinary user's home, and the programs where that user can run them."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
+    for program in ("subletd", "sublet-gpu", "sublet"):
+        shutil.copy(BIN / program, home / program)
+    (home / "run").mkdir()
+    for path in (home, home / "run"):
+        os.chown(path, UID, UID)
+    yield home
+    shutil.rmtree(home)
+
+
+def environment(home, **more):
+    return {"HOME": str(home), "PATH": "/usr/bin:/bin", **more}
+
+
+def own_daemon(home, env):
+    """A daemon of that user; returns when it serves."""
+    ready, theirs = os.pipe()
+    daemon = subprocess.Popen([home / "subletd", "--ready-fd", str(theirs)], env=env, pass_fds=[theirs],
+                              stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **SOMEBODY)
+    os.close(theirs)
+    with os.fdopen(ready) as stream:
+        assert stream.readline() == "ready\n", daemon.communicate()[1]
+    return daemon
+
+
+@pytest.mark.parametrize("of_daemon, of_client, socket", [
+    ({}, {}, ".local/state/sublet/sublet.sock"),
+    ({"XDG_RUNTIME_DIR": "run"}, {"XDG_RUNTIME_DIR": "run"}, "run/sublet/sublet.sock"),
+    # Started by cron, asked from a login.
+    ({}, {"XDG_RUNTIME_DIR": "run"}, ".local/state/sublet/sublet.sock"),
+    ({"XDG_STATE_HOME": "state"}, {"XDG_STATE_HOME": "state"}, "state/sublet/sublet.sock"),
+    # Relative directories are none.
+    ({"XDG_RUNTIME_DIR": "./run"}, {"XDG_RUNTIME_DIR": "./run"}, ".local/state/sublet/sublet.sock"),
+])
+def test_daemon_and_command_line_meet(user, of_daemon, of_client, socket):
+    def absolute(variables):
+        return {name: value if value[0] == "." else str(user / value) for name, value in variables.items()}
+
+    daemon = own_daemon(user, environment(user, **absolute(of_daemon)))
+    try:
+        assert (user / socket).is_socket()
+        done = subprocess.run([user / "sublet", "status"], env=environment(user, **absolute(of_client)),
+                              capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, **SOMEBODY)
+        assert done.returncode == 0 and "of this user" in done.stdout, done.stderr
+    finally:
+        daemon.terminate()
+        daemon.communicate(timeout=60)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person types and sees, as text that is the same on every machine and in every run.
+
+Paths, numbers of processes, times, users and versions are replaced; what is left is the words, the order and
+the columns. A table's columns are parted by two blanks, because their widths follow what was replaced.
+"""
+import difflib
+import os
+import pathlib
+import pwd
+import re
+
+from .sublet import BIN, BUILD, ROOT
+
+GOLDEN = ROOT / "tests/e2e/golden"
+
+
+class Transcript:
+    def __init__(self, daemon=None):
+        self.daemon = daemon
+        self.replaced = []  # (text, what stands for it), longest first
+        self.parts = []
+        if daemon:
+            self.hide(daemon.dir, "DIR")
+            self.hide_pid(daemon.process.pid)
+        self.hide(BIN, "BIN")
+        self.hide(BUILD, "BUILD")
+
+    def hide(self, text, name):
+        self.replaced.append((str(text), name))
+
+    def hide_pid(self, pid):
+        self.replaced.append((str(pid), "PID"))
+
+    def add(self, command, status, out="", err=""):
+        """A command, what it said on stdout, then on stderr (each line marked), and its exit status."""
+        said = self.normal(out) + "".join(f"! {line}\n" for line in self.normal(err).splitlines())
+        self.parts.append(f"{self.normal(f'$ {command}')}\n{said}[{status}]\n")
+
+    def run(self, *arguments, program="sublet", **more):
+        done = self.daemon.cli(*arguments, **more)
+        self.add(" ".join([program, *map(str, arguments)]), done.returncode, done.stdout, done.stderr)
+        return done
+
+    def normal(self, text):
+        for plain, name in sorted(self.replaced, key=lambda pair: -len(pair[0])):
+            text = re.sub(rf"(?<![\w.-]){re.escape(plain)}(?![\w])", name, text)
+        user = pwd.getpwuid(os.getuid()).pw_name
+        text = re.sub(rf"(?<![\w/]){re.escape(user)}(?![\w/])", "USER", text)
+        text = re.sub(r"GPU-[0-9a-f]{8}[0-9a-f-]*", "UUID", text)
+        text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?", "DATE", text)
+        text = re.sub(r"(sublet|subletd) \d+\.\d+\.\d+", r"\1 VERSION", text)
+        text = re.sub(r"\b\d+(\.\d+)? ?(ms|s|min|m|h)\b( \d+ ?(s|min)\b)?", "TIME", text)
+        text = re.sub(r"(?m)^ +(?=PID )", "", text)  # how wide the column is follows from the longest number
+        return re.sub(r"(?<=\S) {2,}(?=\S)", "  ", text)
+
+    def text(self):
+        return "".join(self.parts)
+
+    def check(self, name):
+        """Compares with golden/NAME.txt; SUBLET_GOLDEN=write writes it instead."""
+        path = pathlib.Path(GOLDEN / f"{name}.txt")
+        if os.environ.get("SUBLET_GOLDEN") == "write":
+            path.write_text(self.text())
+            return
+        wanted = path.read_text()
+        difference = "".join(difflib.unified_diff(wanted.splitlines(True), self.text().splitlines(True), str(path),
+                                                  "what was said"))
+        assert not difference, f"{difference}\nif that is better: SUBLET_GOLDEN=write"
