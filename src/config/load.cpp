@@ -265,17 +265,21 @@ Problem stray_problem(std::string_view text, std::size_t at, const std::string& 
       {}};
 }
 
+bool breaks(std::string_view text) try {
+  (void)toml::parse(text);
+  return false;
+} catch (const Broken&) {
+  return true;
+}
+
 // The line that breaks the parser: the first without which what stands before it does not.
 unsigned broken_line(std::string_view text) {
-  unsigned line = 1;
-  for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', end + 1), ++line) {
-    try {
-      (void)toml::parse(text.substr(0, end + 1));
-    } catch (const Broken&) {
-      break;
-    }
-  }
-  return line;
+  std::vector<std::size_t> ends;
+  for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', end + 1))
+    ends.push_back(end);
+  const auto line = std::partition_point(ends.begin(), ends.end(),
+                                         [text](std::size_t end) { return !breaks(text.substr(0, end + 1)); });
+  return static_cast<unsigned>(line - ends.begin()) + 1;
 }
 
 }  // namespace

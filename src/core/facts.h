@@ -102,10 +102,12 @@ struct DeviceReading {
   std::string problem;
 };
 
-// A reading of all devices that was begun at `began` and finished at `now`. A device that is missing is lost.
+// A reading of all devices that was begun at `began` and finished at `now`. A device that is missing is lost, unless the
+// driver would not tell which device one of them is (`unnamed`: its error).
 struct Snapshot {
   Time began;
   std::vector<DeviceReading> devices;
+  std::string unnamed = {};
 };
 
 // No snapshot could be had; the last one only gets older.

@@ -303,7 +303,7 @@ bool State::forgive(Lease& lease, const Rules& rules, Time now) {
   const Time back_by = after(now, rules.reconnect);
   if (Side& side = sides_.at(lease.id); !side.held) side.grace_until = back_by;
   const auto before = std::pair(lease.expires_at, lease.offer_ends_at);
-  if (lease.owner.kind == OwnerKind::token && lease.expires_at) lease.expires_at = std::max(*lease.expires_at, back_by);
+  if (lease.expires_at) lease.expires_at = std::max(*lease.expires_at, back_by);
   if (lease.state == LeaseState::offered)
     lease.offer_ends_at = after(now, std::max(rules.claim_window, rules.reconnect));
   return before != std::pair(lease.expires_at, lease.offer_ends_at);

@@ -32,7 +32,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   if (fact.began < state_.snapshot_began_) return LeaseId{};  // overtaken by a newer one
   if (fact.began > now_) return on(SnapshotFailed{"a snapshot claims to have begun in the future"});
   state_.snapshot_began_ = fact.began;
-  if (fact.devices.empty()) {
+  if (fact.devices.empty() && fact.unnamed.empty()) {
     // One card that fell off the bus looks the same as a driver that lists nothing: unknown, nothing is
     // forgotten.
     for (auto& [uuid, device] : state_.devices_) {
@@ -45,8 +45,12 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   std::map<std::string_view, int> seen;
   for (const DeviceReading& reading : fact.devices) ++seen[reading.uuid];
   for (const DeviceReading& reading : fact.devices) read_device(reading, fact.began, seen[reading.uuid] > 1);
-  for (auto& [uuid, device] : state_.devices_)
-    if (!seen.contains(uuid)) miss_device(device);
+  for (auto& [uuid, device] : state_.devices_) {
+    if (seen.contains(uuid)) continue;
+    if (fact.unnamed.empty()) miss_device(device);
+    else device.problem = "the driver does not tell which card is which: " + fact.unnamed;
+    state_.moved(device);
+  }
   adopt_named_devices();
   give_up_missing();
   reject_hopeless();

@@ -53,8 +53,8 @@ Status Stepper::check_form(const Lease& asked) const {
   if (asked.min_vram < Bytes{} || asked.min_vram > asked.vram)
     return bad_request("the least size, " + format_size(asked.min_vram) + ", is not between nothing and the " +
                        format_size(asked.vram) + " that are asked for");
-  if (asked.least() > largest_request)
-    return Error{Code::TooLarge, "the lease needs " + format_size(asked.least()) + "; no device has that much", {}};
+  if (asked.vram > largest_request)
+    return Error{Code::TooLarge, "the lease asks for " + format_size(asked.vram) + "; no device has that much", {}};
   return {};
 }
 

@@ -138,7 +138,7 @@ void Engine::perform(const core::Action& action) {
     // A keeper that lives sees the lease and asks its program itself. It may be deaf, so killing is done here too.
     const bool keeper = programs_.keeper_alive(wanted->lease);
     if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease);
-    if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM) || keeper) return;
+    if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM)) return;
     unkillable_.insert(wanted->lease);
     log::warn("{}: its program should end, but its keeper is gone and there is no proof or right to signal it",
               to_string(wanted->lease));

@@ -182,7 +182,7 @@ class Engine {
 
   std::unordered_map<LeaseId, std::unordered_set<SessionId>> holders_;
   std::unordered_map<SessionId, std::unordered_set<LeaseId>> held_by_;
-  std::unordered_multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>> watchers_;
+  std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>> watchers_;
 
   std::map<std::uint64_t, store::AccessToken> tokens_;
   std::uint64_t last_token_ = 0;

@@ -7,6 +7,8 @@
 #include "store/memory_store.h"
 
 #include <gtest/gtest.h>
+
+#include <unistd.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
@@ -177,6 +179,27 @@ TEST(Engine, ARebootEndsWhatWasThere) {
   store.pump();
   world.turn();
   EXPECT_EQ(*told, true);
+}
+
+TEST(Engine, NothingIsActedOnBeforeTheCommit) {
+  char record[] = "/tmp/sublet-engine-XXXXXX";
+  ::close(::mkstemp(record));
+  MemoryStore store;
+  core::Lease lease = wish().lease;
+  lease.id = {1};
+  lease.state = core::LeaseState::active;
+  lease.devices = {"GPU-1"};
+  lease.owner = {.kind = core::OwnerKind::process, .process = {1, 1}, .keeper = {}, .exit_record = record, .inode = 0};
+  ASSERT_TRUE(store.open({}));
+  store.intend({.changed = {lease}, .boot_id = "one boot"});
+  store.pump();
+  store.close();
+  World world(store, "another boot");  // ends the lease, after which nobody needs the record
+  EXPECT_EQ(::access(record, F_OK), 0);
+  store.pump();
+  world.turn();
+  EXPECT_NE(::access(record, F_OK), 0);
+  ::unlink(record);
 }
 
 TEST(Engine, AConnectionsLeaseIsHeldWhileAnyOfItsSessionsLives) {

@@ -53,6 +53,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
   for (const gpu::GpuDevice& device : judged.devices) {
     if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
+    else snapshot.unnamed = device.problem.empty() ? "it has no UUID" : device.problem;
   }
   tick(snapshot);
   tell_changes();

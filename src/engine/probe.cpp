@@ -7,7 +7,6 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -55,7 +54,12 @@ Probe::~Probe() {
   reap();
 }
 
-void Probe::start() { asio::co_spawn(io_, run(), asio::detached); }
+// Without snapshots the daemon is of no use: what ends this loop, a bug, must end the daemon, which is then started anew.
+void Probe::start() {
+  asio::co_spawn(io_, run(), [](const std::exception_ptr& failure) {
+    if (failure) std::rethrow_exception(failure);
+  });
+}
 
 void Probe::stop() {
   stopped_ = true;

@@ -18,6 +18,10 @@ namespace asio = boost::asio;
 // While a main process is gone and something of its tree, or its keeper's report, is awaited.
 constexpr Duration recheck_interval = std::chrono::milliseconds(200);
 constexpr Duration longest_recheck = std::chrono::seconds(2);
+// A reading of /proc that is no older serves all who ask: many programs may end at the same moment.
+constexpr std::int64_t scan_serves_ns = 10'000'000;
+
+bool is_program(proc::Link link) { return link == proc::Link::owner || link == proc::Link::descendant; }
 
 }  // namespace
 
@@ -143,7 +147,7 @@ void Programs::watch(const std::shared_ptr<Program>& program) {
 void Programs::check(const std::shared_ptr<Program>& program) {
   const auto current = programs_.find(program->lease);
   if (current == programs_.end() || current->second != program || program->reported) return;
-  scan();
+  if (monotonic_ns() - scanned_ns_ > scan_serves_ns) scan();
   if (tree_lives(program->lease)) {
     if (program->killing) signal_members(program->lease, SIGKILL);  // one pass may miss what was just forked
     return check_again(program);
@@ -176,8 +180,10 @@ void Programs::check_again(const std::shared_ptr<Program>& program) {
 }
 
 bool Programs::tree_lives(LeaseId lease) const {
-  return std::any_of(lineage_.members.begin(), lineage_.members.end(),
-                     [&](const proc::Member& member) { return member.lease == lease; });
+  // What was merely booked does not keep a lease: none outlives its owner.
+  return std::any_of(lineage_.members.begin(), lineage_.members.end(), [&](const proc::Member& member) {
+    return member.lease == lease && member.link != proc::Link::attached && member.link != proc::Link::cgroup;
+  });
 }
 
 Result<proc::CgroupRef> Programs::check_cgroup(const std::string& directory) const {
@@ -191,10 +197,13 @@ void Programs::book(const core::Lease& lease) {
   if (!program) program = std::make_shared<Program>(io_, lease.id);
   program->attached.clear();
   program->cgroups.clear();
+  scan();  // what is of the program anyway stays so, attached or not
   for (const auto& [process, cgroup] : lease.booked) {
     if (cgroup.empty()) {
       const auto now = root_->read(process.pid);
-      if (now && now->ref == process) program->attached.push_back(process);
+      const proc::Member* known = member(process);
+      const bool own = known != nullptr && known->lease == lease.id && is_program(known->link);
+      if (now && now->ref == process && !own) program->attached.push_back(process);
     } else if (auto group = check_cgroup(cgroup)) {
       program->cgroups.push_back(std::move(*group));
     }
@@ -238,6 +247,7 @@ void Programs::scan() {
     log::warn("cannot read the process table: {}; going on with the last one", table.error().detail);
     return;
   }
+  scanned_ns_ = monotonic_ns();
   proc::Lineage next = proc::trace_lineage(roots(), lineage_, *table);
   previous_ = std::exchange(lineage_, std::move(next));
 }
@@ -283,8 +293,8 @@ bool Programs::signal(LeaseId lease, int signal) {
 bool Programs::signal_members(LeaseId lease, int signal) const {
   bool sent = false;
   for (const proc::Member& member : lineage_.members) {
-    // Links by group or session may spare a process; a signal needs descent.
-    if (member.lease != lease || (member.link != proc::Link::owner && member.link != proc::Link::descendant)) continue;
+    // Other links may spare a process; a signal needs descent from what Sublet started.
+    if (member.lease != lease || !is_program(member.link)) continue;
     if (auto pidfd = proc::open_pidfd(*root_, member.process)) {
       sent = proc::send_signal(pidfd->get(), signal).has_value() || sent;
       if (signal == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);

@@ -87,6 +87,7 @@ class Programs {
   std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
   proc::Lineage lineage_;
   proc::Lineage previous_;
+  std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC, when /proc was last read
 };
 
 }  // namespace sublet::engine

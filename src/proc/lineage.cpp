@@ -54,8 +54,7 @@ class Trace {
 
   void index_memory(const Lineage& before) {
     for (const Member& member : before.members) {
-      if (leases_.contains(member.lease))
-        memory_.try_emplace(member.process, Belonging{member.lease, member.link});
+      if (leases_.contains(member.lease)) memory_.try_emplace(member.process, Belonging{member.lease, member.link});
     }
     for (const MemberGroup& group : before.groups) {
       if (leases_.contains(group.lease)) groups_.try_emplace(key(group.id, group.session), group);
@@ -67,8 +66,7 @@ class Trace {
   std::ptrdiff_t parent_of(std::size_t i) const {
     const auto found = by_pid_.find(table_[i].ppid);
     if (found == by_pid_.end() || found->second == i) return -1;
-    return table_[found->second].ref.start_ticks <= table_[i].ref.start_ticks ? std::ptrdiff_t(found->second)
-                                                                              : -1;
+    return table_[found->second].ref.start_ticks <= table_[i].ref.start_ticks ? std::ptrdiff_t(found->second) : -1;
   }
 
   // What is known of a process without asking who its parents belong to. False: ask them.
@@ -122,15 +120,12 @@ class Trace {
     }
     for (const std::size_t i : path_) {
       marks_[i] = Mark::done;
-      if (!results_[i].lease && found.lease && !table_[i].dead())
-        results_[i] = {found.lease, inherited(found.link)};
+      if (!results_[i].lease && found.lease && !table_[i].dead()) results_[i] = {found.lease, inherited(found.link)};
     }
   }
 
-  // What descends from one who is in by a group alone is no surer than that.
-  static Link inherited(Link link) {
-    return link == Link::session || link == Link::group ? link : Link::descendant;
-  }
+  // Only what descends from the owner is the program; what descends from others is no surer than they are.
+  static Link inherited(Link link) { return link == Link::owner ? Link::descendant : link; }
 
   static std::uint64_t key(std::int32_t id, bool session) {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(id)) << 1) | (session ? 1u : 0u);
@@ -142,12 +137,10 @@ class Trace {
       const ProcessInfo& leader = table_[i];
       for (const bool session : {false, true}) {
         const auto known = groups_.find(key(leader.ref.pid, session));
-        if (known != groups_.end() && known->second.leader_start != leader.ref.start_ticks)
-          groups_.erase(known);
+        if (known != groups_.end() && known->second.leader_start != leader.ref.start_ticks) groups_.erase(known);
         if ((session ? leader.session : leader.pgrp) != leader.ref.pid) continue;
         if (const LeaseId lease = group_owner(i, session)) {
-          groups_[key(leader.ref.pid, session)] = {leader.ref.pid, leader.ref.start_ticks, leader.uid,
-                                                   session, lease};
+          groups_[key(leader.ref.pid, session)] = {leader.ref.pid, leader.ref.start_ticks, leader.uid, session, lease};
         }
       }
     }
@@ -197,9 +190,8 @@ class Trace {
     const auto same = [](const Member& a, const Member& b) { return a.process == b.process; };
     out.members.erase(std::unique(out.members.begin(), out.members.end(), same), out.members.end());
     for (const auto& [number, group] : groups_) out.groups.push_back(group);
-    std::sort(out.groups.begin(), out.groups.end(), [](const MemberGroup& a, const MemberGroup& b) {
-      return key(a.id, a.session) < key(b.id, b.session);
-    });
+    std::sort(out.groups.begin(), out.groups.end(),
+              [](const MemberGroup& a, const MemberGroup& b) { return key(a.id, a.session) < key(b.id, b.session); });
     return out;
   }
 
@@ -232,14 +224,12 @@ std::string_view to_string(Link link) {
 }
 
 const Member* Lineage::find(ProcessRef process) const {
-  const auto at =
-      std::lower_bound(members.begin(), members.end(), process,
-                       [](const Member& member, ProcessRef wanted) { return member.process < wanted; });
+  const auto at = std::lower_bound(members.begin(), members.end(), process,
+                                   [](const Member& member, ProcessRef wanted) { return member.process < wanted; });
   return at != members.end() && at->process == process ? &*at : nullptr;
 }
 
-Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before,
-                      std::span<const ProcessInfo> table) {
+Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before, std::span<const ProcessInfo> table) {
   return Trace(roots, before, table).run();
 }
 

@@ -18,7 +18,9 @@
 
 namespace sublet::proc {
 
-// How a process came to be a member, from the surest to the least sure.
+// How a process came to be a member. `owner` and `descendant` are the program itself: it may be signalled, and while
+// any of it lives it has not ended. The others are booked to the lease (`attached`, `cgroup`, with all below them), or
+// linked to it by a group that the program made.
 enum class Link { owner, attached, descendant, cgroup, session, group };
 std::string_view to_string(Link link);  // "owner", "attached", …
 
@@ -58,7 +60,6 @@ struct Lineage {
 
 // `before` is the previous pass (empty at first). What it says of leases that are not in `roots` is
 // forgotten. Cost: linear in `table`, with a sort of the members.
-Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before,
-                      std::span<const ProcessInfo> table);
+Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before, std::span<const ProcessInfo> table);
 
 }  // namespace sublet::proc

@@ -176,7 +176,7 @@ TEST(Lineage, AttachedProcessesBringTheirTree) {
   const std::vector both{roots, other};
   EXPECT_EQ(
       show(trace_lineage(both, {}, table({{1, 0}, {9, 1}, {10, 9}, {30, 1}, {31, 30}, {40, 1}, {41, 40}}))),
-      "10:1=owner 30:1=attached 31:1=descendant")
+      "10:1=owner 30:1=attached 31:1=attached")
       << "40 started at another tick than the one attached";
 }
 
@@ -186,7 +186,7 @@ TEST(Lineage, CgroupsBringTheirProcesses) {
   // 31's child 33 is not in the group (it was moved out), and below it all the same.
   EXPECT_EQ(show(trace_lineage(std::vector{roots}, {},
                                table({{1, 0}, {30, 1}, {31, 30}, {32, 1}, {33, 31}, {34, 1}}))),
-            "30:1=cgroup 31:1=descendant 32:1=cgroup 33:1=descendant");
+            "30:1=cgroup 31:1=cgroup 32:1=cgroup 33:1=cgroup");
 }
 
 TEST(Lineage, CgroupEnteredBelowAnotherLeaseIsNearer) {
@@ -195,7 +195,7 @@ TEST(Lineage, CgroupEnteredBelowAnotherLeaseIsNearer) {
   inner.in_cgroups = {12, 13};  // a container, started by 10's program without an engine of its own
   EXPECT_EQ(show(trace_lineage(std::vector{outer, inner}, {},
                                table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {13, 12}}))),
-            "10:1=owner 11:1=descendant 12:2=cgroup 13:2=descendant");
+            "10:1=owner 11:1=descendant 12:2=cgroup 13:2=cgroup");
   // A lease nested inside another's cgroup: the nearer owner wins over the cgroup around both.
   outer.in_cgroups = {9, 10, 19, 20, 21};
   EXPECT_EQ(show(trace_lineage(std::vector{outer, lease(2, 20, 19)}, {},

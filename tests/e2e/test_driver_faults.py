@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver that lies, and clocks that jump: what is not known is not promised, nobody is ended for it."""
+import os
+import signal
+
 from tests.support.sublet import GIB, MIB, wait_until
 
 QUICK = ('[gpu]\ninterval_idle = "200ms"\ninterval_busy = "100ms"\nmax_age = "2s"\ntimeout = "1s"\n'
@@ -38,10 +41,12 @@ def test_a_process_missing_from_the_list_stays_charged(start_daemon):
     snapshot_after(daemon)
     assert card(daemon)["effective_free_bytes"] <= before["effective_free_bytes"]
     assert daemon.get(f"/v1/leases/{lease['id']}")["state"] == "active"
-    # Ended while nobody sees it: its bytes are somebody's until the card says that they are gone.
-    daemon.ctl("clear")
+    # Ended while the driver hides it: its bytes are somebody's until the card says that they are gone.
     keeper.terminate()
     assert keeper.wait(60) == 143
+    ended = daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
+    assert ended["state"] == "ended"
+    daemon.ctl("clear")
     wait_until(lambda: card(daemon)["used_bytes"] < before["used_bytes"], "it is measured gone")
     wait_until(lambda: card(daemon)["effective_free_bytes"] > before["effective_free_bytes"], "its room is free")
 
@@ -111,6 +116,25 @@ def test_an_old_reading_grants_nothing(start_daemon):
     assert waiter.status == 202 and waiter["queue"]["eta_seconds"] is None
     daemon.ctl("clear")
     wait_until(lambda: api.lease(waiter["id"])["state"] == "offered", "granted once the card is known")
+
+
+def test_one_card_that_errs_ends_no_lease_on_it(start_daemon):
+    daemon = start_daemon("2x4GiB", config=QUICK.replace('max_age = "2s"', 'max_age = "1s"'))
+    api = daemon.api()
+    leases = [api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600}) for _ in range(2)]
+    assert [lease.status for lease in leases] == [201, 201]
+    daemon.ctl("fault", "nvml-error", "--device", 1)
+    wait_until(lambda: [d["state"] for d in daemon.get("/v1/devices")["devices"]] == ["ok", "unknown"], "one errs")
+    # The helper starts NVML anew from time to time, and then does not even learn which card it is.
+    os.kill(daemon.child_pid("sublet-gpu"), signal.SIGKILL)
+    wait_until(lambda: daemon.child_pid("sublet-gpu"), "another helper")
+    for _ in range(4):
+        snapshot_after(daemon)
+    wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["state"] == "ok", "the other card is read")
+    assert [api.lease(lease["id"])["state"] for lease in leases] == ["active", "active"]
+    daemon.ctl("clear")
+    wait_until(lambda: all(d["state"] == "ok" for d in daemon.get("/v1/devices")["devices"]), "both are known")
+    assert [api.lease(lease["id"])["state"] for lease in leases] == ["active", "active"]
 
 
 # --- clocks ---

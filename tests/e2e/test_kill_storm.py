@@ -35,20 +35,23 @@ class Storm:
             self.acknowledged[lease["id"]] = lease["consumer"]
 
     def kill_one(self):
-        victim = self.rng.choice(("subletd", "sublet-gpu", "keeper"))
-        if victim == "subletd":
-            self.daemon.kill()
-            self.moment(0.2)
-            self.daemon.start(wait_for_cards=False)
-        elif victim == "sublet-gpu":
+        """Kills one of our processes; whom chance chose may just not be there, then somebody else."""
+        while True:
+            victim = self.rng.choice(("subletd", "sublet-gpu", "keeper"))
             helper = self.daemon.child_pid("sublet-gpu")
-            if helper:
+            if victim == "subletd":
+                self.daemon.kill()
+                self.moment(0.2)
+                self.daemon.start(wait_for_cards=False)
+            elif victim == "sublet-gpu" and helper:
                 os.kill(helper, signal.SIGKILL)
-        elif self.living():
-            process, name = self.rng.choice(self.living())
-            process.kill()
-            self.killed.add(name)
-        return victim
+            elif victim == "keeper" and self.living():
+                process, name = self.rng.choice(self.living())
+                process.kill()
+                self.killed.add(name)
+            else:
+                continue
+            return
 
     def moment(self, most):
         select.select([], [], [], self.rng.uniform(0, most))

@@ -200,12 +200,17 @@ def test_an_existing_directory_keeps_its_rights(tmp_path, start_daemon):
 def test_a_daemon_that_stood_still_lets_nothing_expire_for_that(start_daemon):
     daemon = start_daemon(config=QUICK.replace('reconnect = "1s"', 'reconnect = "3s"'))
     api = daemon.api()
-    lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 1})
-    api.post(f"/v1/leases/{lease['id']}/renew", {"ttl_seconds": 2})
+    lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
+    run = daemon.spawn("sublet", "run", "--vram", "1GiB", "--ttl", "10s", "--", "sleep", "600")
+    running = wait_until(lambda: next((now for now in daemon.leases() if now["owner"]["pid"]), None), "it runs")
+    assert api.post(f"/v1/leases/{lease['id']}/renew", {"ttl_seconds": 2}).status == 200
+    assert api.post(f"/v1/leases/{running['id']}/renew", {"ttl_seconds": 2}).status == 200
     daemon.process.send_signal(signal.SIGSTOP)
     over = time.monotonic() + 2.5  # its time, and what counts as a standstill
     wait_until(lambda: time.monotonic() > over, "its time is over")
     daemon.process.send_signal(signal.SIGCONT)
     renewed = api.post(f"/v1/leases/{lease['id']}/renew", {"ttl_seconds": 600})
     assert (renewed.status, renewed["state"]) == (200, "active"), renewed
+    assert api.post(f"/v1/leases/{running['id']}/renew", {"ttl_seconds": 600})["state"] == "active"
+    assert run.poll() is None
     assert "did not run for" in daemon.log()
