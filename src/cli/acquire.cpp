@@ -77,6 +77,12 @@ std::optional<int> Acquire::ask(const Wanted& wanted) {
   client::Request request{"POST", "/v1/leases", client::to_text(wanted.body), client::new_idempotency_key(), {}};
   auto answer = client_.call(request);
   if (!answer && answer.error().kind == FailureKind::lost) answer = client_.insist(request, keep::patience(listener_));
+  if (!answer && answer.error().kind == FailureKind::answered &&
+      answer.error().passing()) {  // 503: it may have been made all the same, and the same key tells
+    client::Patience brief;
+    brief.limit = 10s;
+    answer = client_.insist(request, brief);
+  }
   if (!answer && answer.error().kind == FailureKind::cancelled) {
     // It may have been made, and its owner need not be our connection: the same key tells which one it is.
     events_.resume();

@@ -78,8 +78,10 @@ int Run::go() {
 // What the outer lease has left is used without asking: asking could wait for ever, behind ourselves.
 bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
-  if (wanted.vram.value_or(wanted.memory.value_or(Bytes{})) > outer.vram - outer.used) return false;
-  if (static_cast<std::size_t>(wanted.gpus) > outer.devices.size()) return false;
+  const auto devices = static_cast<int>(outer.devices.size());
+  const Bytes vram = wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
+  if (wanted.gpus > devices || vram > outer.vram) return false;
+  if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   if (wanted.gpu.empty() || wanted.gpu == "any") return true;
   for (const auto& device : list_at(status_, "devices")) {
     const std::string uuid = text_at(device, "uuid");

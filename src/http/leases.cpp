@@ -87,8 +87,11 @@ Status take_device(Body& body, const core::State& state, Lease& lease) {
   std::vector<std::string> matches;
   for (const auto& [uuid, device] : state.devices()) {
     const std::string id = fmt::format("gpu{}", device.reading.index);
-    names.push_back(id);
-    if (*wanted == id || *wanted == std::to_string(device.reading.index) || *wanted == uuid) {
+    // A card that only a stored lease names has no number yet.
+    const bool numbered = device.read_at.has_value();
+    if (numbered) names.push_back(id);
+    const bool by_number = numbered && (*wanted == id || *wanted == std::to_string(device.reading.index));
+    if (by_number || *wanted == uuid) {
       matches = {uuid};
       break;
     }
@@ -99,6 +102,10 @@ Status take_device(Body& body, const core::State& state, Lease& lease) {
     return {};
   }
   if (matches.size() > 1) return bad_request(fmt::format("device '{}' fits {} devices", *wanted, matches.size()));
+  if (names.empty() && plain_name(*wanted)) {  // no card was read yet: the first reading says which one that is
+    lease.wanted_device = *wanted;
+    return {};
+  }
   return not_found(fmt::format("there is no device '{}'", printable(*wanted)),
                    names.empty() ? "no GPU has been read yet" : fmt::format("there is {}", fmt::join(names, ", ")));
 }
