@@ -19,6 +19,7 @@ class SystemClock final : public Clock {
   explicit SystemClock(Time not_before = {});
   Time now() const override;
   Time at_monotonic(std::int64_t monotonic) const { return {monotonic + offset_ns_}; }
+  std::int64_t offset_ns() const { return offset_ns_; }  // of the time line from CLOCK_MONOTONIC
 
  private:
   std::int64_t offset_ns_;

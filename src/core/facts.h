@@ -102,8 +102,8 @@ struct DeviceReading {
   std::string problem;
 };
 
-// A reading of all devices that was begun at `began` and finished at `now`. A device that is missing is lost, unless the
-// driver would not tell which device one of them is (`unnamed`: its error).
+// A reading of all devices that was begun at `began` and finished at `now`. A device that is missing is lost, unless
+// the driver would not tell which device one of them is (`unnamed`: its error).
 struct Snapshot {
   Time began;
   std::vector<DeviceReading> devices;

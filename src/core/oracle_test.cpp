@@ -65,13 +65,13 @@ void Oracle::restarted(Time now) {
       if (lease.ended()) unsettled_.insert({id, uuid});
     if (lease.ended()) continue;
     if (lease.owner.kind == OwnerKind::connection) unheld_[id] = now;
-    if (lease.owner.kind == OwnerKind::token && lease.expires_at)
-      lease.expires_at = std::max(*lease.expires_at, back_by_);
+    if (lease.expires_at) lease.expires_at = std::max(*lease.expires_at, back_by_);
     if (lease.state == LeaseState::offered) lease.offer_ends_at = now + std::max(rules_.claim_window, rules_.reconnect);
   }
 }
 
-void Oracle::before(const State& state, const Fact&, Time now) {
+void Oracle::before(const State& state, const Fact& fact, Time now) {
+  if (std::holds_alternative<Woke>(fact)) back_by_ = now + rules_.reconnect;
   leases_before_.clear();
   for (const auto& [id, lease] : state.leases()) leases_before_[id] = lease;
   free_before_.clear();

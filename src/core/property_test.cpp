@@ -71,7 +71,7 @@ class Storm {
   // --- what happens ---
 
   Fact any_fact() {
-    switch (below(26)) {
+    switch (below(27)) {
       case 0:
       case 1:
       case 2:
@@ -94,6 +94,7 @@ class Storm {
       case 19: return Tick{};
       case 20:
       case 21: some_lease(); return Resize{lease_, some_generation(), some_size(), chance(70)};
+      case 22: return Woke{};
       default:
         change_programs();
         return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};

@@ -23,6 +23,19 @@ constexpr auto reopen_interval = std::chrono::seconds(2);
 // Snapshots stay frequent this long after anything changed.
 constexpr Duration busy_after_change = std::chrono::seconds(3);
 
+// What the wall clock was moved by, and the machine slept, while no daemon ran counts against nobody: time limits move
+// along. Returns what it changed; that must be stored with the new time line, or the next restart would not know.
+std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration jump) {
+  std::vector<core::Lease> changed;
+  for (core::Lease& lease : leases) {
+    if (jump <= Duration::zero() || lease.ended() || !lease.expires_at) continue;
+    if (*lease.expires_at >= Time::never() - jump) continue;
+    lease.expires_at = *lease.expires_at + jump;
+    changed.push_back(lease);
+  }
+  return changed;
+}
+
 // A loop that does not come round for this long was stopped: no load makes it so slow.
 Duration standstill(const core::Rules& rules) {
   return std::max<Duration>(rules.reconnect / 3, std::chrono::seconds(1));
@@ -100,7 +113,10 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
                        .life = std::nullopt,
                        .now = now,
                        .transitions = plan.transitions};
-    if (!boot_id_stored_) batch.boot_id = options_.boot_id;
+    if (!boot_id_stored_) {
+      batch.boot_id = options_.boot_id;
+      batch.clock_offset_ns = clock_.offset_ns();
+    }
     boot_id_stored_ = true;
     const std::vector<EventLog::Event> events = batch.events;
     intended_ = store_.intend(std::move(batch));
@@ -292,6 +308,10 @@ Status Engine::open_store() {
     }
     lost = std::exchange(loaded->leases, {});
   }
+  core::Plan restart;
+  if (!rebooted && loaded->clock_offset_ns) {
+    restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
+  }
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id = std::max(loaded->last_id, state_.last_id());
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now);
@@ -306,13 +326,12 @@ Status Engine::open_store() {
   recently_ended_.clear();
   recently_ended_order_.clear();
   if (!lost.empty()) {
-    core::Plan plan;
-    for (const core::Lease& lease : lost) plan.settled.push_back(lease.id);
-    plan.changed = std::move(lost);
-    plan.reasons = std::move(reasons);
-    plan.transitions = {core::to_string(core::EndReason::lost)};
-    intend(std::move(plan), now, std::nullopt);
+    for (const core::Lease& lease : lost) restart.settled.push_back(lease.id);
+    restart.changed = std::move(lost);
+    restart.reasons = std::move(reasons);
+    restart.transitions = {core::to_string(core::EndReason::lost)};
   }
+  if (!restart.changed.empty()) intend(std::move(restart), now, std::nullopt);
   meter_.reset(state_, now);
   tokens_.clear();
   for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));

@@ -54,7 +54,7 @@ Probe::~Probe() {
   reap();
 }
 
-// Without snapshots the daemon is of no use: what ends this loop, a bug, must end the daemon, which is then started anew.
+// Without snapshots the daemon is of no use: what ends this loop, a bug, ends the daemon, which is then started anew.
 void Probe::start() {
   asio::co_spawn(io_, run(), [](const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);

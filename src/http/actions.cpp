@@ -171,6 +171,13 @@ Reply post_release(Call& call) {
         const auto exit_status = body.integer("exit_status", 0, 255);
         const auto signal = body.integer("signal", 1, 64);
         const auto failed = body.text("failed", 1024);
+        const bool reported = failed || exit_status || signal;
+        if (reported && generation != 0 && generation != lease.generation && !lease.ended()) {
+          return Error{Code::Stale,
+                       fmt::format("{} is at generation {}, the report is of generation {}", to_string(lease.id),
+                                   lease.generation, generation),
+                       "read the lease again: another program may own it now"};
+        }
         if (failed) {
           return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
         }

@@ -7,6 +7,7 @@
 #include "http/resources.h"
 
 #include <charconv>
+#include <set>
 
 namespace sublet::http {
 namespace {
@@ -97,32 +98,34 @@ std::optional<store::EndedBefore> parse_place(std::string_view text) {
   return store::EndedBefore{Time{static_cast<std::int64_t>(*ended)}, LeaseId{*id}};
 }
 
-// The live ones first, by id, then those that have ended, the newest end first.
+// The live ones first, by id, then those that have ended, the newest end first. The live ones are those of before the
+// store is read: who ends in between is in both, and told once, instead of in neither.
 Reply list_all(Call& call, const Page& page, LeaseId after_live, std::optional<store::EndedBefore> before) {
-  return Later{[&engine = call.engine, peer = call.request.peer, page, after_live,
-                before](std::function<void(Reply)> done) {
-    engine.read_store([&engine, peer, page, after_live, before, done](store::Reader& reader) {
-      return
-          [&engine, peer, page, after_live, before, done, ended = reader.ended(page.limit + 1, std::nullopt, before)] {
-            if (!ended) return done(problem(ended.error()));
-            JsonText rows;
-            rows.begin_array();
-            std::string next;
-            std::size_t room = page.limit;
-            if (!before) {  // only now, so that what ended meanwhile is not listed twice
-              const auto live = live_above(engine.state(), after_live, room).size();
-              if (write_live(rows, engine, peer, after_live, room, next))
-                return done(list("leases", std::move(rows), next));
-              room -= live;
-            }
-            for (std::size_t i = 0; i < std::min(ended->size(), room); ++i) {
-              write_lease(rows, (*ended)[i], engine, peer, false);
-            }
-            if (ended->size() > room) {
-              next = room > 0 ? place_of((*ended)[room - 1]) : fmt::format("ended-{}-{}", INT64_MAX, INT64_MAX);
-            }
-            done(list("leases", std::move(rows), next));
-          };
+  engine::Engine& engine = call.engine;
+  const engine::Peer& peer = call.request.peer;
+  JsonText rows;
+  rows.begin_array();
+  std::set<LeaseId> told;
+  if (!before) {
+    for (const Lease* lease : live_above(engine.state(), after_live, page.limit)) told.insert(lease->id);
+    std::string next;
+    if (write_live(rows, engine, peer, after_live, page.limit, next)) return list("leases", std::move(rows), next);
+  }
+  return Later{[&engine, peer, page, before, rows, told](std::function<void(Reply)> done) {
+    engine.read_store([&engine, peer, page, before, rows, told, done](store::Reader& reader) {
+      return [&engine, peer, rows, told, done, room = page.limit - told.size(),
+              ended = reader.ended(page.limit + 1, std::nullopt, before)]() mutable {
+        if (!ended) return done(problem(ended.error()));
+        std::erase_if(*ended, [&told](const Lease& lease) { return told.contains(lease.id); });
+        for (std::size_t i = 0; i < std::min(ended->size(), room); ++i) {
+          write_lease(rows, (*ended)[i], engine, peer, false);
+        }
+        std::string next;
+        if (ended->size() > room) {
+          next = room > 0 ? place_of((*ended)[room - 1]) : fmt::format("ended-{}-{}", INT64_MAX, INT64_MAX);
+        }
+        done(list("leases", std::move(rows), next));
+      };
     });
   }};
 }

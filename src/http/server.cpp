@@ -29,6 +29,11 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using asio::local::stream_protocol;
 
+// A daemon that accepts nobody is of no use: what ends the loop, a bug, ends the daemon, which is then started anew.
+void end_with_it(const std::exception_ptr& failure) {
+  if (failure) std::rethrow_exception(failure);
+}
+
 // Whether somebody answers on the socket file, and who; a file nobody listens on is left over from a crash.
 std::optional<std::int32_t> listening_pid(const sockaddr_un& address) {
   const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -76,10 +81,10 @@ class Server::Impl {
     bound_ = true;
     if (!options_.tcp_host.empty()) {
       if (const Status bound = bind_tcp(); !bound) return bound;
-      asio::co_spawn(io_, accept_loop(tcp_), asio::detached);
+      asio::co_spawn(io_, accept_loop(tcp_), end_with_it);
       log::info("serving on http://{}:{} too, to who has an access token", options_.tcp_host, options_.tcp_port);
     }
-    asio::co_spawn(io_, accept_loop(acceptor_), asio::detached);
+    asio::co_spawn(io_, accept_loop(acceptor_), end_with_it);
     return {};
   }
 

@@ -281,6 +281,10 @@ class Session {
     if (wait.hold && wait.release_hold) engine.unhold(wait.lease, context_.id);
     if (gone) co_return std::nullopt;
     const core::Lease* lease = engine.find(wait.lease);
+    if (lease == nullptr && wait.submitted) {  // taken back with the store that failed: it was never acknowledged
+      co_return problem(unavailable("the store failed before this could be made durable",
+                                    "send the same request again, with the same Idempotency-Key"));
+    }
     if (lease == nullptr) co_return problem(not_found(fmt::format("{} has ended long ago", to_string(wait.lease))));
     co_return wait.answer(*lease);
   }

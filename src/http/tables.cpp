@@ -41,7 +41,8 @@ json outsiders(const engine::Engine& engine, const engine::Peer& viewer) {
   json rows = json::array();
   for (const auto& [uuid, device] : engine.state().devices()) {
     for (const core::ProcessUse& use : device.reading.processes) {
-      if (!use.lease) rows.push_back(process_row(use, device, engine, viewer));
+      // A leased program is an outsider on a card that its lease is not on.
+      if (!device.leases.contains(use.lease)) rows.push_back(process_row(use, device, engine, viewer));
     }
   }
   return rows;

@@ -96,6 +96,7 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
     if (answers.emplace(key, *batch.remembered).second) answers_by_age.push_back(key);
   }
   if (batch.boot_id) boot_id = *batch.boot_id;
+  if (batch.clock_offset_ns) clock_offset_ns = batch.clock_offset_ns;
   if (batch.life) life = *batch.life;
   for (const AccessToken& token : batch.tokens) {
     tokens[token.number] = token;
@@ -129,6 +130,7 @@ Loaded MemoryStore::Tables::load() const {
   loaded.last_id = last_id;
   loaded.last_time = last_time;
   loaded.boot_id = boot_id;
+  loaded.clock_offset_ns = clock_offset_ns;
   loaded.last_event = last_event;
   loaded.life = life;
   for (const auto& [number, token] : tokens) loaded.tokens.push_back(token);

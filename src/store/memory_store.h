@@ -55,6 +55,7 @@ class MemoryStore final : public Store {
     std::uint64_t last_id = 0;
     Time last_time;
     std::string boot_id;
+    std::optional<std::int64_t> clock_offset_ns;
     std::map<std::uint64_t, AccessToken> tokens;
     std::uint64_t last_token = 0;
     std::deque<LoggedEvent> logged;

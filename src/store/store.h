@@ -61,6 +61,9 @@ struct Batch {
   std::vector<LeaseId> settled{};
   // Set once per run of the daemon, in the batch that holds its decisions about what a reboot has ended.
   std::optional<std::string> boot_id{};
+  // With it: how far the time line of this run lies from CLOCK_MONOTONIC, so that a later run within the same boot can
+  // tell by how much the wall clock was moved, or the machine slept, in between.
+  std::optional<std::int64_t> clock_offset_ns{};
   // The newest `Limits::events` are kept. Shared with the readers that they are told to.
   std::vector<std::shared_ptr<const LoggedEvent>> events{};
   std::vector<AccessToken> tokens{};     // new ones
@@ -82,6 +85,7 @@ struct Loaded {
   std::uint64_t last_id = 0;                    // highest lease id ever stored, pruned ones included
   Time last_time;                               // latest Batch::now ever stored: the time line goes on from here
   std::string boot_id;                          // last one stored, "" if none ever was
+  std::optional<std::int64_t> clock_offset_ns;  // stored with it
   std::uint64_t last_event = 0;                 // highest event number ever stored
   std::string life;                             // "" until it was set
   std::vector<AccessToken> tokens;              // by number

@@ -155,6 +155,10 @@ Status Tables::put_meta(const Batch& batch) {
     set_meta_ << "boot_id" << *batch.boot_id;
     if (auto done = set_meta_.run(); !done) return done;
   }
+  if (batch.clock_offset_ns) {
+    set_meta_ << "clock_offset" << *batch.clock_offset_ns;
+    if (auto done = set_meta_.run(); !done) return done;
+  }
   if (!batch.life) return {};
   set_meta_ << "life" << *batch.life;
   return set_meta_.run();
@@ -278,6 +282,7 @@ Status Tables::load_meta(Loaded& loaded) {
     if (key == "last_id") loaded.last_id = static_cast<std::uint64_t>(rows.integer());
     else if (key == "last_time") loaded.last_time.ns = rows.integer();
     else if (key == "boot_id") loaded.boot_id = rows.text();
+    else if (key == "clock_offset") loaded.clock_offset_ns = rows.integer();
     else if (key == "life") loaded.life = rows.text();
     else if (key == "last_token") loaded.last_token = static_cast<std::uint64_t>(rows.integer());
   }

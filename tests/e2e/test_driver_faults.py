@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver that lies, and clocks that jump: what is not known is not promised, nobody is ended for it."""
+import datetime
 import os
 import signal
 
@@ -139,6 +140,10 @@ def test_one_card_that_errs_ends_no_lease_on_it(start_daemon):
 
 # --- clocks ---
 
+def parse_time(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
 def jump(daemon, ns):
     """As if the wall clock had been set `ns` forward (back if negative) while the daemon was down."""
     daemon.kill()
@@ -147,7 +152,7 @@ def jump(daemon, ns):
         for column in columns:
             if column.endswith("_at") or column == "unheld_since":
                 store.execute(f"UPDATE leases SET {column} = {column} - ? WHERE {column} IS NOT NULL", (ns,))
-        store.execute("UPDATE meta SET value = value - ? WHERE key = 'last_time'", (ns,))
+        store.execute("UPDATE meta SET value = value - ? WHERE key IN ('last_time', 'clock_offset')", (ns,))
     daemon.start()
 
 
@@ -155,7 +160,15 @@ def test_a_clock_that_was_set_forward_expires_nothing(start_daemon):
     daemon = start_daemon("1x4GiB", config=QUICK)
     held = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
     waiter = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    run = daemon.spawn("sublet", "run", "--vram", "500MiB", "--ttl", "1h", "--", "sleep", "600")
+    running = wait_until(lambda: next((now for now in daemon.leases() if now["owner"]["pid"]), None), "it runs")
     jump(daemon, 10 * 365 * 24 * HOUR_NS)
+    for _ in range(2):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        left = parse_time(daemon.api().lease(running["id"])["expires_at"]) - now
+        assert datetime.timedelta(minutes=50) < left < datetime.timedelta(minutes=70), left
+        daemon.restart()
+    assert run.poll() is None
     assert daemon.api().lease(held["id"])["state"] == "active"
     assert daemon.api().lease(waiter["id"])["queue"]["place"] == 1
     assert daemon.api().post(f"/v1/leases/{held['id']}/renew", {"ttl_seconds": 600}).status == 200

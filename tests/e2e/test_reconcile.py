@@ -131,6 +131,21 @@ def test_without_proof_a_stop_is_refused(start_daemon):
     assert ended["state"] == "ended"
 
 
+def test_what_was_only_attached_is_neither_ended_nor_waited_for(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    keeper, lease = run_and_wait(daemon, "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    stranger = daemon.spawn("sh", "-c", "sleep 600 & echo $!; wait", start_new_session=True)
+    child = int(stranger.stdout.readline())
+    daemon.cli("attach", lease["id"], "--pid", stranger.pid, check=0)
+    keeper.kill()
+    daemon.api().post(f"/v1/leases/{lease['id']}/release", {"stop": True})
+    ended = daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
+    assert ended["end_reason"] == "released"
+    assert not living(lease["owner"]["pid"])
+    assert stranger.poll() is None and living(child), "not started by us, so not ours to end"
+    os.kill(child, signal.SIGKILL)
+
+
 def test_exit_records_that_nobody_waits_for_are_swept(start_daemon):
     daemon = start_daemon(config=QUICK)
     keeper, lease = run_and_wait(daemon, "sleep", "600")
