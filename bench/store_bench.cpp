@@ -77,7 +77,7 @@ class Durable {
       lease.command = "python3 train.py --epochs 3";
       lease.vram = 6 * GiB;
       lease.token = "0123456789abcdef0123456789abcdef";
-      lease.device = "GPU-8f1c2d3e-0000-1111-2222-333344445555";
+      lease.devices = {"GPU-8f1c2d3e-0000-1111-2222-333344445555"};
       lease.granted_at = batch.now;
       batch.reasons.push_back({lease.id, batch.now, "granted", "6.0 GiB granted on gpu0: 18.0 GiB were free"});
       batch.changed.push_back(std::move(lease));

@@ -72,6 +72,10 @@ const Row table[] = {
     {Method::post, "/v1/leases/LEASE/claim", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
     {Method::post, "/v1/leases/LEASE/attach", "{\"pid\":1}", {403, 403, 403, 409, 401, 403, 403, 403, 403}},
     {Method::post, "/v1/leases/LEASE/renew", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post,
+     "/v1/leases/LEASE/resize",
+     R"({"vram_bytes":2})",
+     {403, 409, 403, 409, 401, 403, 409, 403, 409}},  // it waits: there is nothing to resize
     {Method::post, "/v1/leases/LEASE/release", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::post, "/v1/leases/LEASE/pause", "{}", {403, 409, 409, 409, 401, 403, 409, 409, 409}},
     {Method::get, "/v1/tokens", "", {403, 200, 200, 200, 401, 403, 403, 403, 200}},
