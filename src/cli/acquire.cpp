@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "cli/fetch.h"
 
+#include <fmt/format.h>
+
 namespace sublet::cli {
 namespace {
 

@@ -6,6 +6,7 @@
 #include "cli/complete.h"
 #include "config/schema.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_verb.h"
 
+#include <fmt/format.h>
 #include <memory>
 
 namespace sublet::cli {

@@ -2,6 +2,7 @@
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
 
+#include <fmt/format.h>
 #include <memory>
 
 namespace sublet::cli {

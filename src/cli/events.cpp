@@ -3,6 +3,7 @@
 #include "cli/fetch.h"
 #include "client/event_stream.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <memory>

@@ -7,6 +7,7 @@
 #include "cli/talk.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstring>

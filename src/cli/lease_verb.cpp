@@ -5,6 +5,7 @@
 #include "cli/talk.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>

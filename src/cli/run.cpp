@@ -7,6 +7,7 @@
 #include "cli/talk.h"
 #include "keep/environment.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <memory>

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 namespace sublet::cli {

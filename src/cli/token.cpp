@@ -5,6 +5,7 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstring>

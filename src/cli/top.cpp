@@ -8,6 +8,7 @@
 #include "keep/signals.h"
 
 #define NCURSES_NOMACROS  // its functions as functions: the macros have names such as clear and move
+#include <fmt/format.h>
 #include <ncurses.h>
 
 #include <poll.h>

@@ -5,6 +5,7 @@
 #include "cli/output.h"
 #include "client/lease.h"
 
+#include <fmt/format.h>
 #include <cstdio>
 #include <string>
 

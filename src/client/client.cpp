@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/random.h>
 

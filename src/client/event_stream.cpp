@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/event_stream.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 
+#include <fmt/format.h>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 

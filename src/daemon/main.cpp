@@ -9,6 +9,7 @@
 #include "proc/pidfd.h"
 #include "store/sqlite_store.h"
 
+#include <fmt/format.h>
 #include <boost/asio/signal_set.hpp>
 
 #include <fcntl.h>

@@ -34,7 +34,7 @@ struct Places {
 int read_options(int argc, char** argv, Options& options);
 
 // Decides the mode, makes the directories, and, with --sim, the simulated cards.
-Result<Places> prepare(const Options& options);
+Result<Places> prepare(const Options& given);
 
 // Tells whoever waits that the daemon serves: --ready-fd, the service manager's socket, DIR/env.
 Status announce_ready(const Options& options, const Places& places);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "engine/exit_records.h"
 
+#include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -132,7 +133,7 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
   }
 }
 
-void Engine::reach(const core::Plan& plan, std::string_view step) {
+void Engine::reach(const core::Plan& plan, std::string_view step) const {
   if (options_.failpoints != nullptr) options_.failpoints->at(plan.transitions, step);
 }
 
@@ -392,7 +393,7 @@ Engine::~Engine() = default;
 
 Status Engine::start() {
   if (Status opened = programs_.open(); !opened) return opened;
-  if (const Status opened = open_store(); !opened) {
+  if (Status opened = open_store(); !opened) {
     if (opened.error().code == Code::InUse) return opened;  // another daemon has it: not ours to run beside
     store_problem_ = opened.error().detail;
     if (!opened.error().hint.empty()) store_problem_ += " (" + opened.error().hint + ")";

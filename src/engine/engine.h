@@ -128,9 +128,9 @@ class Engine {
   void intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
-  void write_events(std::vector<EventLog::Event> events, Time now);
+  void write_events(const std::vector<EventLog::Event>& events, Time now);
   void start(const core::Plan& plan);
-  void reach(const core::Plan& plan, std::string_view step);
+  void reach(const core::Plan& plan, std::string_view step) const;
   void committed(std::uint64_t sequence);
   void store_failed(Error error);
   void reconcile();
@@ -138,7 +138,7 @@ class Engine {
   void adopt(Time now);
   void perform(const core::Action& action);
   void announce(LeaseId lease);
-  void on_snapshot(gpu::GpuSnapshot snapshot, std::int64_t asked_ns);
+  void on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns);
   core::DeviceReading reading(const gpu::GpuDevice& device);
   void follow_changes(const core::Plan& plan);
   void keep_ended(const core::Lease& lease);

@@ -4,6 +4,8 @@
 #include "engine/engine.h"
 #include "store/secret.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 
 namespace sublet::engine {

@@ -2,6 +2,7 @@
 // What the engine sees and who waits for it: snapshots, held leases, waits, reads of the store, warnings.
 #include "engine/engine.h"
 
+#include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -11,6 +12,20 @@ namespace {
 
 namespace asio = boost::asio;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
+
+std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, bool known, Time now) {
+  const std::string name = fmt::format("gpu{} ({})", device.reading.index, uuid);
+  if (device.lost) {
+    return Warning{"device-lost", name + " is no longer there", "look into the kernel's log for Xid messages", now};
+  }
+  if (!device.problem.empty()) {
+    return Warning{"device", name + " is not given out: " + device.problem, "'sublet gpus' shows its last reading",
+                   now};
+  }
+  if (known) return std::nullopt;
+  return Warning{"device-stale", name + " is not given out: its last reading is too old",
+                 "'sublet doctor' says what is wrong with the driver", now};
+}
 
 }  // namespace
 
@@ -128,7 +143,7 @@ void Engine::tell_opened(const std::optional<Warning>& was_down, Time now) {
   write_events(std::move(events), now);
 }
 
-void Engine::write_events(std::vector<EventLog::Event> events, Time now) {
+void Engine::write_events(const std::vector<EventLog::Event>& events, Time now) {
   if (events.empty()) return;
   store::Batch batch{.events = events, .now = now};
   if (!std::exchange(life_stored_, true)) batch.life = log_.life();
@@ -169,18 +184,8 @@ std::vector<Warning> Engine::warnings() {
                    "'sublet doctor' says what is wrong with the driver", now()});
   }
   for (const auto& [uuid, device] : state_.devices()) {
-    if (device.lost) {
-      all.push_back({"device-lost", fmt::format("gpu{} ({}) is no longer there", device.reading.index, uuid),
-                     "look into the kernel's log for Xid messages", now()});
-    } else if (!device.problem.empty()) {
-      all.push_back({"device",
-                     fmt::format("gpu{} ({}) is not given out: {}", device.reading.index, uuid, device.problem),
-                     "'sublet gpus' shows its last reading", now()});
-    } else if (!state_.known(device, options_.rules, now())) {
-      all.push_back(
-          {"device-stale",
-           fmt::format("gpu{} ({}) is not given out: its last reading is too old", device.reading.index, uuid), "",
-           now()});
+    if (auto warning = device_warning(uuid, device, state_.known(device, options_.rules, now()), now())) {
+      all.push_back(std::move(*warning));
     }
   }
   std::erase_if(unkillable_, [this](LeaseId id) { return state_.find(id) == nullptr; });

@@ -3,6 +3,8 @@
 
 #include "base/json_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 

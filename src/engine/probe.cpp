@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "gpu/probe_client.h"
 
+#include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "proc/exit_record.h"
 
+#include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
 #include <cctype>

@@ -3,6 +3,7 @@
 
 #include "gpu/testing/fake_env.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace sublet::gpu {

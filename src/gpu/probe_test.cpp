@@ -6,6 +6,7 @@
 #include "gpu/probe_client.h"
 #include "gpu/testing/fake_env.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fcntl.h>

@@ -4,6 +4,7 @@
 #include "gpu/show.h"
 #include "gpu/testing/fake_env.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <sys/wait.h>

@@ -7,6 +7,8 @@
 #include "http/resources.h"
 #include "store/secret.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 namespace {
 

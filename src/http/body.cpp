@@ -3,6 +3,8 @@
 
 #include "base/text.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 
 Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix_(std::move(prefix)) {

@@ -3,6 +3,7 @@
 
 #include "base/json_text.h"
 
+#include <fmt/format.h>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>

@@ -5,6 +5,7 @@
 #include "http/query.h"
 #include "http/resources.h"
 
+#include <fmt/format.h>
 #include <charconv>
 
 namespace sublet::http {

@@ -3,6 +3,8 @@
 
 #include "base/text.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 namespace {
 

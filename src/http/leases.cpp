@@ -8,6 +8,8 @@
 #include "http/resources.h"
 #include "http/secrets.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 namespace {
 

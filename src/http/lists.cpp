@@ -6,6 +6,7 @@
 #include "http/render.h"
 #include "http/resources.h"
 
+#include <fmt/format.h>
 #include <charconv>
 #include <set>
 

@@ -3,6 +3,8 @@
 // number of series is bounded by that of cards, accounts and words.
 #include "http/resources.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 namespace {
 

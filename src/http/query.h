@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "http/message.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 
 inline std::string query_value(const Request& request, const char* name) {

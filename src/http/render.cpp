@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/render.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 namespace {
 

@@ -7,6 +7,8 @@
 #include "http/message.h"
 #include "store/secret.h"
 
+#include <fmt/format.h>
+
 namespace sublet::http {
 
 struct Secret {

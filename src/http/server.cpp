@@ -8,6 +8,7 @@
 #include "http/session.h"
 #include "http/stream.h"
 
+#include <fmt/format.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>

@@ -7,6 +7,7 @@
 #include "http/message.h"
 #include "http/routes.h"
 
+#include <fmt/format.h>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>

@@ -15,7 +15,7 @@ namespace sublet::http {
 struct Limits {
   int connections = 256;  // besides those that wait
   int waiters = 1024;
-  std::uint64_t body = 64 * 1024;
+  std::uint64_t body = 65536;
   int depth = 16;
   Duration header_time = std::chrono::seconds(10);  // from the first byte of a request to the end of its header
   Duration body_time = std::chrono::seconds(10);    // from there to its end

@@ -5,6 +5,7 @@
 #include "http/resources.h"
 #include "http/secrets.h"
 
+#include <fmt/format.h>
 #include <charconv>
 
 namespace sublet::http {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "keep/environment.h"
 
+#include <fmt/format.h>
 #include <map>
 
 namespace sublet::keep {

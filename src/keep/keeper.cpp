@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "proc/exit_record.h"
 
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proc/lineage.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,8 +44,7 @@ ProcessRef ref(std::int32_t pid, std::uint64_t start = 0) {
 std::string show(const Lineage& lineage) {
   std::string text;
   for (const Member& m : lineage.members) {
-    text +=
-        fmt::format("{}{}:{}={}", text.empty() ? "" : " ", m.process.pid, m.lease.number, to_string(m.link));
+    text += fmt::format("{}{}:{}={}", text.empty() ? "" : " ", m.process.pid, m.lease.number, to_string(m.link));
   }
   return text;
 }
@@ -59,8 +59,7 @@ LeaseRoots lease(std::uint64_t id, std::int32_t main, std::int32_t keeper = 0) {
 
 TEST(Lineage, TakesTheWholeTreeBelowTheOwner) {
   const std::vector roots{lease(1, 10, 9)};
-  const auto result =
-      trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {20, 1}, {21, 20}}));
+  const auto result = trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {20, 1}, {21, 20}}));
   EXPECT_EQ(show(result), "10:1=owner 11:1=descendant 12:1=descendant");
   EXPECT_EQ(result.find(ref(9)), nullptr) << "the keeper is not a member";
   EXPECT_NE(result.find(ref(12)), nullptr);
@@ -101,10 +100,8 @@ TEST(Lineage, DoubleForkIsFollowed) {
   const auto second = trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {12, 9, 0, 11, 11}}));
   EXPECT_EQ(show(second), "10:1=owner 12:1=descendant");
   // The same with the keeper killed in between, and 12 never seen below it: its session tells.
-  const auto orphaned =
-      trace_lineage(roots, first, table({{1, 0}, {10, 1}, {12, 1, 0, 11, 11}, {13, 12, 0, 13, 13}}));
-  EXPECT_EQ(show(orphaned), "10:1=owner 12:1=session 13:1=session")
-      << "what descends from a weak link is as weak";
+  const auto orphaned = trace_lineage(roots, first, table({{1, 0}, {10, 1}, {12, 1, 0, 11, 11}, {13, 12, 0, 13, 13}}));
+  EXPECT_EQ(show(orphaned), "10:1=owner 12:1=session 13:1=session") << "what descends from a weak link is as weak";
   // It is remembered when it leaves the session.
   const auto later = trace_lineage(roots, orphaned, table({{1, 0}, {12, 1, 0, 12, 12}}));
   EXPECT_EQ(show(later), "12:1=session");
@@ -128,8 +125,7 @@ TEST(Lineage, GroupsOfOtherUsersAndOlderProcessesAreNotJoined) {
   const auto known = trace_lineage(right, {}, table({{1, 0}, {9, 1}, {10, 9, 50, 10, 10}}));
   EXPECT_EQ(show(known), "10:1=owner");
   const auto next = trace_lineage(
-      right, known,
-      table({{1, 0}, {60, 1, 60, 10, 10, 1000}, {61, 1, 61, 10, 10, 2000}, {62, 1, 40, 10, 10, 1000}}));
+      right, known, table({{1, 0}, {60, 1, 60, 10, 10, 1000}, {61, 1, 61, 10, 10, 2000}, {62, 1, 40, 10, 10, 1000}}));
   EXPECT_EQ(show(next), "60:1=session");
 }
 
@@ -158,13 +154,11 @@ TEST(Lineage, ParentYoungerThanItsChildIsNoParent) {
 
 TEST(Lineage, NearestLeaseCountsWhereLeasesAreNested) {
   const std::vector roots{lease(1, 10, 9), lease(2, 20, 19)};
-  const auto first = trace_lineage(
-      roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {19, 11}, {20, 19}, {21, 20}, {22, 19}}));
-  EXPECT_EQ(show(first),
-            "10:1=owner 11:1=descendant 19:1=descendant 20:2=owner 21:2=descendant 22:2=descendant");
+  const auto first =
+      trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {19, 11}, {20, 19}, {21, 20}, {22, 19}}));
+  EXPECT_EQ(show(first), "10:1=owner 11:1=descendant 19:1=descendant 20:2=owner 21:2=descendant 22:2=descendant");
   // The inner keeper dies; its orphan falls to the outer keeper and still is the inner lease's.
-  const auto second =
-      trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {21, 9}, {23, 21}, {24, 9}}));
+  const auto second = trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {21, 9}, {23, 21}, {24, 9}}));
   EXPECT_EQ(show(second), "10:1=owner 21:2=descendant 23:2=descendant 24:1=descendant");
 }
 
@@ -174,9 +168,8 @@ TEST(Lineage, AttachedProcessesBringTheirTree) {
   auto other = lease(2, 50, 49);
   other.attached = {ref(10)};  // somebody's main process cannot be taken from its own lease
   const std::vector both{roots, other};
-  EXPECT_EQ(
-      show(trace_lineage(both, {}, table({{1, 0}, {9, 1}, {10, 9}, {30, 1}, {31, 30}, {40, 1}, {41, 40}}))),
-      "10:1=owner 30:1=attached 31:1=attached")
+  EXPECT_EQ(show(trace_lineage(both, {}, table({{1, 0}, {9, 1}, {10, 9}, {30, 1}, {31, 30}, {40, 1}, {41, 40}}))),
+            "10:1=owner 30:1=attached 31:1=attached")
       << "40 started at another tick than the one attached";
 }
 
@@ -184,8 +177,7 @@ TEST(Lineage, CgroupsBringTheirProcesses) {
   auto roots = lease(1, 0);
   roots.in_cgroups = {30, 31, 32, 99};
   // 31's child 33 is not in the group (it was moved out), and below it all the same.
-  EXPECT_EQ(show(trace_lineage(std::vector{roots}, {},
-                               table({{1, 0}, {30, 1}, {31, 30}, {32, 1}, {33, 31}, {34, 1}}))),
+  EXPECT_EQ(show(trace_lineage(std::vector{roots}, {}, table({{1, 0}, {30, 1}, {31, 30}, {32, 1}, {33, 31}, {34, 1}}))),
             "30:1=cgroup 31:1=cgroup 32:1=cgroup 33:1=cgroup");
 }
 
@@ -227,8 +219,7 @@ TEST(Lineage, DetachedKeepersSessionIsItsPrograms) {
 
 TEST(Lineage, CirclesInATornTableEnd) {
   const std::vector roots{lease(1, 10, 9)};
-  EXPECT_EQ(show(trace_lineage(roots, {},
-                               table({{20, 21, 5}, {21, 22, 5}, {22, 20, 5}, {23, 23, 5}, {24, 22, 6}}))),
+  EXPECT_EQ(show(trace_lineage(roots, {}, table({{20, 21, 5}, {21, 22, 5}, {22, 20, 5}, {23, 23, 5}, {24, 22, 6}}))),
             "");
 }
 
@@ -269,8 +260,7 @@ TEST(Lineage, RandomHistoriesKeepTheTruth) {
       const auto choice = random() % 10;
       if (choice < 6) {
         const auto child = static_cast<std::int32_t>(2 + random() % 40);
-        const bool is_keeper =
-            pid == roots[0].keeper.pid || pid == roots[1].keeper.pid || pid == roots[2].keeper.pid;
+        const bool is_keeper = pid == roots[0].keeper.pid || pid == roots[1].keeper.pid || pid == roots[2].keeper.pid;
         if (!living.contains(child) && !(is_keeper && at->second.lease == 0 && pid < 7))
           add(child, pid, at->second.lease);
       } else if (choice < 8 && pid != 1 && living.size() > 4) {

@@ -3,6 +3,7 @@
 
 #include "proc/test_support.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -12,10 +13,9 @@
 namespace sublet::proc {
 namespace {
 
-std::string stat_line(int pid, const std::string& comm, char state, int ppid, std::uint64_t start,
-                      int threads = 1) {
-  return fmt::format("{} ({}) {} {} {} {} 34816 500 4194304 1 2 3 4 5 6 7 8 20 0 {} 0 {} 1000 200 184467\n",
-                     pid, comm, state, ppid, pid, 77, threads, start);
+std::string stat_line(int pid, const std::string& comm, char state, int ppid, std::uint64_t start, int threads = 1) {
+  return fmt::format("{} ({}) {} {} {} {} 34816 500 4194304 1 2 3 4 5 6 7 8 20 0 {} 0 {} 1000 200 184467\n", pid, comm,
+                     state, ppid, pid, 77, threads, start);
 }
 
 ProcRoot open_root(const std::string& path = "/proc") {
@@ -137,8 +137,7 @@ TEST(ProcRoot, FindsThisProcessOnTheRealMachine) {
   const ProcRoot root = open_root();
   const auto list = root.list();
   ASSERT_TRUE(list);
-  const auto self =
-      std::find_if(list->begin(), list->end(), [](const auto& p) { return p.ref.pid == ::getpid(); });
+  const auto self = std::find_if(list->begin(), list->end(), [](const auto& p) { return p.ref.pid == ::getpid(); });
   ASSERT_NE(self, list->end());
   EXPECT_EQ(self->ppid, ::getppid());
   EXPECT_EQ(self->pgrp, ::getpgrp());

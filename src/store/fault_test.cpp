@@ -4,6 +4,7 @@
 #include "store/sqlite_store.h"
 #include "store/test_support.h"
 
+#include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/mount.h>
 #include <sys/resource.h>

@@ -6,6 +6,8 @@
 #include "store/sqlite_store.h"
 #include "store/test_support.h"
 
+#include <fmt/format.h>
+
 namespace sublet::store::test {
 namespace {
 

@@ -5,6 +5,7 @@
 #include "store/files.h"
 #include "store/schema.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>

@@ -7,6 +7,7 @@
 #include "store/test_support.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 namespace sublet::store::test {
