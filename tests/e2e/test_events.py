@@ -170,10 +170,11 @@ def test_the_command_line_follows_over_a_restart(daemon):
             line = follower.stdout.readline()
             assert line, follower.stderr.read()
             lines.append(json.loads(line))
-    wait_until(lambda: api.post("/v1/leases", ASK) and select_ready(follower), "a line")
+    small = {**ASK, "vram_bytes": 1 << 20}  # as many as it takes until the follower has begun; all of them fit
+    wait_until(lambda: api.post("/v1/leases", small) and select_ready(follower), "a line")
     until(lambda event: event["type"] == "lease")
     daemon.restart()
-    last = daemon.api().post("/v1/leases", ASK)
+    last = daemon.api().post("/v1/leases", small)
     until(lambda event: event.get("lease") == last["id"])
     assert [event["state"] for event in lines if event["type"] == "daemon"] == ["started"]
     told = daemon.cli("events", "--no-follow", last["id"], check=0).stdout
