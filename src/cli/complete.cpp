@@ -50,6 +50,7 @@ Completion values_of(const CLI::App& app, const CLI::Option& option, const LookU
     return {Completion::Shell::nothing, words_of("interactive,standard,batch,spot,critical")};
   if (option.check_lname("pausable"))
     return {Completion::Shell::nothing, words_of("auto,no,cooperative,interposer,driver")};
+  if (option.check_lname("by")) return {Completion::Shell::nothing, words_of("user,consumer,tenant")};
   if (type == "WHEN") return {Completion::Shell::nothing, words_of("auto,always,never")};
   if (type == "SHELL") return {Completion::Shell::nothing, words_of("bash,zsh,fish")};
   if (type == "COLS") return {Completion::Shell::nothing, words_of(column_names(columns_of(app.get_name())))};

@@ -28,9 +28,12 @@ std::string queue_phrase(const nlohmann::json& lease, const Look& look);
 // "lease-3 (train, ana) 4.0 GiB, pid 9 (under no lease) 1.1 GiB": at most three, the rest counted.
 std::string holders_phrase(const nlohmann::json& queue);
 
+Result<std::string> render_report(const nlohmann::json& report, const Common& common, const Look& look);
+
 // What -o may choose, by verb; empty for a verb that prints no table.
 std::span<const Column> columns_of(std::string_view verb);
 std::span<const Column> ps_columns();
 std::span<const Column> queue_columns();
+std::span<const Column> report_columns_of();
 
 }  // namespace sublet::cli

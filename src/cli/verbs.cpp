@@ -23,6 +23,7 @@ Action add_top(CLI::App& app, Common& common);
 Action add_gpus(CLI::App& app, Common& common);
 Action add_proclist(CLI::App& app, Common& common);
 Action add_events(CLI::App& app, Common& common);
+Action add_report(CLI::App& app, Common& common);
 Action add_doctor(CLI::App& app, Common& common);
 Action add_token(CLI::App& app, Common& common);
 Action add_config(CLI::App& app, Common& common);
@@ -48,6 +49,7 @@ constexpr Verb kVerbs[] = {
     {"gpus", "Look", "List devices and their memory", add_gpus},
     {"proclist", "Look", "List the processes that hold memory of a GPU, leased or not", add_proclist},
     {"events", "Look", "Follow what happens: leases, devices, warnings", add_events},
+    {"report", "Look", "Say who held what and who waited how long", add_report},
     {"doctor", "Look", "Check what works here and say what would help", add_doctor},
     {"token", "Govern", "Make, list and revoke access tokens for callers over TCP", add_token},
     {"config", "Govern", "Check or show the daemon's configuration", add_config},
@@ -55,8 +57,8 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "pause", "resume",  "preempt", "free",    "logs",   "report",  "tenant", "session",  "stack",
-    "shim",  "adapter", "enforce", "approve", "update", "restart", "remove", "simulate", "plan",
+    "pause",   "resume",  "preempt", "free",   "logs",    "tenant", "session",  "stack", "shim",
+    "adapter", "enforce", "approve", "update", "restart", "remove", "simulate", "plan",
 };
 
 }  // namespace

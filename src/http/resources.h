@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp,
-// events.cpp, metrics.cpp, tokens.cpp.
+// events.cpp, metrics.cpp, report.cpp, tokens.cpp.
 #pragma once
 
 #include "http/message.h"
@@ -16,6 +16,7 @@ Reply get_processes(Call& call);
 Reply get_queue(Call& call);
 Reply get_consumers(Call& call);
 Reply get_events(Call& call);
+Reply get_report(Call& call);
 Reply get_tokens(Call& call);
 Reply post_token(Call& call);
 Reply delete_token(Call& call);

@@ -23,6 +23,7 @@ constexpr std::array table{
     Route{Method::get, "/v1/queue", Role::user, get_queue},
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
     Route{Method::get, "/v1/events", Role::user, get_events},
+    Route{Method::get, "/v1/report", Role::user, get_report},
     Route{Method::get, "/v1/tokens", Role::user, get_tokens, true, nullptr, Scope::admin},
     Route{Method::post, "/v1/tokens", Role::user, post_token, true, nullptr, Scope::admin},
     Route{Method::del, "/v1/tokens/{id}", Role::user, delete_token, true, nullptr, Scope::admin},

@@ -31,7 +31,7 @@ def operations():
 
 def good_calls(daemon, api):
     for path in ("/healthz", "/metrics", "/v1/openapi.json", "/v1/status", "/v1/devices", "/v1/processes", "/v1/queue",
-                 "/v1/consumers", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
+                 "/v1/consumers", "/v1/report", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
         assert api.get(path).status == 200
     contract.seen.add(("get", "/v1/events", _events_status(daemon)))
     first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
@@ -62,7 +62,8 @@ def _events_status(daemon):
 
 
 def bad_calls(api, ended, active):
-    for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x"):
+    for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x",
+                 "/v1/report?by=x"):
         assert api.get(path).status == 400
     for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
                  f"{active}/resize", f"{active}/release", f"{active}/pause"):

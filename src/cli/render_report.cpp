@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// `report`: who held what, who waited how long.
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+// "1.5" GiB·h: the unit stands in the heading.
+Cell held_cell(const json& row, const Look&) {
+  const auto held = static_cast<double>(number_at(row, "held_mib_seconds").value_or(0));
+  return {fmt::format("{:.1f}", held / 1024 / 3600)};
+}
+
+// The share of what was held that was never used, not even at the peak.
+Cell never_cell(const json& row, const Look&) {
+  const auto held = number_at(row, "held_mib_seconds").value_or(0);
+  const auto never = number_at(row, "never_used_mib_seconds").value_or(0);
+  if (held <= 0) return {};
+  const double share = 100.0 * static_cast<double>(never) / static_cast<double>(held);
+  return {fmt::format("{:.0f} %", share), share > 50 ? Paint::yellow : Paint::none};
+}
+
+Cell wait_cell(const json& row, const char* key) {
+  const auto wait = number_at(member(row, "wait"), key);
+  if (!wait) return {};
+  return {*wait < 1000 ? fmt::format("{}ms", *wait) : compact(std::chrono::milliseconds(*wait))};
+}
+
+Cell ended_cell(const json& row, const Look&) {
+  std::string out;
+  const json& ended = member(row, "ended");
+  for (const auto& [reason, count] : ended.items()) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", visible(reason), number_at(ended, reason).value_or(0));
+  }
+  return {out};
+}
+
+constexpr Column report_columns[] = {
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }},
+    {"leases", "LEASES", true, true, +[](const json& r, const Look&) { return number_cell(r, "leases"); }},
+    {"active", "ACTIVE", true, true, +[](const json& r, const Look&) { return number_cell(r, "active"); }},
+    {"waiting", "WAITING", true, true, +[](const json& r, const Look&) { return number_cell(r, "waiting"); }},
+    {"held", "HELD GiB·h", true, true, held_cell},
+    {"unused", "NEVER USED", true, true, never_cell},
+    {"peak", "PEAK", true, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
+    {"p50", "WAIT p50", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p50_ms"); }},
+    {"p90", "p90", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p90_ms"); }},
+    {"max", "MAX", true, true, +[](const json& r, const Look&) { return wait_cell(r, "max_ms"); }},
+    {"ended", "ENDED", true, false, ended_cell},
+};
+
+}  // namespace
+
+std::span<const Column> report_columns_of() { return report_columns; }
+
+Result<std::string> render_report(const json& report, const Common& common, const Look& look) {
+  json rows = list_at(report, "rows");
+  if (rows.size() > 1 && member(report, "total").is_object()) {
+    rows.push_back(member(report, "total"));
+    rows.back()["name"] = "(all)";
+  }
+  return render_table("report", report_columns, rows, common, look);
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/usage.h"
+
+#include <algorithm>
+
+namespace sublet::http {
+
+using core::Lease;
+using nlohmann::json;
+
+namespace {
+
+// The smallest value that so many percent of them do not exceed.
+std::int64_t percentile(std::vector<std::int64_t>& values, std::size_t percent) {
+  if (values.empty()) return 0;
+  const std::size_t rank = (values.size() * percent + 99) / 100;
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(rank, 1) - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::int64_t whole(double number) { return static_cast<std::int64_t>(number + 0.5); }
+
+}  // namespace
+
+void Usage::add(const Lease& lease) {
+  if (lease.created_at >= window_.to || (lease.ended_at && *lease.ended_at < window_.from)) return;
+  const std::string& name = by_ == UsageBy::user ? lease.user : by_ == UsageBy::tenant ? lease.tenant : lease.consumer;
+  add(sums_[name], lease);
+  add(all_, lease);
+}
+
+void Usage::add(Sum& sum, const Lease& lease) const {
+  ++sum.leases;
+  if (lease.state == core::LeaseState::queued) ++sum.waiting;
+  else if (!lease.ended()) ++sum.active;
+  const Time end = std::min(lease.ended_at.value_or(window_.to), window_.to);
+  const Time waited_until = std::min(lease.granted_at.value_or(end), window_.to);
+  sum.waits_ms.push_back(std::max<std::int64_t>(0, (waited_until - lease.created_at) / std::chrono::milliseconds(1)));
+  if (lease.ended()) ++sum.ended[std::string(core::to_string(lease.end_reason))];
+  sum.peak = std::max(sum.peak, lease.peak_used);
+  if (!lease.granted_at) return;
+  const Time start = std::max(*lease.granted_at, window_.from);
+  if (start >= end) return;
+  const double time = seconds(end - start);
+  const double devices = std::max(1, lease.device_count);
+  const auto mib = [](Bytes bytes) { return static_cast<double>(bytes.count) / static_cast<double>(MiB.count); };
+  sum.held += time * devices * mib(lease.vram);
+  sum.never_used += time * devices * mib(std::max(Bytes{}, lease.vram - lease.peak_used));
+}
+
+json Usage::row(Sum& sum) {
+  json waits{{"p50_ms", percentile(sum.waits_ms, 50)},
+             {"p90_ms", percentile(sum.waits_ms, 90)},
+             {"max_ms", percentile(sum.waits_ms, 100)}};
+  return {{"leases", sum.leases},
+          {"active", sum.active},
+          {"waiting", sum.waiting},
+          {"held_mib_seconds", whole(sum.held)},
+          {"never_used_mib_seconds", whole(sum.never_used)},
+          {"peak_used_bytes", sum.peak.count},
+          {"wait", std::move(waits)},
+          {"ended", sum.ended}};
+}
+
+json Usage::rows() {
+  std::vector<std::pair<std::string, json>> rows;
+  for (auto& [name, sum] : sums_) rows.emplace_back(name, row(sum));
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second["held_mib_seconds"] > b.second["held_mib_seconds"];
+  });
+  json out = json::array();
+  for (auto& [name, entry] : rows) {
+    entry["name"] = name;
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+json Usage::total() { return row(all_); }
+
+}  // namespace sublet::http

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who held what and who waited how long, added up lease by lease. A value: no I/O, any thread, one at a time.
+#pragma once
+
+#include "core/lease.h"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace sublet::http {
+
+enum class UsageBy { user, consumer, tenant };
+
+struct UsageWindow {
+  Time from, to;
+};
+
+class Usage {
+ public:
+  Usage(UsageWindow window, UsageBy by) : window_(window), by_(by) {}
+
+  const UsageWindow& window() const { return window_; }
+
+  // Counts a lease, if any of its life lies in the window. A lease is held from its first grant to its end, at its
+  // latest size; what it held outside the window is left out. Its wait counts in full: from when it was asked for to
+  // its grant, to its end without one, or until now.
+  void add(const core::Lease& lease);
+
+  // [{name, leases, …}], the one that held most first.
+  nlohmann::json rows();
+  nlohmann::json total();
+
+ private:
+  struct Sum {
+    std::int64_t leases = 0, active = 0, waiting = 0;
+    double held = 0, never_used = 0;  // MiB·s
+    Bytes peak;
+    std::vector<std::int64_t> waits_ms;
+    std::map<std::string, std::int64_t> ended;  // by end reason
+  };
+
+  UsageWindow window_;
+  UsageBy by_;
+  std::map<std::string, Sum> sums_;
+  Sum all_;
+
+  void add(Sum& sum, const core::Lease& lease) const;
+  static nlohmann::json row(Sum& sum);
+};
+
+}  // namespace sublet::http

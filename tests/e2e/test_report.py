@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`report`: who held what and who waited how long, of the past and of what still runs."""
+import pytest
+
+from tests.support.sublet import GIB, MIB
+
+
+@pytest.fixture
+def past(daemon):
+    """Two consumers with a past, one that holds, one that waits."""
+    daemon.cli("run", "--vram", "1GiB", "--name", "train", "--", "simgpu-load", "--alloc", "256MiB", "--seconds", "1",
+               check=0)
+    daemon.cli("run", "--vram", "1GiB", "--name", "train", "--", "false", check=1)
+    holder, waiter = daemon.api(), daemon.api()
+    ask = {"owner": {"connection": True}, "tenant": "team"}
+    assert holder.post("/v1/leases", dict(ask, vram_bytes=3 * GIB, consumer="serve", wait_seconds=60)).status == 201
+    assert waiter.post("/v1/leases", dict(ask, vram_bytes=2 * GIB, consumer="late")).status == 202
+    return daemon
+
+
+def rows(daemon, by):
+    report = daemon.json("report", "--by", by)
+    assert report["by"] == by and report["complete"] and report["from"] < report["to"]
+    return {row["name"]: row for row in report["rows"]}, report["total"]
+
+
+def test_it_counts_the_past_and_the_present(past):
+    found, total = rows(past, "consumer")
+    assert found.keys() == {"train", "serve", "late"}
+    train = found["train"]
+    assert train["leases"] == 2 and train["active"] == 0 and sum(train["ended"].values()) == 2
+    assert train["held_mib_seconds"] >= 1024 and train["peak_used_bytes"] >= 256 * MIB
+    assert 0 < train["never_used_mib_seconds"] < train["held_mib_seconds"]
+    assert found["serve"]["active"] == 1 and not found["serve"]["ended"]
+    assert found["late"]["waiting"] == 1 and found["late"]["held_mib_seconds"] == 0
+    assert total["leases"] == 4 and total["wait"]["max_ms"] >= found["late"]["wait"]["p50_ms"] > 0
+
+
+def test_rows_are_by_what_was_asked_for(past):
+    assert rows(past, "tenant")[0]["team"]["leases"] == 2
+    by_user, total = rows(past, "user")
+    assert len(by_user) == 1 and total["leases"] == 4
+
+
+def test_the_past_outlives_a_restart(past):
+    past.restart()
+    assert rows(past, "consumer")[0]["train"]["leases"] == 2
+
+
+def test_more_than_one_slice_of_the_past_is_counted(daemon):
+    api = daemon.api()
+    for _ in range(600):
+        lease = api.post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 60, "consumer": "many"})
+        assert api.post(f"/v1/leases/{lease['id']}/release", {}).status == 200
+    assert rows(daemon, "consumer")[0]["many"]["leases"] == 600
+
+
+def test_people_get_a_table(past):
+    lines = past.cli("report", "--by", "consumer", check=0).stdout.splitlines()
+    assert lines[0].split()[:3] == ["NAME", "LEASES", "ACTIVE"] and "GiB·h" in lines[0]
+    assert lines[-1].startswith("(all)")
+    done = past.cli("report", "--since", "1s", "--no-header", "-o", "name,leases", check=0)
+    assert "serve" not in done.stdout  # by user
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["--by", "colour"], "none of user, consumer, tenant"),
+    (["--since", "soon"], "'soon'"),
+    (["--since", "0s"], "between 1s and 3650d"),
+])
+def test_wrong_questions_are_usage_errors(daemon, arguments, says):
+    done = daemon.cli("report", *arguments, check=2)
+    assert says in done.stderr and not done.stdout
+
+
+def test_nothing_to_report_is_said(daemon):
+    assert "no lease in that time" in daemon.cli("report", check=0).stderr
