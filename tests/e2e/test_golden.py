@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from tests.e2e.test_reconcile import FailingStore
 from tests.support.sublet import BIN, MIB, wait_until
 from tests.support.transcript import GOLDEN, Transcript
 
@@ -176,6 +177,28 @@ def test_the_gpu_cannot_be_read(start_daemon):
     scene.run("status")
     scene.run("run", "--vram", "1GiB", "--no-wait", "--", "true")
     scene.check("gpu-unreadable")
+
+
+def test_a_daemon_without_a_gpu(start_daemon):
+    scene = Transcript(start_daemon(sim=None, config='[gpu]\nnvml = "/nowhere/libnvidia-ml.so.1"\n',
+                                    wait_for_cards=False))
+    wait_until(lambda: scene.daemon.get("/v1/status")["warnings"], "a warning")
+    done = scene.daemon.cli("doctor")
+    # What else doctor says is about this machine.
+    lines = done.stdout.splitlines()
+    told = [line + "\n" + lines[i + 1] for i, line in enumerate(lines) if line.startswith("fail")]
+    scene.add("sublet doctor", done.returncode, "\n".join([*told, lines[-1]]) + "\n", done.stderr)
+    scene.run("gpus")
+    scene.run("run", "--vram", "1GiB", "--no-wait", "--", "true")
+    scene.check("no-gpu")
+
+
+def test_the_store_cannot_be_written(scene):
+    api = scene.daemon.api()
+    with FailingStore(scene.daemon, api):
+        scene.run("status")
+        scene.run("run", "--vram", "1GiB", "--no-wait", "--", "true")
+    scene.check("store-fails")
 
 
 def test_a_second_daemon(scene):

@@ -51,6 +51,8 @@ class Transcript:
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?", "DATE", text)
         text = re.sub(r"(sublet|subletd) \d+\.\d+\.\d+", r"\1 VERSION", text)
         text = re.sub(r"\b\d+(\.\d+)? ?(ms|s|min|m|h)\b( \d+ ?(s|min)\b)?", "TIME", text)
+        # Which step of the database met the fault first is chance.
+        text = re.sub(r"store\.db: [^\n]*?\(SQLite code \d+\)", "store.db: REASON", text)
         text = re.sub(r"(?m)^ +(?=PID )", "", text)  # how wide the column is follows from the longest number
         return re.sub(r"(?<=\S) {2,}(?=\S)", "  ", text)
 
