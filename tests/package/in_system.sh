@@ -81,7 +81,7 @@ start_daemon
 check "a member of the group sublet may look" as ana sublet status
 says "of the system" "... and sees the system's daemon"
 refuses 77 "a stranger may not" as eve sublet ps
-says "usermod -aG sublet" "... and is told how to become a member"
+says "add the account to the group" "... and is told how to become a member"
 refuses 1 "doctor says what a machine without a GPU lacks" as ana sublet doctor
 stop_daemon
 check "leases of the system are kept in /var/lib/sublet" test -s /var/lib/sublet/store.db
@@ -103,7 +103,7 @@ second=$!
 until_true grep -q 'waits: place 1' /tmp/ben || failed "ben waits"
 check "who waits is told for whom" grep -q 'held by .*ana' /tmp/ben
 check "why says it in words" as ben sublet why behind
-refuses 77 "ben cannot end ana's lease" as ben sublet stop long
+refuses 77 "ben cannot end ana's lease" as ben sublet stop "$(sublet ps -o id,tag --no-header | sed -n 's/ *long$//p')"
 
 # ------------------------------------------------------------------------------------------ upgrade
 sed -i 's/^#claim_window = .*/claim_window = "11s"/' /etc/sublet/sublet.toml
