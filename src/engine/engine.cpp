@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "engine/exit_records.h"
+#include "store/secret.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -11,7 +12,6 @@
 
 #include <unistd.h>
 #include <csignal>
-#include <random>
 
 namespace sublet::engine {
 namespace {
@@ -43,7 +43,7 @@ Duration standstill(const core::Rules& rules) {
 }
 
 // Tells the event numbers of one store from those of another that took its place.
-std::string new_life() { return fmt::format("{:08x}", std::random_device()()); }
+std::string new_life() { return store::random_hex(4); }
 
 }  // namespace
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/key_set.h"
 
+#include "store/secret.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <random>
 
 namespace sublet::store {
 namespace {
@@ -44,8 +45,7 @@ class SipHash {
 }  // namespace
 
 KeySet::KeySet() {
-  std::random_device random;
-  for (std::uint64_t& word : secret_) word = (static_cast<std::uint64_t>(random()) << 32) | random();
+  for (std::uint64_t& word : secret_) word = random_number();
 }
 
 std::uint64_t KeySet::hash(std::uint32_t uid, std::string_view key) const {

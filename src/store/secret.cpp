@@ -33,6 +33,13 @@ std::string random_hex(std::size_t bytes) {
   return hex(random);
 }
 
+std::uint64_t random_number() {
+  need_sodium();
+  std::uint64_t number = 0;
+  randombytes_buf(&number, sizeof number);
+  return number;
+}
+
 std::string hash_secret(std::string_view secret) {
   std::array<unsigned char, crypto_hash_sha256_BYTES> hash{};
   crypto_hash_sha256(hash.data(), data(secret), secret.size());

@@ -35,6 +35,8 @@ BANNED = [
     (r"(?<![\w.>:])(std::)?s?rand\s*\(", CPP, r"^$", "a seeded <random> engine, its seed printed"),
     (r"#\s*include\s*<sys/pidfd\.h>", CPP, r"^$",
      "syscall(SYS_pidfd_open, ...): glibc's wrappers need glibc 2.36"),
+    (r"\brandom_device\b", r"^src/.*" + CPP, r"_test\.cpp$",
+     "store/secret.h, or getrandom(2): the static libstdc++'s needs glibc 2.36"),
     (r"\busing\s+namespace\s+std\s*;", CPP, r"^$", "the name itself"),
     (r"#\s*include\s*<format>", CPP, r"^$", "<fmt/format.h>: g++ 12 has no <format>"),
     (r"#\s*include\s*<iostream>", r"^src/.*" + CPP, r"^$", "fmt::print for data, base/log.h for talk"),
