@@ -24,9 +24,11 @@ DEBIAN = ROOT / "packaging/debian"
 PACKAGES = ("sublet", "sublet-simgpu")
 MAINTAINER = "Sublet maintainers <maintainers@sublet.example>"
 # Linked statically into what we ship: their licences want their texts to come along.
-LINKED = ("libboost1.81-dev", "libboost-dev", "nlohmann-json3-dev", "libfmt-dev", "libspdlog-dev",
-          "libsqlite3-dev", "libcli11-dev", "libtomlplusplus-dev", "libncurses-dev", "libsodium-dev",
-          "libstdc++-12-dev", "libstdc++-13-dev")
+LINKED = {"libboost1.81-dev", "libboost-dev", "nlohmann-json3-dev", "libfmt-dev", "libspdlog-dev", "libsqlite3-dev",
+          "libcli11-dev", "libtomlplusplus-dev", "libncurses-dev", "libsodium-dev", "libstdc++-12-dev",
+          "libstdc++-13-dev"}
+NOT_LINKED = {"sublet-simgpu": {"libsqlite3-dev", "libcli11-dev", "libtomlplusplus-dev", "libncurses-dev",
+                                "libsodium-dev"}}
 
 
 def git(*arguments):
@@ -103,11 +105,12 @@ def arrange(package, tree, version, when):
         (share / "lintian/overrides").mkdir(parents=True)
         shutil.copy(overrides, share / "lintian/overrides" / package)
     notices = doc / "third-party"
-    for library in LINKED:
+    for library in sorted(LINKED - NOT_LINKED.get(package, set())):
         text = pathlib.Path("/usr/share/doc") / library / "copyright"
         if text.exists():
             notices.mkdir(exist_ok=True)
             shutil.copy(text, notices / f"{library}.txt")
+            compress(notices / f"{library}.txt")
     if not notices.exists():
         print("note: none of the libraries' licence texts are on this system: third-party/ is left out")
     for path in tree.rglob("*"):

@@ -88,10 +88,14 @@ check "leases of the system are kept in /var/lib/sublet" test -s /var/lib/sublet
 
 # ------------------------------------------------------------------------------------------ simulated cards
 check "the simulated cards install" dpkg -i /packages/old/sublet-simgpu_*.deb
-start_daemon --dir /srv/gpu --sim 1x4GiB
+# The system's daemon on cards that it takes for real ones: two users share one.
+check "cards are made" simgpu-ctl --dir /srv/gpu create 1x4GiB
 chmod 755 /srv/gpu
-# shellcheck source=/dev/null
-source /srv/gpu/env
+chmod 1777 /srv/gpu/simgpu
+sed -i 's|^#nvml = .*|nvml = "/usr/lib/simgpu/libnvidia-ml.so.1"|' /etc/sublet/sublet.toml
+export SIMGPU_DIR=/srv/gpu/simgpu LD_LIBRARY_PATH=/usr/lib/simgpu
+start_daemon
+until_true bash -c "sublet gpus -o gpu,state --no-header | grep -qx 'gpu0 *ok'" || failed "the card is read"
 check "a program runs under a lease and checks every byte" \
   as ana sublet run --wait 60s --vram 1GiB -- simgpu-load --alloc 512MiB --seconds 1 --verify
 as ana sublet run --wait 60s --vram 3GiB --tag long -- simgpu-load --alloc 256MiB --seconds 600 >/tmp/ana 2>&1 &
@@ -113,9 +117,10 @@ check "the administrator's change is kept" grep -qx 'claim_window = "11s"' /etc/
 check "... and read" bash -c "sublet config show --system --origin | grep -q '11s.*sublet.toml:'"
 check "the store is kept" test -s /var/lib/sublet/store.db
 kill -KILL "$daemon"; wait "$daemon" || true
-start_daemon --dir /srv/gpu
+start_daemon
 check "leases outlive the upgrade and the daemon" bash -c "sublet ps -o tag,state --no-header | grep -qx 'long *active'"
 check "ana's program ran all the time" as ana sublet stop long
+check "the report names both" bash -c "sublet report -o name --no-header | grep -qx ana"
 wait "$long" || true
 check "ben's turn came" wait "$second"
 stop_daemon

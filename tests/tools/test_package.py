@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/package.py on a small tree: Debian's places, and the same bytes from the same commit. What the packages do
+when they are installed, ./dev test-package tries."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def stage(folder):
+    """What cmake --install leaves, with a program that is at hand."""
+    for package, name in (("sublet", "sublet"), ("sublet-simgpu", "simgpu-ctl")):
+        for path in ("usr/bin", f"usr/share/doc/{package}", "usr/share/man/man1"):
+            (folder / package / path).mkdir(parents=True)
+        shutil.copy("/bin/true", folder / package / "usr/bin" / name)
+        (folder / package / "usr/share/man/man1" / f"{name}.1").write_text(".TH X 1\n")
+    tree = folder / "sublet/usr/share"
+    shutil.copy(ROOT / "packaging/sublet.toml", tree / "doc/sublet/sublet.toml")
+    (tree / "zsh/site-functions").mkdir(parents=True)
+    (tree / "zsh/site-functions/_sublet").write_text("#compdef sublet\n")
+    return folder
+
+
+def build(folder, version):
+    done = subprocess.run([sys.executable, ROOT / "tools/package.py", stage(folder / "stage"), folder / "out",
+                           "--version", version], capture_output=True, text=True,
+                          env={**os.environ, "SOURCE_DATE_EPOCH": "1790000000"})
+    assert done.returncode == 0, done.stderr
+    return {path.name.split("_")[0]: path for path in (folder / "out").iterdir()}
+
+
+@pytest.fixture
+def made(tmp_path):
+    for tool in ("dpkg-deb", "readelf", "md5sum"):
+        if not shutil.which(tool):
+            pytest.skip(f"no {tool} here")
+    return build(tmp_path / "first", "1.2~dev3")
+
+
+def field(package, name):
+    return subprocess.run(["dpkg-deb", "-f", package, name], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_what_the_package_says_of_itself(made):
+    assert field(made["sublet"], "Version") == "1.2~dev3"
+    assert field(made["sublet"], "Depends").startswith("libc6 (>= 2.")
+    assert field(made["sublet-simgpu"], "Depends").startswith("sublet (= 1.2~dev3), libc6 (>= ")
+    assert "@" not in field(made["sublet"], "Description") + field(made["sublet"], "Installed-Size")
+
+
+def test_files_lie_where_debian_wants_them(made):
+    listed = subprocess.run(["dpkg-deb", "-c", made["sublet"]], check=True, capture_output=True, text=True).stdout
+    for path in ("./etc/sublet/sublet.toml", "./usr/share/zsh/vendor-completions/_sublet",
+                 "./usr/share/man/man1/sublet.1.gz", "./usr/share/doc/sublet/changelog.gz",
+                 "./usr/share/doc/sublet/copyright"):
+        assert f" {path}\n" in listed
+    assert "site-functions" not in listed and " root/root " in listed
+    conffiles = subprocess.run(["dpkg-deb", "-I", made["sublet"], "conffiles"], check=True, capture_output=True,
+                               text=True).stdout
+    assert conffiles == "/etc/sublet/sublet.toml\n"
+
+
+def test_the_same_commit_makes_the_same_bytes(made, tmp_path):
+    again = build(tmp_path / "second", "1.2~dev3")
+    assert {name: path.read_bytes() for name, path in made.items()} == {
+        name: path.read_bytes() for name, path in again.items()}
+
+
+@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+def test_the_scripts_are_what_dash_takes(script):
+    done = subprocess.run(["sh", "-n", ROOT / f"packaging/debian/sublet.{script}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
