@@ -90,9 +90,9 @@ def arrange(package, tree, version, when):
     for page in share.glob("man/man?/*.[1-9]"):
         compress(page)
     doc = share / "doc" / package
-    doc.mkdir(parents=True, exist_ok=True)
     if (doc / "sublet.toml").exists():
         move(doc / "sublet.toml", tree / "etc/sublet/sublet.toml")
+    doc.mkdir(parents=True, exist_ok=True)  # moving the last file out took it along
     if (share / "zsh/site-functions/_sublet").exists():
         move(share / "zsh/site-functions/_sublet", share / "zsh/vendor-completions/_sublet")
     (doc / "LICENSE").unlink(missing_ok=True)  # /usr/share/common-licenses has it
