@@ -74,8 +74,8 @@ Result<UsageBy> parse_by(const std::string& text) {
 }  // namespace
 
 Reply get_report(Call& call) {
-  std::string by = query_value(call.request, "by");
-  if (by.empty()) by = "user";
+  std::string by = "user";
+  if (const auto given = call.request.query.find("by"); given != call.request.query.end()) by = given->second;
   const auto parsed_by = parse_by(by);
   if (!parsed_by) return problem(parsed_by.error());
   Duration since = std::chrono::hours(24);

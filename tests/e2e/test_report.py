@@ -73,5 +73,10 @@ def test_wrong_questions_are_usage_errors(daemon, arguments, says):
     assert says in done.stderr and not done.stdout
 
 
+def test_an_empty_question_is_a_wrong_one(daemon):
+    refused = daemon.api().get("/v1/report?by=")
+    assert (refused.status, refused["code"]) == (400, "BadRequest") and "user" in refused["detail"]
+
+
 def test_nothing_to_report_is_said(daemon):
     assert "no lease in that time" in daemon.cli("report", check=0).stderr
