@@ -93,21 +93,16 @@ copy_network_settings() {
 make_system() {
   local root=$1 sources mirror proxy
   sources=$(debian_sources)
-  if [[ -z $sources ]]; then
-    sources="http://deb.debian.org/debian $suite main
-http://deb.debian.org/debian $suite-updates main
-http://deb.debian.org/debian-security $suite-security main"
-  fi
+  # Without one, debootstrap takes the mirror it knows itself and writes the sources.list.
   mirror=$(awk -v suite="$suite" '$2 == suite { print $1; exit }' <<<"$sources")
-  [[ -n $mirror ]] || die "the host's apt sources name no mirror for $suite"
   # apt may know a proxy that the environment does not name; debootstrap knows only the environment.
   proxy=$(apt-config dump --format '%v' Acquire::http::Proxy 2>/dev/null || true)
   say "debootstrap $suite into $root"
-  if ! env ${proxy:+http_proxy=$proxy} debootstrap --variant=minbase "$suite" "$root" "$mirror" \
+  if ! env ${proxy:+http_proxy=$proxy} debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} \
       >"$root.log" 2>&1 </dev/null; then
     tail -n 20 "$root.log" >&2
     die "debootstrap failed"
   fi
-  sed 's/^/deb /' <<<"$sources" >"$root/etc/apt/sources.list"
+  [[ -z $mirror ]] || sed 's/^/deb /' <<<"$sources" >"$root/etc/apt/sources.list"
   copy_network_settings "$root"
 }

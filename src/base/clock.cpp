@@ -16,7 +16,6 @@ std::int64_t read_ns(clockid_t id) {
 }  // namespace
 
 std::int64_t monotonic_ns() { return read_ns(CLOCK_MONOTONIC); }
-std::int64_t boottime_ns() { return read_ns(CLOCK_BOOTTIME); }
 
 SystemClock::SystemClock(Time not_before)
     : offset_ns_(std::max(read_ns(CLOCK_REALTIME), not_before.ns) - monotonic_ns()) {}

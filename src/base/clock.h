@@ -36,6 +36,5 @@ class ManualClock final : public Clock {
 };
 
 std::int64_t monotonic_ns();  // CLOCK_MONOTONIC: stands still while the host sleeps
-std::int64_t boottime_ns();   // CLOCK_BOOTTIME: counts sleep; the difference of the two is time asleep
 
 }  // namespace sublet

@@ -32,15 +32,6 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
-// The character that a valid sequence stands for.
-char32_t decode(std::string_view sequence) {
-  const auto first = static_cast<unsigned char>(sequence[0]);
-  if (sequence.size() == 1) return first;
-  char32_t c = first & (0xffU >> (sequence.size() + 1));
-  for (const char next : sequence.substr(1)) c = (c << 6) | (static_cast<unsigned char>(next) & 0x3fU);
-  return c;
-}
-
 // Valid characters that steer a terminal (the controls of ASCII and of Latin-1), or reorder or break what is read.
 bool steers(char32_t c) {
   const auto between = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
@@ -65,6 +56,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+char32_t decode_utf8(std::string_view sequence) {
+  const auto first = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return first;
+  char32_t c = first & (0xffU >> (sequence.size() + 1));
+  for (const char next : sequence.substr(1)) c = (c << 6) | (static_cast<unsigned char>(next) & 0x3fU);
+  return c;
+}
+
 std::string visible(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -74,7 +73,7 @@ std::string visible(std::string_view text) {
       text.remove_prefix(1);
       continue;
     }
-    const char32_t c = decode(text.substr(0, length));
+    const char32_t c = decode_utf8(text.substr(0, length));
     if (!steers(c)) out += text.substr(0, length);
     else
       out += c < 0x80 ? fmt::format("\\x{:02x}", static_cast<unsigned>(c))
@@ -97,7 +96,7 @@ std::string printable(std::string_view text) {
 bool is_printable(std::string_view text) {
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
-    if (length == 0 || steers(decode(text.substr(0, length)))) return false;
+    if (length == 0 || steers(decode_utf8(text.substr(0, length)))) return false;
     text.remove_prefix(length);
   }
   return true;

@@ -18,6 +18,9 @@ std::string printable(std::string_view text);
 // Whether visible() would leave it as it is.
 bool is_printable(std::string_view text);
 
+// The character that one valid, not empty UTF-8 sequence stands for.
+char32_t decode_utf8(std::string_view sequence);
+
 // The entry of `known` that is nearest to `word` by edit distance, if one is near enough to have been meant; "" else.
 std::string nearest(std::string_view word, std::span<const std::string_view> known);
 

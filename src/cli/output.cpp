@@ -42,22 +42,13 @@ bool in(char32_t c, std::span<const Range> ranges) {
 
 std::size_t sequence_length(unsigned char first) { return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4; }
 
-// The character that a valid sequence stands for.
-char32_t decode(std::string_view sequence) {
-  const auto first = static_cast<unsigned char>(sequence[0]);
-  if (sequence.size() == 1) return first;
-  char32_t c = first & (0xffU >> (sequence.size() + 1));
-  for (const char next : sequence.substr(1)) c = (c << 6) | (static_cast<unsigned char>(next) & 0x3fU);
-  return c;
-}
-
 }  // namespace
 
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   while (!text.empty()) {
     const auto length = std::min(text.size(), sequence_length(static_cast<unsigned char>(text[0])));
-    const char32_t c = decode(text.substr(0, length));
+    const char32_t c = decode_utf8(text.substr(0, length));
     width += in(c, wide) ? 2 : in(c, zero) ? 0 : 1;
     text.remove_prefix(length);
   }

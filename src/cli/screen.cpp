@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/screen.h"
 
+#include "cli/wait_line.h"
+
 #include <fmt/format.h>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <vector>
 
 namespace sublet::cli {
 namespace {
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // the terminal is gone: SIGHUP says the rest
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
 
 // Bytes of the SGR sequence that `text` begins with; 0 if it begins with none.
 std::size_t color_length(std::string_view text) {

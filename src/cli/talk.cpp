@@ -8,19 +8,6 @@
 #include <unistd.h>
 
 namespace sublet::cli {
-namespace {
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // who does not listen any more misses it
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
-}  // namespace
-
 Talk::Talk(const Common& common, int status_fd, bool json_on_stderr, Look look)
     : common_(common),
       status_fd_(status_fd),

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 
 namespace sublet::cli {
@@ -60,6 +61,15 @@ std::string fit(std::string_view text, std::size_t width) {
     text.remove_prefix(length);
   }
   return out + "…";
+}
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
 }
 
 void write_stderr(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }

@@ -22,6 +22,10 @@ std::string fit(std::string_view text, std::size_t width);
 // not end a program's keeper.
 void write_stderr(std::string_view text);
 
+// All of it to the descriptor, unbuffered. Who does not listen any more misses it: a terminal that went away says so by
+// SIGHUP.
+void write_all(int fd, std::string_view text);
+
 class WaitLine {
  public:
   // `live`: on a terminal; the width is asked of stderr each time. `quiet`: shows nothing.

@@ -119,6 +119,8 @@ struct Lease {
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
+  // What it reserves on all its devices together.
+  Bytes reserved() const { return reserves() ? static_cast<std::int64_t>(devices.size()) * vram : Bytes{}; }
   // What must be free on each of its devices before it is granted.
   Bytes least() const { return min_vram > Bytes{} && min_vram < vram ? min_vram : vram; }
 };

@@ -8,10 +8,6 @@ namespace {
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-Bytes reserved_of(const core::Lease& lease) {
-  return lease.reserves() ? static_cast<std::int64_t>(lease.devices.size()) * lease.vram : Bytes{};
-}
-
 }  // namespace
 
 void Meter::reset(const core::State& state, Time now) {
@@ -24,7 +20,7 @@ void Meter::reset(const core::State& state, Time now) {
 }
 
 void Meter::enter(const core::Lease& lease, Time now) {
-  live_[lease.id] = {lease.uid, {lease.user, lease.tenant}, reserved_of(lease), now, lease.granted_at.has_value()};
+  live_[lease.id] = {lease.uid, {lease.user, lease.tenant}, lease.reserved(), now, lease.granted_at.has_value()};
   ++of_user_[lease.uid];
 }
 
@@ -39,7 +35,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
     Entry& entry = live_[lease.id];
     charge(entry, now, used_);
     entry.since = now;
-    entry.reserved = reserved_of(lease);
+    entry.reserved = lease.reserved();
     if (lease.granted_at && !entry.granted) {
       entry.granted = true;
       const double waited = std::max(0.0, seconds(*lease.granted_at - lease.created_at));

@@ -46,10 +46,6 @@ void write_resize(JsonText& out, const core::Lease& lease) {
   }
 }
 
-Bytes reserved_of(const core::Lease& lease) {
-  return lease.reserves() ? static_cast<std::int64_t>(lease.devices.size()) * lease.vram : Bytes{};
-}
-
 void write_asked(JsonText& out, const core::Lease& lease) {
   out.field("consumer", lease.consumer);
   maybe_text(out, "tag", lease.tag);
@@ -101,7 +97,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   if (lease.ended()) out.value(core::to_string(lease.end_reason));
   else out.value(nullptr);
   write_asked(out, lease);
-  out.field("reserved_bytes", reserved_of(lease).count);
+  out.field("reserved_bytes", lease.reserved().count);
   out.field("used_bytes", live ? state.use(lease.id).used.count : 0).field("parked_bytes", 0);
   out.field("peak_used_bytes", lease.peak_used.count).field("generation", lease.generation);
   out.field("exit_status", lease.exit_status);

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.support.sublet import BIN, GIB, wait_until
-from tests.support.tcp import TcpApi, free_port
+from tests.support.tcp import TcpApi, start_with_tcp
 
 QUICK = ('[gpu]\ninterval_idle = "500ms"\ninterval_busy = "200ms"\n'
          '[lease]\nlinger = "500ms"\nreconnect = "2s"\n')
@@ -16,10 +16,7 @@ ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 
 @pytest.fixture
 def served(start_daemon):
-    port = free_port()
-    daemon = start_daemon(config=QUICK + f'[api]\ntcp = "127.0.0.1:{port}"\n')
-    daemon.port = port
-    return daemon
+    return start_with_tcp(start_daemon, QUICK)
 
 
 def token(daemon, scope, **more):

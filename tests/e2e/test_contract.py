@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.test_reconcile import FailingStore
 from tests.support import contract
 from tests.support.sublet import GIB, wait_until
-from tests.support.tcp import TcpApi, free_port
+from tests.support.tcp import TcpApi, start_with_tcp
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 ACTIONS = ("claim", "attach", "renew", "resize", "release", "pause")
@@ -17,11 +17,7 @@ ELSEWHERE = {("get", "/v1/leases/{id}/why", 400): "src/http/roles_test.cpp"}
 
 @pytest.fixture
 def daemon(start_daemon):
-    port = free_port()
-    daemon = start_daemon(config=f'[api]\ntcp = "127.0.0.1:{port}"\n'
-                                 '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n')
-    daemon.port = port
-    return daemon
+    return start_with_tcp(start_daemon, '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n')
 
 
 def operations():

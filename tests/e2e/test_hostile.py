@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.support.sublet import GIB, wait_until
-from tests.support.tcp import free_port
+from tests.support.tcp import start_with_tcp
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 SHORT = ('[gpu]\ninterval_idle = "1s"\n'
@@ -18,10 +18,7 @@ SHORT = ('[gpu]\ninterval_idle = "1s"\n'
 
 @pytest.fixture
 def daemon(start_daemon):
-    port = free_port()
-    daemon = start_daemon(config=SHORT + f'[api]\ntcp = "127.0.0.1:{port}"\n')
-    daemon.port = port
-    return daemon
+    return start_with_tcp(start_daemon, SHORT)
 
 
 def dial(daemon, tcp=False):
@@ -86,9 +83,7 @@ def test_strangers_over_tcp_may_not_sit_there(daemon):
 
 
 def test_strangers_over_tcp_use_up_their_own_places_only(start_daemon):
-    port = free_port()
-    daemon = start_daemon(config=f'[api]\ntcp = "127.0.0.1:{port}"\n[limits]\nconnections = 16\nheader_time = "1m"\n')
-    daemon.port = port
+    daemon = start_with_tcp(start_daemon, '[limits]\nconnections = 16\nheader_time = "1m"\n')
     with many(daemon, 64, tcp=True) as sockets:
         refused = wait_until(lambda: sum(map(closed, sockets)) == 48, "those beyond the limit are refused")
         assert refused

@@ -12,6 +12,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def start_with_tcp(start_daemon, config=""):
+    """A daemon with `config` that also listens on a free TCP port, its `.port`."""
+    port = free_port()
+    daemon = start_daemon(config=config + f'[api]\ntcp = "127.0.0.1:{port}"\n')
+    daemon.port = port
+    return daemon
+
+
 class TcpApi(Api):
     def __init__(self, port, token=None, timeout=120):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
