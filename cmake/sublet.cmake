@@ -51,7 +51,7 @@ target_link_libraries(sublet_pch PRIVATE sublet_flags Boost::headers nlohmann_js
 # (main.cpp and *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS
 # are foreign targets.
 function(sublet_library name)
-  cmake_parse_arguments(ARG "NO_PCH" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
@@ -61,9 +61,7 @@ function(sublet_library name)
   target_include_directories(sublet_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(sublet_${name} PUBLIC
     sublet_flags ${ARG_DEPS} ${ARG_LIBS} Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
-  if(NOT ARG_NO_PCH)
-    target_precompile_headers(sublet_${name} REUSE_FROM sublet_pch)
-  endif()
+  target_precompile_headers(sublet_${name} REUSE_FROM sublet_pch)
   if(SUBLET_TESTS AND tests)
     find_package(GTest REQUIRED)
     add_executable(${name}_test ${tests})

@@ -114,8 +114,8 @@ void add_verb(Program& program, const Verb& verb) {
   sub->group(std::string(verb.group));
   sub->set_help_flag("-h,--help", "Print this help and exit")->group("Common");
   sub->set_version_flag("--version", "sublet " SUBLET_VERSION)->group("");
-  program.actions[std::string(verb.name)] = verb.add(*sub, program.common);
-  add_common(*sub, program.common);
+  program.actions[std::string(verb.name)] = verb.add(Command(*sub), program.common);
+  add_common(Command(*sub), program.common);
 }
 
 void add_help(Program& program) {
@@ -154,8 +154,8 @@ std::unique_ptr<Program> make_program() {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_help_flag("-h,--help", "Print this help and exit")->group("Common");
   app.set_version_flag("--version", "sublet " SUBLET_VERSION, "Print the version and exit")->group("Common");
-  add_json(app, program->common);
-  add_common(app, program->common);
+  add_json(Command(app), program->common);
+  add_common(Command(app), program->common);
   for (const Verb& verb : verbs()) add_verb(*program, verb);
   add_help(*program);
   app.footer(

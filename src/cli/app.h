@@ -4,6 +4,8 @@
 
 #include "cli/verb.h"
 
+#include <CLI/CLI.hpp>
+
 #include <map>
 #include <memory>
 #include <string>

@@ -101,10 +101,11 @@ TEST(App, NoDaemon) {
 
 TEST(App, SizesAndDurationsThatAreNone) {
   CLI::App app;
+  const Command command(app);
   std::optional<Bytes> size;
   std::optional<Duration> duration;
-  add_size(app, "-m,--vram", size, "");
-  add_duration(app, "--ttl", duration, "");
+  command.size("-m,--vram", size, "");
+  command.duration("--ttl", duration, "");
   for (const char* bad : {"-1", "0", "8Q", "18446744073709551616", "", "G", "nan", "1e9"}) {
     EXPECT_THROW(app.parse(std::vector<std::string>{bad, "--vram"}), CLI::ValidationError) << bad;
   }

@@ -4,22 +4,23 @@
 #include <fmt/format.h>
 #include <memory>
 
+#include <climits>
+
 namespace sublet::cli {
 
-Action add_attach(CLI::App& app, Common& common) {
+Action add_attach(Command command, Common& common) {
   struct Flags {
     LeaseVerb verb;
     int pid = 0;
     std::string cgroup;
   };
   auto flags = std::make_shared<Flags>();
-  add_lease(app, common, flags->verb);
-  auto* pid = app.add_option("--pid", flags->pid, "A process; with it, everything below it")
-                  ->type_name("P")
-                  ->check(CLI::PositiveNumber);
-  app.add_option("--cgroup", flags->cgroup, "A control group's directory: every process in it and below")
-      ->type_name("DIR")
-      ->excludes(pid);
+  add_lease(command, common, flags->verb);
+  const Option pid =
+      command.option("--pid", flags->pid, "A process; with it, everything below it").type("P").between(1, INT_MAX);
+  command.option("--cgroup", flags->cgroup, "A control group's directory: every process in it and below")
+      .type("DIR")
+      .excludes(pid);
   return [&common, flags]() -> int {
     if (flags->pid == 0 && flags->cgroup.empty()) {
       return usage_error("attach needs --pid or --cgroup", "for example: sublet attach lease-7 --pid 4711");

@@ -7,9 +7,9 @@
 
 namespace sublet::cli {
 
-Action add_claim(CLI::App& app, Common& common) {
+Action add_claim(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
-  add_lease(app, common, *verb);
+  add_lease(command, common, *verb);
   return [&common, verb] {
     return act_on_lease(common, *verb, "/claim", nlohmann::json::object(), [&common](const client::Lease& lease) {
       return fmt::format("{} is {}: {} on {}", lease.id, lease.state, format_size(lease.vram),

@@ -4,6 +4,8 @@
 #include "cli/output.h"
 #include "cli/render.h"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 
 namespace sublet::cli {

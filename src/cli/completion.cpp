@@ -45,9 +45,9 @@ void print(const Completion& completion) {
 
 }  // namespace
 
-Action add_completion(CLI::App& app, Common&) {
+Action add_completion(Command command, Common&) {
   auto shell = std::make_shared<std::string>();
-  app.add_option("SHELL", *shell, "bash, zsh or fish")->required()->type_name("SHELL");
+  command.option("SHELL", *shell, "bash, zsh or fish").required().type("SHELL");
   return [shell] {
     const std::string script = completion_script(*shell);
     if (!script.empty()) return fmt::print("{}", script), kOk;

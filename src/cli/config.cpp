@@ -125,29 +125,29 @@ int show_values(const Choice& choice, const Common& common) {
   return kOk;
 }
 
-void add_choice(CLI::App& app, Choice& choice) {
-  auto* file = app.add_option("--file,FILE", choice.file, "This file")->type_name("FILE");
-  auto* dir = app.add_option("--dir", choice.dir, "The file of the private daemon in DIR")->type_name("DIR");
-  auto* system = app.add_flag("--system", choice.system, "The system's file");
-  file->excludes(dir)->excludes(system);
-  dir->excludes(system);
+void add_choice(Command command, Choice& choice) {
+  const Option file = command.option("--file,FILE", choice.file, "This file").type("FILE");
+  const Option dir = command.option("--dir", choice.dir, "The file of the private daemon in DIR").type("DIR");
+  const Option system = command.flag("--system", choice.system, "The system's file");
+  file.excludes(dir).excludes(system);
+  dir.excludes(system);
 }
 
 }  // namespace
 
-Action add_config(CLI::App& app, Common& common) {
+Action add_config(Command command, Common& common) {
   auto choice = std::make_shared<Choice>();
-  CLI::App* check_app = app.add_subcommand("check", "Say what is wrong with the file; 78 if anything is");
-  CLI::App* show_app = app.add_subcommand("show", "Print every value");
-  show_app->add_flag("--origin", choice->origin, "Where each value comes from");
-  for (CLI::App* sub : {check_app, show_app}) {
-    add_choice(*sub, *choice);
-    add_json(*sub, common);
-    add_common(*sub, common);
+  const Command check_command = command.verb("check", "Say what is wrong with the file; 78 if anything is");
+  const Command show_command = command.verb("show", "Print every value");
+  show_command.flag("--origin", choice->origin, "Where each value comes from");
+  for (const Command& sub : {check_command, show_command}) {
+    add_choice(sub, *choice);
+    add_json(sub, common);
+    add_common(sub, common);
   }
-  return [&common, choice, check_app, show_app] {
-    if (check_app->parsed()) return check(*choice, common);
-    if (show_app->parsed()) return show_values(*choice, common);
+  return [&common, choice, check_command, show_command] {
+    if (check_command.parsed()) return check(*choice, common);
+    if (show_command.parsed()) return show_values(*choice, common);
     return usage_error("config: say what to do", "sublet config check, or: sublet config show --origin");
   };
 }

@@ -81,8 +81,8 @@ Checks all_checks(const Common& common) {
 
 }  // namespace
 
-Action add_doctor(CLI::App& app, Common& common) {
-  app.add_flag("--json", common.json, "Print the findings as JSON")->group("Common");
+Action add_doctor(Command command, Common& common) {
+  add_json(command, common, "Print the findings as JSON");
   return [&common] {
     const Checks checks = all_checks(common);
     if (common.json) fmt::print("{}\n", checks_json(checks).dump());

@@ -91,16 +91,16 @@ int follow(const Common& common, const EventsFlags& flags) {
 
 }  // namespace
 
-Action add_events(CLI::App& app, Common& common) {
+Action add_events(Command command, Common& common) {
   auto flags = std::make_shared<EventsFlags>();
-  app.add_option("LEASE", flags->lease, "Only events of this lease")->type_name("LEASE");
-  app.add_option("--since", flags->since, "Begin after the event with this id; 0: with the oldest that is kept")
-      ->type_name("ID");
-  app.add_option("--type", flags->type, "Only these, separated by commas: lease, device, warning, daemon")
-      ->type_name("TYPES");
-  app.add_flag("--no-follow", flags->no_follow, "Print what has happened and exit, instead of waiting for more");
-  add_json(app, common);
-  app.footer(
+  command.option("LEASE", flags->lease, "Only events of this lease").type("LEASE");
+  command.option("--since", flags->since, "Begin after the event with this id; 0: with the oldest that is kept")
+      .type("ID");
+  command.option("--type", flags->type, "Only these, separated by commas: lease, device, warning, daemon")
+      .type("TYPES");
+  command.flag("--no-follow", flags->no_follow, "Print what has happened and exit, instead of waiting for more");
+  add_json(command, common);
+  command.footer(
       "One line per event; with --json the event's JSON object. Goes on when the daemon is restarted, without a gap\n"
       "as far as the daemon still has what was missed; where it has not, a line says so.");
   return [&common, flags] { return follow(common, *flags); };

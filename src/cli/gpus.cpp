@@ -4,8 +4,8 @@
 
 namespace sublet::cli {
 
-Action add_gpus(CLI::App& app, Common& common) {
-  add_table_flags(app, common);
+Action add_gpus(Command command, Common& common) {
+  add_table_flags(command, common);
   return [&common] {
     return show(common, "/v1/devices", [&](const auto& body, auto&) {
       return with_remark(

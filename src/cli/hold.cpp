@@ -13,6 +13,8 @@
 #include <cstring>
 #include <memory>
 
+#include <climits>
+
 namespace sublet::cli {
 namespace {
 
@@ -181,17 +183,18 @@ int hold(const Common& common, const HoldFlags& flags) {
 
 }  // namespace
 
-Action add_hold(CLI::App& app, Common& common) {
+Action add_hold(Command command, Common& common) {
   auto flags = std::make_shared<HoldFlags>();
-  add_lease_flags(app, flags->lease);
-  auto* pid = app.add_option("--pid", flags->pid, "This process owns the lease; the command returns")
-                  ->type_name("P")
-                  ->check(CLI::PositiveNumber);
-  app.add_option("--token-file", flags->token_file, "Write the lease's token to this new file and return; needs --ttl")
-      ->type_name("FILE")
-      ->excludes(pid);
-  add_json(app, common);
-  app.footer("Prints the lease's id once it is granted. In the foreground it is held until Ctrl-C, which releases it.");
+  add_lease_flags(command, flags->lease);
+  const Option pid = command.option("--pid", flags->pid, "This process owns the lease; the command returns")
+                         .type("P")
+                         .between(1, INT_MAX);
+  command.option("--token-file", flags->token_file, "Write the lease's token to this new file and return; needs --ttl")
+      .type("FILE")
+      .excludes(pid);
+  add_json(command, common);
+  command.footer(
+      "Prints the lease's id once it is granted. In the foreground it is held until Ctrl-C, which releases it.");
   return [&common, flags] { return hold(common, *flags); };
 }
 

@@ -64,27 +64,26 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 }  // namespace
 
-void add_lease_flags(CLI::App& app, LeaseFlags& flags) {
-  add_size(app, "-m,--vram", flags.vram, "VRAM to lease (else a remembered peak and a tenth, else a whole device)");
-  add_size(app, "--min-vram", flags.min_vram, "Start now with less, as long as it is this much");
-  app.add_option("--gpu", flags.gpu, "Which device: gpu0, a uuid, or any")->type_name("ID");
-  app.add_option("--gpus", flags.gpus, "So many devices, each with --vram: all at once or none")
-      ->type_name("K")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--tier", flags.tier, "critical, interactive, standard, batch or spot")->type_name("NAME");
-  app.add_option("--priority", flags.priority, "Inside the tier, higher goes first")->type_name("N");
-  app.add_option("--tenant", flags.tenant, "Who is charged (else you)")->type_name("NAME");
-  app.add_option("--name", flags.name, "The consumer: what is remembered is remembered by this name")
-      ->type_name("CONSUMER");
-  app.add_option("--tag", flags.tag, "A name for this lease, unique among yours")->type_name("TAG");
-  app.add_option("--pausable", flags.pausable, "auto, cooperative, interposer, driver or no (nothing pauses yet)")
-      ->type_name("HOW");
-  add_duration(app, "--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
-  auto* wait = add_duration(app, "--wait", flags.wait, "Give up after waiting for so long (exit 124)");
-  app.add_flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait")->excludes(wait);
-  add_not_yet(app, {"--share"}, "shares of the compute");
-  add_not_yet(app, {"--soft"}, "limits on what a program takes");
-  add_not_yet(app, {"--dry-run"}, "planning");
+void add_lease_flags(Command command, LeaseFlags& flags) {
+  command.size("-m,--vram", flags.vram, "VRAM to lease (else a remembered peak and a tenth, else a whole device)");
+  command.size("--min-vram", flags.min_vram, "Start now with less, as long as it is this much");
+  command.option("--gpu", flags.gpu, "Which device: gpu0, a uuid, or any").type("ID");
+  command.option("--gpus", flags.gpus, "So many devices, each with --vram: all at once or none")
+      .type("K")
+      .between(1, 1024);
+  command.option("--tier", flags.tier, "critical, interactive, standard, batch or spot").type("NAME");
+  command.option("--priority", flags.priority, "Inside the tier, higher goes first").type("N");
+  command.option("--tenant", flags.tenant, "Who is charged (else you)").type("NAME");
+  command.option("--name", flags.name, "The consumer: what is remembered is remembered by this name").type("CONSUMER");
+  command.option("--tag", flags.tag, "A name for this lease, unique among yours").type("TAG");
+  command.option("--pausable", flags.pausable, "auto, cooperative, interposer, driver or no (nothing pauses yet)")
+      .type("HOW");
+  command.duration("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
+  const Option wait = command.duration("--wait", flags.wait, "Give up after waiting for so long (exit 124)");
+  command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
+  command.not_yet({"--share"}, "shares of the compute");
+  command.not_yet({"--soft"}, "limits on what a program takes");
+  command.not_yet({"--dry-run"}, "planning");
 }
 
 Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const json& status,

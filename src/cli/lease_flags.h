@@ -26,7 +26,7 @@ struct LeaseFlags {
 };
 
 // Declares the flags that both verbs have. `flags` must outlive the parse.
-void add_lease_flags(CLI::App& app, LeaseFlags& flags);
+void add_lease_flags(Command command, LeaseFlags& flags);
 
 // How much is asked for, and why if it was not said.
 struct Size {

@@ -15,11 +15,11 @@ namespace sublet::cli {
 
 using namespace std::chrono_literals;
 
-void add_lease(CLI::App& app, Common& common, LeaseVerb& verb) {
-  app.add_option("LEASE", verb.lease, "Id or tag of the lease")->required()->type_name("LEASE");
-  app.add_option("--token-file", verb.token_file, "File with the lease's token (else SUBLET_LEASE_TOKEN_FILE)")
-      ->type_name("FILE");
-  add_json(app, common);
+void add_lease(Command command, Common& common, LeaseVerb& verb) {
+  command.option("LEASE", verb.lease, "Id or tag of the lease").required().type("LEASE");
+  command.option("--token-file", verb.token_file, "File with the lease's token (else SUBLET_LEASE_TOKEN_FILE)")
+      .type("FILE");
+  add_json(command, common);
 }
 
 Result<std::string> read_token(const LeaseVerb& verb) {

@@ -4,8 +4,8 @@
 
 namespace sublet::cli {
 
-Action add_proclist(CLI::App& app, Common& common) {
-  add_table_flags(app, common);
+Action add_proclist(Command command, Common& common) {
+  add_table_flags(command, common);
   return [&common] {
     return show(common, "/v1/processes", [&](const auto& body, auto& client) {
       Look look = look_for(common);

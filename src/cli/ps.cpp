@@ -6,10 +6,10 @@
 
 namespace sublet::cli {
 
-Action add_ps(CLI::App& app, Common& common) {
+Action add_ps(Command command, Common& common) {
   auto all = std::make_shared<bool>(false);
-  app.add_flag("-a,--all", *all, "Ended leases too, newest first");
-  add_table_flags(app, common);
+  command.flag("-a,--all", *all, "Ended leases too, newest first");
+  add_table_flags(command, common);
   return [&common, all] {
     return show_pages(common, *all ? "/v1/leases?all=true" : "/v1/leases", "leases",
                       [&](const auto& body, auto& client) {

@@ -4,8 +4,8 @@
 
 namespace sublet::cli {
 
-Action add_queue(CLI::App& app, Common& common) {
-  add_table_flags(app, common);
+Action add_queue(Command command, Common& common) {
+  add_table_flags(command, common);
   return [&common] {
     return show_pages(common, "/v1/queue", "queue", [&](const auto& body, auto& client) {
       Look look = look_for(common);

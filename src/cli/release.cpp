@@ -6,11 +6,11 @@
 
 namespace sublet::cli {
 
-Action add_release(CLI::App& app, Common& common) {
+Action add_release(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   auto force = std::make_shared<bool>(false);
-  add_lease(app, common, *verb);
-  app.add_flag("--force", *force, "Also while its processes hold VRAM; they go on, under no lease");
+  add_lease(command, common, *verb);
+  command.flag("--force", *force, "Also while its processes hold VRAM; they go on, under no lease");
   return [&common, verb, force] {
     nlohmann::json body = nlohmann::json::object();
     if (*force) body["force"] = true;

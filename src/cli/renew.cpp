@@ -6,11 +6,11 @@
 
 namespace sublet::cli {
 
-Action add_renew(CLI::App& app, Common& common) {
+Action add_renew(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   auto ttl = std::make_shared<std::optional<Duration>>();
-  add_lease(app, common, *verb);
-  add_duration(app, "--ttl", *ttl, "From now on this time to live (else as before, whole again)");
+  add_lease(command, common, *verb);
+  command.duration("--ttl", *ttl, "From now on this time to live (else as before, whole again)");
   return [&common, verb, ttl] {
     nlohmann::json body = nlohmann::json::object();
     if (*ttl) body["ttl_seconds"] = std::max<std::int64_t>(1, **ttl / std::chrono::seconds(1));

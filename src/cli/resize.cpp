@@ -33,13 +33,13 @@ int resize(const Common& common, const ResizeFlags& flags) {
 
 }  // namespace
 
-Action add_resize(CLI::App& app, Common& common) {
+Action add_resize(Command command, Common& common) {
   auto flags = std::make_shared<ResizeFlags>();
-  add_lease(app, common, flags->verb);
-  add_size(app, "SIZE", flags->size, "What it is to have on each of its devices")->required();
-  auto* wait = add_duration(app, "--wait", flags->wait, "Return when it has it, or after this time (exit 124)");
-  app.add_flag("--no-wait", flags->no_wait, "Do not queue: exit 75 if it would have to wait")->excludes(wait);
-  app.footer(
+  add_lease(command, common, flags->verb);
+  command.size("SIZE", flags->size, "What it is to have on each of its devices").required();
+  const Option wait = command.duration("--wait", flags->wait, "Return when it has it, or after this time (exit 124)");
+  command.flag("--no-wait", flags->no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
+  command.footer(
       "Less is given back at once, more is had at once or waited for in the queue: the lease keeps what it has, and\n"
       "the command returns. Its present size cancels that.");
   return [&common, flags] { return resize(common, *flags); };

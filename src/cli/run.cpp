@@ -179,16 +179,16 @@ int run(const Common& common, const RunFlags& flags) {
 
 }  // namespace
 
-Action add_run(CLI::App& app, Common& common) {
+Action add_run(Command command, Common& common) {
   auto flags = std::make_shared<RunFlags>();
-  add_lease_flags(app, flags->lease);
-  add_size(app, "--memory", flags->lease.memory,
-           "The program's ceiling; not enforced in this version: only the lease's size");
-  app.add_option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this descriptor")
-      ->type_name("N");
-  app.add_flag("--json", common.json, "Changes of state as JSON lines on stderr, instead of talk")->group("Common");
-  add_not_yet(app, {"--detach", "--restart"}, "programs that run on their own");
-  app.footer(
+  add_lease_flags(command, flags->lease);
+  command.size("--memory", flags->lease.memory,
+               "The program's ceiling; not enforced in this version: only the lease's size");
+  command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this descriptor")
+      .type("N");
+  add_json(command, common, "Changes of state as JSON lines on stderr, instead of talk");
+  command.not_yet({"--detach", "--restart"}, "programs that run on their own");
+  command.footer(
       "The program follows '--': sublet run --vram 8GiB -- python3 train.py\n"
       "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting, 125 sublet failed,\n"
       "126 cannot be executed, 127 not found; 69, 75, 77 as for every verb.");

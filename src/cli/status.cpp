@@ -4,9 +4,9 @@
 
 namespace sublet::cli {
 
-Action add_status(CLI::App& app, Common& common) {
-  add_json(app, common);
-  add_watch(app, common);
+Action add_status(Command command, Common& common) {
+  add_json(command, common);
+  add_watch(command, common);
   return [&common] {
     return show(common, "/v1/status", [&](const auto& body, auto& client) -> Result<std::string> {
       Look look = look_for(common);

@@ -36,11 +36,11 @@ int stop(const Common& common, const LeaseVerb& verb, bool no_wait) {
 
 }  // namespace
 
-Action add_stop(CLI::App& app, Common& common) {
+Action add_stop(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   auto no_wait = std::make_shared<bool>(false);
-  add_lease(app, common, *verb);
-  app.add_flag("--no-wait", *no_wait, "Do not wait for the end");
+  add_lease(command, common, *verb);
+  command.flag("--no-wait", *no_wait, "Do not wait for the end");
   return [&common, verb, no_wait] { return stop(common, *verb, *no_wait); };
 }
 

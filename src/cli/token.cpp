@@ -104,28 +104,28 @@ int revoke(const Common& common, const TokenFlags& flags) {
 
 }  // namespace
 
-Action add_token(CLI::App& app, Common& common) {
+Action add_token(Command command, Common& common) {
   auto flags = std::make_shared<TokenFlags>();
-  CLI::App* create_app = app.add_subcommand("create", "Make a token and show it this once");
-  create_app->add_option("--scope", flags->scope, "read: the tables; submit: and leases of yours; admin: everything")
-      ->type_name("SCOPE")
-      ->capture_default_str();
-  create_app->add_option("--name", flags->name, "What it is for")->type_name("NAME");
-  add_duration(*create_app, "--ttl", flags->ttl, "Until it expires; without: until it is revoked");
-  create_app->add_option("--file", flags->file, "Write it to this new file instead of stdout")->type_name("FILE");
-  CLI::App* list_app = app.add_subcommand("ls", "List tokens; their secrets are not kept");
-  CLI::App* revoke_app = app.add_subcommand("revoke", "Let a token in no more");
-  revoke_app->add_option("ID", flags->id, "As token ls shows it")->required()->type_name("ID");
-  for (CLI::App* sub : {create_app, revoke_app}) add_json(*sub, common);
-  add_table_flags(*list_app, common);
-  for (CLI::App* sub : {create_app, list_app, revoke_app}) add_common(*sub, common);
-  app.footer(
+  const Command create_command = command.verb("create", "Make a token and show it this once");
+  create_command.option("--scope", flags->scope, "read: the tables; submit: and leases of yours; admin: everything")
+      .type("SCOPE")
+      .show_default();
+  create_command.option("--name", flags->name, "What it is for").type("NAME");
+  create_command.duration("--ttl", flags->ttl, "Until it expires; without: until it is revoked");
+  create_command.option("--file", flags->file, "Write it to this new file instead of stdout").type("FILE");
+  const Command list_command = command.verb("ls", "List tokens; their secrets are not kept");
+  const Command revoke_command = command.verb("revoke", "Let a token in no more");
+  revoke_command.option("ID", flags->id, "As token ls shows it").required().type("ID");
+  for (const Command& sub : {create_command, revoke_command}) add_json(sub, common);
+  add_table_flags(list_command, common);
+  for (const Command& sub : {create_command, list_command, revoke_command}) add_common(sub, common);
+  command.footer(
       "Over TCP (api.tcp) a caller is known by a token: SUBLET_HOST=http://127.0.0.1:PORT and\n"
       "SUBLET_TOKEN_FILE=FILE. It acts in the name of the user who made it.");
-  return [&common, flags, create_app, list_app, revoke_app] {
-    if (create_app->parsed()) return create(common, *flags);
-    if (list_app->parsed()) return list(common);
-    if (revoke_app->parsed()) return revoke(common, *flags);
+  return [&common, flags, create_command, list_command, revoke_command] {
+    if (create_command.parsed()) return create(common, *flags);
+    if (list_command.parsed()) return list(common);
+    if (revoke_command.parsed()) return revoke(common, *flags);
     return usage_error("token: say what to do", "sublet token create, ls, or revoke ID");
   };
 }

@@ -242,10 +242,10 @@ int top(const Common& common, Duration every) {
 
 }  // namespace
 
-Action add_top(CLI::App& app, Common& common) {
+Action add_top(Command command, Common& common) {
   auto every = std::make_shared<std::optional<Duration>>();
-  add_duration(app, "--every", *every, "Time between two looks (2 s)");
-  app.footer("Keys: q ends, arrows or j and k move, s sorts, h lists them all.");
+  command.duration("--every", *every, "Time between two looks (2 s)");
+  command.footer("Keys: q ends, arrows or j and k move, s sorts, h lists them all.");
   return [&common, every] { return top(common, every->value_or(2s)); };
 }
 

@@ -7,16 +7,16 @@
 
 namespace sublet::cli {
 
-Action add_report(CLI::App& app, Common& common) {
+Action add_report(Command command, Common& common) {
   struct Flags {
     std::optional<Duration> since;
     std::string by = "user";
   };
   auto flags = std::make_shared<Flags>();
-  add_duration(app, "--since", flags->since, "How far to look back (24h)");
-  app.add_option("--by", flags->by, "A row for each user, consumer or tenant")->type_name("WHAT");
-  add_table_flags(app, common);
-  app.footer(
+  command.duration("--since", flags->since, "How far to look back (24h)");
+  command.option("--by", flags->by, "A row for each user, consumer or tenant").type("WHAT");
+  add_table_flags(command, common);
+  command.footer(
       "Held is size by time, at the lease's latest size. Never used is the part of it that lay above the lease's\n"
       "own peak. A wait goes from the request to the grant, or until now. The window ends now.");
   return [&common, flags] {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every verb of `sublet` is made of. A verb is one file with one function, `Action add_NAME(CLI::App&, Common&)`,
+// What every verb of `sublet` is made of. A verb is one file with one function, `Action add_NAME(Command, Common&)`,
 // named in the table of verbs.cpp. It declares the verb's flags and returns what is to be done once they are parsed.
 // Data goes to stdout, talk goes to stderr. One thread.
 #pragma once
 
 #include "base/error.h"
 #include "base/units.h"
-
-#include <CLI/CLI.hpp>
+#include "cli/command.h"
 
 #include <functional>
 #include <optional>
@@ -49,25 +48,17 @@ struct Verb {
   std::string_view name;
   std::string_view group;    // heading in --help: "Work", "Look" or "Govern"
   std::string_view summary;  // one line, no full stop
-  Action (*add)(CLI::App& app, Common& common);
+  Action (*add)(Command command, Common& common);
 };
 
 std::span<const Verb> verbs();                      // what this version can do, in the order of --help
 std::span<const std::string_view> verbs_not_yet();  // what the product will do and this version refuses
 
 // Which common flags a verb takes besides --host, -q, -v and --color, which all take.
-void add_common(CLI::App& app, Common& common);       // called by main for every verb
-void add_json(CLI::App& app, Common& common);         // --json
-void add_watch(CLI::App& app, Common& common);        // --watch [EVERY]
-void add_table_flags(CLI::App& app, Common& common);  // --json, --watch, --no-header, -o COLS
-
-// Options with our own text forms. A wrong value is a usage error that names the flag and the value. `into` keeps
-// what it has when the flag is not given, and must outlive the parse.
-CLI::Option* add_size(CLI::App& app, const std::string& names, std::optional<Bytes>& into, const std::string& text);
-CLI::Option* add_duration(CLI::App& app, const std::string& names, std::optional<Duration>& into,
-                          const std::string& text);
-// Flags of a feature that this version has not: refused with that feature's name, never in --help.
-void add_not_yet(CLI::App& app, std::initializer_list<const char*> flags, const std::string& feature);
+void add_common(Command command, Common& common);  // called for every verb
+void add_json(Command command, Common& common, const char* text = "Print the API's reply unchanged");  // --json
+void add_watch(Command command, Common& common);        // --watch [EVERY]
+void add_table_flags(Command command, Common& common);  // --json, --watch, --no-header, -o COLS
 
 // "sublet: DETAIL\n  hint: HINT" on stderr, others' control characters made visible.
 void print_error(std::string_view detail, std::string_view hint = {});

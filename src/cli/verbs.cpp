@@ -6,28 +6,28 @@
 
 namespace sublet::cli {
 
-Action add_run(CLI::App& app, Common& common);
-Action add_hold(CLI::App& app, Common& common);
-Action add_attach(CLI::App& app, Common& common);
-Action add_claim(CLI::App& app, Common& common);
-Action add_release(CLI::App& app, Common& common);
-Action add_resize(CLI::App& app, Common& common);
-Action add_renew(CLI::App& app, Common& common);
-Action add_wait(CLI::App& app, Common& common);
-Action add_stop(CLI::App& app, Common& common);
-Action add_status(CLI::App& app, Common& common);
-Action add_ps(CLI::App& app, Common& common);
-Action add_queue(CLI::App& app, Common& common);
-Action add_why(CLI::App& app, Common& common);
-Action add_top(CLI::App& app, Common& common);
-Action add_gpus(CLI::App& app, Common& common);
-Action add_proclist(CLI::App& app, Common& common);
-Action add_events(CLI::App& app, Common& common);
-Action add_report(CLI::App& app, Common& common);
-Action add_doctor(CLI::App& app, Common& common);
-Action add_token(CLI::App& app, Common& common);
-Action add_config(CLI::App& app, Common& common);
-Action add_completion(CLI::App& app, Common& common);
+Action add_run(Command command, Common& common);
+Action add_hold(Command command, Common& common);
+Action add_attach(Command command, Common& common);
+Action add_claim(Command command, Common& common);
+Action add_release(Command command, Common& common);
+Action add_resize(Command command, Common& common);
+Action add_renew(Command command, Common& common);
+Action add_wait(Command command, Common& common);
+Action add_stop(Command command, Common& common);
+Action add_status(Command command, Common& common);
+Action add_ps(Command command, Common& common);
+Action add_queue(Command command, Common& common);
+Action add_why(Command command, Common& common);
+Action add_top(Command command, Common& common);
+Action add_gpus(Command command, Common& common);
+Action add_proclist(Command command, Common& common);
+Action add_events(Command command, Common& common);
+Action add_report(Command command, Common& common);
+Action add_doctor(Command command, Common& common);
+Action add_token(Command command, Common& common);
+Action add_config(Command command, Common& common);
+Action add_completion(Command command, Common& common);
 
 namespace {
 

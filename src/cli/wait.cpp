@@ -25,10 +25,10 @@ int wait(const Common& common, const LeaseVerb& verb) {
 
 }  // namespace
 
-Action add_wait(CLI::App& app, Common& common) {
+Action add_wait(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
-  add_lease(app, common, *verb);
-  app.footer(
+  add_lease(command, common, *verb);
+  command.footer(
       "Exit status: the program's own if it is known; else 0 if the lease was released, 1 if it ended otherwise.");
   return [&common, verb] { return wait(common, *verb); };
 }

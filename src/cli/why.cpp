@@ -6,11 +6,11 @@
 
 namespace sublet::cli {
 
-Action add_why(CLI::App& app, Common& common) {
+Action add_why(Command command, Common& common) {
   auto lease = std::make_shared<std::string>();
-  app.add_option("LEASE", *lease, "Id or tag of the lease")->required()->type_name("LEASE");
-  add_json(app, common);
-  add_watch(app, common);
+  command.option("LEASE", *lease, "Id or tag of the lease").required().type("LEASE");
+  add_json(command, common);
+  add_watch(command, common);
   return [&common, lease] {
     return show(common, "/v1/leases/" + client::encode(*lease) + "/why",
                 [&](const auto& body, auto& client) -> Result<std::string> {

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <climits>
+
+namespace sublet::cli {
+namespace {
+
+// CLI11 prints the message as it is; ours names the flag, so its own prefix is not wanted.
+[[noreturn]] void refuse(const std::string& message) {
+  throw CLI::ValidationError(message, CLI::ExitCodes::ValidationError);
+}
+
+// The longest name of "-m,--vram": what the message calls the flag.
+std::string long_name(const std::string& names) {
+  const auto dash = names.find("--");
+  if (dash == std::string::npos) return names;
+  return names.substr(dash, names.find(',', dash) - dash);
+}
+
+std::string range_text(int least, int most) {
+  return most == INT_MAX ? fmt::format("at least {}", least) : fmt::format("between {} and {}", least, most);
+}
+
+}  // namespace
+
+Option Option::required() const {
+  option_->required();
+  return *this;
+}
+
+Option Option::excludes(Option other) const {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Option Option::type(const char* name) const {
+  option_->type_name(name);
+  return *this;
+}
+
+Option Option::between(int least, int most) const {
+  option_->check([least, most](const std::string& text) {
+    int value = 0;
+    if (!CLI::detail::lexical_cast(text, value)) return fmt::format("{} is no whole number", printable(text));
+    if (value >= least && value <= most) return std::string();
+    return fmt::format("{} is not {}", printable(text), range_text(least, most));
+  });
+  return *this;
+}
+
+Option Option::show_default() const {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option Option::maybe_value(const char* shown) const {
+  option_->expected(0, 1)->default_str(shown);
+  return *this;
+}
+
+Option Option::common() const {
+  option_->group("Common");
+  return *this;
+}
+
+Option Option::hidden() const {
+  option_->group("");
+  return *this;
+}
+
+Option Command::flag(const char* names, bool& into, const char* text) const {
+  return Option(app_->add_flag(names, into, text));
+}
+
+Option Command::option(const char* names, std::string& into, const char* text) const {
+  return Option(app_->add_option(names, into, text));
+}
+
+Option Command::option(const char* names, int& into, const char* text) const {
+  return Option(app_->add_option(names, into, text));
+}
+
+Option Command::option(const char* names, std::optional<int>& into, const char* text) const {
+  return Option(app_->add_option(names, into, text));
+}
+
+Option Command::size(const char* names, std::optional<Bytes>& into, const char* text) const {
+  const auto take = [&into](const std::string& value) -> Status {
+    const auto size = parse_size(value);
+    if (!size) return size.error();
+    into = *size;
+    return {};
+  };
+  return taken(names, take, text).type("SIZE");
+}
+
+Option Command::duration(const char* names, std::optional<Duration>& into, const char* text) const {
+  const auto take = [&into](const std::string& value) -> Status {
+    const auto duration = parse_duration(value);
+    if (!duration) return duration.error();
+    into = *duration;
+    return {};
+  };
+  return taken(names, take, text).type("DURATION");
+}
+
+Option Command::taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const {
+  const auto judge = [take = std::move(take), flag = long_name(names)](const std::string& value) {
+    const Status taken = take(value);
+    if (taken) return;
+    const Error& error = taken.error();
+    // As one message: refuse_parse() in app.cpp tells the hint from the rest by the line's end.
+    refuse(fmt::format("{}: {}{}{}", flag, error.detail, error.hint.empty() ? "" : "\n", error.hint));
+  };
+  return Option(app_->add_option_function<std::string>(names, judge, text));
+}
+
+void Command::not_yet(std::initializer_list<const char*> flags, const char* feature) const {
+  for (const char* flag : flags) {
+    const auto refuse_it = [name = std::string(flag), feature](const std::vector<std::string>&) {
+      refuse(fmt::format("{} is not in this version ({})", name, feature));
+    };
+    // The optional value keeps what follows from being taken for something else.
+    app_->add_option_function<std::vector<std::string>>(flag, refuse_it, "")->expected(0, 1)->group("");
+  }
+}
+
+Command Command::verb(const char* name, const char* text) const { return Command(*app_->add_subcommand(name, text)); }
+
+bool Command::parsed() const { return app_->parsed(); }
+
+void Command::footer(const char* text) const { app_->footer(text); }
+
+}  // namespace sublet::cli

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a verb declares its flags and arguments. Handles to the parser's tree (CLI11), copied freely, valid as long as
+// the program's tree is. The parser itself is known to few files only: its headers cost seconds in each that includes
+// them.
+#pragma once
+
+#include "base/error.h"
+#include "base/units.h"
+
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace sublet::cli {
+
+// A flag or an argument. Each call returns the same option, so that calls can be chained.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option required() const;
+  Option excludes(Option other) const;          // both given is a usage error
+  Option type(const char* name) const;          // what --help calls its value: "SIZE"
+  Option between(int least, int most) const;    // of a number
+  Option show_default() const;                  // in --help
+  Option maybe_value(const char* shown) const;  // may stand without its value: what --help says it then means
+  Option common() const;                        // listed among those that many verbs have
+  Option hidden() const;                        // never listed
+
+ private:
+  CLI::Option* option_;
+};
+
+// A verb, or a verb's verb. `names` are "-m,--vram", or "LEASE" for an argument. `into` keeps what it has when the
+// option is not given, and must outlive the parse. Wrong values are usage errors that name the option and the value.
+class Command {
+ public:
+  explicit Command(CLI::App& app) : app_(&app) {}
+
+  Option flag(const char* names, bool& into, const char* text) const;
+  Option option(const char* names, std::string& into, const char* text) const;
+  Option option(const char* names, int& into, const char* text) const;
+  Option option(const char* names, std::optional<int>& into, const char* text) const;
+  Option size(const char* names, std::optional<Bytes>& into, const char* text) const;         // type SIZE
+  Option duration(const char* names, std::optional<Duration>& into, const char* text) const;  // type DURATION
+  // `take` gets the value, and returns what is wrong with it; the message is "NAME: DETAIL".
+  Option taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const;
+  // Of a feature that this version has not: refused with that feature's name.
+  void not_yet(std::initializer_list<const char*> flags, const char* feature) const;
+
+  Command verb(const char* name, const char* text) const;
+  bool parsed() const;  // whether it was given
+  void footer(const char* text) const;
+
+ private:
+  CLI::App* app_;
+};
+
+}  // namespace sublet::cli
