@@ -244,6 +244,42 @@ typedef struct CUmemPoolProps_st {
   unsigned char reserved[54];
 } CUmemPoolProps;
 
+enum CUprocessState : int {
+  CU_PROCESS_STATE_RUNNING = 0,
+  CU_PROCESS_STATE_LOCKED = 1,
+  CU_PROCESS_STATE_CHECKPOINTED = 2,
+  CU_PROCESS_STATE_FAILED = 3
+};
+
+// The arguments of the checkpoint functions are 64 bytes each; what a version does not know must be zero.
+typedef struct CUcheckpointLockArgs_st {
+  unsigned timeoutMs;  // 0: as long as it takes
+  unsigned reserved0;
+  unsigned long long reserved1[7];
+} CUcheckpointLockArgs;
+
+typedef struct CUcheckpointCheckpointArgs_st {
+  unsigned long long reserved[8];
+} CUcheckpointCheckpointArgs;
+
+typedef struct CUcheckpointGpuPair_st {
+  CUuuid oldUuid, newUuid;
+} CUcheckpointGpuPair;
+
+typedef struct CUcheckpointRestoreArgs_st {
+  CUcheckpointGpuPair* gpuPairs;  // from 13.0 on; all reserved before
+  unsigned gpuPairsCount;
+  char reserved[52 - sizeof(CUcheckpointGpuPair*)];
+  unsigned long long reserved1;
+} CUcheckpointRestoreArgs;
+
+typedef struct CUcheckpointUnlockArgs_st {
+  unsigned long long reserved[8];
+} CUcheckpointUnlockArgs;
+
+static_assert(sizeof(CUcheckpointLockArgs) == 64 && sizeof(CUcheckpointCheckpointArgs) == 64 &&
+              sizeof(CUcheckpointRestoreArgs) == 64 && sizeof(CUcheckpointUnlockArgs) == 64);
+
 typedef struct CUDA_MEMCPY2D_st {
   size_t srcXInBytes, srcY;
   CUmemorytype srcMemoryType;
@@ -423,6 +459,13 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* size, CUmodule modul
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* size);
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                         unsigned bz, unsigned shared, CUstream stream, void** parameters, void** extra);
+
+CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int* tid);
+CUresult cuCheckpointProcessGetState(int pid, CUprocessState* state);
+CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs* args);
+CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs* args);
+CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* args);
+CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs* args);
 
 }  // extern "C"
 // NOLINTEND(modernize-use-using,readability-identifier-naming,readability-inconsistent-declaration-parameter-name)

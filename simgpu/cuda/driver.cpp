@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "checkpoint.h"
 #include "context.h"
 #include "work.h"
 
@@ -130,6 +131,7 @@ CUresult initialise(unsigned flags) {
   kept->primary.resize(kept->cards.size());
   instance.store(kept, std::memory_order_release);
   for (std::size_t i = 0; i < kept->cards.size(); ++i) prepare_card(static_cast<int>(i));
+  serve_checkpoints();
   return CUDA_SUCCESS;
 }
 
@@ -156,6 +158,12 @@ CUresult CallSite::enter() {
   count();
   if (!driver_or_null()) return CUDA_ERROR_NOT_INITIALIZED;
   return in_host_function ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
+CUresult CallSite::enter_inside() {
+  const CUresult refused = enter();
+  if (refused == CUDA_SUCCESS) enter_door();
+  return refused;
 }
 
 }  // namespace simgpu

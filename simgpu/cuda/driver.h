@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "content.h"
+#include "door.h"
 #include "simgpu/cuda_abi.h"
 #include "simgpu/table/table.h"
 
@@ -39,7 +40,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 // Memory of a card. Its bytes are charged in the table until the last reference goes: a mapping, a handle, an
 // allocation, or work that is using it right now.
-class Physical {
+class Physical : public std::enable_shared_from_this<Physical> {
  public:
   // Null when the card has not so much left.
   static std::shared_ptr<Physical> create(unsigned device, std::uint64_t bytes);
@@ -52,6 +53,14 @@ class Physical {
   // A new descriptor by which other processes import this memory. Its contents move into the file. -1 and
   // errno.
   int export_fd();
+  bool exported() const;  // or imported: other processes may hold it
+
+  // All memory of this process that is alive now.
+  static std::vector<std::shared_ptr<Physical>> all();
+  // A checkpoint: keeps a copy of the contents, of what was written only, in this process's memory; what it is a
+  // copy of stands for the card's cells from here on. A restore fills the memory from the copy alone.
+  void park();
+  void unpark();
 
   Piece next(std::uint64_t offset, std::uint64_t limit, std::uint8_t* buffer) const;
   void write(std::uint64_t offset, const std::uint8_t* data, std::uint64_t size);
@@ -64,9 +73,15 @@ class Physical {
   CUmemGenericAllocationHandle handle = 0;  // guarded by the driver's lock
 
  private:
-  Physical(unsigned device_index, std::uint64_t size) : device(device_index), bytes(size) {}
+  Physical(unsigned device_index, std::uint64_t size);
   mutable std::mutex mutex_;  // of the content alone: work touches it without the driver's lock
   std::unique_ptr<Content> content_;
+  struct ParkedRun {
+    std::uint64_t offset, size;
+    Pattern pattern;
+    std::unique_ptr<std::uint8_t[]> data;  // null: the pattern
+  };
+  std::vector<ParkedRun> parked_;  // what is not zero, in order
   int fd_ = -1;
   bool in_file_ = false;  // the contents are those of the file
 };
@@ -258,12 +273,28 @@ Table* table_or_null();
 class CallSite {
  public:
   constexpr explicit CallSite(const char* name) : name_(name) {}
-  CUresult enter();        // NOT_INITIALIZED before cuInit and in a forked child
-  CUresult enter_early();  // only counts, and refuses a forked child
+  CUresult enter();         // NOT_INITIALIZED before cuInit and in a forked child
+  CUresult enter_inside();  // the same, then through the door (door.h): waits while that is closed
+  CUresult enter_early();   // only counts, and refuses a forked child
  private:
   void count();
   const char* name_;
   std::atomic<layout::Word*> counter_{nullptr};
+};
+
+// One call through the door.
+class Call {
+ public:
+  explicit Call(CallSite& site) : refused_(site.enter_inside()) {}
+  ~Call() {
+    if (refused_ == CUDA_SUCCESS) leave_door();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  CUresult refused() const { return refused_; }
+
+ private:
+  const CUresult refused_;
 };
 
 bool forked();  // from a process that had called cuInit
@@ -277,5 +308,11 @@ extern thread_local bool in_host_function;
 
 // First statement of every exported function.
 #define SIMGPU_ENTER(name)                              \
+  static constinit ::simgpu::CallSite call_site{#name}; \
+  const ::simgpu::Call call_inside(call_site);          \
+  if (call_inside.refused() != CUDA_SUCCESS) return call_inside.refused()
+
+// The same for those that a locked process answers too.
+#define SIMGPU_ENTER_OUTSIDE(name)                      \
   static constinit ::simgpu::CallSite call_site{#name}; \
   if (const CUresult refused = call_site.enter(); refused != CUDA_SUCCESS) return refused

@@ -5,10 +5,70 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "driver.h"
 
 namespace simgpu {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::set<Physical*> all;
+};
+Registry& registry() {
+  static auto* made = new Registry;
+  return *made;
+}
+
+}  // namespace
+
+Physical::Physical(unsigned device_index, std::uint64_t size) : device(device_index), bytes(size) {
+  const std::lock_guard lock(registry().mutex);
+  registry().all.insert(this);
+}
+
+std::vector<std::shared_ptr<Physical>> Physical::all() {
+  const std::lock_guard lock(registry().mutex);
+  std::vector<std::shared_ptr<Physical>> living;
+  for (Physical* physical : registry().all)
+    if (auto held = physical->weak_from_this().lock()) living.push_back(std::move(held));
+  return living;
+}
+
+bool Physical::exported() const {
+  const std::lock_guard lock(mutex_);
+  return fd_ >= 0;
+}
+
+void Physical::park() {
+  const std::lock_guard lock(mutex_);
+  std::vector<ParkedRun> runs;
+  std::array<std::uint8_t, content_page> buffer;
+  for (std::uint64_t at = 0; at < bytes;) {
+    const Piece piece = content_->next(at, bytes - at, buffer.data());
+    ParkedRun run{at, piece.size, piece.pattern, nullptr};
+    if (!piece.uniform) {
+      run.data = std::make_unique_for_overwrite<std::uint8_t[]>(piece.size);
+      std::memcpy(run.data.get(), buffer.data(), piece.size);
+    }
+    if (!piece.uniform || piece.pattern != Pattern{}) runs.push_back(std::move(run));
+    at += piece.size;
+  }
+  parked_ = std::move(runs);
+}
+
+void Physical::unpark() {
+  const std::lock_guard lock(mutex_);
+  content_ = std::make_unique<SparseContent>(bytes);
+  for (auto& run : parked_) {
+    if (run.data) content_->write(run.offset, run.data.get(), run.size);
+    else content_->fill(run.offset, run.size, run.pattern);
+    run.data.reset();
+  }
+  parked_.clear();
+  parked_.shrink_to_fit();
+}
 
 std::shared_ptr<Physical> Physical::create(unsigned device, std::uint64_t bytes) {
   if (!driver().process->charge(device, bytes)) return nullptr;
@@ -31,6 +91,10 @@ std::shared_ptr<Physical> Physical::import(int fd) {
 }
 
 Physical::~Physical() {
+  {
+    const std::lock_guard lock(registry().mutex);
+    registry().all.erase(this);
+  }
   if (fd_ >= 0) ::close(fd_);
   else driver().process->discharge(device, bytes);
 }

@@ -11,9 +11,6 @@
 namespace simgpu {
 namespace {
 
-// A transfer takes its link piece by piece, so that processes share it, and so that one that dies leaves it
-// soon.
-constexpr std::uint64_t link_piece = 16 << 20;
 // Shorter waits are not slept but owed: the next transfer begins that much later.
 constexpr std::uint64_t owed_ns = 100'000;
 
@@ -25,28 +22,27 @@ Way way_of(const Segment& target, const Segment& source) {
   return target.device == source.device ? Way::in_card : Way::between_cards;
 }
 
-std::uint64_t bandwidth_of(Way way, unsigned device) {
+std::uint64_t link_bandwidth(unsigned device) {
   auto& table = *driver().table;
-  if (way == Way::in_host) return 0;
-  if (way == Way::in_card) return table.get(Setting::memory_bandwidth);
   if (const auto slow = table.meet(FaultKind::bandwidth, static_cast<int>(device)); slow && slow->argument != 0)
     return slow->argument;
   return table.get(Setting::link_bandwidth);
 }
 
+std::uint64_t time_of(std::uint64_t size, std::uint64_t rate) {
+  return static_cast<std::uint64_t>(static_cast<double>(size) * 1e9 / static_cast<double>(rate));
+}
+
 // Books the time that the bytes take; returns when they have arrived.
 std::uint64_t book(Way way, const Segment& target, const Segment& source, std::uint64_t size) {
-  auto& table = *driver().table;
-  const unsigned device = way == Way::to_host ? source.device : target.device;
-  auto& card = table.device(device);
-  if (way == Way::to_card) card.link_bytes[0].fetch_add(size);
-  if (way == Way::to_host) card.link_bytes[1].fetch_add(size);
-  const std::uint64_t rate = bandwidth_of(way, device);
-  if (rate == 0) return 0;
-  const auto ns = static_cast<std::uint64_t>(static_cast<double>(size) * 1e9 / static_cast<double>(rate));
-  if (way == Way::in_card) return take_time(card.memory_busy_until, ns);
-  const bool outward = way == Way::to_host && table.get(Setting::copy_engines) == 2;
-  return take_time(card.link_busy_until[outward ? 1 : 0], ns);
+  if (way == Way::in_host) return 0;
+  if (way == Way::in_card) {
+    auto& table = *driver().table;
+    const std::uint64_t rate = table.get(Setting::memory_bandwidth);
+    return rate == 0 ? 0 : take_time(table.device(target.device).memory_busy_until, time_of(size, rate));
+  }
+  return book_link(way == Way::to_host ? source.device : target.device, way == Way::to_host, size,
+                   way != Way::between_cards);
 }
 
 void copy_piecewise(const Segment& target, const Segment& source) {
@@ -82,6 +78,16 @@ Segment part_of(const Segment& segment, std::uint64_t from, std::uint64_t size) 
 }
 
 }  // namespace
+
+std::uint64_t book_link(unsigned device, bool outward, std::uint64_t size, bool counted) {
+  auto& table = *driver().table;
+  auto& card = table.device(device);
+  if (counted) card.link_bytes[outward ? 1 : 0].fetch_add(size);
+  const std::uint64_t rate = link_bandwidth(device);
+  if (rate == 0) return 0;
+  const bool own_way = outward && table.get(Setting::copy_engines) == 2;
+  return take_time(card.link_busy_until[own_way ? 1 : 0], time_of(size, rate));
+}
 
 CUresult look_up(const Context& by, std::uint64_t address, std::uint64_t size, bool write,
                  std::vector<Segment>& segments) {

@@ -14,6 +14,13 @@ namespace simgpu {
 CUresult transfer(const Context& target_by, std::uint64_t target, const Context& source_by, std::uint64_t source,
                   std::uint64_t size);
 
+// A transfer takes its link piece by piece, so that processes share it, and so that one that dies leaves it
+// soon.
+inline constexpr std::uint64_t link_piece = 16 << 20;
+// Books the time that the bytes take on the card's link, after what others have booked; returns when they have
+// arrived (now_ns), 0 on an unlimited link. `counted` are those that NVML shows as the link's traffic.
+std::uint64_t book_link(unsigned device, bool outward, std::uint64_t size, bool counted = true);
+
 // `unit` is 1, 2 or 4 bytes of `value`.
 CUresult fill_memory(const Context& by, std::uint64_t target, std::uint32_t value, unsigned unit, std::uint64_t size);
 

@@ -82,8 +82,12 @@ Snapshot Library::snapshot(Table& table, unsigned device) {
     if (const auto last = last_.find(device); last != last_.end()) return last->second;
   }
   Snapshot now;
-  for (auto& process : table.processes())
-    if (process.device[device].bytes != 0 || process.device[device].contexts != 0) now.processes.push_back(process);
+  for (auto& process : table.processes()) {
+    const auto& held = process.device[device];
+    // A checkpointed process is not on the card: what it keeps is used by nobody.
+    if (process.state != ControlState::checkpointed && (held.bytes != 0 || held.contexts != 0))
+      now.processes.push_back(process);
+  }
   now.use = table.use(device);
   const std::lock_guard lock(mutex_);
   return last_.insert_or_assign(device, std::move(now)).first->second;

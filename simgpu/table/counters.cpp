@@ -68,11 +68,6 @@ void Table::violation(std::string_view what) {
 }
 
 bool Table::set_fault(const Fault& fault, std::string* error) {
-  const auto& info = faults()[static_cast<unsigned>(fault.kind)];
-  if (!info.available) {
-    if (error) *error = std::string(info.name) + ": the simulated driver has nothing yet that could fail so";
-    return false;
-  }
   if (fault.device >= static_cast<int>(map_->devices)) {
     if (error) *error = "no such card";
     return false;
@@ -86,6 +81,7 @@ bool Table::set_fault(const Fault& fault, std::string* error) {
     slot.nth = fault.nth;
     slot.duration_ns = fault.duration_ns;
     slot.argument = fault.argument;
+    slot.after = static_cast<std::uint64_t>(fault.after + 1);
     slot.until_ns = fault.duration_ns == 0 ? 0 : now_ns() + fault.duration_ns;
     slot.hits = 0;
     slot.state = 2 + 4 * map_->fault_generation.fetch_add(1);
@@ -112,6 +108,7 @@ std::vector<Fault> Table::active_faults() const {
     fault.nth = slot.nth;
     fault.duration_ns = slot.duration_ns;
     fault.argument = slot.argument;
+    fault.after = static_cast<int>(slot.after.load()) - 1;
     fault.hits = slot.hits;
     const std::uint64_t until = slot.until_ns.load();
     if (until == 0 || now_ns() < until) all.push_back(fault);
@@ -156,7 +153,7 @@ std::optional<Fault> Table::meet(FaultKind kind, int device) const {
   for (auto& slot : map_->fault) {
     const std::uint64_t state = slot.state.load();
     if (!in_use(state) || !concerns(slot, kind, device) || expired(slot, kind)) continue;
-    Fault fault{kind, device, 0, slot.nth, slot.duration_ns, slot.argument, 0};
+    Fault fault{kind, device, 0, slot.nth, slot.duration_ns, slot.argument, static_cast<int>(slot.after.load()) - 1, 0};
     fault.hits = slot.hits.fetch_add(1) + 1;
     if (slot.state.load() != state) continue;
     if (fault.nth == 0 || fault.hits == fault.nth) return fault;

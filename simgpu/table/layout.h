@@ -28,13 +28,12 @@ using Word = std::atomic<std::uint64_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
 
 inline constexpr std::uint64_t magic = 0x53494d4347505531;  // "SIMCGPU1"
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 
 // An owner word: pid (22 bits), start time in clock ticks since boot (40 bits), and a state (2 bits) on top.
 // Pid and start time together name one process of this boot; 0 is nobody.
 inline constexpr unsigned owner_state_shift = 62;
-inline constexpr std::uint64_t owner_claiming = std::uint64_t{1}
-                                                << owner_state_shift;  // counts for nothing yet
+inline constexpr std::uint64_t owner_claiming = std::uint64_t{1} << owner_state_shift;  // counts for nothing yet
 inline constexpr std::uint64_t owner_ready = std::uint64_t{2} << owner_state_shift;
 inline constexpr std::uint64_t owner_identity_mask = owner_claiming - 1;
 
@@ -63,12 +62,28 @@ struct DeviceRecord {
   std::array<Word, 32> spare;
 };
 
+// How other processes have this one's driver do something (control.h): one request at a time.
+struct ControlRecord {
+  Word thread;   // id of the thread that serves requests; 0: nobody does
+  Word state;    // ControlState
+  Word caller;   // identity of who may post a request now; 0: nobody
+  Word request;  // number of the request (upper 56 bits) and what is asked for
+  Word target;   // owner word of the process that the request is meant for
+  Word argument;
+  Word devices;   // a bit for each card that the request names
+  Word answered;  // number of the last request that was answered
+  Word result, value;
+  Word bell;   // grows with each request; the server sleeps on it
+  Word chime;  // grows with each answer; callers sleep on it
+};
+
 struct ProcessRecord {
   Word owner;
   std::array<Word, max_devices> charge;
   std::array<Word, max_devices> contexts;
   std::array<Word, max_devices> busy_ns;
-  std::array<Word, 32> spare;
+  ControlRecord control;
+  std::array<Word, 20> spare;
 };
 
 // Memory that outlives its creator while any process holds its file (an exported allocation).
@@ -81,7 +96,7 @@ struct SharedRecord {
 
 struct FaultRecord {
   Word state;  // 0 free, 1 being written, else 2 + 4 * generation
-  Word kind, device, pid, nth, duration_ns, argument, until_ns, hits;
+  Word kind, device, pid, nth, duration_ns, argument, after, until_ns, hits;
 };
 
 struct CounterRecord {

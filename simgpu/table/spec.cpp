@@ -92,6 +92,8 @@ bool counts_bytes(Setting setting) {
     case Setting::context_bytes:
     case Setting::link_bandwidth:
     case Setting::memory_bandwidth:
+    case Setting::checkpoint_bandwidth:
+    case Setting::restore_bandwidth:
     case Setting::pin_bandwidth:
     case Setting::pin_huge_bandwidth: return true;
     default: return false;
@@ -116,6 +118,12 @@ const std::vector<SettingInfo>& settings() {
       {Setting::context_us, "context_us", "cost of making a context", 0},
       {Setting::kernel_ns, "kernel_ns", "run time of a kernel that the simulation does not know", 10'000},
       {Setting::timeslice_us, "timeslice_us", "how long one process computes before another's turn", 2000},
+      {Setting::checkpoint_us, "checkpoint_us", "what a driver checkpoint costs beside copying", 800'000},
+      {Setting::checkpoint_bandwidth, "checkpoint_bandwidth",
+       "bytes/s at which a driver checkpoint copies to the host; 0 is unlimited", 2'000'000'000},
+      {Setting::restore_us, "restore_us", "what a driver restore costs beside copying", 400'000},
+      {Setting::restore_bandwidth, "restore_bandwidth", "bytes/s at which a driver restore copies back; 0 is unlimited",
+       5'500'000'000},
       {Setting::compute_capability, "compute_capability", "90 is 9.0", 90},
       {Setting::multiprocessors, "multiprocessors", "what the attribute says", 132},
   };
@@ -131,29 +139,29 @@ std::optional<Setting> setting_from_key(std::string_view key) {
 const std::vector<FaultInfo>& faults() {
   using K = FaultKind;
   static const auto* all = new std::vector<FaultInfo>{
-      {K::alloc_fail, "alloc-fail", "memory allocation says out of memory", true},
-      {K::create_fail, "create-fail", "cuMemCreate says out of memory", true},
-      {K::map_fail, "map-fail", "cuMemMap says out of memory", true},
-      {K::register_fail, "register-fail", "pinning host memory says out of memory", true},
-      {K::copy_fail, "copy-fail", "a copy ends the context with CUDA_ERROR_UNKNOWN", true},
-      {K::sync_hang, "sync-hang", "a synchronising call does not return", true},
-      {K::launch_hang, "launch-hang", "a launched kernel does not end", true},
-      {K::device_lost, "device-lost", "the card has fallen off the bus", true},
-      {K::ecc, "ecc", "a launch or copy meets an uncorrectable memory error", true},
-      {K::nvml_error, "nvml-error", "NVML queries fail", true},
-      {K::nvml_hang, "nvml-hang", "NVML queries do not return", true},
-      {K::nvml_empty, "nvml-empty", "NVML's process list is empty", true},
-      {K::nvml_missing_pid, "nvml-missing-pid", "NVML's process list lacks one process", true},
-      {K::nvml_late, "nvml-late", "NVML answers with old figures", true},
-      {K::nvml_wrong_namespace, "nvml-wrong-namespace", "NVML's pids are of another namespace", true},
-      {K::checkpoint_hang, "checkpoint-hang", "a driver checkpoint does not return", false},
-      {K::checkpoint_fail, "checkpoint-fail", "a driver checkpoint fails", false},
-      {K::lock_hang, "lock-hang", "a driver lock does not return", false},
-      {K::unlock_hang, "unlock-hang", "a driver unlock does not return", false},
-      {K::state_hang, "state-hang", "asking for the driver's state does not return", false},
-      {K::restore_fail, "restore-fail", "a driver restore fails", false},
-      {K::restore_hang, "restore-hang", "a driver restore does not return", false},
-      {K::bandwidth, "bandwidth", "the link between host and card is slow: argument bytes/s", true},
+      {K::alloc_fail, "alloc-fail", "memory allocation says out of memory"},
+      {K::create_fail, "create-fail", "cuMemCreate says out of memory"},
+      {K::map_fail, "map-fail", "cuMemMap says out of memory"},
+      {K::register_fail, "register-fail", "pinning host memory says out of memory"},
+      {K::copy_fail, "copy-fail", "a copy ends the context with CUDA_ERROR_UNKNOWN"},
+      {K::sync_hang, "sync-hang", "a synchronising call does not return"},
+      {K::launch_hang, "launch-hang", "a launched kernel does not end"},
+      {K::device_lost, "device-lost", "the card has fallen off the bus"},
+      {K::ecc, "ecc", "a launch or copy meets an uncorrectable memory error"},
+      {K::nvml_error, "nvml-error", "NVML queries fail"},
+      {K::nvml_hang, "nvml-hang", "NVML queries do not return"},
+      {K::nvml_empty, "nvml-empty", "NVML's process list is empty"},
+      {K::nvml_missing_pid, "nvml-missing-pid", "NVML's process list lacks one process"},
+      {K::nvml_late, "nvml-late", "NVML answers with old figures"},
+      {K::nvml_wrong_namespace, "nvml-wrong-namespace", "NVML's pids are of another namespace"},
+      {K::checkpoint_hang, "checkpoint-hang", "a driver checkpoint does not return"},
+      {K::checkpoint_fail, "checkpoint-fail", "a driver checkpoint fails"},
+      {K::lock_hang, "lock-hang", "a driver lock does not return"},
+      {K::unlock_hang, "unlock-hang", "a driver unlock does not return"},
+      {K::state_hang, "state-hang", "asking for the driver's state does not return"},
+      {K::restore_fail, "restore-fail", "a driver restore fails"},
+      {K::restore_hang, "restore-hang", "a driver restore does not return"},
+      {K::bandwidth, "bandwidth", "the link between host and card is slow: argument bytes/s"},
   };
   return *all;
 }

@@ -14,19 +14,23 @@ namespace simgpu {
 
 // Everything that can be set while programs run (`simgpu-ctl set KEY VALUE`). A value is one unsigned number.
 enum class Setting : unsigned {
-  driver_version,  // as cuDriverGetVersion says it: 13000 is 13.0
-  context_bytes,   // VRAM that a context takes
-  link_bandwidth,  // bytes/s in each direction between host and card, shared by all processes; 0: as fast as
-                   // it goes
-  copy_engines,    // 2: both directions at once; 1: they share link_bandwidth
-  memory_bandwidth,    // bytes/s of copies inside a card; 0: as fast as it goes
-  pin_bandwidth,       // bytes/s at which host memory of small pages is pinned; 0: at once
-  pin_huge_bandwidth,  // the same for memory in huge pages
-  call_ns,             // cost of every driver call
-  handle_ns,           // cost of making or mapping one physical allocation
-  context_us,          // cost of making a context
-  kernel_ns,           // run time of a kernel that the simulation does not know
-  timeslice_us,        // how long one process computes before another's turn
+  driver_version,        // as cuDriverGetVersion says it: 13000 is 13.0
+  context_bytes,         // VRAM that a context takes
+  link_bandwidth,        // bytes/s in each direction between host and card, shared by all processes; 0: as fast as
+                         // it goes
+  copy_engines,          // 2: both directions at once; 1: they share link_bandwidth
+  memory_bandwidth,      // bytes/s of copies inside a card; 0: as fast as it goes
+  pin_bandwidth,         // bytes/s at which host memory of small pages is pinned; 0: at once
+  pin_huge_bandwidth,    // the same for memory in huge pages
+  call_ns,               // cost of every driver call
+  handle_ns,             // cost of making or mapping one physical allocation
+  context_us,            // cost of making a context
+  kernel_ns,             // run time of a kernel that the simulation does not know
+  timeslice_us,          // how long one process computes before another's turn
+  checkpoint_us,         // the part of a checkpoint's time that does not depend on its size
+  checkpoint_bandwidth,  // bytes/s at which a checkpoint moves device memory to the host; 0: as fast as it goes
+  restore_us,            // the same two of a restore
+  restore_bandwidth,
   compute_capability,  // 90 is 9.0
   multiprocessors,
   count_,
@@ -71,7 +75,6 @@ enum class FaultKind : unsigned {
 struct FaultInfo {
   FaultKind kind;
   std::string_view name, help;
-  bool available;  // false: in the closed list, but the simulation has nothing yet that could fail so
 };
 const std::vector<FaultInfo>& faults();
 std::optional<FaultKind> fault_from_name(std::string_view name);

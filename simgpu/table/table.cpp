@@ -320,6 +320,10 @@ Process* Table::join(std::string* error) {
     for (auto& word : slot.charge) word = 0;
     for (auto& word : slot.contexts) word = 0;
     for (auto& word : slot.busy_ns) word = 0;
+    auto& control = slot.control;
+    for (auto* word : {&control.thread, &control.state, &control.caller, &control.request, &control.target,
+                       &control.argument, &control.devices, &control.answered, &control.result, &control.value})
+      *word = 0;
     for (auto& word : slot.spare) word = 0;
     slot.owner = owner_ready | identity;
     process_.reset(new Process(*this, i, owner_ready | identity));
@@ -359,6 +363,7 @@ std::vector<ProcessUse> Table::processes() {
     ProcessUse use;
     use.pid = owner_pid(owner);
     use.start_ticks = owner_start(owner);
+    use.state = static_cast<ControlState>(slot.control.state.load());
     for (unsigned d = 0; d < map_->devices; ++d)
       use.device[d] = {held_pages(slot.charge[d].load()) * account_page, slot.contexts[d].load(),
                        slot.busy_ns[d].load()};

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "control.h"
 #include "layout.h"
 #include "spec.h"
 
@@ -28,14 +29,12 @@ namespace simgpu {
 inline constexpr const char* directory_variable = "SIMGPU_DIR";
 
 struct DeviceUse {
-  std::uint64_t total = 0;      // bytes, the whole card
-  std::uint64_t reserve = 0;    // kept by the driver
-  std::uint64_t processes = 0;  // held by living processes (contexts included)
-  std::uint64_t exported = 0;   // exported allocations that somebody still holds
-  std::uint64_t used() const {
-    return processes + exported;
-  }                                                           // of the capacity, without the driver's reserve
-  std::uint64_t capacity() const { return total - reserve; }  // what programs can have: cuDeviceTotalMem
+  std::uint64_t total = 0;                                     // bytes, the whole card
+  std::uint64_t reserve = 0;                                   // kept by the driver
+  std::uint64_t processes = 0;                                 // held by living processes (contexts included)
+  std::uint64_t exported = 0;                                  // exported allocations that somebody still holds
+  std::uint64_t used() const { return processes + exported; }  // of the capacity, without the driver's reserve
+  std::uint64_t capacity() const { return total - reserve; }   // what programs can have: cuDeviceTotalMem
   std::uint64_t available() const { return used() < capacity() ? capacity() - used() : 0; }
 };
 
@@ -48,6 +47,7 @@ struct ProcessUse {
     std::uint64_t busy_ns;  // kernels' time since the process started
   };
   std::array<OnDevice, max_devices> device{};
+  ControlState state = ControlState::running;
 };
 
 struct Fault {
@@ -56,7 +56,8 @@ struct Fault {
   std::uint32_t pid = 0;          // 0: any
   std::uint64_t nth = 0;          // 0: every matching call; n: only the n-th from now
   std::uint64_t duration_ns = 0;  // of a hang; of all others how long the fault stays. 0: until cleared
-  std::uint64_t argument = 0;     // bandwidth: bytes/s
+  std::uint64_t argument = 0;     // bandwidth: bytes/s; nvml-error, checkpoint-fail, restore-fail: the code
+  int after = -1;                 // checkpoint-fail, restore-fail: percent moved before it fails; -1: nothing
   std::uint64_t hits = 0;         // matching calls so far
 };
 
@@ -84,9 +85,8 @@ class Table {
   unsigned device_count() const { return map_->devices; }
   layout::DeviceRecord& device(unsigned index) { return map_->device[index]; }
   const layout::DeviceRecord& device(unsigned index) const { return map_->device[index]; }
-  std::string uuid_text(unsigned index) const;  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
-  std::string pci_bus_id(
-      unsigned index) const;  // "00000000:17:00.0", NVML's form; CUDA's has a domain of 4 digits
+  std::string uuid_text(unsigned index) const;   // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  std::string pci_bus_id(unsigned index) const;  // "00000000:17:00.0", NVML's form; CUDA's has a domain of 4 digits
 
   std::uint64_t get(Setting setting) const;
   void set(Setting setting, std::uint64_t value);
@@ -118,6 +118,10 @@ class Table {
   // Resets calls, violations and faults; what processes hold is theirs.
   void clear();
 
+  // Has another process's driver (or one's own) do something and waits for the answer, as long as it takes and
+  // the other lives. While somebody else is asking it, a `patient` question waits and others come back busy.
+  ControlAnswer ask(std::uint32_t pid, const Process& caller, const ControlRequest& request, bool patient);
+
   // This process's slot, made at the first call. Null when all slots are taken. A forked child must not call
   // it for a Table of its parent.
   Process* join(std::string* error);
@@ -126,9 +130,10 @@ class Table {
 
  private:
   friend class Process;
-  Table(std::string dir, layout::Cards* map, int alive_fd)
-      : dir_(std::move(dir)), map_(map), alive_fd_(alive_fd) {}
+  Table(std::string dir, layout::Cards* map, int alive_fd) : dir_(std::move(dir)), map_(map), alive_fd_(alive_fd) {}
   bool slot_alive(unsigned slot, std::uint64_t owner) const;
+  std::optional<unsigned> served_slot(std::uint32_t pid) const;
+  bool claim(unsigned slot, std::uint64_t owner, std::uint64_t caller);
   bool shared_alive(unsigned slot, std::uint64_t state) const;
   std::string shared_path(unsigned slot, std::uint64_t state) const;
   bool identity_alive(std::uint64_t identity) const;
@@ -163,6 +168,14 @@ class Process {
   };
   // What a file made by share() (here or in another process) stands for; nothing for any other file.
   std::optional<Imported> identify(int fd) const;
+
+  // The serving side of Table::ask, on one thread. From serve() on others can ask; next_request() waits for
+  // the next one, answer() ends it.
+  void serve(std::uint32_t thread_id);
+  ControlRequest next_request();
+  void answer(const ControlRequest& request, int result, std::uint64_t value);
+  // What everybody may see without asking: NVML does not list a checkpointed process.
+  void publish(ControlState state);
 
  private:
   friend class Table;

@@ -301,8 +301,6 @@ TEST_F(TableTest, FaultsMatchByCardProcessAndCount) {
   fault.pid = 1;
   ASSERT_TRUE(table_->set_fault(fault, &error));
   EXPECT_FALSE(table_->meet(FaultKind::copy_fail, 0));
-  fault.kind = FaultKind::restore_fail;
-  EXPECT_FALSE(table_->set_fault(fault, &error));
   fault.kind = FaultKind::ecc;
   fault.device = 2;
   EXPECT_FALSE(table_->set_fault(fault, &error));

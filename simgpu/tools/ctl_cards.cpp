@@ -48,7 +48,18 @@ json fault_json(const Fault& fault) {
           {"nth", fault.nth == 0 ? json() : json(fault.nth)},
           {"duration_ms", fault.duration_ns == 0 ? json() : json(fault.duration_ns / 1'000'000)},
           {"argument", fault.argument},
+          {"after", fault.after < 0 ? json() : json(fault.after)},
           {"hits", fault.hits}};
+}
+
+std::string_view state_name(ControlState state) {
+  switch (state) {
+    case ControlState::running: return "running";
+    case ControlState::locked: return "locked";
+    case ControlState::checkpointed: return "checkpointed";
+    case ControlState::failed: return "failed";
+  }
+  return "unknown";
 }
 
 json process_json(const ProcessUse& process, unsigned device_count) {
@@ -59,7 +70,10 @@ json process_json(const ProcessUse& process, unsigned device_count) {
     devices.push_back(
         {{"device", d}, {"bytes", use.bytes}, {"contexts", use.contexts}, {"busy_ms", use.busy_ns / 1'000'000}});
   }
-  return {{"pid", process.pid}, {"start_ticks", process.start_ticks}, {"devices", devices}};
+  return {{"pid", process.pid},
+          {"start_ticks", process.start_ticks},
+          {"state", state_name(process.state)},
+          {"devices", devices}};
 }
 
 template <typename Counts>
@@ -163,8 +177,10 @@ std::string cards_text(Table& table) {
   for (const auto& process : table.processes())
     for (unsigned d = 0; d < table.device_count(); ++d)
       if (const auto& use = process.device[d]; use.bytes != 0 || use.contexts != 0)
-        text += fmt::format("process {} holds {} on {} in {} context{}\n", process.pid, size(use.bytes), d,
-                            use.contexts, use.contexts == 1 ? "" : "s");
+        text +=
+            fmt::format("process {} holds {} on {} in {} context{}{}\n", process.pid, size(use.bytes), d, use.contexts,
+                        use.contexts == 1 ? "" : "s",
+                        process.state == ControlState::running ? "" : fmt::format(", {}", state_name(process.state)));
   for (const auto& fault : table.active_faults())
     text += fmt::format("fault {}, met {} times\n", faults()[static_cast<unsigned>(fault.kind)].name, fault.hits);
   for (const auto& kind : table.violations_by_kind())

@@ -17,8 +17,8 @@ using sublet::bad_request;
 using sublet::Result;
 using sublet::Status;
 
-constexpr std::array<std::string_view, 7> options = {"--device",    "--pid",  "--nth",      "--duration",
-                                                     "--bandwidth", "--code", "--first-pid"};
+constexpr std::array<std::string_view, 8> options = {"--device",    "--pid",  "--nth",       "--duration",
+                                                     "--bandwidth", "--code", "--first-pid", "--after"};
 
 Result<std::uint64_t> parse_count(std::string_view flag, std::string_view text, std::uint64_t high) {
   std::uint64_t value = 0;
@@ -31,12 +31,20 @@ Result<std::uint64_t> parse_count(std::string_view flag, std::string_view text, 
 std::string_view name_of(FaultKind kind) { return faults()[static_cast<unsigned>(kind)].name; }
 
 // `argument` of the table's fault means something different for each kind; the options that set it say what.
+std::vector<FaultKind> owners(std::string_view flag) {
+  if (flag == "--bandwidth") return {FaultKind::bandwidth};
+  if (flag == "--code") return {FaultKind::nvml_error, FaultKind::checkpoint_fail, FaultKind::restore_fail};
+  if (flag == "--after") return {FaultKind::checkpoint_fail, FaultKind::restore_fail};
+  return {FaultKind::nvml_wrong_namespace};
+}
+
 Status check_argument_option(std::string_view flag, FaultKind kind) {
-  const FaultKind owner = flag == "--bandwidth" ? FaultKind::bandwidth
-                          : flag == "--code"    ? FaultKind::nvml_error
-                                                : FaultKind::nvml_wrong_namespace;
-  if (kind == owner) return {};
-  return bad_request(fmt::format("{} belongs to the fault {}, not to {}", flag, name_of(owner), name_of(kind)));
+  std::string names;
+  for (const FaultKind owner : owners(flag)) {
+    if (kind == owner) return {};
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(owner));
+  }
+  return bad_request(fmt::format("{} belongs to {}, not to {}", flag, names, name_of(kind)));
 }
 
 Status set_option(Fault& fault, std::string_view flag, std::string_view value) {
@@ -57,10 +65,11 @@ Status set_option(Fault& fault, std::string_view flag, std::string_view value) {
     return {};
   }
   const auto number = parse_count(flag, value,
-                                  flag == "--device" ? max_devices - 1
-                                  : flag == "--nth"  ? UINT32_MAX
-                                  : flag == "--code" ? 999
-                                                     : max_pid);
+                                  flag == "--device"  ? max_devices - 1
+                                  : flag == "--nth"   ? UINT32_MAX
+                                  : flag == "--code"  ? 999
+                                  : flag == "--after" ? 100
+                                                      : max_pid);
   if (!number) return number.error();
   if (flag == "--device") {
     fault.device = static_cast<int>(*number);
@@ -72,7 +81,8 @@ Status set_option(Fault& fault, std::string_view flag, std::string_view value) {
     else fault.pid = static_cast<std::uint32_t>(*number);
   } else {
     if (auto fits = check_argument_option(flag, fault.kind); !fits) return fits;
-    fault.argument = *number;
+    if (flag == "--after") fault.after = static_cast<int>(*number);
+    else fault.argument = *number;
   }
   return {};
 }
@@ -126,8 +136,7 @@ Result<Fault> parse_fault(const std::vector<std::string_view>& arguments) {
 
 std::string fault_list() {
   std::string text;
-  for (const auto& info : faults())
-    text += fmt::format("  {:22} {}{}\n", info.name, info.help, info.available ? "" : " (not available yet)");
+  for (const auto& info : faults()) text += fmt::format("  {:22} {}\n", info.name, info.help);
   return text;
 }
 

@@ -39,11 +39,14 @@ Exit status: 0 ok, 1 failed, 2 usage.
 Options of a fault:
   --device N             only on this card (else on any)
   --pid P                only calls of this process (nvml-missing-pid: the process that is missing, else
-                         the first)
+                         the first; faults of checkpoints: the process that is to be parked)
   --nth N                only the N-th such call from now on (else every one)
   --duration DUR         how long it stays, of a hang how long it takes (else until cleared)
   --bandwidth SIZE/s     of the fault bandwidth
-  --code N               of nvml-error: which nvmlReturn_t (999, unknown error)
+  --code N               of nvml-error: which nvmlReturn_t (999, unknown error); of checkpoint-fail and
+                         restore-fail: which CUresult (999, unknown error; 2, out of memory)
+  --after PERCENT        of checkpoint-fail and restore-fail: how much has been copied by then; a checkpoint
+                         that fails under way leaves the process failed, one without this leaves it locked
   --first-pid P          of nvml-wrong-namespace: the processes appear as P, P+1, ... (2)
 
 Faults:

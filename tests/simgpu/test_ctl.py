@@ -129,10 +129,13 @@ def test_wrong_usage_is_refused_with_what_would_be_right(cards, arguments, neare
     assert nearest in done.stderr
 
 
-def test_faults_that_nothing_can_meet_yet_are_refused(cards):
-    done = cards.ctl("fault", "checkpoint-hang", check=False)
-    assert done.returncode == 1 and "checkpoint-hang" in done.stderr
-    assert cards.show()["faults"] == []
+def test_what_fails_on_its_way_says_how_far_it_came(cards):
+    cards.fault("checkpoint-fail", "--after", 50, "--code", 2)
+    (fault,) = cards.show()["faults"]
+    assert fault["after"] == 50 and fault["argument"] == 2
+    for wrong in (["alloc-fail", "--after", 5], ["restore-fail", "--after", 101]):
+        done = cards.ctl("fault", *wrong, check=False)
+        assert done.returncode == 2 and "--after" in done.stderr
 
 
 def test_cards_are_found_by_the_environment_and_by_nothing_else(cards, tmp_path):
