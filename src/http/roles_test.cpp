@@ -123,7 +123,7 @@ class Roles : public testing::Test {
     settle();
     if (std::holds_alternative<FollowEvents>(reply)) return 200;
     const Response& response = std::get<Response>(reply);
-    if (answer != nullptr) *answer = json::parse(response.text);
+    if (answer != nullptr) *answer = response.text.empty() ? response.body : json::parse(response.text);
     return response.status;
   }
 
@@ -168,6 +168,31 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
   for (const Route& route : routes()) {
     EXPECT_TRUE(asked.contains({std::string(to_string(route.method)), std::string(route.path)})) << route.path;
   }
+}
+
+// Two users may give their leases the same tag: each means his own by it, and an admin must say whose.
+TEST_F(Roles, ATagThatMeansTwoLeasesIsRefusedToAnAdminAlone) {
+  json owners;
+  json others;
+  const char* body = R"({"vram_bytes":1,"ttl_seconds":60,"tag":"night"})";
+  ask(Method::post, "/v1/leases", body, on_socket(owner_uid, Role::user), &owners);
+  ask(Method::post, "/v1/leases", body, on_socket(other_uid, Role::user), &others);
+  json answer;
+  for (const char* path : {"/v1/leases/night/why", "/v1/leases/night"}) {
+    EXPECT_EQ(ask(Method::get, path, "", on_socket(0, Role::admin), &answer), 400) << path;
+    EXPECT_EQ(answer.at("code"), "BadRequest");
+    const auto detail = answer.at("detail").get<std::string>();
+    for (const json* lease : {&owners, &others}) {
+      EXPECT_NE(detail.find(lease->at("id").get<std::string>()), std::string::npos) << detail;
+    }
+    EXPECT_EQ(answer.at("hint"), "name the id");
+    EXPECT_EQ(ask(Method::get, path, "", on_socket(owner_uid, Role::user), &answer), 200) << path;
+    EXPECT_EQ(ask(Method::get, path, "", by_token(other_uid, Scope::submit), &answer), 200) << path;
+  }
+  EXPECT_EQ(ask(Method::get, "/v1/leases/night", "", on_socket(other_uid, Role::user), &answer), 200);
+  EXPECT_EQ(answer.at("id"), others.at("id"));
+  EXPECT_EQ(ask(Method::post, "/v1/leases/night/release", "{}", on_socket(other_uid, Role::user)), 200);
+  EXPECT_EQ(ask(Method::get, "/v1/leases/night/why", "", on_socket(0, Role::admin), &answer), 200);
 }
 
 TEST_F(Roles, ALeasesTokenOpensItToAnybodyWhoMayAskButNotToATokenThatMayOnlyRead) {
