@@ -142,6 +142,16 @@ Device& State::device_entry(const std::string& uuid) {
   return at->second;
 }
 
+void State::forget(const std::string& uuid) {
+  const auto at = devices_.find(uuid);
+  assert(at != devices_.end() && at->second.leases.empty());
+  const Device::Indexed& indexed = at->second.indexed;
+  if (indexed.room) rooms_.erase(*indexed.room);
+  if (indexed.age) ages_.erase({*indexed.age, uuid});
+  if (indexed.capacity) capacities_.erase({*indexed.capacity, uuid});
+  devices_.erase(at);
+}
+
 Charge* State::charge_at(const Lease& lease, std::string_view device) {
   std::vector<Charge>& charges = sides_.at(lease.id).charges;
   for (std::size_t i = 0; i < charges.size(); ++i)
@@ -349,19 +359,27 @@ void State::remember(const std::string& consumer, Bytes peak, std::optional<Dura
 
 // -------------------------------------------------------------------------------- restart
 
+void State::load_histories(std::map<std::string, ConsumerHistory> histories) {
+  std::vector<std::pair<Time, std::string>> by_use;
+  for (const auto& [consumer, history] : histories) by_use.emplace_back(history.last_used, consumer);
+  std::sort(by_use.begin(), by_use.end());
+  if (by_use.size() > consumers_kept)
+    by_use.erase(by_use.begin(), by_use.end() - static_cast<std::ptrdiff_t>(consumers_kept));
+  for (const auto& [last_used, consumer] : by_use) {
+    const std::uint64_t sequence = ++history_sequence_;
+    history_order_.emplace(sequence, consumer);
+    ConsumerHistory& kept = histories.at(consumer);
+    kept.median = median_of(kept.runs);
+    history_.emplace(consumer, std::pair(std::move(kept), sequence));
+  }
+}
+
 State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
                   const Rules& rules, Time now) {
   State state;
   state.last_id_ = last_id;
   state.queue_.set_aging(rules.aging_per_minute);
-  const auto learned = std::move(history);
-  for (const auto& [consumer, runs] : learned) {
-    const std::uint64_t sequence = ++state.history_sequence_;
-    state.history_order_.emplace(sequence, consumer);
-    ConsumerHistory kept = runs;
-    kept.median = median_of(kept.runs);
-    state.history_.emplace(consumer, std::pair(std::move(kept), sequence));
-  }
+  state.load_histories(std::move(history));
   std::sort(leases.begin(), leases.end(), [](const Lease& a, const Lease& b) { return a.id < b.id; });
   for (Lease& given : leases) {
     Lease& lease = state.add(std::move(given));

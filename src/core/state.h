@@ -95,6 +95,7 @@ inline constexpr std::size_t runs_kept = 16;
 struct ConsumerHistory {
   std::vector<Duration> runs;
   Bytes peak_used;
+  Time last_used = {};                  // for load: whose last use is the oldest goes first
   std::optional<Duration> median = {};  // of the runs; the state keeps it up to date
 };
 
@@ -178,9 +179,11 @@ class State {
   void schedule(const Lease& lease, const Rules& rules);
   Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;
   void remember(const std::string& consumer, Bytes peak, std::optional<Duration> run);
+  void load_histories(std::map<std::string, ConsumerHistory> histories);
   void include(Device& device, const Lease& lease, const Charge& charge, int sign);
   Charge* charge_at(const Lease& lease, std::string_view device);
   Device& device_entry(const std::string& uuid);
+  void forget(const std::string& uuid);  // of a device on which nothing is booked
   // The indices over all devices follow what changed when they are next asked: a snapshot changes a device many times.
   void moved(Device& device);
   void reindex(const Rules& rules, Time now);

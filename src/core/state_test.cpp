@@ -112,6 +112,30 @@ TEST(Load, ADeviceThatNeverComesBackFailsItsLeases) {
   EXPECT_TRUE(w.gone(id));
 }
 
+TEST(Load, KeepsTheConsumersThatWereUsedLastWhateverTheirNames) {
+  std::map<std::string, ConsumerHistory> stored;
+  const auto name = [](int i) { return std::to_string(10'000 + i); };
+  // The larger the name the longer ago it was used: an order by name would drop the wrong ones.
+  for (int i = 0; i < 5000; ++i) stored[name(i)] = {{10s}, GiB, Time{5000 - i}};
+  State state = State::load({}, stored, 0, {}, Time{10'000});
+  ASSERT_EQ(state.histories().size(), 4096U);
+  EXPECT_NE(state.history(name(4095)), nullptr);
+  EXPECT_EQ(state.history(name(4096)), nullptr);
+  EXPECT_EQ(state.history(name(0))->median, 10s);
+
+  // A new one displaces the one whose last use is now the oldest.
+  Rules rules;
+  rules.headroom = {};
+  const auto tell = [&](const Fact& fact) { return step(state, rules, fact, Time{20'000}); };
+  tell(Snapshot{Time{20'000}, {gpu(0, 24 * GiB)}});
+  const LeaseId id = *tell(Submit{wish(GiB, "new"), true, false}).outcome;
+  tell(Release{id, 0, false});
+  EXPECT_NE(state.history("new"), nullptr);
+  EXPECT_EQ(state.history(name(4095)), nullptr);
+  EXPECT_NE(state.history(name(4094)), nullptr);
+  EXPECT_EQ(state.histories().size(), 4096U);
+}
+
 TEST(Load, IsEmptyFromAnEmptyStore) {
   World w;
   w.restart();

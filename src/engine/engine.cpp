@@ -293,7 +293,8 @@ Status Engine::open_store() {
   if (loaded->last_time > clock_.now()) clock_ = SystemClock(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
   std::map<std::string, core::ConsumerHistory> history;
-  for (auto& [consumer, runs] : loaded->history) history[consumer] = {std::move(runs.runs), runs.peak_used};
+  for (auto& [consumer, runs] : loaded->history)
+    history[consumer] = {std::move(runs.runs), runs.peak_used, runs.last_used};
   const bool rebooted = !loaded->boot_id.empty() && loaded->boot_id != options_.boot_id;
   std::vector<core::Reason> reasons;
   std::vector<core::Lease> lost;

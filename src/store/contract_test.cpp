@@ -367,6 +367,44 @@ TYPED_TEST(StoreContract, ForgetsOldEndedLeasesButNoNumber) {
   EXPECT_EQ(loaded.last_id, 30U);
 }
 
+TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
+  this->harness_.limit({.ended_per_user = 4});
+  this->open();
+  Batch batch{.now = {50}};
+  // Numbered against the order of their ends, which is what counts.
+  for (std::uint64_t id = 1; id <= 20; ++id) {
+    core::Lease lease = ended_lease(id, {static_cast<std::int64_t>(100 - id)});
+    lease.uid = id <= 10 ? 1000 : 2000;
+    batch.changed.push_back(lease);
+    batch.reasons.push_back({LeaseId{id}, {1}, "ended", "released"});
+  }
+  batch.changed.push_back(make_lease(30));
+  this->commit(batch);
+  this->let_prune({60});
+  EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{1, 2, 3, 4, 11, 12, 13, 14}));
+  EXPECT_TRUE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{5}); }).empty());
+  EXPECT_FALSE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{4}); }).empty());
+
+  // What has not settled stays, however many there are; counted anew after a restart.
+  EXPECT_EQ(this->reopen().last_id, 30U);
+  Batch more{.now = {70}};
+  for (std::uint64_t id = 41; id <= 46; ++id) {
+    core::Lease lease = ended_lease(id, {static_cast<std::int64_t>(100 + id)});
+    lease.uid = 1000;
+    lease.had_process = true;
+    more.changed.push_back(lease);
+  }
+  this->commit(more);
+  this->let_prune({80});
+  EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{46, 45, 44, 43, 42, 41, 11, 12, 13, 14}));
+  this->commit({.settled = {LeaseId{41}, LeaseId{42}, LeaseId{43}}, .now = {90}});
+  core::Lease last = ended_lease(50, {200});
+  last.uid = 1000;
+  this->commit({.changed = {last}, .now = {91}});
+  this->let_prune({92});
+  EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{50, 46, 45, 44, 11, 12, 13, 14}));
+}
+
 TYPED_TEST(StoreContract, LearnsFromTheLastRunsOfEachConsumer) {
   this->open();
   Batch batch{.now = {1}};
@@ -399,6 +437,7 @@ TYPED_TEST(StoreContract, LearnsFromTheLastRunsOfEachConsumer) {
   EXPECT_EQ(train.runs.front(), Duration(5));
   EXPECT_EQ(train.runs.back(), Duration(20));
   EXPECT_EQ(train.peak_used, 4 * GiB);
+  EXPECT_EQ(train.last_used, Time{21'000}) << "those that came later taught nothing";
   EXPECT_EQ(loaded.history.at("infer").runs, std::vector<Duration>{Duration(77)});
 }
 

@@ -16,9 +16,14 @@ inline std::optional<Duration> run_of(const core::Lease& lease) {
   return std::max(*lease.ended_at - *lease.granted_at, Duration::zero());
 }
 
-inline void learn(ConsumerRuns& history, Bytes peak, std::optional<Duration> run) {
+// Whether there is anything to be learned from it; what teaches nothing is no use of its consumer either.
+inline bool teaches(Bytes peak, std::optional<Duration> run) { return run || peak > Bytes{}; }
+
+// Of one that teaches; those of a consumer in the order of their ends.
+inline void learn(ConsumerRuns& history, Bytes peak, std::optional<Duration> run, Time ended_at) {
   constexpr std::size_t runs_kept = 16;
   history.peak_used = std::max(history.peak_used, peak);
+  history.last_used = ended_at;
   if (!run) return;
   if (history.runs.size() == runs_kept) history.runs.erase(history.runs.begin());
   history.runs.push_back(*run);

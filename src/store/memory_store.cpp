@@ -111,6 +111,24 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
   last_time = std::max(last_time, batch.now);
 }
 
+void MemoryStore::Tables::prune_users(const Limits& limits) {
+  std::map<std::uint32_t, std::set<std::pair<Time, LeaseId>>> settled;  // of each user, the oldest end first
+  std::map<std::uint32_t, std::size_t> ended;
+  for (const auto& [id, row] : leases) {
+    if (!row.lease.ended()) continue;
+    ++ended[row.lease.uid];
+    if (row.settled) settled[row.lease.uid].emplace(row.lease.ended_at.value_or(Time{}), id);
+  }
+  for (auto& [uid, oldest] : settled) {
+    for (std::size_t left = ended[uid]; left > limits.ended_per_user && !oldest.empty(); --left) {
+      const LeaseId id = oldest.begin()->second;
+      oldest.erase(oldest.begin());
+      leases.erase(id);
+      reasons_of.erase(id);
+    }
+  }
+}
+
 void MemoryStore::Tables::prune(const Limits& limits) {
   std::erase_if(leases, [&](const auto& entry) {
     const auto& [id, row] = entry;
@@ -118,6 +136,7 @@ void MemoryStore::Tables::prune(const Limits& limits) {
     if (old) reasons_of.erase(id);
     return old;
   });
+  prune_users(limits);
   while (!answers_by_age.empty() && (answers_by_age.size() > limits.remembered_rows ||
                                      answers.at(answers_by_age.front()).at < last_time - limits.keep_remembered)) {
     answers.erase(answers_by_age.front());
@@ -141,7 +160,11 @@ Loaded MemoryStore::Tables::load() const {
     if (row.lease.ended() && !row.lease.consumer.empty()) ended.push_back(&row.lease);
   }
   std::ranges::stable_sort(ended, {}, [](const core::Lease* lease) { return lease->ended_at; });
-  for (const core::Lease* lease : ended) learn(loaded.history[lease->consumer], lease->peak_used, run_of(*lease));
+  for (const core::Lease* lease : ended) {
+    const auto run = run_of(*lease);
+    if (!teaches(lease->peak_used, run)) continue;
+    learn(loaded.history[lease->consumer], lease->peak_used, run, lease->ended_at.value_or(Time{}));
+  }
   return loaded;
 }
 

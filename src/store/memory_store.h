@@ -46,6 +46,7 @@ class MemoryStore final : public Store {
 
     void put(const Batch& batch, const Limits& limits);
     void prune(const Limits& limits);
+    void prune_users(const Limits& limits);
     Loaded load() const;
 
     std::map<LeaseId, Row> leases;

@@ -77,6 +77,7 @@ struct Batch {
 struct ConsumerRuns {
   std::vector<Duration> runs;  // of those that came to their own good end: from grant to end, newest last, at most 16
   Bytes peak_used;             // most that any of its kept leases ever used
+  Time last_used{};            // when the last of them ended
 };
 
 struct Loaded {
@@ -95,6 +96,8 @@ struct Loaded {
 // What is kept, and for how long, measured by Batch::now.
 struct Limits {
   Duration keep_ended = std::chrono::hours(30 * 24);  // ended and settled leases, with their reasons
+  // Of one user; the oldest go first. They go many at a time, so that an eighth more may be there.
+  std::size_t ended_per_user = 10'000;
   Duration keep_remembered = std::chrono::hours(24);
   std::size_t remembered_rows = 1'000'000;  // the oldest go first
   std::size_t reasons_per_lease = 200;

@@ -41,6 +41,11 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
       old_leases_(*database_,
                   "SELECT id FROM leases WHERE state = 'ended' AND settled = 1 AND ended_at < ? "
                   "ORDER BY ended_at LIMIT ?"),
+      count_ended_(*database_,
+                   "SELECT count(*) FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' AND uid = ?"),
+      oldest_of_user_(*database_,
+                      "SELECT id FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' AND uid = ? AND "
+                      "settled = 1 ORDER BY ended_at LIMIT ?"),
       drop_lease_(*database_, "DELETE FROM leases WHERE id = ?"),
       drop_reasons_(*database_, "DELETE FROM reasons WHERE lease = ?"),
       old_answers_(*database_, "SELECT number, uid, key, at FROM remembered ORDER BY number LIMIT ?"),
@@ -71,6 +76,7 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
     assert(lease.id && "a lease without an id");
     bind_lease(put_lease_, lease);
     if (auto done = put_lease_.run(); !done) return done;
+    if (lease.ended()) ++ended_at_most_[lease.uid];
   }
   for (const LeaseId id : batch.settled) {
     settle_ << number(id.number);
@@ -183,9 +189,11 @@ Status Tables::commit() {
 Result<bool> Tables::prune(Time now, std::size_t slice, std::vector<AnswerKey>& dropped) {
   const auto leases = prune_leases(now - limits_.keep_ended, slice);
   if (!leases) return leases;
+  const auto many = prune_users(slice);
+  if (!many) return many;
   const auto answers = prune_answers(now - limits_.keep_remembered, slice, dropped);
   if (!answers) return answers;
-  return *leases || *answers;
+  return *leases || *many || *answers;
 }
 
 Result<bool> Tables::prune_leases(Time before, std::size_t slice) {
@@ -197,6 +205,10 @@ Result<bool> Tables::prune_leases(Time before, std::size_t slice) {
     if (!*row) break;
     ids.push_back(old_leases_.integer());
   }
+  return drop_leases(ids);
+}
+
+Result<bool> Tables::drop_leases(const std::vector<std::int64_t>& ids) {
   for (const std::int64_t id : ids) {
     drop_lease_ << id;
     if (auto done = drop_lease_.run(); !done) return done.error();
@@ -204,6 +216,35 @@ Result<bool> Tables::prune_leases(Time before, std::size_t slice) {
     if (auto done = drop_reasons_.run(); !done) return done.error();
   }
   return !ids.empty();
+}
+
+// A lease may be written more than once after its end, and be too old before it is one too many: what is counted on the
+// way is an upper bound, and the table is asked once that is an eighth too high.
+Result<bool> Tables::prune_users(std::size_t slice) {
+  const std::size_t most = limits_.ended_per_user;
+  std::size_t left = slice;
+  for (auto& [uid, at_most] : ended_at_most_) {
+    if (at_most <= most + most / 8 || left == 0) continue;
+    count_ended_ << std::int64_t{uid};
+    if (const auto row = count_ended_.step(); !row) return row.error();
+    const auto count = static_cast<std::size_t>(count_ended_.integer());
+    count_ended_.reset();
+    at_most = count;
+    if (count <= most) continue;
+    std::vector<std::int64_t> ids;
+    oldest_of_user_ << std::int64_t{uid} << number(std::min(count - most, left));
+    for (;;) {
+      const auto row = oldest_of_user_.step();
+      if (!row) return row.error();
+      if (!*row) break;
+      ids.push_back(oldest_of_user_.integer());
+    }
+    if (const auto dropped = drop_leases(ids); !dropped) return dropped;
+    left -= ids.size();
+    // The rest is in the next slice; what has not settled yet is asked for when as many have come again.
+    at_most = ids.empty() ? most : count - ids.size();
+  }
+  return left < slice;
 }
 
 Result<bool> Tables::prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped) {
@@ -246,6 +287,7 @@ Result<Loaded> Tables::load() {
   if (!found) return found.error();
   loaded.leases = std::move(*found);
   if (auto done = load_history(loaded); !done) return done.error();
+  if (auto done = load_counts(); !done) return done.error();
   if (auto done = load_meta(loaded); !done) return done.error();
   if (auto done = load_last_event(loaded); !done) return done.error();
   if (auto done = load_tokens(loaded); !done) return done.error();
@@ -255,7 +297,7 @@ Result<Loaded> Tables::load() {
 
 Status Tables::load_history(Loaded& loaded) {
   Statement rows(*database_,
-                 "SELECT consumer, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
+                 "SELECT consumer, ended_at, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
                  "WHERE state = 'ended' AND consumer <> '' ORDER BY consumer, ended_at");
   std::string consumer;
   ConsumerRuns* runs = nullptr;
@@ -263,12 +305,30 @@ Status Tables::load_history(Loaded& loaded) {
     const auto row = rows.step();
     if (!row) return row.error();
     if (!*row) return {};
-    if (std::string name = rows.text(); runs == nullptr || name != consumer) {
+    std::string name = rows.text();
+    const Time ended_at{rows.integer()};
+    const auto ns = rows.maybe_integer();
+    const auto run = ns ? std::optional(Duration(*ns)) : std::nullopt;
+    const Bytes peak{rows.integer()};
+    if (!teaches(peak, run)) continue;
+    if (runs == nullptr || name != consumer) {
       consumer = std::move(name);
       runs = &loaded.history[consumer];
     }
-    const auto run = rows.maybe_integer();
-    learn(*runs, Bytes{rows.integer()}, run ? std::optional(Duration(*run)) : std::nullopt);
+    learn(*runs, peak, run, ended_at);
+  }
+}
+
+Status Tables::load_counts() {
+  Statement rows(
+      *database_,
+      "SELECT uid, count(*) FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' GROUP BY uid");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    const auto uid = static_cast<std::uint32_t>(rows.integer());
+    ended_at_most_[uid] = static_cast<std::size_t>(rows.integer());
   }
 }
 

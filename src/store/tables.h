@@ -7,6 +7,7 @@
 #include "store/store.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,8 +28,8 @@ class Tables final : public Reader {
   Status begin();
   // Inside begin and commit. Keys whose answer went unused because there is one already are added to `dropped`.
   Status put(const Batch& batch, std::vector<AnswerKey>& dropped);
-  // Inside begin and commit: removes at most `slice` leases and `slice` answers that are too old, or too many; their
-  // keys are added to `dropped`. Whether it removed anything.
+  // Inside begin and commit: removes at most `slice` leases that are too old, as many that are too many, and `slice`
+  // answers that are either; their keys are added to `dropped`. Whether it removed anything.
   Result<bool> prune(Time now, std::size_t slice, std::vector<AnswerKey>& dropped);
   Status commit();
 
@@ -49,8 +50,11 @@ class Tables final : public Reader {
   Status put_tokens(const Batch& batch);
   Status put_meta(const Batch& batch);
   Result<bool> prune_leases(Time before, std::size_t slice);
+  Result<bool> prune_users(std::size_t slice);
+  Result<bool> drop_leases(const std::vector<std::int64_t>& ids);
   Result<bool> prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped);
   Status load_history(Loaded& loaded);
+  Status load_counts();
   Status load_meta(Loaded& loaded);
   Status load_last_event(Loaded& loaded);
   Status load_tokens(Loaded& loaded);
@@ -61,12 +65,14 @@ class Tables final : public Reader {
   Limits limits_;
   Statement begin_, commit_;
   Statement put_lease_, settle_, put_reason_, trim_reasons_, put_answer_, max_meta_, set_meta_;
-  Statement old_leases_, drop_lease_, drop_reasons_, old_answers_, drop_answer_, answer_bounds_;
+  Statement old_leases_, count_ended_, oldest_of_user_, drop_lease_, drop_reasons_, old_answers_, drop_answer_,
+      answer_bounds_;
   Statement lease_by_id_, lease_by_tag_, lease_by_tag_and_user_, ended_, ended_of_user_, reasons_, answer_;
   Statement put_event_, drop_events_, events_, first_event_;
   std::uint64_t last_id_ = 0;  // of the transaction under way
   std::optional<Time> last_time_;
-  std::uint64_t oldest_event_ = 0;  // number of the oldest kept; 0: not known yet
+  std::map<std::uint32_t, std::size_t> ended_at_most_;  // ended leases by uid, or more
+  std::uint64_t oldest_event_ = 0;                      // number of the oldest kept; 0: not known yet
 };
 
 }  // namespace sublet::store
