@@ -24,6 +24,7 @@ std::string device_bar(const nlohmann::json& device, std::size_t columns);
 std::string render_why(const nlohmann::json& why, const Look& look);
 
 // "place 2, 4.0 GiB short on gpu0; starts in about 5 min": the queue part of a waiting lease.
+std::string no_device_phrase(const nlohmann::json& queue);
 std::string queue_phrase(const nlohmann::json& lease, const Look& look);
 // "lease-3 (train, ana) 4.0 GiB, pid 9 (under no lease) 1.1 GiB": at most three, the rest counted.
 std::string holders_phrase(const nlohmann::json& queue);

@@ -126,7 +126,10 @@ constexpr Column waiting_columns[] = {
     {"basis", "BASIS", false, false,
      +[](const json& r, const Look&) { return text_cell(member(r, "queue"), "basis"); }},
     {"holders", "HELD BY", true, false,
-     +[](const json& r, const Look&) { return Cell{holders_phrase(member(r, "queue"))}; }},
+     +[](const json& r, const Look&) {
+       const std::string holders = holders_phrase(member(r, "queue"));
+       return Cell{holders.empty() ? no_device_phrase(member(r, "queue")) : holders};
+     }},
 };
 
 }  // namespace
@@ -144,10 +147,16 @@ std::string holders_phrase(const json& queue) {
   return out;
 }
 
+// Why no device is named as the one that comes nearest; "" if one is.
+std::string no_device_phrase(const json& queue) {
+  return member(queue, "device").is_string() ? std::string() : text_at(queue, "basis");
+}
+
 std::string queue_phrase(const json& lease, const Look& look) {
   const auto& queue = member(lease, "queue");
   if (!queue.is_object()) return {};
   std::string out = fmt::format("place {}", number_at(queue, "place").value_or(0));
+  if (const std::string why = no_device_phrase(queue); !why.empty()) return out + "; " + why;
   if (number_at(queue, "short_bytes").value_or(0) > 0) {
     out += fmt::format(", {} short", size_at(queue, "short_bytes"));
     const auto& device = member(queue, "device");

@@ -82,6 +82,15 @@ TEST(Queue, ShowsPlaceShortageAndHolders) {
             "firefox, pid 9 (under no lease) 200 MiB\n");
 }
 
+TEST(Queue, WithoutADeviceSaysWhyInstead) {
+  json lease = leases["leases"][1];
+  lease["queue"] = json::parse(R"({"place": 2, "short_bytes": 4294967296, "device": null, "eta_seconds": null,
+                                   "basis": "gpu1 has been gone for 5 min: lost", "holders": []})");
+  EXPECT_EQ(queue_phrase(lease, at_noon()), "place 2; gpu1 has been gone for 5 min: lost");
+  EXPECT_NE(render_queue({{"queue", {lease}}}, Common{}, at_noon())->find("unknown  gpu1 has been gone"),
+            std::string::npos);
+}
+
 const json device = json::parse(R"json(
   {"id": "gpu0", "index": 0, "uuid": "GPU-1111", "name": "Card (simulated)", "pci_bus_id": "0000:01:00.0",
    "total_bytes": 25769803776, "driver_reserved_bytes": 536870912, "used_bytes": 7516192768, "leased_bytes": 8589934592,
@@ -192,8 +201,7 @@ TEST(Why, OtherStates) {
   EXPECT_EQ(
       first_line(2),
       "lease-3 (web, ana) is offered. - on gpu0 are kept for it; it must claim them within 8 s: sublet claim lease-3");
-  EXPECT_EQ(first_line(3),
-            "lease-4 (old, ana) is ended. It ended 1 d 23 h ago: released, its program's exit status was 3.");
+  EXPECT_EQ(first_line(3), "lease-4 (old, ana) has ended, 1 d 23 h ago: released, its program's exit status was 3.");
 }
 
 TEST(Doctor, JudgesTheDaemonsWords) {

@@ -60,7 +60,7 @@ std::string holding(const json& lease, const Look& look) {
 
 std::string ending(const json& lease, const Look& look) {
   const std::string reason = text_at(lease, "end_reason");
-  std::string out = fmt::format(" It ended {}", ago(lease, "ended_at", look));
+  std::string out = fmt::format(" {}", ago(lease, "ended_at", look));
   if (!reason.empty()) out += ": " + reason;
   const auto status = number_at(lease, "exit_status");
   if (status) out += fmt::format(", its program's exit status was {}", *status);
@@ -72,12 +72,13 @@ std::string ending(const json& lease, const Look& look) {
 std::string paragraph(const json& lease, const json& queue, const Look& look) {
   const std::string state = text_at(lease, "state");
   const std::string id = text_at(lease, "id");
+  const std::string name =
+      fmt::format("{} ({}, {})", paint(id, Paint::bold, look), text_at(lease, "consumer"), text_at(lease, "user"));
+  if (state == "ended") return name + " has " + paint(state, Paint::yellow, look) + "," + ending(lease, look);
   std::string out =
-      fmt::format("{} ({}, {}) is {}.", paint(id, Paint::bold, look), text_at(lease, "consumer"),
-                  text_at(lease, "user"), paint(state, state == "active" ? Paint::green : Paint::yellow, look));
+      fmt::format("{} is {}.", name, paint(state, state == "active" ? Paint::green : Paint::yellow, look));
   if (state == "queued") return out + waiting(lease, queue, look);
   if (state == "active") return out + holding(lease, look);
-  if (state == "ended") return out + ending(lease, look);
   if (state == "offered") {
     return out + fmt::format(" {} on {} are kept for it; it must claim them within {}: sublet claim {}",
                              size_at(lease, "reserved_bytes"), devices_of(lease, look),

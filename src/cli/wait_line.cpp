@@ -42,7 +42,9 @@ std::string wait_text(const client::Lease& lease, const Look& look, bool timed) 
   }
   if (!queue.held_for.empty()) out += " · room is held for " + visible(queue.held_for);
   else if (!queue.holders.empty()) out += " · held by " + holders_text(queue.holders);
-  const std::string basis = queue.basis.empty() ? "" : fmt::format(" ({})", visible(queue.basis));
+  std::string basis = queue.basis.empty() ? "" : fmt::format(" ({})", visible(queue.basis));
+  // The numbers in it may be of time.
+  if (!timed) std::erase_if(basis, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
   if (!queue.eta) return out + " · start unknown" + basis;
   if (!timed) return out + " · start estimated";
   return out + " · starts in about " + format_duration(*queue.eta) + basis;

@@ -55,6 +55,13 @@ TEST(WaitText, WithoutMinutesIsTheSameWhileOnlyTimePasses) {
   EXPECT_EQ(wait_text(lease, {}, false), before);
   lease.queue->place = 1;
   EXPECT_NE(wait_text(lease, {}, false), before);
+  lease.queue->eta.reset();
+  lease.queue->basis = "gpu1 has been gone for 9.0 s";
+  const std::string gone = wait_text(lease, {}, false);
+  lease.queue->basis = "gpu1 has been gone for 12 s";
+  EXPECT_EQ(wait_text(lease, {}, false), gone);
+  lease.queue->basis = "gpu1 was not read yet";
+  EXPECT_NE(wait_text(lease, {}, false), gone);
 }
 
 TEST(Fit, CutsAtTheWidthInColumnsNotBytes) {

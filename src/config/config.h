@@ -34,6 +34,7 @@ struct Config {
     Duration interval_idle = std::chrono::seconds(5);
     Duration timeout = std::chrono::seconds(10);
     Duration max_age = std::chrono::seconds(15);
+    Duration forget_after = std::chrono::minutes(10);
   } gpu;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
@@ -59,6 +60,7 @@ struct Config {
   struct Store {
     std::string path;  // "": in the state directory of the daemon's mode
     Duration keep_ended = std::chrono::hours(24 * 30);
+    std::int64_t ended_per_user = 10'000;
   } store;
 };
 

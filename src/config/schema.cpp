@@ -19,6 +19,9 @@ constexpr Key table[] = {
      +[](Config& c) -> LoopbackAddress& { return c.api.tcp; }},
     {"device.headroom", "0", "1TiB", "VRAM of each device that is never promised: room for what cannot be foreseen.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
+    {"gpu.forget_after", "1s", "365d",
+     "A GPU that has been gone for so long is given up: what only it could hold is rejected, unless no GPU is left.",
+     +[](Config& c) -> Duration& { return c.gpu.forget_after; }},
     {"gpu.interval_busy", "100ms", "1m",
      "Time between two looks at the GPUs while anything waits, settles or has changed.",
      +[](Config& c) -> Duration& { return c.gpu.interval_busy; }},
@@ -66,6 +69,9 @@ constexpr Key table[] = {
      "After so long a wait what frees up is held for it, and only those go ahead who do not keep it waiting; 0s: "
      "never.",
      +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
+    {"store.ended_per_user", "16", "10000000",
+     "Ended leases of one user that stay in `sublet ps --all`; the oldest go first, an eighth more may be there.",
+     +[](Config& c) -> std::int64_t& { return c.store.ended_per_user; }},
     {"store.keep_ended", "0s", "3650d", "How long an ended lease stays in `sublet ps --all`.",
      +[](Config& c) -> Duration& { return c.store.keep_ended; }},
     {"store.path", "", "", "Absolute path of the store's file; empty: in the state directory of the daemon's mode.",
@@ -73,18 +79,12 @@ constexpr Key table[] = {
 };
 
 constexpr LaterKey later_table[] = {
-    {"enforcer.grace", "the enforcer"},
-    {"enforcer.interval", "the enforcer"},
-    {"enforcer.policy", "the enforcer"},
-    {"fairshare.window", "fair share between tenants"},
-    {"ledger.allow_swap", "pausing"},
-    {"ledger.limit", "pausing"},
-    {"ledger.reserve", "pausing"},
-    {"pause.cooldown", "pausing"},
-    {"pause.min_residency", "pausing"},
-    {"pause.orphan_after", "pausing"},
-    {"pause.overhead", "pausing"},
-    {"pause.verify_timeout", "pausing"},
+    {"enforcer.grace", "the enforcer"},  {"enforcer.interval", "the enforcer"},
+    {"enforcer.policy", "the enforcer"}, {"fairshare.window", "fair share between tenants"},
+    {"ledger.allow_swap", "pausing"},    {"ledger.limit", "pausing"},
+    {"ledger.reserve", "pausing"},       {"pause.cooldown", "pausing"},
+    {"pause.min_residency", "pausing"},  {"pause.orphan_after", "pausing"},
+    {"pause.overhead", "pausing"},       {"pause.verify_timeout", "pausing"},
 };
 
 std::string spelled(Duration duration) {

@@ -34,8 +34,23 @@ std::string held_text(const State& state, const HeldRooms::Entry& entry, Time no
          (entry.start ? "; it should start in " + format_duration(*entry.start - now) : "; when it starts is unknown");
 }
 
+std::vector<std::string> help_hopeless(const State& state, const Rules& rules, const Lease& lease) {
+  Bytes most;
+  for (const auto& [uuid, device] : state.devices())
+    if (!device.lost && may_use(lease, device)) most = std::max(most, State::capacity(device, rules));
+  std::vector<std::string> helps;
+  if (most > Bytes{} && lease.device_count == 1)
+    helps.push_back("ask for " + format_size(most) + " or less: so much the devices that are there can hold");
+  if (!lease.wanted_device.empty() && state.devices().size() > 1)
+    helps.emplace_back("ask for any device instead of that one alone");
+  helps.push_back("the device's return: `sublet doctor` says what the driver reports. After " +
+                  format_duration(rules.forget_after) + " without it the request is rejected");
+  return helps;
+}
+
 std::vector<std::string> help_waiting(const State& state, const Rules& rules, const Lease& lease, Time now) {
   std::vector<std::string> helps;
+  if (!hopeless_text(state, rules, lease, now).empty()) return help_hopeless(state, rules, lease);
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
     helps.emplace_back(
@@ -81,6 +96,11 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
   QueueInfo info;
   info.place = state.queue().place(lease.id);
   if (info.place == 0) return info;
+  if (std::string hopeless = hopeless_text(state, rules, lease, now); !hopeless.empty()) {
+    info.short_bytes = lease.least();
+    info.basis = std::move(hopeless);
+    return info;
+  }
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device != nullptr)
     info.short_bytes = std::max(state.need(lease, nearest.device->reading.uuid) - nearest.free, Bytes{});

@@ -100,14 +100,17 @@ struct DeviceReading {
   Bytes used;             // physically, driver_reserved not included
   std::vector<ProcessUse> processes;
   std::string problem;
+  bool lost = false;  // the driver's own word, `problem` has the rest of it: as good as missing
 };
 
 // A reading of all devices that was begun at `began` and finished at `now`. A device that is missing is lost, unless
-// the driver would not tell which device one of them is (`unnamed`: its error).
+// the driver would not tell which device one of them is (`unnamed`: its error). Those that it would not name because
+// they are lost (`lost`: its error) are among the missing.
 struct Snapshot {
   Time began;
   std::vector<DeviceReading> devices;
   std::string unnamed = {};
+  std::string lost = {};
 };
 
 // No snapshot could be had; the last one only gets older.

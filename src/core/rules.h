@@ -15,6 +15,7 @@ struct Rules {
   Duration grace = std::chrono::seconds(30);         // lease.grace
   Bytes headroom = 256 * MiB;                        // device.headroom
   Duration max_age = std::chrono::seconds(15);       // gpu.max_age
+  Duration forget_after = std::chrono::minutes(10);  // gpu.forget_after: a device that is gone for so long stays gone
 };
 
 }  // namespace sublet::core

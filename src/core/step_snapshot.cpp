@@ -32,7 +32,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   if (fact.began < state_.snapshot_began_) return LeaseId{};  // overtaken by a newer one
   if (fact.began > now_) return on(SnapshotFailed{"a snapshot claims to have begun in the future"});
   state_.snapshot_began_ = fact.began;
-  if (fact.devices.empty() && fact.unnamed.empty()) {
+  if (fact.devices.empty() && fact.unnamed.empty() && fact.lost.empty()) {
     // One card that fell off the bus looks the same as a driver that lists nothing: unknown, nothing is
     // forgotten.
     for (auto& [uuid, device] : state_.devices_) {
@@ -47,7 +47,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   for (const DeviceReading& reading : fact.devices) read_device(reading, fact.began, seen[reading.uuid] > 1);
   for (auto& [uuid, device] : state_.devices_) {
     if (seen.contains(uuid)) continue;
-    if (fact.unnamed.empty()) miss_device(device);
+    if (fact.unnamed.empty()) miss_device(device, fact.lost);
     else device.problem = "the driver does not tell which card is which: " + fact.unnamed;
     state_.moved(device);
   }
@@ -61,6 +61,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
 
 void Stepper::read_device(const DeviceReading& reading, Time began, bool twice) {
   Device& device = state_.device_entry(reading.uuid);
+  if (reading.lost) return miss_device(device, reading.problem);
   device.lost = false;
   device.missing = 0;
   device.missing_since.reset();
@@ -148,8 +149,9 @@ void Stepper::settle_measured(Device& device) {
 
 // -------------------------------------------------------------------------------- missing ones
 
-void Stepper::miss_device(Device& device) {
+void Stepper::miss_device(Device& device, const std::string& problem) {
   device.lost = true;
+  device.problem = problem.empty() ? "the driver no longer lists it" : problem;
   state_.moved(device);
   ++device.missing;
   if (!device.missing_since) device.missing_since = now_;
@@ -181,13 +183,11 @@ void Stepper::adopt_named_devices() {
 // If a device that was given up comes back, what its programs still hold is seen as used by others: nothing
 // that is not charged any more could be promised twice.
 void Stepper::give_up_missing() {
-  for (auto at = state_.devices_.begin(); at != state_.devices_.end();) {
-    Device& device = at->second;
-    const bool gone = device.missing >= missing_snapshots && now_ - *device.missing_since >= rules_.max_age;
-    if (!gone) {
-      ++at;
-      continue;
-    }
+  std::vector<std::string> forgotten;
+  const bool any_left = std::any_of(state_.devices_.begin(), state_.devices_.end(),
+                                    [](const auto& entry) { return entry.second.read_at && !entry.second.lost; });
+  for (auto& [uuid, device] : state_.devices_) {
+    if (device.missing < missing_snapshots || now_ - *device.missing_since < rules_.max_age) continue;
     const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
     for (const LeaseId id : here) {
       Lease& lease = *find(id);
@@ -198,14 +198,24 @@ void Stepper::give_up_missing() {
       if (device.leases.contains(id)) state_.unbook(lease, device);
       ended_.push_back(id);
     }
-    // Known by name only: there is no such device.
-    while (!device.read_at) {
-      const QueueTree* waiting = state_.queue_.named(at->first);
-      if (waiting == nullptr) break;
-      end(*find(waiting->first_above(Bytes{-1})->lease), EndReason::rejected,
-          "there is no device '" + at->first + "'; the devices are: " + list_devices(state_));
-    }
-    at = device.read_at ? std::next(at) : state_.devices_.erase(at);
+    // Known by name only: there is no such device. One that was there may have been taken out to be mended; while none
+    // at all is left, somebody is at work on the machine.
+    if (!device.read_at || (any_left && now_ - *device.missing_since >= rules_.forget_after)) forgotten.push_back(uuid);
+  }
+  for (const std::string& uuid : forgotten) forget(uuid);
+}
+
+// From now on it is as if the device had never been there: those who asked for it by name are told, and whoever only it
+// could have served is seen to be hopeless.
+void Stepper::forget(const std::string& uuid) {
+  const Device& device = state_.devices_.at(uuid);
+  std::string why = device.read_at ? gone_text(device, now_) : "there is no device '" + uuid + "'";
+  state_.forget(uuid);
+  why += "; the devices are: " + list_devices(state_);
+  while (const QueueTree* waiting = state_.queue_.named(uuid)) {
+    Lease& lease = *find(waiting->first_above(Bytes{-1})->lease);
+    if (lease.resize) forget_resize(lease, why);
+    else end(lease, EndReason::rejected, need_text(lease) + "; " + why);
   }
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/words.h"
 #include "core/world.h"
 
 namespace sublet::core::testing {
@@ -186,6 +187,104 @@ TEST(LostDevice, IsUnknownAtOnceAndGivenUpOnlyAfterAWhile) {
   EXPECT_SAYS(w.why(id, "ended"), "its device gpu1 has been missing from 12 snapshots");
   EXPECT_EQ(w.state_of(waits), LeaseState::queued) << "the card may come back";
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+  EXPECT_EQ(w.state_of(waits), LeaseState::offered);
+}
+
+// Two cards of which only the second can hold the large one, and a third request that wants it by name.
+struct LargeLost : World {
+  LargeLost() {
+    snapshot({gpu(0, 8 * GiB), gpu(1, 24 * GiB)});
+    holder = submit(4 * GiB);
+    Lease lease = wish(20 * GiB);
+    lease.wanted_device = uuid_of(1);
+    step(Release{submit(lease), 0, false});
+    run(20 * GiB, 100);
+    large = submit(20 * GiB);
+    lease.vram = 23 * GiB;
+    named = submit(lease);
+    small = submit(6 * GiB);
+  }
+  void lose(Duration time, const std::string& problem = {}) {
+    for (const Time until = now + time; now < until;) {
+      DeviceReading reading = gpu(1, 24 * GiB);
+      reading.problem = problem;
+      reading.lost = true;
+      snapshot(problem.empty() ? std::vector{gpu(0, 8 * GiB)} : std::vector{gpu(0, 8 * GiB), reading});
+      pass(5s);
+    }
+  }
+  QueueInfo info(LeaseId id) const { return queue_info(state, rules, at(id), now); }
+
+  LeaseId holder, large, named, small;
+};
+
+TEST(LostDevice, WhomOnlyItCouldServeIsToldSoAtOnce) {
+  LargeLost w;
+  ASSERT_EQ(w.state_of(w.large), LeaseState::queued);
+  EXPECT_TRUE(hopeless_text(w.state, w.rules, w.at(w.large), w.now).empty());
+  w.lose(1s);
+  const QueueInfo info = w.info(w.large);
+  EXPECT_SAYS(info.basis, "no device that is there can hold it, the most is 8.0 GiB of 8.0 GiB on gpu0");
+  EXPECT_SAYS(info.basis, "gpu1 (GPU-1) has been gone for 5 s: the driver no longer lists it");
+  EXPECT_EQ(info.device, "");
+  EXPECT_TRUE(info.holders.empty());
+  EXPECT_FALSE(info.eta);
+  EXPECT_EQ(w.info(w.named).basis, "gpu1 (GPU-1) has been gone for 5 s: the driver no longer lists it");
+  EXPECT_EQ(w.info(w.small).device, uuid_of(0)) << "the other can serve that one";
+  const auto helps = what_would_help(w.state, w.rules, w.at(w.large), w.now);
+  ASSERT_EQ(helps.size(), 2U);
+  EXPECT_SAYS(helps[0], "ask for 8.0 GiB or less");
+  EXPECT_SAYS(helps[1], "After 10 min without it the request is rejected");
+  const auto refused = w.ask(wish(20 * GiB), false);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::GpuLost);
+  w.snapshot({gpu(0, 8 * GiB), gpu(1, 24 * GiB)});
+  EXPECT_EQ(w.info(w.large).device, uuid_of(1));
+}
+
+TEST(LostDevice, IsForgottenInTheEndAndWhomOnlyItCouldServeIsRejected) {
+  LargeLost w;
+  w.lose(w.rules.forget_after);
+  EXPECT_EQ(w.state_of(w.large), LeaseState::queued);
+  w.lose(5s);
+  EXPECT_EQ(w.state.devices().size(), 1U);
+  EXPECT_TRUE(w.gone(w.large) && w.gone(w.named));
+  EXPECT_SAYS(w.why(w.large, "ended"), "rejected: needs 20.0 GiB; at most 8.0 GiB of 8.0 GiB on gpu0");
+  EXPECT_SAYS(w.why(w.named, "ended"), "rejected: needs 23.0 GiB; gpu1 (GPU-1) has been gone for 10 min");
+  EXPECT_SAYS(w.why(w.named, "ended"), "the devices are: gpu0");
+  EXPECT_EQ(w.state_of(w.small), LeaseState::queued);
+  EXPECT_EQ(w.ask(wish(20 * GiB)).error().code, Code::TooLarge);
+  w.snapshot({gpu(0, 8 * GiB), gpu(1, 24 * GiB)});
+  EXPECT_EQ(w.state_of(w.small), LeaseState::offered) << "it is a device like any other when it comes back";
+}
+
+TEST(LostDevice, ByTheDriversWordIsAsGoodAsMissing) {
+  LargeLost w;
+  w.lose(w.rules.max_age + 5s, "GPU is lost (15)");
+  EXPECT_SAYS(w.info(w.large).basis, "gpu1 (GPU-1) has been gone for 20 s: GPU is lost (15)");
+  // The driver forgets which one it was.
+  for (int i = 0; i < 3; ++i) {
+    w.step(Snapshot{w.now, {gpu(0, 8 * GiB)}, {}, "GPU is lost (15)"});
+    EXPECT_TRUE(w.state.devices().at(uuid_of(1)).lost);
+    EXPECT_EQ(w.state.devices().at(uuid_of(1)).problem, "GPU is lost (15)");
+  }
+  w.step(Snapshot{w.now, {gpu(0, 8 * GiB)}, "Unknown Error (999)", "GPU is lost (15)"});
+  EXPECT_EQ(w.state.devices().size(), 2U);
+  EXPECT_SAYS(w.state.devices().at(uuid_of(1)).problem, "which card is which");
+}
+
+TEST(LostDevice, TheLastOneIsNotForgotten) {
+  OneCard w;
+  w.submit(20 * GiB);
+  const LeaseId waits = w.submit(20 * GiB);
+  for (int i = 0; i < 200; ++i) {
+    w.pass(10s);
+    w.step(Snapshot{w.now, {}, {}, "GPU is lost (15)"});
+  }
+  EXPECT_EQ(w.state.devices().size(), 1U);
+  EXPECT_EQ(w.state_of(waits), LeaseState::queued);
+  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(waits), w.now).basis, "gpu0 (GPU-0) has been gone for 33 min");
+  w.measure();
   EXPECT_EQ(w.state_of(waits), LeaseState::offered);
 }
 

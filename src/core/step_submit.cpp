@@ -15,6 +15,7 @@ constexpr int most_devices = 1024;
 
 // Which refusal fits best when the lease would have to wait.
 Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  if (!hopeless_text(state, rules, lease, now).empty()) return Code::GpuLost;
   int known = 0, settling = 0, leased = 0;
   for (const auto& [uuid, device] : state.devices()) {
     if (!may_use(lease, device) || !state.known(device, rules, now)) continue;
@@ -31,6 +32,8 @@ Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Ti
 std::string waiting_hint(Code code) {
   switch (code) {
     case Code::Unverified: return "`sublet status` says what is wrong with the device; nothing is granted on a guess";
+    case Code::GpuLost:
+      return "`sublet doctor` says what the driver reports of it; ask for less, or for another device";
     case Code::Settling: return "try again in a moment: what ended holds these bytes until they are measured gone";
     case Code::External: return "programs under no lease hold the room: end one (`sublet proclist`), or lease it";
     default: return "let it queue, or ask for less";

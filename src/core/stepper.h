@@ -80,9 +80,10 @@ class Stepper {
   std::string implausible(const Device& device, const DeviceReading& reading) const;
   void accept(Device& device, const DeviceReading& reading, Time began);
   void settle_measured(Device& device);
-  void miss_device(Device& device);
+  void miss_device(Device& device, const std::string& problem);
   void adopt_named_devices();
   void give_up_missing();
+  void forget(const std::string& uuid);
 
   // Bookkeeping of the plan.
   Lease* find(LeaseId id);

@@ -33,9 +33,42 @@ std::string capacity_text(const Device& device, const Rules& rules) {
          format_size(rules.headroom) + " is headroom)";
 }
 
+std::string gone_text(const Device& device, Time now) {
+  std::string text = name_of(device);
+  if (device.read_at) text += " (" + device.reading.uuid + ")";
+  text += " has been gone for " + format_duration(device.missing_since ? now - *device.missing_since : Duration{});
+  return text + ": " + device.problem;
+}
+
+std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  if (lease.resize || state.rooms().size() == state.devices().size()) return {};
+  int there = 0;
+  int gone = 0;
+  const Device* roomiest = nullptr;  // of those that are there
+  std::string missing;
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!may_use(lease, device)) continue;
+    if (!device.read_at) return {};  // may turn out to be anything
+    const bool fits = State::capacity(device, rules) >= lease.least();
+    if (device.lost) {
+      if (fits && ++gone <= 3) missing += (missing.empty() ? "" : "; ") + gone_text(device, now);
+      continue;
+    }
+    there += fits;
+    if (roomiest == nullptr || State::capacity(device, rules) > State::capacity(*roomiest, rules)) roomiest = &device;
+  }
+  if (there >= lease.device_count || there + gone < lease.device_count) return {};
+  if (gone > 3) missing += "; and " + std::to_string(gone - 3) + " more";
+  if (roomiest == nullptr) return missing;
+  const std::string most = there == 0
+                               ? "no device that is there can hold it, the most is " + capacity_text(*roomiest, rules)
+                               : "only " + std::to_string(there) + " of the devices that are there can hold it";
+  return most + "; " + missing;
+}
+
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now) {
   if (state.known(device, rules, now)) return {};
-  if (device.lost) return name_of(device) + " is no longer listed by the driver";
+  if (device.lost) return gone_text(device, now);
   if (!device.problem.empty()) return name_of(device) + ": " + device.problem;
   if (!device.read_at) return name_of(device) + " was not read yet";
   return name_of(device) + " was last read " + format_duration(now - *device.read_at) + " ago, more than the " +
@@ -95,13 +128,18 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
     if (nearest.device != nullptr) nearest.free = state.effective_free(*nearest.device, rules, now);
     return nearest;
   }
+  // What is too small for it however much of it is free comes near nothing.
+  const auto serves = [&](const std::string& uuid) -> const Device* {
+    const Device* device = known(uuid);
+    return device != nullptr && State::capacity(*device, rules) >= lease.least() ? device : nullptr;
+  };
   int wanted = lease.device_count;
   for (auto room = state.rooms().rbegin(); room != state.rooms().rend(); ++room) {
-    if (known(room->device) == nullptr || --wanted > 0) continue;
+    if (serves(room->device) == nullptr || --wanted > 0) continue;
     // Of those with as much room, the one that would be named first.
     auto first = state.rooms().lower_bound(Room{room->free, INT_MIN, {}});
-    while (known(first->device) == nullptr) ++first;
-    return {known(first->device), room->free};
+    while (serves(first->device) == nullptr) ++first;
+    return {serves(first->device), room->free};
   }
   return nearest;
 }
@@ -134,6 +172,7 @@ std::vector<Holder> holders_of(const State& state, const Device& device, std::si
 
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
   std::string text = need_text(lease) + "; ";
+  if (const std::string hopeless = hopeless_text(state, rules, lease, now); !hopeless.empty()) return text + hopeless;
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
     std::string why;

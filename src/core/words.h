@@ -23,10 +23,15 @@ std::string names_of_devices(const State& state, const std::vector<std::string>&
 std::string on_devices(const State& state, const Lease& lease);  // " on gpu0", " on each of gpu0 and gpu2"
 std::string need_text(const Lease& lease);  // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"
 
+// "gpu0 (GPU-…) has been gone for 5 min: GPU is lost"
+std::string gone_text(const Device& device, Time now);
+// Of one that waits: that no device which is there can ever hold it, and which ones that are gone could; "" otherwise.
+std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now);
+
 bool may_use(const Lease& lease, const Device& device);
 
 // Where the lease lacks least: of the as many known devices with the most room as it needs, the one with the least of
-// it, and what is free there; null if not so many are known.
+// it, and what is free there; null if not so many are known that can ever hold it.
 struct Nearest {
   const Device* device = nullptr;
   Bytes free;

@@ -36,7 +36,8 @@ engine::Options engine_options(const Config& config, const daemon::Places& place
                    .reconnect = config.lease.reconnect,
                    .grace = config.lease.grace,
                    .headroom = config.device.headroom,
-                   .max_age = config.gpu.max_age};
+                   .max_age = config.gpu.max_age,
+                   .forget_after = config.gpu.forget_after};
   options.probe = {.helper = places.helper,
                    .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
                    .timeout = config.gpu.timeout,
@@ -63,9 +64,10 @@ int run(const daemon::Options& options) {
   if (!options.failpoint.empty()) {
     if (auto armed = failpoints.arm(options.failpoint, core::transitions); !armed) return refuse(armed.error(), 2);
   }
-  store::SqliteStore store(
-      store_path, {.keep_ended = config.store.keep_ended, .events = static_cast<std::size_t>(config.limits.events)},
-      &failpoints);
+  const store::Limits limits{.keep_ended = config.store.keep_ended,
+                             .ended_per_user = static_cast<std::size_t>(config.store.ended_per_user),
+                             .events = static_cast<std::size_t>(config.limits.events)};
+  store::SqliteStore store(store_path, limits, &failpoints);
   engine::Options wiring = engine_options(config, *places, options.dir);
   auto root = proc::ProcRoot::open();
   if (!root) return refuse(root.error(), 1);

@@ -16,7 +16,8 @@ constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, bool known, Time now) {
   const std::string name = fmt::format("gpu{} ({})", device.reading.index, uuid);
   if (device.lost) {
-    return Warning{"device-lost", name + " is no longer there", "look into the kernel's log for Xid messages", now};
+    return Warning{"device-lost", name + " is gone: " + device.problem, "look into the kernel's log for Xid messages",
+                   now};
   }
   if (!device.problem.empty()) {
     return Warning{"device", name + " is not given out: " + device.problem, "'sublet gpus' shows its last reading",
@@ -46,7 +47,8 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
                               .driver_reserved = device.driver_reserved,
                               .used = device.used,
                               .processes = {},
-                              .problem = device.problem};
+                              .problem = device.problem,
+                              .lost = device.lost};
   if (options_.lock_cards && !device.simulated && !device.uuid.empty()) {
     if (const Status locked = card_locks_.acquire(device.uuid); !locked) reading.problem = locked.error().detail;
   }
@@ -68,6 +70,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
   for (const gpu::GpuDevice& device : judged.devices) {
     if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
+    else if (device.lost) snapshot.lost = device.problem;
     else snapshot.unnamed = device.problem.empty() ? "it has no UUID" : device.problem;
   }
   tick(snapshot);

@@ -163,6 +163,7 @@ GpuDevice Sampler::read_device(unsigned index) {
     if (identity && plain_uuid(identity.value.uuid)) known_[index] = identity.value;
     else if (identity) device.problem = fmt::format("the driver names it '{}', which is no UUID", identity.value.uuid);
     else device.problem = identity.error;
+    device.lost = identity.code == NvmlCode::gpu_is_lost;
     note(identity.code);
   }
   if (const auto known = known_.find(index); known != known_.end()) {
@@ -174,6 +175,7 @@ GpuDevice Sampler::read_device(unsigned index) {
   if (!handle) {
     note(handle.code);
     device.problem = handle.error;
+    device.lost = handle.code == NvmlCode::gpu_is_lost;
   }
   if (!device.problem.empty()) return device;
   const auto mig = api_->mig_enabled(handle.value);
@@ -191,6 +193,7 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
     device.processes.clear();
     device.total = device.driver_reserved = device.used = {};
     device.problem = error;
+    device.lost = code == NvmlCode::gpu_is_lost;
   };
   auto memory = api_->memory(handle);
   for (int reading = 0; reading < most_readings; ++reading) {

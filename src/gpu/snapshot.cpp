@@ -126,17 +126,19 @@ Json to_json(const GpuProcess& process) {
 Json to_json(const GpuDevice& device) {
   Json processes = Json::array();
   for (const GpuProcess& process : device.processes) processes.push_back(to_json(process));
-  return {{"uuid", fit(device.uuid)},
-          {"name", fit(device.name)},
-          {"index", device.index},
-          {"pci_bus_id", fit(device.pci_bus_id)},
-          {"simulated", device.simulated},
-          {"mig", device.mig},
-          {"total_bytes", device.total.count},
-          {"driver_reserved_bytes", device.driver_reserved.count},
-          {"used_bytes", device.used.count},
-          {"processes", std::move(processes)},
-          {"problem", fit(device.problem)}};
+  Json json{{"uuid", fit(device.uuid)},
+            {"name", fit(device.name)},
+            {"index", device.index},
+            {"pci_bus_id", fit(device.pci_bus_id)},
+            {"simulated", device.simulated},
+            {"mig", device.mig},
+            {"total_bytes", device.total.count},
+            {"driver_reserved_bytes", device.driver_reserved.count},
+            {"used_bytes", device.used.count},
+            {"processes", std::move(processes)},
+            {"problem", fit(device.problem)}};
+  if (device.lost) json["lost"] = true;
+  return json;
 }
 
 std::string read_process(const Json& json, GpuProcess& process) {
@@ -171,6 +173,8 @@ std::string read_device(const Json& json, GpuDevice& device) {
   device.driver_reserved = reader.bytes("driver_reserved_bytes");
   device.used = reader.bytes("used_bytes");
   device.problem = reader.text("problem");
+  if (reader.ok() && json.contains("lost")) device.lost = reader.boolean("lost");
+  if (device.lost && device.problem.empty()) reader.fail("is lost without a problem");
   if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty())) reader.fail("has no UUID for its uuid");
   if (!is_bus_id(device.pci_bus_id)) reader.fail("has no PCI address for its pci_bus_id");
   const Json* processes = reader.array("processes", max_processes);

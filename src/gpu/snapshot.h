@@ -41,6 +41,7 @@ struct GpuDevice {
   Bytes used;             // physically, driver_reserved not included
   std::vector<GpuProcess> processes;
   std::string problem;  // not empty: do not use the numbers
+  bool lost = false;    // that problem is that the driver calls it lost: fallen off the bus
   bool operator==(const GpuDevice&) const = default;
 };
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A card that is gone for good: who waits for what only it could hold is told so at once, and rejected in the end."""
+import shutil
+
+import pytest
+
+from tests.support.keeping import ended, lease, queued
+from tests.support.sublet import GIB, MIB, wait_until
+
+# The second card is the large one.
+SIM = "1x2GiB+1x4GiB"
+QUICK = ('[gpu]\ninterval_idle = "200ms"\ninterval_busy = "100ms"\nmax_age = "1s"\nforget_after = "{forget}"\n'
+         '[lease]\nlinger = "500ms"\n[device]\nheadroom = "64MiB"\n')
+ASK = {"vram_bytes": 3 * GIB, "ttl_seconds": 600}
+
+
+def machine(start_daemon, forget):
+    return start_daemon(SIM, config=QUICK.format(forget=forget))
+
+
+def fill(daemon):
+    """Holds the large card by a token lease; those who wait for 3 GiB wait for it."""
+    return daemon.api().post("/v1/leases", dict(ASK, consumer="blocker"))
+
+
+def states(daemon):
+    return {device["id"]: device["state"] for device in daemon.get("/v1/devices")["devices"]}
+
+
+def test_who_waits_for_a_lost_card_is_told_so_at_once(start_daemon):
+    daemon = machine(start_daemon, "1h")
+    blocker = fill(daemon)
+    run = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "large", "--", "true")
+    daemon.spawn("sublet", "run", "--vram", "1GiB", "--gpu", "gpu1", "--tag", "named", "--", "true")
+    queued(daemon, "large"), queued(daemon, "named")
+    uuid = blocker["devices"][0]
+    daemon.ctl("fault", "device-lost", "--device", 1)
+    wait_until(lambda: states(daemon) == {"gpu0": "ok", "gpu1": "lost"}, "it is lost")
+    gone = f"gpu1 ({uuid}) has been gone for "
+    for tag in ("large", "named"):
+        place = lease(daemon, tag)["queue"]
+        assert gone in place["basis"] and "GPU is lost" in place["basis"], place
+        assert place["device"] is None and place["holders"] == [] and place["eta_seconds"] is None
+        for words in (("why", tag), ("queue",), ("ps",)):
+            assert gone in daemon.cli(*words, check=0).stdout, words
+    assert "the most is" in daemon.cli("why", "large").stdout
+    assert "ask for any device" in daemon.cli("why", "named").stdout
+    # Its lease has failed by now, or does so soon: the driver said that the card is gone.
+    failed = daemon.api().get(f"/v1/leases/{blocker['id']}?wait=30s&since=active")
+    assert (failed["state"], failed["end_reason"]) == ("ended", "failed")
+    refused = daemon.api().post("/v1/leases", dict(ASK, queue=False))
+    assert (refused.status, refused["code"]) == (409, "GpuLost") and gone in refused["detail"]
+    assert daemon.api().post("/v1/leases", dict(ASK, vram_bytes=GIB, queue=False)).status == 201
+    # Back again: they had kept their places.
+    daemon.ctl("clear")
+    assert run.wait(60) == 0
+
+
+def test_what_only_a_card_that_stays_away_could_hold_is_rejected(start_daemon):
+    daemon = machine(start_daemon, "2s")
+    fill(daemon)
+    run = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "large", "--", "true")
+    daemon.spawn("sublet", "run", "--vram", "1GiB", "--gpu", "gpu1", "--tag", "named", "--", "true")
+    queued(daemon, "large"), queued(daemon, "named")
+    daemon.ctl("fault", "device-lost", "--device", 1)
+    assert run.wait(60) == 125
+    said = run.stderr.read()
+    assert "rejected" in said and "hint:" in said
+    for tag in ("large", "named"):
+        assert ended(daemon, tag)["end_reason"] == "rejected"
+    assert "at most 1.9 GiB" in daemon.cli("why", "large").stdout
+    assert "has been gone for" in daemon.cli("why", "named").stdout
+    assert states(daemon) == {"gpu0": "ok"}
+    assert daemon.api().post("/v1/leases", ASK).status == 422
+    daemon.ctl("clear")
+    wait_until(lambda: states(daemon) == {"gpu0": "ok", "gpu1": "ok"}, "it is known again")
+    assert daemon.api().post("/v1/leases", ASK).status == 201
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_daemon_that_starts_again_on_a_smaller_machine_rejects_what_never_fits(start_daemon, by_name):
+    daemon = machine(start_daemon, "1h")
+    blocker = fill(daemon)
+    wanted = {"device": "gpu1"} if by_name else {}
+    waiter = daemon.api().post("/v1/leases", dict(ASK, **wanted))
+    small = daemon.api().post("/v1/leases", dict(ASK, vram_bytes=1900 * MIB))
+    assert (waiter.status, small.status) == (202, 201)
+    daemon.kill()
+    shutil.rmtree(daemon.dir / "simgpu")
+    daemon.sim = "1x2GiB"
+    daemon.start(wait_for_cards=False)
+    api = daemon.api()
+    rejected = api.get(f"/v1/leases/{waiter['id']}?wait=30s&since=queued")
+    assert (rejected["state"], rejected["end_reason"]) == ("ended", "rejected")
+    told = api.get(f"/v1/leases/{waiter['id']}/why")["reasons"][-1]["text"]
+    assert ("there is no device" if by_name else "at most 1.9 GiB") in told, told
+    failed = api.get(f"/v1/leases/{blocker['id']}?wait=30s&since=active")
+    assert failed["end_reason"] == "failed"
+    assert daemon.process.poll() is None
