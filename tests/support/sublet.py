@@ -258,7 +258,10 @@ class Daemon:
                 self.process.kill()
                 self.process.wait()
         self._end_orphans()
+        log = self.log()
         shutil.rmtree(self.dir, ignore_errors=True)
+        # Built to watch itself (./dev test-asan), a daemon may say what it found only as it ends.
+        assert "Sanitizer" not in log, log
 
     def _end_orphans(self):
         """Programs outlive their keepers on purpose; those of this daemon's cards end with the test."""
