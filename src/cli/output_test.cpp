@@ -105,6 +105,7 @@ TEST(Colour, OnlyWhereItIsWanted) {
 
 TEST(ExitCodes, BelongToTheApisCodes) {
   EXPECT_EQ(exit_code(Code::Memory), 75);
+  EXPECT_EQ(exit_code(Code::GpuLost), 75);
   EXPECT_EQ(exit_code(Code::External), 75);
   EXPECT_EQ(exit_code(Code::Denied), 77);
   EXPECT_EQ(exit_code(Code::BadRequest), 2);

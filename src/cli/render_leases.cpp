@@ -74,6 +74,10 @@ Cell reason_cell(const json& row, const Look& look) {
     return {fmt::format("to be claimed within {}: sublet claim {}", until(row, "offer_ends_at", look), id),
             Paint::cyan};
   }
+  if (member(row, "resize").is_object()) {
+    return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
+            Paint::yellow};
+  }
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
   return {};
 }

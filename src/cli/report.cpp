@@ -24,6 +24,7 @@ int exit_code(Code code) {
     case Code::External:
     case Code::HostMemory:
     case Code::Draining:
+    case Code::GpuLost:
     case Code::Unverified: return kWouldWait;  // nothing is granted on a guess: it may be known later
     case Code::Denied: return kNotAllowed;
     case Code::BadRequest: return kUsage;

@@ -43,13 +43,19 @@ Result<Endpoint> parse_tcp(std::string_view text, std::string_view rest) {
   return Endpoint{.host = std::string(host), .port = port};
 }
 
+Error no_token(const char* path, int number) {
+  Error error = from_errno(fmt::format("SUBLET_TOKEN_FILE '{}'", printable(path)), number);
+  error.hint = "sublet token create --file FILE writes one; without the variable none is sent";
+  return error;
+}
+
 Result<std::string> token_from(const char* path) {
   if (path == nullptr || *path == '\0') return std::string();
   const Fd file(::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!file) return from_errno(fmt::format("SUBLET_TOKEN_FILE '{}'", printable(path)), errno);
+  if (!file) return no_token(path, errno);
   char buffer[257];
   const ssize_t size = ::read(file.get(), buffer, sizeof buffer);
-  if (size < 0) return from_errno(fmt::format("SUBLET_TOKEN_FILE '{}'", printable(path)), errno);
+  if (size < 0) return no_token(path, errno);
   std::string token(buffer, static_cast<std::size_t>(size));
   while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back())) != 0) token.pop_back();
   // What goes into a header must not be able to end it.

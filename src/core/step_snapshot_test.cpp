@@ -224,7 +224,7 @@ TEST(LostDevice, WhomOnlyItCouldServeIsToldSoAtOnce) {
   EXPECT_TRUE(hopeless_text(w.state, w.rules, w.at(w.large), w.now).empty());
   w.lose(1s);
   const QueueInfo info = w.info(w.large);
-  EXPECT_SAYS(info.basis, "no device that is there can hold it, the most is 8.0 GiB of 8.0 GiB on gpu0");
+  EXPECT_SAYS(info.basis, "; no other can hold it: the most is 8.0 GiB on gpu0");
   EXPECT_SAYS(info.basis, "gpu1 (GPU-1) has been gone for 5 s: the driver no longer lists it");
   EXPECT_EQ(info.device, "");
   EXPECT_TRUE(info.holders.empty());

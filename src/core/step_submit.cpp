@@ -49,10 +49,12 @@ Status Stepper::check_form(const Lease& asked) const {
   if (asked.device_count < 1 || asked.device_count > most_devices)
     return bad_request("a lease is on 1 to " + std::to_string(most_devices) + " devices, not on " +
                        std::to_string(asked.device_count));
-  if (asked.device_count > 1 && !asked.wanted_device.empty())
-    return bad_request(
-        "a lease on " + std::to_string(asked.device_count) + " devices cannot be on " + asked.wanted_device + " alone",
-        "leave the device out, or ask for one");
+  if (asked.device_count > 1 && !asked.wanted_device.empty()) {
+    const Device* device = state_.find_device(asked.wanted_device);
+    return bad_request("a lease on " + std::to_string(asked.device_count) + " devices cannot be on " +
+                           (device == nullptr ? asked.wanted_device : name_of(*device)) + " alone",
+                       "leave the device out, or ask for one");
+  }
   if (asked.min_vram < Bytes{} || asked.min_vram > asked.vram)
     return bad_request("the least size, " + format_size(asked.min_vram) + ", is not between nothing and the " +
                        format_size(asked.vram) + " that are asked for");

@@ -17,12 +17,17 @@ std::string name_of(const Lease& lease) {
 }
 
 std::string list_devices(const State& state) {
+  std::vector<const Device*> devices;
+  for (const auto& [uuid, device] : state.devices()) devices.push_back(&device);
+  std::stable_sort(devices.begin(), devices.end(),
+                   [](const Device* a, const Device* b) { return a->reading.index < b->reading.index; });
   std::string text;
-  for (const auto& [uuid, device] : state.devices()) {
+  for (const Device* device : devices) {
     if (!text.empty()) text += ", ";
-    text += name_of(device);
-    if (device.read_at)
-      text += " (" + device.reading.name + ", " + format_size(device.reading.total) + ", " + uuid + ")";
+    text += name_of(*device);
+    if (!device->read_at) continue;
+    const DeviceReading& reading = device->reading;
+    text += " (" + reading.name + ", " + format_size(reading.total) + ", " + reading.uuid + ")";
   }
   return text.empty() ? "none" : text;
 }
@@ -60,10 +65,9 @@ std::string hopeless_text(const State& state, const Rules& rules, const Lease& l
   if (there >= lease.device_count || there + gone < lease.device_count) return {};
   if (gone > 3) missing += "; and " + std::to_string(gone - 3) + " more";
   if (roomiest == nullptr) return missing;
-  const std::string most = there == 0
-                               ? "no device that is there can hold it, the most is " + capacity_text(*roomiest, rules)
-                               : "only " + std::to_string(there) + " of the devices that are there can hold it";
-  return most + "; " + missing;
+  if (there > 0) return missing + "; only " + std::to_string(there) + " of the others can hold it";
+  return missing + "; no other can hold it: the most is " + format_size(State::capacity(*roomiest, rules)) + " on " +
+         name_of(*roomiest);
 }
 
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now) {

@@ -136,8 +136,10 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
       return problem(denied(fmt::format("user {} may only ask for /healthz", peer.user),
                             "an admin can add the account to the group 'sublet'"));
     }
-    Response response = problem(denied("over TCP this needs an access token that is known and has not expired",
-                                       "Authorization: Bearer TOKEN; one is made by: sublet token create"));
+    Response response =
+        problem(denied("over TCP this needs an access token that is known and has not expired",
+                       "one is made by: sublet token create; SUBLET_TOKEN_FILE names its file (HTTP: Authorization: "
+                       "Bearer TOKEN)"));
     response.status = response.body["status"] = 401;
     return response;
   }

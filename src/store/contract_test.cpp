@@ -385,8 +385,7 @@ TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
   EXPECT_TRUE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{5}); }).empty());
   EXPECT_FALSE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{4}); }).empty());
 
-  // What has not settled stays, however many there are; counted anew after a restart.
-  EXPECT_EQ(this->reopen().last_id, 30U);
+  EXPECT_EQ(this->reopen().last_id, 30U);  // counted anew; what has not settled stays, however many there are
   Batch more{.now = {70}};
   for (std::uint64_t id = 41; id <= 46; ++id) {
     core::Lease lease = ended_lease(id, {static_cast<std::int64_t>(100 + id)});
@@ -398,9 +397,9 @@ TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
   this->let_prune({80});
   EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{46, 45, 44, 43, 42, 41, 11, 12, 13, 14}));
   this->commit({.settled = {LeaseId{41}, LeaseId{42}, LeaseId{43}}, .now = {90}});
-  core::Lease last = ended_lease(50, {200});
-  last.uid = 1000;
-  this->commit({.changed = {last}, .now = {91}});
+  batch.changed = {ended_lease(50, {200})};
+  batch.changed[0].uid = 1000;
+  this->commit({.changed = batch.changed, .now = {91}});
   this->let_prune({92});
   EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{50, 46, 45, 44, 11, 12, 13, 14}));
 }

@@ -4,12 +4,14 @@
 After a change that was meant: SUBLET_GOLDEN=write ./dev test tests/e2e/test_golden.py, and read the difference.
 """
 import os
+import signal
 import subprocess
 
 import pytest
 
 from tests.e2e.test_reconcile import FailingStore
 from tests.support.sublet import BIN, MIB, wait_until
+from tests.support.tcp import start_with_tcp
 from tests.support.transcript import GOLDEN, Transcript
 
 QUICK = '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\nmax_age = "1s"\ntimeout = "1s"\n'
@@ -118,6 +120,132 @@ def test_a_run_that_waits(scene):
     scene.check("run-waits")
 
 
+def test_interrupted_while_it_waits(scene):
+    hold(scene, "3GiB", "--name", "blocker")
+    waiter = scene.daemon.spawn("sublet", "run", "--vram", "2GiB", "--", "echo", "my turn")
+    queued(scene)
+    waiter.send_signal(signal.SIGINT)
+    out, err = waiter.communicate(timeout=60)
+    scene.add("sublet run --vram 2GiB -- echo 'my turn'    # Ctrl-C", waiter.returncode, out, err)
+    waiter = scene.daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "later", "--", "true")
+    queued(scene)
+    scene.run("release", "later")
+    out, err = waiter.communicate(timeout=60)
+    scene.add("sublet run --vram 2GiB --tag later -- true    # released by somebody", waiter.returncode, out, err)
+    scene.run("ps", "--all")
+    scene.check("run-interrupted")
+
+
+def test_the_daemon_is_restarted_while_one_waits_and_one_runs(start_daemon):
+    scene = Transcript(start_daemon("1x4GiB", config=QUICK))
+    holder = scene.daemon.spawn("sublet", "run", "--vram", "3GiB", "--name", "train", "--", "cat",
+                                stdin=subprocess.PIPE)
+    wait_until(lambda: any(x["state"] == "active" and x["owner"]["pid"] for x in scene.daemon.leases()), "it runs")
+    waiter = scene.daemon.spawn("sublet", "run", "--vram", "2GiB", "--name", "next", "--", "echo", "my turn")
+    queued(scene)
+    scene.daemon.restart()
+    scene.hide_pid(scene.daemon.process.pid)
+    queued(scene)
+    scene.run("ps")
+    holder.stdin.close()
+    holder.stdin = None
+    out, err = holder.communicate(timeout=60)
+    scene.add("sublet run --vram 3GiB --name train -- cat", holder.returncode, out, err)
+    out, err = waiter.communicate(timeout=60)
+    scene.add("sublet run --vram 2GiB --name next -- echo 'my turn'", waiter.returncode, out, err)
+    scene.check("restart")
+
+
+def test_how_programs_end(scene):
+    scene.run("run", "--vram", "1GiB", "--", "sh", "-c", "kill -9 $$")
+    scene.run("run", "--vram", "1GiB", "--ttl", "1s", "--", "sleep", "600")
+    scene.run("run", "--vram", "1GiB", "--", "/dev/null")
+    scene.run("ps", "--all")
+    scene.run("why", "lease-1")
+    scene.run("why", "lease-2")
+    scene.check("ends")
+
+
+def test_several_cards(start_daemon):
+    scene = Transcript(start_daemon("2x4GiB"))
+    scene.run("run", "--vram", "3GiB", "--gpus", "2", "--", "true")
+    scene.run("run", "--vram", "3GiB", "--gpus", "3", "--", "true")
+    hold(scene, "2GiB", "--gpu", "gpu1")
+    scene.run("gpus")
+    scene.run("run", "--vram", "3GiB", "--gpus", "2", "--no-wait", "--", "true")
+    scene.run("run", "--vram", "3GiB", "--gpus", "2", "--min-vram", "1GiB", "--", "true")
+    scene.run("run", "--vram", "3GiB", "--gpu", "gpu1", "--no-wait", "--", "true")
+    scene.run("run", "--vram", "3GiB", "--gpu", "gpu1", "--gpus", "2", "--", "true")
+    scene.check("several-cards")
+
+
+def test_another_size(scene):
+    hold(scene, "1GiB", "--tag", "mine")
+    hold(scene, "2GiB", "--name", "blocker")
+    scene.run("resize", "mine", "512MiB")
+    scene.run("resize", "mine", "1GiB")
+    scene.run("resize", "mine", "3GiB", "--no-wait")
+    scene.run("resize", "mine", "8GiB")
+    scene.run("resize", "mine", "3GiB")
+    scene.run("ps")
+    scene.run("resize", "mine", "1GiB")
+    scene.run("resize", "lease-99", "1GiB")
+    scene.check("resize")
+
+
+def test_without_a_size(scene):
+    scene.run("run", "--name", "new", "--", "sh", "-c", "echo $SUBLET_LEASE_BYTES")
+    scene.run("run", "--vram", "2GiB", "--", "sh", "-c",
+              "sublet run --vram 1GiB -- true; sublet run --vram 3GiB --no-wait -- true")
+    scene.check("no-size")
+
+
+def test_a_lease_for_a_script(scene):
+    token = scene.daemon.dir / "token"
+    scene.run("hold", "--vram", "1GiB", "--tag", "script", "--token-file", token)
+    scene.run("hold", "--vram", "1GiB", "--tag", "script", "--token-file", token, "--ttl", "1h")
+    scene.run("hold", "--vram", "1GiB", "--tag", "other", "--token-file", token, "--ttl", "1h")
+    scene.run("renew", "script", "--token-file", token)
+    scene.run("release", "script", "--token-file", token)
+    scene.run("renew", "script", "--token-file", token)
+    scene.run("wait", "script")
+    scene.check("script")
+
+
+def test_who_may_do_what(start_daemon):
+    scene = Transcript(start_with_tcp(start_daemon))
+    daemon = scene.daemon
+    scene.hide(daemon.port, "PORT")
+    daemon.cli("hold", "--vram", "1GiB", "--tag", "hers", "--token-file", daemon.dir / "lease", "--ttl", "1h", check=0)
+    files = {scope: daemon.dir / scope for scope in ("read", "submit")}
+    for scope, file in files.items():
+        scene.run("token", "create", "--scope", scope, "--file", file)
+    scene.run("token", "create", "--scope", "write")
+    daemon.kill()
+    with daemon.store() as store:  # another user's, as the daemon of a machine has them
+        store.execute("UPDATE leases SET uid = 4711, user = 'ana'")
+    daemon.start()
+    scene.hide_pid(daemon.process.pid)
+
+    def over_tcp(file, *words):
+        scene.parts.append(f"# with {file.name if file else 'no'} token\n")
+        scene.run(*words, SUBLET_HOST=f"http://127.0.0.1:{daemon.port}",
+                  **({"SUBLET_TOKEN_FILE": str(file)} if file else {}))
+
+    over_tcp(None, "ps")
+    over_tcp(files["read"], "ps")
+    over_tcp(files["read"], "run", "--vram", "1GiB", "--", "true")
+    over_tcp(files["submit"], "release", "lease-1")
+    over_tcp(files["submit"], "stop", "lease-1")
+    over_tcp(files["submit"], "token", "ls")
+    over_tcp(files["submit"], "hold", "--vram", "1GiB", "--tier", "critical", "--token-file", daemon.dir / "new",
+             "--ttl", "1h")
+    scene.run("token", "revoke", "token-2")
+    over_tcp(files["submit"], "ps")
+    over_tcp(daemon.dir / "none", "ps")
+    scene.check("denied")
+
+
 def test_what_is_refused(scene):
     hold(scene, "3GiB", "--name", "blocker", "--tag", "mine")
     scene.run("run", "--vram", "64GiB", "--", "true")
@@ -177,6 +305,19 @@ def test_the_gpu_cannot_be_read(start_daemon):
     scene.run("status")
     scene.run("run", "--vram", "1GiB", "--no-wait", "--", "true")
     scene.check("gpu-unreadable")
+
+
+def test_a_card_that_is_lost(start_daemon):
+    scene = Transcript(start_daemon("1x2GiB+1x4GiB", config=QUICK))
+    hold(scene, "3GiB", "--name", "blocker")
+    scene.daemon.spawn("sublet", "run", "--vram", "3GiB", "--name", "next", "--", "true")
+    queued(scene)
+    scene.daemon.ctl("fault", "device-lost", "--device", 1)
+    wait_until(lambda: [x["state"] for x in scene.daemon.leases()] == ["queued"], "what was on it has failed")
+    for words in (["status"], ["queue"], ["why", "lease-2"], ["ps", "--all"]):
+        scene.run(*words)
+    scene.run("run", "--vram", "3GiB", "--no-wait", "--", "true")
+    scene.check("lost-card")
 
 
 def test_a_daemon_without_a_gpu(start_daemon):

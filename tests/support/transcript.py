@@ -45,6 +45,7 @@ class Transcript:
     def normal(self, text):
         for plain, name in sorted(self.replaced, key=lambda pair: -len(pair[0])):
             text = re.sub(rf"(?<![\w.-]){re.escape(plain)}(?![\w])", name, text)
+        text = re.sub(r"\bpid \d+", "pid PID", text)
         user = pwd.getpwuid(os.getuid()).pw_name
         text = re.sub(rf"(?<![\w/]){re.escape(user)}(?![\w/])", "USER", text)
         text = re.sub(r"GPU-[0-9a-f]{8}[0-9a-f-]*", "UUID", text)
