@@ -40,9 +40,13 @@ const Device* State::find_device(std::string_view name) const {
   const auto exact = devices_.find(std::string(name));
   if (exact != devices_.end()) return &exact->second;
   if (name.substr(0, 3) == "gpu") name.remove_prefix(3);
-  for (const auto& [uuid, device] : devices_)
-    if (device.read_at && std::to_string(device.reading.index) == name) return &device;
-  return nullptr;
+  const Device* lost = nullptr;  // the driver may have given its index to another since
+  for (const auto& [uuid, device] : devices_) {
+    if (!device.read_at || std::to_string(device.reading.index) != name) continue;
+    if (!device.lost) return &device;
+    lost = &device;
+  }
+  return lost;
 }
 
 const ConsumerHistory* State::history(const std::string& consumer) const {

@@ -258,6 +258,18 @@ TEST(LostDevice, IsForgottenInTheEndAndWhomOnlyItCouldServeIsRejected) {
   EXPECT_EQ(w.state_of(w.small), LeaseState::offered) << "it is a device like any other when it comes back";
 }
 
+TEST(LostDevice, ItsNameIsThatOfTheCardWhichHasItsIndexNow) {
+  World w;
+  w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB)});
+  DeviceReading moved = gpu(7, 24 * GiB);
+  moved.index = 1;
+  w.snapshot({gpu(0, 8 * GiB), moved});
+  EXPECT_EQ(w.state.find_device("gpu1")->reading.uuid, uuid_of(7));
+  EXPECT_EQ(w.state.find_device(uuid_of(1))->reading.uuid, uuid_of(1));
+  w.snapshot({gpu(0, 8 * GiB)});
+  EXPECT_NE(w.state.find_device("gpu1"), nullptr) << "lost, and still known by its name";
+}
+
 TEST(LostDevice, ByTheDriversWordIsAsGoodAsMissing) {
   LargeLost w;
   w.lose(w.rules.max_age + 5s, "GPU is lost (15)");

@@ -2,6 +2,8 @@
 // What the engine sees and who waits for it: snapshots, held leases, waits, reads of the store, warnings.
 #include "engine/engine.h"
 
+#include "base/log.h"
+
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
@@ -73,7 +75,14 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     else if (device.lost) snapshot.lost = device.problem;
     else snapshot.unnamed = device.problem.empty() ? "it has no UUID" : device.problem;
   }
+  std::map<std::string, int> lost;
+  for (const auto& [uuid, device] : state_.devices()) {
+    if (device.lost && device.read_at) lost.emplace(uuid, device.reading.index);
+  }
   tick(snapshot);
+  for (const auto& [uuid, index] : lost) {
+    if (!state_.devices().contains(uuid)) log::warn("gpu{} ({}) has been gone for too long: forgotten", index, uuid);
+  }
   tell_changes();
 }
 

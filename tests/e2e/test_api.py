@@ -268,6 +268,27 @@ def test_other_users_get_healthz_only(daemon):
     assert refused.startswith("403") and "12345" in refused
 
 
+def test_a_user_cannot_fill_the_store_with_ended_leases(start_daemon):
+    daemon = start_daemon(config=QUICK + '[store]\nended_per_user = 16\n')
+    api = daemon.api()
+    last = 0
+    for _ in range(60):
+        lease = token_lease(api)
+        last = lease["id"]
+        assert api.post(f"/v1/leases/{last}/release", {})["state"] == "ended"
+
+    def kept():
+        return [row["id"] for row in api.get("/v1/leases?all=true&limit=1000")["leases"]]
+
+    wait_until(lambda: 16 <= len(kept()) <= 18, "the oldest are gone")
+    assert last in kept() and "lease-1" not in kept()
+    assert api.get("/v1/leases/lease-99").status == 404
+    daemon.restart()
+    api = daemon.api()
+    assert 16 <= len(kept()) <= 18 and last in kept()
+    assert api.get("/v1/leases/lease-1/why").status == 404
+
+
 def test_a_second_daemon_on_the_same_directory_is_refused(daemon):
     other = subprocess.run([BIN / "subletd", "--dir", daemon.dir], capture_output=True, text=True, timeout=60)
     assert other.returncode != 0
