@@ -2,135 +2,18 @@
 #include "gpu/probe.h"
 
 #include "gpu/probe_client.h"
-
-#include <dirent.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#include <array>
-#include <cerrno>
-#include <charconv>
-#include <climits>
-#include <csignal>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
+#include "gpu/serve.h"
 
 namespace sublet::gpu {
-namespace {
-
-constexpr long call_close_range = 436;
-constexpr std::size_t max_command = 256;
-constexpr unsigned watch_seconds = 10;
-
-// Only read by the signal handler below, which cannot be handed anything.
-volatile int watched_socket = -1;
-
-// A driver call that never returns keeps us from seeing the end of the socket: look from time to time.
-void on_alarm(int) {
-  const int saved = errno;
-  pollfd entry{watched_socket, 0, 0};
-  if (::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) ::_exit(1);
-  ::alarm(watch_seconds);
-  errno = saved;
-}
-
-class Watch {
- public:
-  explicit Watch(int socket) {
-    watched_socket = socket;
-    struct sigaction action {};
-    action.sa_handler = on_alarm;
-    action.sa_flags = SA_RESTART;
-    ::sigaction(SIGALRM, &action, nullptr);
-    ::alarm(watch_seconds);
-  }
-  ~Watch() { ::alarm(0); }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-};
-
-bool wait_for(int socket, short events) {
-  pollfd entry{socket, events, 0};
-  int ready = 0;
-  do {
-    ready = ::poll(&entry, 1, -1);
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
-}
-
-// The socket may have been made non-blocking by the other side, which shares its end's flags with nobody but
-// us.
-bool send_all(int socket, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLOUT)) return false;
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void close_others(int keep) {
-  const auto close_range = [](unsigned first, unsigned last) {
-    return first > last || ::syscall(call_close_range, first, last, 0) == 0;
-  };
-  if (keep < 3
-          ? close_range(3, UINT_MAX)
-          : close_range(3, static_cast<unsigned>(keep) - 1) && close_range(static_cast<unsigned>(keep) + 1, UINT_MAX)) {
-    return;
-  }
-  // Kernels before 5.9, and sandboxes that do not know the call.
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir("/proc/self/fd"), &::closedir);
-  if (!dir) return;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    int fd = -1;
-    std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), fd);
-    if (fd > 2 && fd != keep && fd != ::dirfd(dir.get())) ::close(fd);
-  }
-}
-
-}  // namespace
-
-void shed_descriptors(int keep) {
-  close_others(keep);
-  if (keep >= 0) ::fcntl(keep, F_SETFD, FD_CLOEXEC);
-  for (int fd = 0; fd <= 2; ++fd) {
-    // open() takes the lowest free number, which is this one.
-    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!::open("/dev/null", O_RDWR);
-  }
-}
 
 int serve_probe(int socket, Sampler& sampler) {
-  LineSplitter commands(max_command);
-  std::array<char, 4096> chunk;
-  for (;;) {
-    const ssize_t got = ::recv(socket, chunk.data(), chunk.size(), 0);
-    if (got == 0) return 0;
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN && wait_for(socket, POLLIN)) continue;
-      return errno == ECONNRESET ? 0 : 1;
-    }
-    const Status fed = commands.feed({chunk.data(), static_cast<std::size_t>(got)});
-    while (const auto line = commands.next()) {
-      const auto id = decode_snapshot_command(*line);
-      if (!id) return 1;
-      std::string reply;
-      {
-        const Watch watch(socket);
-        reply = encode_snapshot(*id, sampler.take());
-      }
-      if (!send_all(socket, reply)) return errno == EPIPE || errno == ECONNRESET ? 0 : 1;
-    }
-    if (!fed) return 1;
-  }
+  constexpr std::size_t max_command = 256;
+  return serve_lines(socket, max_command, [&](std::string_view line) -> std::optional<std::string> {
+    const auto id = decode_snapshot_command(line);
+    if (!id) return std::nullopt;
+    const Watch watch(socket);
+    return encode_snapshot(*id, sampler.take());
+  });
 }
 
 }  // namespace sublet::gpu

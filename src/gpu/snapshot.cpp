@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/snapshot.h"
 
-#include "base/text.h"
+#include "gpu/json_line.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -13,108 +12,9 @@
 namespace sublet::gpu {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int format_version = 1;
-constexpr std::int64_t bytes_limit = 1LL << 62;
-constexpr std::size_t max_text = 1000;
 constexpr std::size_t max_uuid = 80;
-constexpr int max_depth = 6;
 constexpr int max_index = 1023;
-
-// Fit for the line: no control characters, and short. JSON's own writer repairs what is not UTF-8.
-std::string fit(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  if (text.size() > max_text) {
-    std::size_t end = max_text;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-    text.resize(end);
-  }
-  return text;
-}
-
-// Reads members of one object and remembers the first that is not what it must be.
-class Reader {
- public:
-  Reader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) fail("is no object");
-  }
-
-  const std::string& problem() const { return problem_; }
-  bool ok() const { return problem_.empty(); }
-  void fail(std::string_view why) {
-    if (problem_.empty()) problem_ = fmt::format("{} {}", where_, why);
-  }
-
-  std::int64_t integer(const char* name, std::int64_t low, std::int64_t high) {
-    const Json* value = find(name);
-    if (value == nullptr) return low;
-    const bool too_large =
-        value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(high);
-    if (!value->is_number_integer() || too_large || value->get<std::int64_t>() < low ||
-        value->get<std::int64_t>() > high) {
-      fail(fmt::format("has a {} that is no integer in {} … {}", name, low, high));
-      return low;
-    }
-    return value->get<std::int64_t>();
-  }
-
-  std::uint64_t natural(const char* name) {
-    const Json* value = find(name);
-    if (value == nullptr) return 0;
-    if (!value->is_number_unsigned()) {
-      fail(fmt::format("has a {} that is no natural number", name));
-      return 0;
-    }
-    return value->get<std::uint64_t>();
-  }
-
-  Bytes bytes(const char* name) { return {integer(name, 0, bytes_limit)}; }
-
-  bool boolean(const char* name) {
-    const Json* value = find(name);
-    if (value != nullptr && !value->is_boolean()) fail(fmt::format("has a {} that is neither true nor false", name));
-    return ok() && value->get<bool>();
-  }
-
-  std::string text(const char* name, std::size_t limit = max_text) {
-    const Json* value = find(name);
-    if (value == nullptr) return {};
-    if (!value->is_string() || value->get_ref<const std::string&>().size() > limit) {
-      fail(fmt::format("has a {} that is no text of at most {} bytes", name, limit));
-      return {};
-    }
-    const auto& text = value->get_ref<const std::string&>();
-    if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
-      fail(fmt::format("has a {} with control characters", name));
-      return {};
-    }
-    return text;
-  }
-
-  // null when it is not there, no array, or longer than `limit`; the problem is noted then.
-  const Json* array(const char* name, std::size_t limit) {
-    const Json* value = find(name);
-    if (value == nullptr) return nullptr;
-    if (value->is_array() && value->size() <= limit) return value;
-    fail(fmt::format("has {} that are no array of at most {}", name, limit));
-    return nullptr;
-  }
-
-  const Json* find(const char* name) {
-    if (!ok()) return nullptr;
-    const auto found = object_.find(name);
-    if (found == object_.end()) fail(fmt::format("has no {}", name));
-    return ok() ? &*found : nullptr;
-  }
-
- private:
-  const Json& object_;
-  std::string where_;
-  std::string problem_;
-};
 
 Json to_json(const GpuProcess& process) {
   Json json{{"pid", process.process.pid}, {"start_ticks", process.process.start_ticks}};
@@ -187,17 +87,6 @@ std::string read_device(const Json& json, GpuDevice& device) {
   return reader.problem();
 }
 
-// Parses without exceptions and without following what is nested deeper than any snapshot is.
-Json parse(std::string_view line) {
-  bool too_deep = false;
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > max_depth) too_deep = true;
-    return !too_deep;
-  };
-  Json json = Json::parse(line, watch, /*allow_exceptions=*/false);
-  return too_deep ? Json(Json::value_t::discarded) : json;
-}
-
 Error malformed(std::string_view why) { return bad_request(fmt::format("not a snapshot: {}", why)); }
 
 }  // namespace
@@ -219,12 +108,12 @@ std::string encode_snapshot(std::uint64_t id, const GpuSnapshot& snapshot) {
                   {"library", fit(snapshot.library)},
                   {"devices", std::move(devices)},
                   {"problem", fit(snapshot.problem)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return to_line(json);
 }
 
 Result<SnapshotReply> decode_snapshot(std::string_view line) {
   if (line.size() > max_line) return malformed(fmt::format("{} bytes are more than {}", line.size(), max_line));
-  const Json json = parse(line);
+  const Json json = parse_line(line);
   if (json.is_discarded()) return malformed("no JSON, or nested too deep");
   Reader reader(json, "it");
   if (reader.ok() && reader.integer("v", 0, INT32_MAX) != format_version) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// sublet-gpu: the only process that opens the vendor's management library. A call into it may hang for ever;
-// then this process hangs, and subletd goes on without it and starts another.
+// sublet-gpu: the only process that opens the vendor's libraries. A call into them may hang for ever; then this
+// process hangs, and subletd goes on without it and starts another.
+#include "gpu/checkpoint.h"
 #include "gpu/probe.h"
+#include "gpu/serve.h"
 #include "gpu/show.h"
 
 #include "base/text.h"
@@ -20,37 +22,71 @@ namespace {
 using namespace sublet;
 
 constexpr const char* usage =
-    "sublet-gpu asks the GPU driver's management library (NVML) for subletd.\n"
+    "sublet-gpu asks the GPU driver's libraries for subletd.\n"
     "  sublet-gpu snapshot [--json] [--nvml PATH]  read all GPUs once and show them\n"
     "  sublet-gpu probe --fd N [--nvml PATH]  answer 'snapshot ID' lines on the socket N until it closes\n"
+    "  sublet-gpu checkpoint --fd N --pid P [--start TICKS] [--driver PATH]  park and restore the CUDA state of the\n"
+    "      process P as JSON lines on the socket N say; at the socket's end a process that only waits is unlocked\n"
     "  sublet-gpu --version | --help\n"
-    "--nvml PATH is the library's absolute path; by default the places where the driver installs it are "
-    "tried.\n";
+    "--nvml PATH and --driver PATH are the absolute paths of the management library (NVML) and of the CUDA driver; by "
+    "default the places where the vendor installs them are tried. --start TICKS is the process's start time as in "
+    "/proc/P/stat: where it is another's, the process is gone.\n";
 
 struct Options {
   std::string verb;
   std::string nvml;
+  std::string driver;
   int fd = -1;
+  ProcessRef target;
   bool json = false;
   std::string problem;
 };
+
+template <typename Number>
+bool read_number(const std::string& text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+void set_value(Options& options, const std::string& flag, const std::string& value) {
+  if (flag == "--nvml" || flag == "--driver") {
+    (flag == "--nvml" ? options.nvml : options.driver) = value;
+    if (value.empty() || value[0] != '/') options.problem = flag + " needs an absolute path";
+  } else if (flag == "--fd") {
+    if (!read_number(value, options.fd) || options.fd < 0) options.problem = "--fd needs the number of an open socket";
+  } else if (flag == "--pid") {
+    if (!read_number(value, options.target.pid) || options.target.pid <= 0) {
+      options.problem = "--pid needs the id of a process";
+    }
+  } else if (!read_number(value, options.target.start_ticks) || options.target.start_ticks == 0) {
+    options.problem = "--start needs a start time in clock ticks";
+  }
+}
+
+// What belongs to which verb.
+std::string mismatch(const Options& options) {
+  const bool checkpoint = options.verb == "checkpoint", serves = checkpoint || options.verb == "probe";
+  if (options.json && options.verb != "snapshot") return "--json belongs to snapshot";
+  if (serves && options.fd < 0) return options.verb + " needs --fd";
+  if (!serves && options.fd >= 0) return "--fd belongs to probe and checkpoint";
+  if (checkpoint && !options.target) return "checkpoint needs --pid";
+  if (!checkpoint && (options.target.pid != 0 || options.target.start_ticks != 0 || !options.driver.empty())) {
+    return "--pid, --start and --driver belong to checkpoint";
+  }
+  if (checkpoint && !options.nvml.empty()) return "--nvml belongs to probe and snapshot";
+  return {};
+}
 
 Options parse(const std::vector<std::string>& arguments) {
   Options options;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    const bool takes_value = word == "--fd" || word == "--nvml";
+    const bool takes_value =
+        word == "--fd" || word == "--nvml" || word == "--driver" || word == "--pid" || word == "--start";
     if (takes_value && i + 1 == arguments.size()) {
       options.problem = fmt::format("{} needs a value", word);
-    } else if (word == "--nvml") {
-      options.nvml = arguments[++i];
-      if (options.nvml.empty() || options.nvml[0] != '/') options.problem = "--nvml needs an absolute path";
-    } else if (word == "--fd") {
-      const std::string& value = arguments[++i];
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.fd);
-      if (error != std::errc{} || end != value.data() + value.size() || options.fd < 0) {
-        options.problem = "--fd needs the number of an open socket";
-      }
+    } else if (takes_value) {
+      set_value(options, word, arguments[++i]);
     } else if (word == "--json") {
       options.json = true;
     } else if (options.verb.empty()) {
@@ -59,10 +95,7 @@ Options parse(const std::vector<std::string>& arguments) {
       options.problem = fmt::format("unexpected '{}'", printable(word));
     }
   }
-  if (options.json && options.verb != "snapshot") options.problem = "--json belongs to snapshot";
-  if (options.problem.empty() && (options.verb == "probe") != (options.fd >= 0)) {
-    options.problem = options.verb == "probe" ? "probe needs --fd" : "--fd belongs to probe";
-  }
+  if (options.problem.empty()) options.problem = mismatch(options);
   return options;
 }
 
@@ -83,6 +116,14 @@ int probe(const Options& options) {
   return gpu::serve_probe(options.fd, sampler);
 }
 
+int checkpoint(const Options& options) {
+  gpu::shed_descriptors(options.fd);
+  reset_signals(true);
+  // In the middle of a driver call it would leave the process in whatever state that call has reached.
+  std::signal(SIGTERM, SIG_IGN);
+  return gpu::serve_checkpoint(options.fd, options.target, options.driver);
+}
+
 int snapshot(const Options& options) {
   gpu::shed_descriptors(-1);
   reset_signals(false);
@@ -97,6 +138,7 @@ int run(const std::vector<std::string>& arguments) {
   const Options options = parse(arguments);
   if (options.problem.empty()) {
     if (options.verb == "probe") return probe(options);
+    if (options.verb == "checkpoint") return checkpoint(options);
     if (options.verb == "snapshot") return snapshot(options);
     if (options.verb == "--version" || options.verb == "--help" || options.verb == "-h") {
       fmt::print("{}", options.verb == "--version" ? "sublet-gpu " SUBLET_VERSION "\n" : usage);

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/checkpoint.h"
+
+#include "gpu/serve.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace sublet::gpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+Parker::Parker(ProcessRef target, const std::string& driver, int socket)
+    : target_(target), socket_(socket), driver_(CudaApi::load(driver)) {}
+
+bool Parker::refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detail) const {
+  reply.refusal = refusal;
+  reply.detail = std::move(detail);
+  return false;
+}
+
+template <typename Call>
+CudaCode Parker::timed(CheckpointReply& reply, Call call) const {
+  const auto start = Clock::now();
+  const CudaCode code = call(*driver_);
+  reply.took = std::chrono::duration_cast<Duration>(Clock::now() - start);
+  reply.code = static_cast<int>(code);
+  reply.name = driver_->name_of(code);
+  return code;
+}
+
+// A driver call that changes the process. The peer's end alone does not end it (serve.h).
+template <typename Call>
+CudaCode Parker::change(CheckpointReply& reply, Call call) const {
+  std::optional<Watch> watch;
+  if (target_.pidfd() >= 0) watch.emplace(socket_, target_.pidfd());
+  return timed(reply, call);
+}
+
+ParkState Parker::ask_state() const {
+  const Watch watch(socket_);
+  ParkState state = ParkState::unknown;
+  driver_->state(target_.pid(), state);
+  return state;
+}
+
+void Parker::failed(CheckpointReply& reply, CudaCode code) {
+  if (target_.gone()) {
+    refuse(reply, CheckpointRefusal::gone,
+           fmt::format("process {} ended during {}", target_.pid(), to_string(reply.call)));
+    return;
+  }
+  reply.state = ask_state();
+  refuse(reply, CheckpointRefusal::driver,
+         fmt::format("the driver's {} of process {} said {} ({})", to_string(reply.call), target_.pid(), reply.name,
+                     static_cast<int>(code)));
+}
+
+// What every call needs: a living process that can answer, and a driver.
+bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& reply) const {
+  const bool of_target = command.call != CheckpointCall::hold;
+  if (of_target && target_.gone()) {
+    return refuse(reply, CheckpointRefusal::gone, fmt::format("process {} is gone", target_.pid()));
+  }
+  if (of_target && target_.look().stopped) {
+    return refuse(reply, CheckpointRefusal::stopped,
+                  fmt::format("process {} is stopped or frozen: its driver would not answer", target_.pid()));
+  }
+  if (!driver_) return refuse(reply, CheckpointRefusal::unsupported_driver, driver_.error().detail);
+  return true;
+}
+
+void Parker::preflight(CheckpointReply& reply) {
+  const TargetLook look = target_.look();
+  if (!look.may_trace) {
+    refuse(reply, look.same_user ? CheckpointRefusal::not_dumpable : CheckpointRefusal::no_right,
+           look.same_user
+               ? fmt::format("process {} does not let itself be traced", target_.pid())
+               : fmt::format("process {} is another user's, and there is no right to trace it", target_.pid()));
+    return;
+  }
+  if (look.tracer != 0) {
+    refuse(reply, CheckpointRefusal::traced,
+           fmt::format("process {} is being traced by {}", target_.pid(), look.tracer));
+    return;
+  }
+  const Watch watch(socket_);
+  const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
+  if (code == CudaCode::not_initialized || code == CudaCode::invalid_value) {
+    refuse(reply, CheckpointRefusal::no_cuda, fmt::format("process {} uses no CUDA ({})", target_.pid(), reply.name));
+  } else if (code == CudaCode::not_supported) {
+    refuse(reply, CheckpointRefusal::unsupported_driver, "the driver cannot park processes here");
+  } else if (code != CudaCode::success) {
+    refuse(reply, CheckpointRefusal::driver,
+           fmt::format("the driver said {} of process {}", reply.name, target_.pid()));
+  } else if (reply.state != ParkState::running) {
+    refuse(reply, CheckpointRefusal::wrong_state,
+           fmt::format("process {} is {} already", target_.pid(), to_string(reply.state)));
+  }
+}
+
+void Parker::state(CheckpointReply& reply) {
+  const Watch watch(socket_);
+  const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
+  if (code == CudaCode::success) return;
+  refuse(reply, CheckpointRefusal::driver, fmt::format("the driver said {} of process {}", reply.name, target_.pid()));
+}
+
+void Parker::step(CheckpointReply& reply, CudaCode (CudaApi::*call)(int) const, ParkState afterwards) {
+  const CudaCode code = change(reply, [&](const CudaApi& api) { return (api.*call)(target_.pid()); });
+  if (code != CudaCode::success) return failed(reply, code);
+  reply.state = afterwards;
+  waits_for_us_ = afterwards == ParkState::locked;
+}
+
+void Parker::lock(const CheckpointCommand& command, CheckpointReply& reply) {
+  const CudaCode code = change(reply, [&](const CudaApi& api) { return api.lock(target_.pid(), command.timeout); });
+  if (code == CudaCode::success) {
+    waits_for_us_ = true;
+    reply.state = ParkState::locked;
+    return;
+  }
+  failed(reply, code);
+  if (code != CudaCode::not_ready) return;
+  // A lock that ran out of time has to end unlocked, whatever the driver left.
+  if (reply.state == ParkState::locked) {
+    unlock_at_last();
+    reply.state = ask_state();
+  }
+  refuse(reply, CheckpointRefusal::timeout,
+         fmt::format("process {} was not done with its work within {} ms", target_.pid(), command.timeout.count()));
+}
+
+bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {
+  const Watch watch(socket_);
+  ballast_.clear();
+  for (const BallastWish& wish : command.ballast) {
+    auto taken = driver_->take(wish.uuid, wish.bytes);
+    if (!taken) {
+      ballast_.clear();
+      return refuse(reply,
+                    taken.error().code == Code::Unavailable ? CheckpointRefusal::driver : CheckpointRefusal::no_room,
+                    taken.error().detail);
+    }
+    ballast_.push_back(std::move(*taken));
+  }
+  return true;
+}
+
+void Parker::restore(const CheckpointCommand& command, CheckpointReply& reply) {
+  const auto start = Clock::now();
+  if (!command.ballast.empty() && !hold(command, reply)) {
+    reply.state = ask_state();
+    return;
+  }
+  ballast_.clear();
+  reply.prepared = std::chrono::duration_cast<Duration>(Clock::now() - start);
+  step(reply, &CudaApi::restore, ParkState::locked);
+  // It was not begun in a state that does not allow it; begun and failed, it cannot be begun again.
+  const auto code = static_cast<CudaCode>(reply.code);
+  reply.final = reply.refusal == CheckpointRefusal::driver && code != CudaCode::illegal_state &&
+                code != CudaCode::invalid_value && code != CudaCode::not_supported && code != CudaCode::not_initialized;
+}
+
+CheckpointReply Parker::carry_out(const CheckpointCommand& command) {
+  CheckpointReply reply;
+  reply.id = command.id;
+  reply.call = command.call;
+  if (may_proceed(command, reply)) {
+    switch (command.call) {
+      case CheckpointCall::preflight: preflight(reply); break;
+      case CheckpointCall::state: state(reply); break;
+      case CheckpointCall::lock: lock(command, reply); break;
+      case CheckpointCall::checkpoint: step(reply, &CudaApi::checkpoint, ParkState::checkpointed); break;
+      case CheckpointCall::hold: hold(command, reply); break;
+      case CheckpointCall::restore: restore(command, reply); break;
+      case CheckpointCall::unlock: step(reply, &CudaApi::unlock, ParkState::running); break;
+    }
+  }
+  for (const auto& part : ballast_) reply.held += part.held();
+  reply.resident = target_.gone() ? Bytes{} : target_.look().resident;
+  return reply;
+}
+
+void Parker::unlock_at_last() {
+  CheckpointReply nobody_reads;
+  change(nobody_reads, [&](const CudaApi& api) { return api.unlock(target_.pid()); });
+  waits_for_us_ = false;
+}
+
+void Parker::leave() {
+  if (waits_for_us_ && driver_ && !target_.gone()) unlock_at_last();
+  ballast_.clear();
+}
+
+int serve_checkpoint(int socket, ProcessRef target, const std::string& driver) {
+  std::unique_ptr<Parker> parker;
+  {
+    // Loading may hang too; it changes nobody.
+    const Watch watch(socket);
+    parker = std::make_unique<Parker>(target, driver, socket);
+  }
+  const int status = serve_lines(socket, max_checkpoint_line, [&](std::string_view line) -> std::optional<std::string> {
+    const auto command = decode_checkpoint_command(line);
+    if (!command) return std::nullopt;
+    return encode(parker->carry_out(*command));
+  });
+  parker->leave();
+  return status;
+}
+
+}  // namespace sublet::gpu

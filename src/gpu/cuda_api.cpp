@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/cuda_api.h"
+
+#include "gpu/nvml_api.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <dlfcn.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+namespace sublet::gpu {
+namespace {
+
+constexpr int first_version = 12080;
+constexpr Bytes largest_piece = GiB, smallest_piece = 2 * MiB;
+
+// 64 bytes each, and zero where nothing is said.
+struct LockArguments {
+  unsigned timeout_ms;
+  unsigned reserved[15];
+};
+static_assert(sizeof(LockArguments) == 64);
+
+struct Uuid {
+  std::array<unsigned char, 16> bytes;
+};
+
+std::string text_of(const Uuid& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", uuid.bytes[i]);
+  }
+  return text;
+}
+
+// The vendor installs both of its libraries in the same place.
+std::vector<std::string> default_paths() {
+  constexpr std::string_view other = "libnvidia-ml.so.1";
+  std::vector<std::string> paths;
+  for (const std::string& path : nvml_default_paths()) {
+    paths.push_back(path.substr(0, path.size() - other.size()) + "libcuda.so.1");
+  }
+  return paths;
+}
+
+}  // namespace
+
+struct CudaApi::Table {
+  std::string path;
+  int version = 0;
+
+  int (*init)(unsigned) = nullptr;
+  int (*driver_version)(int*) = nullptr;
+  int (*error_name)(int, const char**) = nullptr;
+  int (*device_count)(int*) = nullptr;
+  int (*device_get)(int*, int) = nullptr;
+  int (*device_uuid)(Uuid*, int) = nullptr;
+  int (*retain)(void**, int) = nullptr;
+  int (*release)(int) = nullptr;
+  int (*push)(void*) = nullptr;
+  int (*pop)(void**) = nullptr;
+  int (*allocate)(unsigned long long*, std::size_t) = nullptr;
+  int (*free)(unsigned long long) = nullptr;
+  int (*get_state)(int, int*) = nullptr;
+  int (*lock)(int, LockArguments*) = nullptr;
+  int (*checkpoint)(int, void*) = nullptr;
+  int (*restore)(int, void*) = nullptr;
+  int (*unlock)(int, void*) = nullptr;
+
+  // The name of what is missing, or "".
+  std::string bind(void* library) {
+    std::string missing;
+    const auto find = [&](auto& function, std::initializer_list<const char*> names) {
+      for (const char* symbol : names) {
+        if (function == nullptr) {
+          function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, symbol));
+        }
+      }
+      if (function == nullptr && missing.empty()) missing = *names.begin();
+    };
+    find(init, {"cuInit"});
+    find(driver_version, {"cuDriverGetVersion"});
+    find(error_name, {"cuGetErrorName"});
+    find(device_count, {"cuDeviceGetCount"});
+    find(device_get, {"cuDeviceGet"});
+    find(device_uuid, {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"});
+    find(retain, {"cuDevicePrimaryCtxRetain"});
+    find(release, {"cuDevicePrimaryCtxRelease_v2"});
+    find(push, {"cuCtxPushCurrent_v2"});
+    find(pop, {"cuCtxPopCurrent_v2"});
+    find(allocate, {"cuMemAlloc_v2"});
+    find(free, {"cuMemFree_v2"});
+    find(get_state, {"cuCheckpointProcessGetState"});
+    find(lock, {"cuCheckpointProcessLock"});
+    find(checkpoint, {"cuCheckpointProcessCheckpoint"});
+    find(restore, {"cuCheckpointProcessRestore"});
+    find(unlock, {"cuCheckpointProcessUnlock"});
+    return missing;
+  }
+
+  std::string name_of(int code) const {
+    const char* name = nullptr;
+    return error_name(code, &name) == 0 && name != nullptr ? printable(name) : fmt::format("error {}", code);
+  }
+
+  Status start() {
+    if (driver_version(&version) != 0) version = 0;
+    if (version < first_version) {
+      return unavailable(
+          fmt::format("the driver in {} is of CUDA {}.{}; checkpoints of other processes came with "
+                      "12.8 (driver 570)",
+                      printable(path), version / 1000, version % 1000 / 10));
+    }
+    if (const int code = init(0); code != 0) {
+      return unavailable(fmt::format("the driver in {} does not start: {} ({})", printable(path), name_of(code), code));
+    }
+    return {};
+  }
+};
+
+Result<CudaApi> CudaApi::load(const std::string& path) {
+  if (!path.empty() && path[0] != '/') {
+    return bad_request(fmt::format("the driver library '{}' is not an absolute path", printable(path)));
+  }
+  // Ballast may have to lie on any card, whatever the daemon was started with.
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  std::string last = "no libcuda.so.1 where the driver installs it";
+  for (const std::string& candidate : path.empty() ? default_paths() : std::vector<std::string>{path}) {
+    if (path.empty() && candidate[0] == '/' && ::access(candidate.c_str(), F_OK) != 0) continue;
+    void* library = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* reason = ::dlerror();
+      last = reason != nullptr ? printable(reason) : candidate;
+      continue;
+    }
+    auto table = std::make_unique<Table>();
+    table->path = candidate;
+    if (const std::string missing = table->bind(library); !missing.empty()) {
+      last = fmt::format("{} has no {}", printable(candidate), missing);
+      continue;
+    }
+    if (auto started = table->start(); !started) return started.error();
+    return CudaApi(std::move(table));
+  }
+  return unavailable(last);
+}
+
+CudaApi::CudaApi(std::unique_ptr<Table> table) : table_(std::move(table)) {}
+CudaApi::CudaApi(CudaApi&&) noexcept = default;
+CudaApi& CudaApi::operator=(CudaApi&&) noexcept = default;
+CudaApi::~CudaApi() = default;
+
+const std::string& CudaApi::path() const { return table_->path; }
+int CudaApi::version() const { return table_->version; }
+std::string CudaApi::name_of(CudaCode code) const { return table_->name_of(static_cast<int>(code)); }
+
+CudaCode CudaApi::state(int pid, ParkState& state) const {
+  int found = 0;
+  const auto code = static_cast<CudaCode>(table_->get_state(pid, &found));
+  state = code == CudaCode::success && found >= 0 && found <= 3 ? static_cast<ParkState>(found) : ParkState::unknown;
+  return code;
+}
+
+CudaCode CudaApi::lock(int pid, std::chrono::milliseconds timeout) const {
+  LockArguments arguments{};
+  arguments.timeout_ms = static_cast<unsigned>(timeout.count());
+  return static_cast<CudaCode>(table_->lock(pid, &arguments));
+}
+
+CudaCode CudaApi::checkpoint(int pid) const { return static_cast<CudaCode>(table_->checkpoint(pid, nullptr)); }
+CudaCode CudaApi::restore(int pid) const { return static_cast<CudaCode>(table_->restore(pid, nullptr)); }
+CudaCode CudaApi::unlock(int pid) const { return static_cast<CudaCode>(table_->unlock(pid, nullptr)); }
+
+// ------------------------------------------------------------------------------------------- ballast
+
+struct CudaApi::Ballast::Parts {
+  const Table* table = nullptr;
+  int device = 0;
+  std::vector<unsigned long long> pieces;
+  Bytes held;
+
+  // The context goes with its last holder, and with it all that is left in it.
+  ~Parts() {
+    void* context = nullptr;
+    if (table->retain(&context, device) == 0 && table->push(context) == 0) {
+      for (const auto piece : pieces) table->free(piece);
+      table->pop(&context);
+      table->release(device);
+    }
+    table->release(device);
+  }
+
+  // The code of the driver that ended it, 0 when all of it is there.
+  int fill(Bytes wanted) {
+    Bytes piece = largest_piece;
+    while (held < wanted) {
+      piece = std::min(piece, std::max(smallest_piece, wanted - held));
+      unsigned long long at = 0;
+      const int code = table->allocate(&at, static_cast<std::size_t>(piece.count));
+      if (code == 0) {
+        pieces.push_back(at);
+        held += piece;
+      } else if (code != static_cast<int>(CudaCode::out_of_memory) || piece <= smallest_piece) {
+        return code;
+      } else {
+        // What is free may lie in several places.
+        piece = std::max(smallest_piece, Bytes{piece.count / 2});
+      }
+    }
+    return 0;
+  }
+};
+
+CudaApi::Ballast::Ballast(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+CudaApi::Ballast::Ballast(Ballast&&) noexcept = default;
+CudaApi::Ballast& CudaApi::Ballast::operator=(Ballast&&) noexcept = default;
+CudaApi::Ballast::~Ballast() = default;
+Bytes CudaApi::Ballast::held() const { return parts_ ? parts_->held : Bytes{}; }
+
+Result<CudaApi::Ballast> CudaApi::take(const std::string& uuid, Bytes bytes) const {
+  int count = 0;
+  table_->device_count(&count);
+  for (int i = 0; i < count; ++i) {
+    int device = 0;
+    Uuid found{};
+    if (table_->device_get(&device, i) != 0 || table_->device_uuid(&found, device) != 0) continue;
+    if (text_of(found) != uuid) continue;
+    const auto refused = [&](std::string_view call, int code, Bytes got) {
+      const bool full = code == static_cast<int>(CudaCode::out_of_memory);
+      return Error{full ? Code::Memory : Code::Unavailable,
+                   fmt::format("{} of {} on {}: {} said {} ({})", format_size(got), format_size(bytes), uuid, call,
+                               table_->name_of(code), code),
+                   {}};
+    };
+    void* context = nullptr;
+    if (const int code = table_->retain(&context, device); code != 0) {
+      return refused("cuDevicePrimaryCtxRetain", code, {});
+    }
+    auto parts = std::make_unique<Ballast::Parts>();
+    parts->table = table_.get();
+    parts->device = device;
+    int code = table_->push(context);
+    if (code == 0) {
+      code = parts->fill(bytes);
+      table_->pop(&context);
+    }
+    if (code != 0) return refused("cuMemAlloc", code, parts->held);
+    return Ballast(std::move(parts));
+  }
+  return not_found(fmt::format("the driver shows no card {}", printable(uuid)));
+}
+
+}  // namespace sublet::gpu

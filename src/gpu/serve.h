@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the modes of sublet-gpu that answer on a socket have in common. One thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sublet::gpu {
+
+// Closes every descriptor but 0, 1, 2 and `keep` (a helper that inherits a lock would hold it for ever),
+// makes `keep` close-on-exec, and puts /dev/null where 0, 1 or 2 is closed, so that no library's descriptor
+// lands there.
+void shed_descriptors(int keep);
+
+// Answers each line on the socket with what `answer` returns (a line of its own), until the peer closes it. Returns
+// 0 then; 1 when the socket fails, a line is longer than max_command, or `answer` says that it was no command.
+int serve_lines(int socket, std::size_t max_command,
+                const std::function<std::optional<std::string>(std::string_view)>& answer);
+
+// While it lives: within 10 s of the peer's end the process exits although a driver call hangs, unless that call
+// sleeps in the kernel beyond signals. With `target`, a pidfd, only once that process has ended too: a call that
+// changes another process is not to be cut off in the middle.
+class Watch {
+ public:
+  explicit Watch(int socket, int target = -1);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+};
+
+}  // namespace sublet::gpu

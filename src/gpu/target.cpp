@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/target.h"
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+namespace sublet::gpu {
+namespace {
+
+constexpr long call_pidfd_open = 434;
+
+std::string read_file(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 4096> chunk;
+  ssize_t got = 0;
+  while (file && (got = ::read(file.get(), chunk.data(), chunk.size())) > 0) {
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+// The text after "KEY" at the beginning of a line, up to the line's end.
+std::string_view line_of(std::string_view text, std::string_view key) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view line = text.substr(at, end - at);
+    if (line.starts_with(key)) {
+      line.remove_prefix(key.size());
+      while (!line.empty() && (line[0] == '\t' || line[0] == ' ')) line.remove_prefix(1);
+      return line;
+    }
+    at = end + 1;
+  }
+  return {};
+}
+
+std::int64_t number(std::string_view text) {
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// The n-th word of /proc/PID/stat, counted from the state, which is the first after the name in brackets.
+std::string_view stat_word(std::string_view stat, int n) {
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos) return {};
+  stat.remove_prefix(name_end + 1);
+  for (; n >= 0; --n) {
+    while (!stat.empty() && stat[0] == ' ') stat.remove_prefix(1);
+    if (n == 0) return stat.substr(0, stat.find(' '));
+    stat.remove_prefix(std::min(stat.find(' '), stat.size()));
+  }
+  return {};
+}
+
+bool frozen(std::int32_t pid) {
+  const std::string cgroups = read_file(fmt::format("/proc/{}/cgroup", pid));
+  const std::string_view own = line_of(cgroups, "0::");
+  if (own.empty()) return false;
+  return line_of(read_file(fmt::format("/sys/fs/cgroup{}/cgroup.events", own)), "frozen ") == "1";
+}
+
+}  // namespace
+
+Target::Target(ProcessRef process) : process_(process) {
+  pidfd_ = Fd(static_cast<int>(::syscall(call_pidfd_open, process.pid, 0)));
+  constexpr int start_time = 19;
+  const std::string stat = read_file(fmt::format("/proc/{}/stat", process.pid));
+  const auto started = static_cast<std::uint64_t>(number(stat_word(stat, start_time)));
+  if (process_.start_ticks == 0) process_.start_ticks = started;
+  if (started == 0 || started != process_.start_ticks) {
+    pidfd_.reset();
+    process_.start_ticks = 0;
+  }
+}
+
+bool Target::gone() const {
+  if (process_.start_ticks == 0) return true;
+  if (pidfd_) {
+    pollfd entry{pidfd_.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }
+  const std::string stat = read_file(fmt::format("/proc/{}/stat", process_.pid));
+  const std::string_view state = stat_word(stat, 0);
+  return state.empty() || state == "Z" || state == "X" ||
+         static_cast<std::uint64_t>(number(stat_word(stat, 19))) != process_.start_ticks;
+}
+
+TargetLook Target::look() const {
+  TargetLook look;
+  const std::string status = read_file(fmt::format("/proc/{}/status", process_.pid));
+  look.there = !status.empty();
+  const Fd environment(::open(fmt::format("/proc/{}/environ", process_.pid).c_str(), O_RDONLY | O_CLOEXEC));
+  look.may_trace = static_cast<bool>(environment);
+  std::string_view users = line_of(status, "Uid:");
+  users.remove_prefix(std::min(users.find('\t'), users.size()));  // the effective one is the second
+  if (!users.empty()) users.remove_prefix(1);
+  look.same_user = look.there && number(users) == static_cast<std::int64_t>(::geteuid());
+  look.tracer = static_cast<std::int32_t>(number(line_of(status, "TracerPid:")));
+  const std::string_view state = line_of(status, "State:");
+  look.stopped = state.starts_with('T') || state.starts_with('t') || frozen(process_.pid);
+  look.resident = number(line_of(status, "VmRSS:")) * KiB;
+  return look;
+}
+
+}  // namespace sublet::gpu

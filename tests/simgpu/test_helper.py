@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sublet-gpu checkpoint` driven from outside: parks and restores an unmodified simgpu-load, and says why not."""
+
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+import pytest
+
+import helper
+import simcards
+from simcards import MIB
+
+QUICK = "1x1GiB,reserve=0,context_bytes=64MiB,link_bandwidth=0,checkpoint_us=0,restore_us=0"
+QUICK += ",checkpoint_bandwidth=0,restore_bandwidth=0"
+CONTEXT, RESIDUE = 64 * MIB, 4 * MIB
+LOCK = {"timeout_ms": 10_000}
+PTRACE_SEIZE = 0x4206
+
+
+@pytest.fixture
+def quick(make_cards):
+    return make_cards(QUICK)
+
+
+@pytest.fixture
+def helpers():
+    made = []
+
+    def make(cards, pid, *arguments, **how):
+        made.append(helper.Helper(cards, pid, *arguments, **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()
+
+
+@pytest.fixture
+def load(quick):
+    return quick.load("--alloc", "256MiB", "--seconds", "1h", "--dense").wait_filled()
+
+
+def used(cards):
+    return cards.show()["devices"][0]["used_bytes"]
+
+
+def card(cards):
+    return cards.show()["devices"][0]["uuid"]
+
+
+def state_of(cards, load):
+    (found,) = [process["state"] for process in cards.show()["processes"] if process["pid"] == load.pid]
+    return found
+
+
+def hits(cards, name):
+    return sum(fault["hits"] for fault in cards.show()["faults"] if fault["name"] == name)
+
+
+def until(condition):
+    while not condition():
+        pass
+
+
+def ends_right(load):
+    status, said = load.end(simcards.SIGTERM)
+    assert status == 128 + simcards.SIGTERM and said["ok"] and said["verified_bytes"] >= 256 * MIB
+
+
+def parked(one):
+    one.ok("lock", **LOCK)
+    one.ok("checkpoint")
+
+
+def test_a_round_with_what_each_step_took(quick, helpers, load):
+    quick.ctl("set", "checkpoint_us", 20_000)
+    quick.ctl("set", "restore_us", 10_000)
+    before = used(quick)
+    one = helpers(quick, load.pid)
+    checked = one.ok("preflight")
+    assert checked["state"] == "running" and checked["name"] == "CUDA_SUCCESS" and checked["code"] == 0
+    assert one.ok("lock", **LOCK)["state"] == "locked"
+    out = one.ok("checkpoint")
+    assert out["state"] == "checkpointed" and out["took_ns"] >= 20_000_000
+    assert out["resident_bytes"] >= checked["resident_bytes"] + 256 * MIB
+    assert used(quick) == RESIDUE and one.ok("state")["state"] == "checkpointed"
+    back = one.ok("restore", ballast=[{"device": card(quick), "bytes": 512 * MIB}])
+    assert back["state"] == "locked" and back["took_ns"] >= 10_000_000 and back["prepared_ns"] > 0
+    assert back["held_bytes"] == 0 and used(quick) == before
+    assert back["resident_bytes"] <= checked["resident_bytes"] + 64 * MIB
+    assert one.ok("unlock")["state"] == "running"
+    one.hang_up()
+    assert one.process.wait() == 0
+    ends_right(load)
+
+
+def test_many_rounds_by_one_helper(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    for _ in range(5):
+        parked(one)
+        one.ok("restore")
+        one.ok("unlock")
+    ends_right(load)
+
+
+# ------------------------------------------------------------------------------------------- what cannot be parked
+
+
+def test_who_is_gone(quick, helpers, load):
+    for one in (helpers(quick, 4_194_303), helpers(quick, load.pid, "--start", 1)):
+        for call in ("preflight", "state", "checkpoint", "restore", "unlock"):
+            assert one(call)["reason"] == "gone"
+    one = helpers(quick, load.pid)
+    parked(one)
+    load.kill()
+    assert one("restore")["reason"] == "gone" and used(quick) == 0
+
+
+def test_the_start_time_names_the_process(quick, helpers, load):
+    ticks = pathlib.Path(f"/proc/{load.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    assert helpers(quick, load.pid, "--start", ticks)("preflight")["ok"]
+
+
+def test_who_uses_no_cuda(quick, helpers):
+    reply = helpers(quick, os.getpid())("preflight")
+    assert reply["reason"] == "no_cuda" and reply["name"] == "CUDA_ERROR_NOT_INITIALIZED"
+
+
+def test_who_is_traced(quick, helpers, load):
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.ptrace(PTRACE_SEIZE, load.pid, None, None) == 0
+    reply = helpers(quick, load.pid)("preflight")
+    assert reply["reason"] == "traced" and str(os.getpid()) in reply["detail"]
+
+
+def test_who_is_stopped_is_asked_nothing(quick, helpers, load):
+    load.process.send_signal(signal.SIGSTOP)
+    stat = pathlib.Path(f"/proc/{load.pid}/stat")
+    until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+    one = helpers(quick, load.pid)
+    for call, more in (("preflight", {}), ("state", {}), ("lock", LOCK), ("unlock", {})):
+        assert one(call, **more)["reason"] == "stopped"
+    load.process.send_signal(signal.SIGCONT)
+    until(lambda: one("preflight")["ok"])
+
+
+def test_whose_state_is_another_already(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    one.ok("lock", **LOCK)
+    reply = helpers(quick, load.pid)("preflight")
+    assert reply["reason"] == "wrong_state" and reply["state"] == "locked"
+
+
+def test_a_driver_that_cannot(quick, helpers, load, tmp_path):
+    missing = helpers(quick, load.pid, driver=tmp_path / "libcuda.so.1")("preflight")
+    assert missing["reason"] == "unsupported_driver" and "libcuda.so.1" in missing["detail"]
+    other = helpers(quick, load.pid, driver=simcards.DRIVER / "libnvidia-ml.so.1")("lock", **LOCK)
+    assert other["reason"] == "unsupported_driver" and "cuInit" in other["detail"]
+    quick.ctl("set", "driver_version", 12060)
+    old = helpers(quick, load.pid)("preflight")
+    assert old["reason"] == "unsupported_driver" and "12.6" in old["detail"]
+
+
+@pytest.fixture
+def open_place():
+    """A folder that any user can read, with the helper and the driver: a checkout may be closed to others."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        for source in (helper.PROGRAM, simcards.DRIVER / "libcuda.so.1"):
+            shutil.copy(source, folder)
+        yield folder
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
+def test_who_is_another_users_or_closed(helpers, open_place):
+    cards = simcards.Cards(open_place / "cards", QUICK)
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+    how = {"program": open_place / "sublet-gpu", "driver": open_place / "libcuda.so.1", **nobody}
+    load = cards.load("--alloc", "2MiB", "--seconds", "1h").wait_filled()
+    assert helpers(cards, load.pid, **how)("preflight")["reason"] == "no_right"
+    cards.end()
+    # Who may run a program but not read it gets a process that nobody but root may look into.
+    closed = shutil.copy("/bin/sleep", open_place)
+    os.chmod(closed, 0o711)
+    sleeper = subprocess.Popen([closed, "3600"], **nobody)
+    try:
+        assert helpers(cards, sleeper.pid, **how)("preflight")["reason"] == "not_dumpable"
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_lock_that_runs_out_of_time_ends_unlocked(quick, helpers, load):
+    quick.fault("launch-hang", "--pid", load.pid)
+    until(lambda: hits(quick, "launch-hang") > 0)
+    one = helpers(quick, load.pid)
+    reply = one("lock", timeout_ms=20)
+    assert reply["reason"] == "timeout" and reply["code"] == 600 and reply["state"] == "running"
+    assert reply["took_ns"] >= 20_000_000
+    quick.ctl("clear")
+    ends_right(load)
+
+
+# ------------------------------------------------------------------------------------------- room
+
+
+def test_without_room_for_the_ballast_no_restore_is_tried(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    other = quick.load("--alloc", "600MiB", "--seconds", "1h").wait_filled()
+    reply = one("restore", ballast=[{"device": card(quick), "bytes": 400 * MIB}])
+    assert reply["reason"] == "no_room" and not reply["final"] and reply["state"] == "checkpointed"
+    assert card(quick) in reply["detail"] and "400 MiB" in reply["detail"]
+    assert "cuCheckpointProcessRestore" not in quick.show()["calls"]
+    other.end(simcards.SIGTERM)
+    assert used(quick) == RESIDUE
+    one.ok("restore", ballast=[{"device": card(quick), "bytes": 400 * MIB}])
+    one.ok("unlock")
+    ends_right(load)
+
+
+def test_ballast_is_held_until_it_is_given_back(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    wish = [{"device": card(quick), "bytes": 300 * MIB}]
+    assert one.ok("hold", ballast=wish)["held_bytes"] == 300 * MIB
+    assert used(quick) == RESIDUE + CONTEXT + 300 * MIB
+    assert one.ok("hold")["held_bytes"] == 0 and used(quick) == RESIDUE
+    one.ok("hold", ballast=wish)
+    one.ok("restore")
+    one.ok("unlock")
+    ends_right(load)
+    assert used(quick) == 0
+
+
+def test_ballast_on_a_card_that_is_not_there(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    reply = one("hold", ballast=[{"device": "GPU-nowhere", "bytes": MIB}])
+    assert reply["reason"] == "no_room" and "GPU-nowhere" in reply["detail"]
+
+
+# ------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_a_restore_that_fails_is_final(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    quick.fault("restore-fail")
+    reply = one("restore")
+    assert reply["reason"] == "driver" and reply["code"] == 2 and reply["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert reply["final"]
+    quick.ctl("clear")
+    reply = one("restore")
+    assert reply["final"] and reply["code"] == 304
+
+
+def test_a_call_in_the_wrong_state_is_not_final(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    for call in ("checkpoint", "restore", "unlock"):
+        reply = one(call)
+        assert reply["code"] == 401 and not reply["final"] and reply["state"] == "running"
+    ends_right(load)
+
+
+def test_a_checkpoint_that_fails_says_what_is_left(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    quick.fault("checkpoint-fail", "--nth", 1)
+    one.ok("lock", **LOCK)
+    reply = one("checkpoint")
+    assert reply["code"] == 999 and reply["state"] == "locked"
+    quick.ctl("clear")
+    quick.fault("checkpoint-fail", "--after", 50)
+    assert one("checkpoint")["state"] == "failed"
+
+
+# ------------------------------------------------------------------------------------------- who goes away
+
+
+@pytest.mark.parametrize("steps, afterwards", [(["lock"], "running"), (["lock", "checkpoint", "restore"], "running"),
+                                               (["lock", "checkpoint"], "checkpointed")])  # fmt: skip
+def test_at_the_sockets_end_who_only_waits_is_unlocked(quick, helpers, load, steps, afterwards):
+    one = helpers(quick, load.pid)
+    for step in steps:
+        one.ok(step, **(LOCK if step == "lock" else {}))
+    one.hang_up()
+    assert one.process.wait() == 0
+    assert state_of(quick, load) == afterwards
+    if afterwards == "checkpointed":
+        other = helpers(quick, load.pid)
+        other.ok("restore")
+        other.ok("unlock")
+    ends_right(load)
+
+
+def test_what_another_locked_is_left_locked(quick, helpers, load):
+    one, other = helpers(quick, load.pid), helpers(quick, load.pid)
+    one.ok("lock", **LOCK)
+    assert other.ok("state")["state"] == "locked"
+    other.hang_up()
+    assert other.process.wait() == 0 and state_of(quick, load) == "locked"
+
+
+def test_a_lock_under_way_at_the_sockets_end_is_undone_when_it_comes(quick, helpers, load):
+    quick.fault("lock-hang")
+    one = helpers(quick, load.pid)
+    one.send("lock", **LOCK)
+    until(lambda: hits(quick, "lock-hang") == 1)
+    one.hang_up()
+    one.process.send_signal(signal.SIGALRM)  # its look at the socket, at once instead of after ten seconds
+    one.process.send_signal(signal.SIGTERM)
+    assert one.process.poll() is None
+    quick.ctl("clear")
+    assert one.process.wait() == 0 and state_of(quick, load) == "running"
+    ends_right(load)
+
+
+def test_a_question_under_way_at_the_sockets_end_is_given_up(quick, helpers, load):
+    quick.fault("state-hang")
+    one = helpers(quick, load.pid)
+    one.send("state")
+    until(lambda: hits(quick, "state-hang") == 1)
+    one.hang_up()
+    one.process.send_signal(signal.SIGALRM)
+    assert one.process.wait() == 1
+
+
+@pytest.mark.parametrize("fault, before", [("lock-hang", []), ("checkpoint-hang", ["lock"])])
+def test_the_process_dies_while_the_driver_is_inside_a_call(quick, helpers, load, fault, before):
+    one = helpers(quick, load.pid)
+    for step in before:
+        one.ok(step, **LOCK)
+    quick.fault(fault)
+    one.send(*(["checkpoint"] if before else ["lock"]), **({} if before else LOCK))
+    until(lambda: hits(quick, fault) == 1)
+    load.kill()
+    assert one.answer()["reason"] == "gone" and used(quick) == 0
+
+
+def test_a_killed_helper_leaves_a_process_that_the_next_one_finds(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    one.ok("lock", **LOCK)
+    one.process.kill()
+    one.process.wait()
+    other = helpers(quick, load.pid)
+    assert other("preflight")["reason"] == "wrong_state"
+    other.ok("unlock")
+    ends_right(load)
+
+
+# ------------------------------------------------------------------------------------------- usage
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"lock\n", b'{"id":1,"do":"lock"}\n', b'{"id":1,"do":"lock","timeout_ms":0}\n', b'{"id":1,"do":"park"}\n',
+     b'{"id":1,"do":"unlock","ballast":[]}\n', b'{"id":1,"do":"hold","ballast":[{"device":"a","bytes":-1}]}\n',
+     b"x" * 10_000],
+)  # fmt: skip
+def test_what_is_no_command_ends_it(quick, helpers, load, line):
+    one = helpers(quick, load.pid)
+    one.socket.sendall(line)
+    assert one.lines.readline() == "" and one.process.wait() == 1
+
+
+def test_wrong_usage_is_refused():
+    left, right = socket.socketpair()
+    fd = str(right.fileno())
+    for words in (
+        ["checkpoint", "--fd", fd],
+        ["checkpoint", "--pid", "1"],
+        ["checkpoint", "--fd", fd, "--pid", "0"],
+        ["checkpoint", "--fd", fd, "--pid", "1", "--start", "x"],
+        ["checkpoint", "--fd", fd, "--pid", "1", "--driver", "libcuda.so.1"],
+        ["checkpoint", "--fd", fd, "--pid", "1", "--nvml", "/x"],
+        ["probe", "--fd", fd, "--pid", "1"],
+        ["snapshot", "--driver", "/x"],
+    ):
+        done = subprocess.run([helper.PROGRAM, *words], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and done.stderr.startswith("sublet-gpu: "), words
+    left.close()
+    right.close()
