@@ -163,6 +163,23 @@ TEST_F(CheckpointTest, StateHangsAloneAndOtherProcessesDoNot) {
   EXPECT_EQ(finish(asking), 0);
 }
 
+TEST_F(CheckpointTest, AFaultOfACardIsOfThoseWhoHoldAnyOfIt) {
+  const pid_t first = target([] { filled(mib, 1); });
+  const pid_t both = target([] {
+    CUcontext other = nullptr;
+    OK(cuDevicePrimaryCtxRetain(&other, 1));
+  });
+  Fault second_card;
+  second_card.kind = FaultKind::checkpoint_fail;
+  second_card.device = 1;
+  ASSERT_TRUE(table_->set_fault(second_card, nullptr));
+  helper([&] {
+    park(first);
+    OK(cuCheckpointProcessLock(both, nullptr));
+    IS(CUDA_ERROR_UNKNOWN, cuCheckpointProcessCheckpoint(both, nullptr));
+  });
+}
+
 TEST_F(CheckpointTest, ItTakesAsLongAsItsSettingsAndTheLinkSay) {
   const pid_t pid = target([] { filled(64 * mib, 4); });
   const auto took = [](const std::function<void()>& what) {

@@ -94,14 +94,14 @@ void Server::become(CUprocessState state) {
 }
 
 std::optional<Fault> Server::meet(FaultKind kind) const {
-  int device = -1;
-  for (unsigned d = max_devices; d-- > 0;)
-    if (held_[d] != 0 || driver().process->charged(d) != 0) device = static_cast<int>(d);
-  return driver().table->meet(kind, device);
+  std::uint64_t cards = 0;
+  for (unsigned d = 0; d < max_devices; ++d)
+    if (held_[d] != 0 || driver().process->charged(d) != 0) cards |= std::uint64_t{1} << d;
+  return driver().table->meet_on(kind, cards);
 }
 
 void Server::hang_on(FaultKind kind) const {
-  if (const auto fault = meet(kind)) hang(kind, -1, fault->duration_ns);
+  if (const auto fault = meet(kind)) hang(kind, fault->device, fault->duration_ns);
 }
 
 bool Server::card_lost() const { return meet(FaultKind::device_lost).has_value(); }

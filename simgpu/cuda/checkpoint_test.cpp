@@ -110,11 +110,11 @@ TEST_F(CheckpointTest, ALockedProcessWaitsInsideItsCalls) {
   });
   helper([&] {
     OK(cuCheckpointProcessLock(pid, nullptr));
-    // It comes to the next call that waits, and stays there.
+    // It may still have to count the call that was under way; then it comes to one that waits, and stays there.
     std::uint64_t calls = board_->calls;
     for (int step = 0; step < 50; ++step) {
       EXPECT_EQ(state(pid), CU_PROCESS_STATE_LOCKED);
-      EXPECT_LE(board_->calls - calls, 0u);
+      EXPECT_LE(board_->calls - calls, 1u);
     }
     OK(cuCheckpointProcessUnlock(pid, nullptr));
     calls = board_->calls;

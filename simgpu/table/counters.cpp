@@ -132,10 +132,12 @@ bool is_hang(FaultKind kind) {
   }
 }
 
-bool concerns(const layout::FaultRecord& slot, FaultKind kind, int device) {
+constexpr std::uint64_t only(int device) { return device < 0 ? ~std::uint64_t{0} : std::uint64_t{1} << device; }
+
+bool concerns(const layout::FaultRecord& slot, FaultKind kind, std::uint64_t devices) {
   if (slot.kind != static_cast<std::uint64_t>(kind)) return false;
   const int wanted = static_cast<int>(slot.device.load());
-  if (wanted >= 0 && device >= 0 && wanted != device) return false;
+  if (wanted >= 0 && (devices >> wanted & 1) == 0) return false;
   const std::uint64_t pid = slot.pid.load();
   return pid == 0 || pid == static_cast<std::uint64_t>(::getpid());
 }
@@ -148,12 +150,15 @@ bool expired(const layout::FaultRecord& slot, FaultKind kind) {
 
 }  // namespace
 
-std::optional<Fault> Table::meet(FaultKind kind, int device) const {
+std::optional<Fault> Table::meet(FaultKind kind, int device) const { return meet_on(kind, only(device)); }
+
+std::optional<Fault> Table::meet_on(FaultKind kind, std::uint64_t devices) const {
   if ((map_->fault_mask.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) == 0) return std::nullopt;
   for (auto& slot : map_->fault) {
     const std::uint64_t state = slot.state.load();
-    if (!in_use(state) || !concerns(slot, kind, device) || expired(slot, kind)) continue;
-    Fault fault{kind, device, 0, slot.nth, slot.duration_ns, slot.argument, static_cast<int>(slot.after.load()) - 1, 0};
+    if (!in_use(state) || !concerns(slot, kind, devices) || expired(slot, kind)) continue;
+    Fault fault{kind,          static_cast<int>(slot.device.load()),    0, slot.nth, slot.duration_ns,
+                slot.argument, static_cast<int>(slot.after.load()) - 1, 0};
     fault.hits = slot.hits.fetch_add(1) + 1;
     if (slot.state.load() != state) continue;
     if (fault.nth == 0 || fault.hits == fault.nth) return fault;
@@ -163,7 +168,7 @@ std::optional<Fault> Table::meet(FaultKind kind, int device) const {
 
 bool Table::still_set(FaultKind kind, int device) const {
   return std::any_of(map_->fault.begin(), map_->fault.end(), [&](const auto& slot) {
-    return in_use(slot.state.load()) && concerns(slot, kind, device) && !expired(slot, kind);
+    return in_use(slot.state.load()) && concerns(slot, kind, only(device)) && !expired(slot, kind);
   });
 }
 

@@ -112,6 +112,8 @@ class Table {
   std::vector<Fault> active_faults() const;
   // Whether this call of this process meets a fault. One load when none is set; counts the call otherwise.
   std::optional<Fault> meet(FaultKind kind, int device) const;
+  // The same for what is of several cards at once: a bit each.
+  std::optional<Fault> meet_on(FaultKind kind, std::uint64_t devices) const;
   // Whether the fault is still set (not cleared, not expired): what a hang waits for.
   bool still_set(FaultKind kind, int device) const;
 
