@@ -24,6 +24,7 @@ constexpr int most_turns = 1000;
 engine::Options options() {
   engine::Options options;
   options.probe.helper = "/nonexistent/sublet-gpu";
+  options.actor.socket = "/nonexistent/sublet-actor.sock";
   options.exit_dir = "/nonexistent/exits";
   options.boot_id = "boot";
   return options;

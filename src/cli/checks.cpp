@@ -26,6 +26,18 @@ Check device_check(const json& device) {
           state == "lost" ? "look into the kernel's log for Xid messages" : "see: sublet status"};
 }
 
+Check actor_check(const json& actor) {
+  const auto& groups = member(actor, "groups");
+  std::string text = "the actor may signal ";
+  text += flag_at(actor, "signals_others") ? "every user's programs" : "the programs of its own user";
+  if (!groups.is_string()) {
+    return {"actor", Level::note, text + "; no unified control group hierarchy is mounted, so none is made for them",
+            "what a program leaves behind when its keeper is killed may then not be found: mount -t cgroup2 none "
+            "/sys/fs/cgroup"};
+  }
+  return {"actor", Level::ok, text + "; control groups for them are made below " + groups.get<std::string>(), {}};
+}
+
 int count(const Checks& checks, Level level) {
   return static_cast<int>(
       std::count_if(checks.begin(), checks.end(), [&](const Check& c) { return c.level == level; }));
@@ -60,6 +72,7 @@ Checks judge_status(const json& status, std::string_view our_version) {
   else
     checks.push_back({"store", Level::fail, "the daemon's store: " + (store.empty() ? "unknown" : store),
                       "nothing is granted until it works; look into the daemon's log"});
+  if (const auto& actor = member(daemon, "actor"); flag_at(actor, "ready")) checks.push_back(actor_check(actor));
   const auto& devices = list_at(status, "devices");
   if (devices.empty()) {
     checks.push_back({"device", Level::fail, "the daemon knows no device", "see what is said of NVML below"});

@@ -22,6 +22,9 @@ struct LoopbackAddress {
 };
 
 struct Config {
+  struct Actor {
+    std::string socket;  // "": the place of the system's, or none: it is a child
+  } actor;
   struct Api {
     LoopbackAddress tcp;
   } api;

@@ -14,6 +14,10 @@ namespace {
 
 // One row a key. The lambda is the only place that ties the name to the member.
 constexpr Key table[] = {
+    {"actor.socket", "", "",
+     "Absolute path of the socket on which sublet-actor, which signals programs, is found; empty: the system's daemon "
+     "as a user without rights takes /run/sublet-actor.sock, and every other starts its own.",
+     +[](Config& c) -> std::string& { return c.actor.socket; }},
     {"api.tcp", "", "",
      "Port on which the API is spoken over TCP too, to who has an access token; empty: only on the Unix socket.",
      +[](Config& c) -> LoopbackAddress& { return c.api.tcp; }},

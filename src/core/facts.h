@@ -59,6 +59,7 @@ struct Release {
   bool force = false;
   bool stop = false;
   bool revoke = false;
+  std::optional<std::uint32_t> asked_by = {};  // the user on whose word it is
 };
 
 // The number of open waits and connections of the owner rose from or fell to zero.

@@ -7,6 +7,7 @@
 
 #include <string_view>
 #include <variant>
+#include <optional>
 #include <vector>
 
 namespace sublet::core {
@@ -19,6 +20,7 @@ struct TakeSnapshot {};
 struct SignalProgram {
   LeaseId lease;
   bool kill = false;
+  std::optional<std::uint32_t> asked_by = {};  // the user who wants it so; unset: the rules of this daemon
 };
 
 using Action = std::variant<TakeSnapshot, SignalProgram>;

@@ -16,6 +16,7 @@ Plan Stepper::run(const Fact& fact) {
   state_.queue_.set_aging(rules_.aging_per_minute);
   state_.reindex(rules_, now_);
   plan_.outcome = std::visit([this](const auto& what) { return on(what); }, fact);
+  asked_by_.reset();  // what follows is nobody's wish
   if (plan_.outcome.has_value()) {
     repeat_signals();
     run_timers();

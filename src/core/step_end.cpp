@@ -18,6 +18,7 @@ std::string status_text(const std::optional<int>& status) {
 
 Result<LeaseId> Stepper::on(const Release& fact) {
   if (const Lease* ended = find(fact.lease); ended != nullptr && ended->ended()) return ended->id;
+  asked_by_ = fact.asked_by;
   const auto found = find_for(fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
@@ -108,7 +109,7 @@ void Stepper::stop_program(Lease& lease) {
   if (lease.stop_requested) return;
   lease.stop_requested = true;
   lease.stop_at = now_;
-  plan_.actions.emplace_back(SignalProgram{lease.id, false});
+  plan_.actions.emplace_back(SignalProgram{lease.id, false, asked_by_});
 }
 
 // -------------------------------------------------------------------------------- the end

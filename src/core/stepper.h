@@ -104,6 +104,7 @@ class Stepper {
   std::vector<LeaseId> ended_;  // may have nothing left to wait for
   LeaseId submitted_;           // its request is open: a grant within this step needs no claim
   bool snapshot_wanted_ = false;
+  std::optional<std::uint32_t> asked_by_;  // on whose word a program ends, while a request is decided
 };
 
 }  // namespace sublet::core

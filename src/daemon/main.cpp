@@ -43,6 +43,10 @@ engine::Options engine_options(const Config& config, const daemon::Places& place
                    .timeout = config.gpu.timeout,
                    .interval_busy = config.gpu.interval_busy,
                    .interval_idle = config.gpu.interval_idle};
+  options.actor = {.helper = places.actor,
+                   .socket = config.actor.socket.empty() ? places.actor_socket : config.actor.socket,
+                   .group_name = places.group_name,
+                   .system = places.mode == "system"};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;
   options.dir = dir;

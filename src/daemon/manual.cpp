@@ -49,7 +49,7 @@ std::string manual_page(const CLI::App& app) {
   page.item("`2`", "Wrong usage.");
   page.item("`78`", "Wrong configuration.");
   page.heading("SEE ALSO");
-  page.paragraph("`sublet`(1), `sublet.toml`(5), `sublet-gpu`(8)");
+  page.paragraph("`sublet`(1), `sublet.toml`(5), `sublet-gpu`(8), `sublet-actor`(8)");
   return page.text();
 }
 

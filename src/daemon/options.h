@@ -26,6 +26,9 @@ struct Places {
   std::string socket;
   std::string env_file;                            // DIR/env, to be sourced; "" without --dir
   std::string helper;                              // sublet-gpu
+  std::string actor;                               // sublet-actor
+  std::string actor_socket;                        // where the system's listens; "": it is our child
+  std::string group_name;                          // of its control groups
   std::string nvml;                                // of the simulated cards; "" = as configured
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
 };

@@ -97,6 +97,24 @@ Places places_of_mode(const Options& options) {
   return places;
 }
 
+// A daemon that is a plain user for the whole system has no right of its own over programs: its actor is a service.
+// Every other has one as its child, which can do what the daemon could.
+Status find_actor(const fs::path& bin, Places& places) {
+  if (places.mode == "system" && ::geteuid() != 0) places.actor_socket = "/run/sublet-actor.sock";
+  places.actor = find_program(bin, "sublet-actor");
+  if (places.actor.empty()) {
+    return unavailable(fmt::format("sublet-actor is neither beside subletd ({}) nor in libexec", bin.string()),
+                       "install it there: it ends programs for the daemon");
+  }
+  places.group_name = "sublet";
+  if (places.mode == "system") return {};
+  // Leases of several daemons have the same numbers: each has a name of its own, which it finds again.
+  struct stat home {};
+  if (::stat(places.state_dir.c_str(), &home) != 0) return from_errno("cannot look at " + places.state_dir, errno);
+  places.group_name = fmt::format("sublet-{:x}-{:x}", home.st_dev, home.st_ino);
+  return {};
+}
+
 }  // namespace
 
 Result<Places> prepare(const Options& given) {
@@ -122,6 +140,7 @@ Result<Places> prepare(const Options& given) {
     return unavailable(fmt::format("sublet-gpu is neither beside subletd ({}) nor in libexec", bin.string()),
                        "install it there: it reads the GPUs for the daemon");
   }
+  if (auto found = find_actor(bin, places); !found) return found.error();
   if (!options.sim.empty()) {
     if (auto made = make_cards(bin, options); !made) return made.error();
   }

@@ -154,12 +154,17 @@ void Engine::perform(const core::Action& action) {
   } else if (const auto* wanted = std::get_if<core::SignalProgram>(&action)) {
     // A keeper that lives sees the lease and asks its program itself. It may be deaf, so killing is done here too.
     const bool keeper = programs_.keeper_alive(wanted->lease);
-    if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease);
-    if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM)) return;
-    unkillable_.insert(wanted->lease);
-    log::warn("{}: its program should end, but its keeper is gone and there is no proof or right to signal it",
-              to_string(wanted->lease));
+    const std::uint32_t asked_by = wanted->asked_by.value_or(actor::the_daemon);
+    if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease, asked_by);
+    if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM, asked_by)) return;
+    not_killed(wanted->lease, programs_.why_not_signalled(wanted->lease));
   }
+}
+
+void Engine::not_killed(LeaseId lease, const std::string& why) {
+  if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated
+  log::warn("{}: its program should end, and cannot be ended from here: {}", to_string(lease),
+            why.empty() ? "its keeper is gone, and nothing proves which process it is" : why);
 }
 
 // What must be watched follows from the leases as they now are.
@@ -384,7 +389,10 @@ Engine::Engine(asio::io_context& io, store::Store& store, Options options)
                     tick(core::SnapshotFailed{problem});
                     tell_changes();
                   }}),
-      programs_(io, options_.rules.reconnect, [this](const core::ProgramEnded& ended) { tick(ended); }),
+      actor_(io, options_.actor, [this] { programs_.introduce_all(); }),
+      programs_(io, actor_, options_.rules.reconnect,
+                {.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
+                 .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }}),
       timer_(io),
       reopen_timer_(io),
       heartbeat_(io),
@@ -406,6 +414,7 @@ Status Engine::start() {
     });
   }
   probe_.start();
+  actor_.start();
   beat();
   return {};
 }
@@ -414,6 +423,7 @@ void Engine::stop() {
   if (store_problem_.empty()) write_events({log_.of_daemon("stopped", clock_.now())}, clock_.now());
   stopping_ = true;
   probe_.stop();
+  actor_.stop();
   timer_.cancel();
   reopen_timer_.cancel();
   heartbeat_.cancel();

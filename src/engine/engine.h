@@ -7,6 +7,7 @@
 #include "base/failpoints.h"
 #include "core/explain.h"
 #include "core/step.h"
+#include "engine/actor.h"
 #include "engine/card_lock.h"
 #include "engine/event_log.h"
 #include "engine/meter.h"
@@ -33,6 +34,7 @@ namespace sublet::engine {
 struct Options {
   core::Rules rules;
   ProbeOptions probe;
+  ActorOptions actor;
   std::string exit_dir;  // where keepers leave exit records
   std::string boot_id;
   bool lock_cards = true;                          // one daemon per real card and machine
@@ -119,6 +121,7 @@ class Engine {
   // "" while new leases can be given out and changes stored; else why not.
   const std::string& store_problem() const { return store_problem_; }
   const Probe& probe() const { return probe_; }
+  const ActorClient& actor() const { return actor_; }
   const Meter& meter() const { return meter_; }
 
   Programs& programs() { return programs_; }
@@ -137,6 +140,7 @@ class Engine {
   Status open_store();
   void adopt(Time now);
   void perform(const core::Action& action);
+  void not_killed(LeaseId lease, const std::string& why);
   void announce(LeaseId lease);
   void on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns);
   core::DeviceReading reading(const gpu::GpuDevice& device);
@@ -168,6 +172,7 @@ class Engine {
   Time started_at_;
   core::State state_;
   Probe probe_;
+  ActorClient actor_;
   Programs programs_;
 
   std::uint64_t intended_ = 0;     // last number given out by the store
@@ -195,7 +200,7 @@ class Engine {
   CardLocks card_locks_;
   std::map<std::string, Time> warned_since_;  // by code and text
   std::unordered_set<LeaseId> settling_;
-  std::unordered_set<LeaseId> unkillable_;  // their programs should end, and we may not signal them
+  std::map<LeaseId, std::string> unkillable_;  // their programs should end, and do not by us: why; "": no proof
   std::unordered_map<LeaseId, core::Lease> recently_ended_;
   std::deque<LeaseId> recently_ended_order_;
 

@@ -39,6 +39,7 @@ struct World {
   explicit World(store::Store& given, std::string boot_id = "boot") {
     Options options;
     options.probe.helper = "/nonexistent/sublet-gpu";
+    options.actor.socket = "/nonexistent/sublet-actor.sock";
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = std::move(boot_id);
     engine.emplace(io, given, std::move(options));

@@ -30,6 +30,14 @@ std::optional<Warning> device_warning(const std::string& uuid, const core::Devic
                  "'sublet doctor' says what is wrong with the driver", now};
 }
 
+Warning unkillable_warning(LeaseId id, const std::string& why, Time now) {
+  const std::string reason =
+      why.empty() ? "its keeper is gone, and nothing proves that its pids are still its own" : why;
+  return {"unkillable",
+          fmt::format("the program of {} should end, and cannot be ended from here: {}", to_string(id), reason),
+          fmt::format("'sublet ps' shows its pid; end it by hand, '{}' ends with it", to_string(id)), now};
+}
+
 }  // namespace
 
 Warning store_warning(const std::string& problem, Time since) {
@@ -200,14 +208,14 @@ std::vector<Warning> Engine::warnings() {
       all.push_back(std::move(*warning));
     }
   }
-  std::erase_if(unkillable_, [this](LeaseId id) { return state_.find(id) == nullptr; });
-  for (const LeaseId id : unkillable_) {
-    all.push_back({"unkillable",
-                   fmt::format("the program of {} should end, and cannot be ended from here: its keeper is "
-                               "gone, and nothing proves that its pids are still its own",
-                               to_string(id)),
-                   fmt::format("'sublet ps' shows its pid; end it by hand, '{}' ends with it", to_string(id)), now()});
+  if (!actor_.problem().empty()) {
+    all.push_back({"actor", "programs whose keeper is gone cannot be ended: the actor: " + actor_.problem(),
+                   options_.actor.socket.empty() ? "it is tried again and again; the daemon's log says more"
+                                                 : "is it started? systemctl status sublet-actor.socket sublet-actor",
+                   now()});
   }
+  std::erase_if(unkillable_, [this](const auto& entry) { return state_.find(entry.first) == nullptr; });
+  for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));
   std::map<std::string, Time> since;
   for (Warning& warning : all) {
     const std::string name = warning.code + " " + warning.text;

@@ -2,8 +2,8 @@
 #include "engine/probe.h"
 
 #include "base/clock.h"
-#include "base/fd.h"
 #include "gpu/probe_client.h"
+#include "proc/spawn.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -12,8 +12,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <csignal>
@@ -29,7 +27,6 @@ constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t most_abandoned = 8;
 constexpr Duration first_pause = std::chrono::milliseconds(100);
 constexpr Duration longest_pause = std::chrono::seconds(10);
-constexpr int socket_in_helper = 3;
 
 std::chrono::steady_clock::duration to_steady(Duration d) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(d);
@@ -152,36 +149,15 @@ std::string Probe::spawn() {
   if (abandoned_.size() >= most_abandoned) {
     return fmt::format("{} helpers hang in the driver and cannot be killed; no more are started", abandoned_.size());
   }
-  int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return from_errno("socketpair", errno).detail;
-  Fd ours(pair[0]);
-  Fd theirs(pair[1]);
-  if (theirs.get() == socket_in_helper) {  // dup2 onto itself would leave it close-on-exec
-    theirs = Fd(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, socket_in_helper + 1));
-  }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, theirs.get(), socket_in_helper);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<std::string> words{options_.helper, "probe", "--fd", std::to_string(socket_in_helper)};
+  std::vector<std::string> words{"probe", "--fd", std::to_string(proc::helper_socket)};
   if (!options_.nvml.empty()) words.insert(words.end(), {"--nvml", options_.nvml});
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  auto helper = std::make_unique<Helper>(io_);
-  const int failed = ::posix_spawn(&helper->pid, options_.helper.c_str(), &actions, &attributes, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (failed != 0) return from_errno("cannot start " + options_.helper, failed).detail;
-  helper->socket.assign(stream_protocol(), ours.release());
-  helper_ = std::move(helper);
+  // With our environment: it says where simulated cards are.
+  auto started = proc::spawn_helper(
+      {.program = options_.helper, .arguments = std::move(words), .socket_type = SOCK_STREAM, .bare = false});
+  if (!started) return started.error().detail;
+  helper_ = std::make_unique<Helper>(io_);
+  helper_->pid = started->pid;
+  helper_->socket.assign(stream_protocol(), started->socket.release());
   return "";
 }
 

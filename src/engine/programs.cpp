@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/programs.h"
+#include "engine/program.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,7 +11,6 @@
 
 #include <cctype>
 #include <csignal>
-#include <unordered_set>
 
 namespace sublet::engine {
 namespace {
@@ -22,29 +22,10 @@ constexpr Duration longest_recheck = std::chrono::seconds(2);
 // A reading of /proc that is no older serves all who ask: many programs may end at the same moment.
 constexpr std::int64_t scan_serves_ns = 10'000'000;
 
-bool is_program(proc::Link link) { return link == proc::Link::owner || link == proc::Link::descendant; }
-
 }  // namespace
 
-struct Programs::Program {
-  Program(asio::io_context& io, LeaseId id) : lease(id), main_watch(io), recheck(io) {}
-  LeaseId lease;
-  std::uint32_t uid = 0;
-  core::Owner owner;
-  bool proven = false;                        // `owner.process` is certainly the process that was attached
-  bool reported = false;                      // its end was told; what was told may be lost with the store
-  bool killing = false;                       // SIGKILL until nothing of it is left
-  int checks = 0;                             // since its main process was seen gone
-  std::int64_t gone_since_ns = 0;             // the tree was first seen gone; 0: not yet
-  Fd keeper;                                  // pidfd; empty: none or gone
-  asio::posix::stream_descriptor main_watch;  // pidfd of the main process
-  asio::steady_timer recheck;
-  std::vector<ProcessRef> attached;
-  std::vector<proc::CgroupRef> cgroups;
-};
-
-Programs::Programs(asio::io_context& io, Duration reconnect, std::function<void(core::ProgramEnded)> ended)
-    : io_(io), reconnect_(reconnect), ended_(std::move(ended)) {}
+Programs::Programs(asio::io_context& io, Actor& actor, Duration reconnect, Events events)
+    : io_(io), actor_(actor), reconnect_(reconnect), events_(std::move(events)) {}
 Programs::~Programs() = default;
 
 Status Programs::open() {
@@ -99,6 +80,8 @@ void Programs::follow(const core::Lease& lease, bool adopted) {
   program->uid = lease.uid;
   program->owner = lease.owner;
   program->proven = !adopted;
+  program->adopted = adopted;
+  program->since_ns = monotonic_ns();
   program->attached = attached;
   program->cgroups = cgroups;
   if (lease.owner.keeper) {
@@ -122,7 +105,9 @@ void Programs::open_main(const std::shared_ptr<Program>& program) {
     program->proven = program->proven || (inode != 0 && proc::pidfd_inode(main->get()) == inode);
     program->main_watch.assign(main->release());
     watch(program);
+    introduce(program);
   } else if (main.error().code == Code::NotFound) {
+    introduce(program);
     asio::post(io_, [this, program] { check(program); });
   } else {  // no descriptor is free, say: unknown is not dead
     log::warn("{}: its program cannot be watched: {}; trying again", to_string(program->lease), main.error().detail);
@@ -150,7 +135,15 @@ void Programs::check(const std::shared_ptr<Program>& program) {
   if (current == programs_.end() || current->second != program || program->reported) return;
   if (monotonic_ns() - scanned_ns_ > scan_serves_ns) scan();
   if (tree_lives(program->lease)) {
-    if (program->killing) signal_members(program->lease, SIGKILL);  // one pass may miss what was just forked
+    if (program->killing) {  // one pass may miss what was just forked
+      program->wanted = SIGKILL;
+      send_wanted(program);
+    }
+    return check_again(program);
+  }
+  // What it left may be in a group that only the actor knows of, who is asked: until then it is not known to be gone.
+  if (program->adopted && program->owner.keeper && !program->answered &&
+      monotonic_ns() - program->since_ns < reconnect_.count()) {
     return check_again(program);
   }
   core::ProgramEnded ended{program->lease, std::nullopt, false};
@@ -168,7 +161,7 @@ void Programs::check(const std::shared_ptr<Program>& program) {
     }
   }
   program->reported = true;
-  ended_(ended);
+  events_.ended(ended);
 }
 
 void Programs::check_again(const std::shared_ptr<Program>& program) {
@@ -203,7 +196,8 @@ void Programs::book(const core::Lease& lease) {
     if (cgroup.empty()) {
       const auto now = root_->read(process.pid);
       const proc::Member* known = member(process);
-      const bool own = known != nullptr && known->lease == lease.id && is_program(known->link);
+      const bool own = known != nullptr && known->lease == lease.id &&
+                       (known->link == proc::Link::owner || known->link == proc::Link::descendant);
       if (now && now->ref == process && !own) program->attached.push_back(process);
     } else if (auto group = check_cgroup(cgroup)) {
       program->cgroups.push_back(std::move(*group));
@@ -214,6 +208,9 @@ void Programs::book(const core::Lease& lease) {
 void Programs::forget(LeaseId lease) {
   const auto found = programs_.find(lease);
   if (found == programs_.end()) return;
+  if (found->second->introduced) {
+    actor_.order({.verb = actor::Verb::forget, .lease = lease.number}, {}, [](const actor::Reply&) {});
+  }
   boost::system::error_code ignored;
   if (found->second->main_watch.is_open()) found->second->main_watch.close(ignored);
   found->second->recheck.cancel();
@@ -227,7 +224,9 @@ std::vector<proc::LeaseRoots> Programs::roots() const {
                            .main = program->owner.process,
                            .keeper = program->owner.keeper,
                            .attached = program->attached,
-                           .in_cgroups = {}};
+                           .in_cgroups = {},
+                           .in_own_group = {}};
+    if (program->group) roots.in_own_group = proc::newcomers(*root_, *program->group, id, lineage_);
     for (const proc::CgroupRef& group : program->cgroups) {
       if (auto inside = proc::processes_in(group)) {
         roots.in_cgroups.insert(roots.in_cgroups.end(), inside->pids.begin(), inside->pids.end());
@@ -251,6 +250,7 @@ void Programs::scan() {
   scanned_ns_ = monotonic_ns();
   proc::Lineage next = proc::trace_lineage(roots(), lineage_, *table);
   previous_ = std::exchange(lineage_, std::move(next));
+  have_actor_look();
 }
 
 const proc::Member* Programs::member(ProcessRef process) const {
@@ -261,47 +261,6 @@ const proc::Member* Programs::member(ProcessRef process) const {
 bool Programs::keeper_alive(LeaseId lease) const {
   const auto found = programs_.find(lease);
   return found != programs_.end() && found->second->keeper && !proc::is_dead(found->second->keeper.get());
-}
-
-bool Programs::can_signal(LeaseId lease) const {
-  const auto found = programs_.find(lease);
-  return found != programs_.end() && (found->second->proven || keeper_alive(lease));
-}
-
-void Programs::wake_keeper(LeaseId lease) const {
-  const auto found = programs_.find(lease);
-  if (found == programs_.end() || !found->second->keeper) return;
-  const core::Owner& owner = found->second->owner;
-  const auto info = root_->read(owner.keeper.pid);
-  // The parent of a proven process is proven too.
-  const auto child = root_->read(owner.process.pid);
-  const bool proven = found->second->proven && child && child->ref == owner.process && child->ppid == owner.keeper.pid;
-  if (proven && info && info->state == 'T') (void)proc::send_signal(found->second->keeper.get(), SIGCONT);
-}
-
-bool Programs::signal(LeaseId lease, int signal) {
-  const auto found = programs_.find(lease);
-  if (found == programs_.end() || !found->second->proven) return false;
-  scan();
-  const bool sent = signal_members(lease, signal);
-  if (signal == SIGKILL) {
-    found->second->killing = true;
-    check_again(found->second);
-  }
-  return sent;
-}
-
-bool Programs::signal_members(LeaseId lease, int signal) const {
-  bool sent = false;
-  for (const proc::Member& member : lineage_.members) {
-    // Other links may spare a process; a signal needs descent from what Sublet started.
-    if (member.lease != lease || !is_program(member.link)) continue;
-    if (auto pidfd = proc::open_pidfd(*root_, member.process)) {
-      sent = proc::send_signal(pidfd->get(), signal).has_value() || sent;
-      if (signal == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);
-    }
-  }
-  return sent;
 }
 
 void Programs::forget_others(const std::function<bool(LeaseId)>& keep) {

@@ -5,7 +5,9 @@
 
 #include "base/fd.h"
 #include "core/facts.h"
+#include "engine/actor.h"
 #include "proc/cgroup.h"
+#include "proc/lease_group.h"
 #include "proc/lineage.h"
 #include "proc/pidfd.h"
 #include "proc/process_table.h"
@@ -25,9 +27,14 @@ namespace sublet::engine {
 
 class Programs {
  public:
-  // `ended` is called on the loop when the whole tree of a followed owner is gone. `reconnect`: how long a keeper that
-  // lives may take to report the exit status.
-  Programs(boost::asio::io_context& io, Duration reconnect, std::function<void(core::ProgramEnded)> ended);
+  struct Events {
+    // Called on the loop when the whole tree of a followed owner is gone.
+    std::function<void(core::ProgramEnded)> ended;
+    // The program should end, and the actor did not end it, or not all of it.
+    std::function<void(LeaseId, const std::string& why)> unkillable;
+  };
+  // `reconnect`: how long a keeper that lives may take to report the exit status. Refers to `actor`.
+  Programs(boost::asio::io_context& io, Actor& actor, Duration reconnect, Events events);
   ~Programs();
 
   Status open();  // /proc must be readable
@@ -61,14 +68,20 @@ class Programs {
   const proc::Member* member(ProcessRef process) const;
   const proc::ProcRoot& root() const { return *root_; }
 
-  // SIGTERM (and SIGCONT: what is stopped could not act on it) or SIGKILL to the whole tree, by pidfd, where we have
-  // proof of it; SIGKILL again until nothing of it is left. False: no proof or no right, nothing was sent.
-  bool signal(LeaseId lease, int signal);
+  // Has the actor send SIGTERM (and SIGCONT: what is stopped could not act on it) or SIGKILL to the whole tree; SIGKILL
+  // again until nothing of it is left. An actor that is not there is told when it is back. False: there is no proof
+  // of the program, or the actor will not. `asked_by`: whose word it is (actor::the_daemon: our own rules'); SIGKILL
+  // follows the word of whoever asked for the end.
+  bool signal(LeaseId lease, int signal, std::uint32_t asked_by);
   bool keeper_alive(LeaseId lease) const;
   // Whether an order to end the program would reach it: its keeper lives, or there is proof of its main process.
   bool can_signal(LeaseId lease) const;
+  // "" or why can_signal() says no, as far as that is known.
+  std::string why_not_signalled(LeaseId lease) const;
   // Lets a keeper that is stopped (Ctrl-Z) go on, so that it can do its part.
-  void wake_keeper(LeaseId lease) const;
+  void wake_keeper(LeaseId lease, std::uint32_t asked_by);
+  // The actor is there, and knows nothing yet.
+  void introduce_all();
 
  private:
   struct Program;
@@ -77,17 +90,25 @@ class Programs {
   void check(const std::shared_ptr<Program>& program);
   void check_again(const std::shared_ptr<Program>& program);
   bool tree_lives(LeaseId lease) const;
-  bool signal_members(LeaseId lease, int signal) const;
   std::vector<proc::LeaseRoots> roots() const;
+  std::shared_ptr<Program> find(LeaseId lease) const;
+  // What is said to the actor (programs_actor.cpp).
+  void introduce(const std::shared_ptr<Program>& program);
+  void introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply);
+  void send_wanted(const std::shared_ptr<Program>& program);
+  void signalled(const std::shared_ptr<Program>& program, int signal, const actor::Reply& reply);
+  void have_actor_look();
 
   boost::asio::io_context& io_;
+  Actor& actor_;
   Duration reconnect_;
-  std::function<void(core::ProgramEnded)> ended_;
+  Events events_;
   std::optional<proc::ProcRoot> root_;
   std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
   proc::Lineage lineage_;
   proc::Lineage previous_;
   std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC, when /proc was last read
+  bool actor_looks_ = false;     // it was asked to, and has not answered
 };
 
 }  // namespace sublet::engine

@@ -10,11 +10,6 @@
 
 namespace sublet::gpu {
 
-// Closes every descriptor but 0, 1, 2 and `keep` (a helper that inherits a lock would hold it for ever),
-// makes `keep` close-on-exec, and puts /dev/null where 0, 1 or 2 is closed, so that no library's descriptor
-// lands there.
-void shed_descriptors(int keep);
-
 // Answers each line on the socket with what `answer` returns (a line of its own), until the peer closes it. Returns
 // 0 then; 1 when the socket fails, a line is longer than max_command, or `answer` says that it was no command.
 int serve_lines(int socket, std::size_t max_command,

@@ -6,6 +6,7 @@
 #include "gpu/serve.h"
 #include "gpu/show.h"
 
+#include "base/descriptors.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -110,14 +111,14 @@ void reset_signals(bool serving) {
 }
 
 int probe(const Options& options) {
-  gpu::shed_descriptors(options.fd);
+  shed_descriptors(options.fd);
   reset_signals(true);
   gpu::Sampler sampler(options.nvml);
   return gpu::serve_probe(options.fd, sampler);
 }
 
 int checkpoint(const Options& options) {
-  gpu::shed_descriptors(options.fd);
+  shed_descriptors(options.fd);
   reset_signals(true);
   // In the middle of a driver call it would leave the process in whatever state that call has reached.
   std::signal(SIGTERM, SIG_IGN);
@@ -125,7 +126,7 @@ int checkpoint(const Options& options) {
 }
 
 int snapshot(const Options& options) {
-  gpu::shed_descriptors(-1);
+  shed_descriptors(-1);
   reset_signals(false);
   gpu::Sampler sampler(options.nvml);
   const gpu::GpuSnapshot taken = gpu::judge(sampler.take());

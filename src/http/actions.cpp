@@ -193,11 +193,12 @@ Reply post_release(Call& call) {
         }
         if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
             !engine.programs().can_signal(lease.id)) {
+          const std::string why = engine.programs().why_not_signalled(lease.id);
           return Error{
               Code::Unkillable,
-              fmt::format("the program of {} cannot be ended from here: its keeper is gone, and nothing proves to "
-                          "this run of the daemon that pid {} is still its own",
-                          to_string(lease.id), lease.owner.process.pid),
+              fmt::format("the program of {} (pid {}) cannot be ended from here: its keeper is gone, and {}",
+                          to_string(lease.id), lease.owner.process.pid,
+                          why.empty() ? "nothing proves to this run of the daemon that the pid is still its own" : why),
               fmt::format("look at it and end it by hand (kill {}): the lease ends with it", lease.owner.process.pid)};
         }
         const bool by_token = has_token(request, lease);
@@ -205,7 +206,9 @@ Reply post_release(Call& call) {
                                         .generation = generation,
                                         .force = force,
                                         .stop = stop,
-                                        .revoke = request.peer.uid != lease.uid && !by_token});
+                                        .revoke = request.peer.uid != lease.uid && !by_token,
+                                        // Who shows the lease's token speaks for its owner.
+                                        .asked_by = by_token ? lease.uid : request.peer.uid});
       });
 }
 

@@ -60,6 +60,17 @@ json counts(const core::State& state) {
   return by_state;
 }
 
+json render_actor(const engine::Engine& engine) {
+  const actor::Reply& said = engine.actor().introduction();
+  const bool ready = engine.actor().ready();
+  const bool groups = ready && said.path[0] != '\0';
+  return {{"ready", ready},
+          {"problem", engine.actor().problem()},
+          {"uid", ready ? json(said.uid) : json(nullptr)},
+          {"signals_others", ready && (said.flags & actor::signals_others) != 0},
+          {"groups", groups ? json(said.path) : json(nullptr)}};
+}
+
 }  // namespace
 
 Reply get_health(Call& call) {
@@ -112,6 +123,7 @@ Reply get_status(Call& call) {
                      {"pid", ::getpid()},
                      {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
                      {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
+                     {"actor", render_actor(engine)},
                      {"gpu_library", engine.probe().library()},
                      {"driver_version", engine.probe().driver_version()}}},
                    {"devices", all_devices(engine)},

@@ -26,6 +26,7 @@ class Trace {
 
   Lineage run() {
     for (std::size_t i = 0; i < table_.size(); ++i) resolve(i);
+    for (std::size_t i = 0; i < table_.size(); ++i) join_by_own_group(i);
     collect_groups();
     for (std::size_t i = 0; i < table_.size(); ++i) join_by_group(i);
     // Below those who came in by a group there may be others that lead no further back.
@@ -45,6 +46,7 @@ class Trace {
         if (process) explicit_.try_emplace(process, Belonging{root.lease, Link::attached});
       }
       if (root.keeper) keepers_.try_emplace(root.keeper, root.lease);
+      for (const ProcessRef process : root.in_own_group) own_groups_.try_emplace(process, root.lease);
       for (const std::int32_t pid : root.in_cgroups) cgroups_.try_emplace(pid, root.lease);
     }
     for (const LeaseRoots& root : roots_) {
@@ -163,6 +165,17 @@ class Trace {
     return leader.link == Link::group || leader.link == Link::session ? LeaseId{} : leader.lease;
   }
 
+  // Of the program, though nothing leads back to it: its ancestors are gone, and nobody was there to see them. Descent
+  // from another lease's program is nearer: leases may be nested, and so are their groups.
+  void join_by_own_group(std::size_t i) {
+    if (own_groups_.empty() || table_[i].dead() || is_keeper(table_[i].ref)) return;
+    const auto found = own_groups_.find(table_[i].ref);
+    if (found == own_groups_.end()) return;
+    Belonging& now = results_[i];
+    const bool weak = now.lease == found->second && now.link != Link::owner;
+    if (!now.lease || weak) now = {found->second, Link::descendant};
+  }
+
   void join_by_group(std::size_t i) {
     const ProcessInfo& process = table_[i];
     if (results_[i].lease || process.dead() || is_keeper(process.ref)) return;
@@ -205,6 +218,7 @@ class Trace {
   std::unordered_map<ProcessRef, Belonging> explicit_;
   std::unordered_map<ProcessRef, LeaseId> keepers_;
   std::unordered_map<std::int32_t, LeaseId> cgroups_;
+  std::unordered_map<ProcessRef, LeaseId> own_groups_;
   std::unordered_map<ProcessRef, Belonging> memory_;
   std::unordered_map<std::uint64_t, MemberGroup> groups_;
 };

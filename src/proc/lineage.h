@@ -7,6 +7,7 @@
 // parents: the state handed from one pass to the next remembers. A process group or session that a member
 // made, and a cgroup that was attached, bring in what was never seen below its lease (a link that may spare a
 // process and never condemns one).
+// The group that Sublet made for a lease's program is as good as descent: only what the program forked can be in it.
 #pragma once
 
 #include "base/ids.h"
@@ -30,6 +31,7 @@ struct LeaseRoots {
   ProcessRef keeper;                     // its parent; not itself a member, but what is below it is
   std::vector<ProcessRef> attached;      // named explicitly, by `attach`
   std::vector<std::int32_t> in_cgroups;  // pids now in the cgroups attached to it (cgroup.h reads them)
+  std::vector<ProcessRef> in_own_group;  // proven to be in the group made for its program alone (lease_group.h)
 };
 
 struct Member {

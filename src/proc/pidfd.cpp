@@ -76,6 +76,18 @@ Result<Fd> open_pidfd(const ProcRoot& root, ProcessRef process) {
   return std::move(held->pidfd);
 }
 
+Result<ProcessInfo> process_behind(const ProcRoot& root, int pidfd) {
+  const auto text = root.read_file(fmt::format("self/fdinfo/{}", pidfd), 4096);
+  if (!text || text->find("\nPid:") == std::string::npos) return bad_request("the descriptor is not of a process");
+  if (is_dead(pidfd)) return not_found("the process has ended");
+  const std::int32_t pid = pid_behind(root, pidfd);
+  if (pid == 0) return bad_request("the process is of another pid namespace");
+  auto info = root.read(pid);
+  // Same order as in hold_process: read first, then see that it was alive all the while.
+  if (info && is_dead(pidfd)) return not_found("the process has ended");
+  return info;
+}
+
 bool is_dead(int pidfd) {
   pollfd entry{pidfd, POLLIN, 0};
   int ready = 0;
@@ -91,8 +103,7 @@ Status send_signal(int pidfd, int signal) {
   const int problem = errno;
   if (problem == ESRCH) return not_found("the process has ended");
   if (problem == EPERM) {
-    return denied(fmt::format("signal {} to the process is not permitted", signal),
-                  "it belongs to another user; a daemon with an actor may signal it");
+    return denied(fmt::format("signal {} to the process is not permitted", signal), "it belongs to another user");
   }
   return from_errno(fmt::format("cannot send signal {}", signal), problem);
 }

@@ -28,6 +28,10 @@ struct HeldProcess {
 };
 Result<HeldProcess> hold_process(const ProcRoot& root, std::int32_t pid);
 
+// Who is behind a descriptor that somebody else opened. NotFound: it has ended. BadRequest: it is no pidfd, or of a
+// process that our pid namespace does not see.
+Result<ProcessInfo> process_behind(const ProcRoot& root, int pidfd);
+
 // True once all threads have ended, reaped or not. Never blocks. The descriptor becomes readable at that
 // moment.
 bool is_dead(int pidfd);

@@ -18,6 +18,7 @@ namespace sublet::proc {
 namespace {
 
 constexpr std::size_t command_limit = 4096;
+constexpr unsigned kernel_thread_flag = 0x00200000;  // PF_KTHREAD
 
 // The layout that getdents64 writes.
 struct DirEntry {
@@ -61,12 +62,14 @@ int read_all(int fd, std::size_t limit, std::string& text) {
 // What one process's directory tells; errno is set when there is no answer. The directory is opened first, so
 // that owner and text are of the same process even if its pid is taken over in between. (The owner of the
 // files in it would not do: a process that may not be dumped shows root there.)
-std::optional<ProcessInfo> read_process(int proc_dir, const char* pid) {
-  const Fd dir(::openat(proc_dir, pid, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!dir) return std::nullopt;
+Fd open_process(int proc_dir, const char* pid) {
+  return Fd(::openat(proc_dir, pid, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+std::optional<ProcessInfo> read_stat(int process_dir) {
   struct stat owner {};
-  if (::fstat(dir.get(), &owner) != 0) return std::nullopt;
-  const Fd file(::openat(dir.get(), "stat", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (::fstat(process_dir, &owner) != 0) return std::nullopt;
+  const Fd file(::openat(process_dir, "stat", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file) return std::nullopt;
   std::array<char, 2048> text;
   const ssize_t got = read_retrying(file.get(), text.data(), text.size());
@@ -80,13 +83,17 @@ std::optional<ProcessInfo> read_process(int proc_dir, const char* pid) {
   return info;
 }
 
+std::optional<ProcessInfo> read_process(int proc_dir, const char* pid) {
+  const Fd dir = open_process(proc_dir, pid);
+  return dir ? read_stat(dir.get()) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<ProcessInfo> parse_stat(std::string_view text) {
   const auto open = text.find('(');
   const auto close = text.rfind(')');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open || open < 2)
-    return {};
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open || open < 2) return {};
   ProcessInfo info;
   info.ref.pid = parse_pid(text.substr(0, open - 1));
   if (info.ref.pid == 0) return {};
@@ -97,6 +104,7 @@ std::optional<ProcessInfo> parse_stat(std::string_view text) {
 
   const char* at = text.data() + close + 3;
   const char* const end = text.data() + text.size();
+  unsigned flags = 0;
   // Field numbers as in proc(5); 3, the state, has been read.
   for (int field = 4; field <= 22; ++field) {
     if (at == end || *at != ' ') return {};
@@ -106,6 +114,7 @@ std::optional<ProcessInfo> parse_stat(std::string_view text) {
       case 4: parsed = std::from_chars(at, end, info.ppid); break;
       case 5: parsed = std::from_chars(at, end, info.pgrp); break;
       case 6: parsed = std::from_chars(at, end, info.session); break;
+      case 9: parsed = std::from_chars(at, end, flags); break;
       case 20: parsed = std::from_chars(at, end, info.threads); break;
       case 22: parsed = std::from_chars(at, end, info.ref.start_ticks); break;
       default: parsed = {std::find(at, end, ' '), {}}; break;
@@ -114,7 +123,23 @@ std::optional<ProcessInfo> parse_stat(std::string_view text) {
     at = parsed.ptr;
   }
   if (at != end && *at != ' ' && *at != '\n') return {};
+  info.kernel = (flags & kernel_thread_flag) != 0;
   return info;
+}
+
+std::optional<Uids> parse_uids(std::string_view status) {
+  const auto line = status.find("\nUid:");
+  if (line == std::string_view::npos) return {};
+  Uids uids;
+  const char* at = status.data() + line + 5;
+  const char* const end = status.data() + status.size();
+  for (std::uint32_t* id : {&uids.real, &uids.effective, &uids.saved}) {
+    if (at == end || *at != '\t') return {};
+    const auto parsed = std::from_chars(at + 1, end, *id);
+    if (parsed.ec != std::errc{}) return {};
+    at = parsed.ptr;
+  }
+  return uids;
 }
 
 Result<ProcRoot> ProcRoot::open(const std::string& path) {
@@ -157,6 +182,22 @@ Result<ProcessInfo> ProcRoot::read(std::int32_t pid) const {
   return from_errno(fmt::format("cannot read process {}", pid), problem);
 }
 
+Result<ProcRoot::Detailed> ProcRoot::read_with(std::int32_t pid, const char* file) const {
+  const auto failed = [&](int problem) {
+    if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no process {}", pid));
+    return from_errno(fmt::format("cannot read process {}", pid), problem);
+  };
+  const Fd dir = pid > 0 ? open_process(dir_.get(), std::to_string(pid).c_str()) : Fd();
+  if (!dir) return failed(pid > 0 ? errno : ESRCH);
+  auto info = read_stat(dir.get());
+  if (!info) return failed(errno);
+  const Fd other(::openat(dir.get(), file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  std::string text;
+  const int problem = other ? read_all(other.get(), 65536, text) : errno;
+  if (problem != 0) return failed(problem);
+  return Detailed{std::move(*info), std::move(text)};
+}
+
 std::string ProcRoot::command_line(std::int32_t pid) const {
   auto text = read_file(fmt::format("{}/cmdline", pid), command_limit + 1);
   if (text && !text->empty()) {
@@ -182,8 +223,7 @@ Result<std::string> ProcRoot::read_file(const std::string& relative, std::size_t
   std::string text;
   const int problem = file ? read_all(file.get(), limit, text) : errno;
   if (problem == 0) return text;
-  if (problem == ENOENT || problem == ESRCH)
-    return not_found(fmt::format("there is no {}", printable(relative)));
+  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no {}", printable(relative)));
   return from_errno(fmt::format("cannot read {}", printable(relative)), problem);
 }
 
@@ -191,9 +231,8 @@ Result<std::string> ProcRoot::boot_id() const {
   auto text = read_file("sys/kernel/random/boot_id", 64);
   if (!text) return text.error();
   while (!text->empty() && text->back() == '\n') text->pop_back();
-  const bool plain = std::all_of(text->begin(), text->end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-';
-  });
+  const bool plain = std::all_of(text->begin(), text->end(),
+                                 [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-'; });
   if (text->size() != 36 || !plain) {
     return unavailable(fmt::format("the kernel's boot id '{}' is not one", printable(*text)));
   }

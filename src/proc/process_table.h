@@ -23,7 +23,8 @@ struct ProcessInfo {
   std::uint32_t uid = 0;  // effective
   char state = '?';       // as in /proc/PID/stat: R S D T t Z X I
   std::int32_t threads = 0;
-  std::string comm;  // the kernel's short name, printable
+  bool kernel = false;  // a thread of the kernel, which no signal ends
+  std::string comm;     // the kernel's short name, printable
 
   // Nothing of it runs any more and its memory is gone. A process whose first thread has ended shows Z while
   // its other threads go on: that one lives.
@@ -41,6 +42,14 @@ class ProcRoot {
   // One process; NotFound when there is none with this pid.
   Result<ProcessInfo> read(std::int32_t pid) const;
 
+  // The same, with the text of another file of its directory ("status", "cgroup") that is certainly of the same
+  // process.
+  struct Detailed {
+    ProcessInfo info;
+    std::string text;
+  };
+  Result<Detailed> read_with(std::int32_t pid, const char* file) const;
+
   // The arguments joined by spaces, printable, at most 4 KiB (then ending in "…"); "[comm]" where there are
   // none (a kernel thread, or a process that hides them); "" for a process that is gone. A process chooses
   // what it shows here. The kernel may make the reader wait while that process's memory is being rearranged:
@@ -57,6 +66,14 @@ class ProcRoot {
   explicit ProcRoot(Fd dir) : dir_(std::move(dir)) {}
   Fd dir_;
 };
+
+// The user ids of a process from the text of its /proc/PID/status.
+struct Uids {
+  std::uint32_t real = 0;
+  std::uint32_t effective = 0;
+  std::uint32_t saved = 0;
+};
+std::optional<Uids> parse_uids(std::string_view status);
 
 // Parses the text of /proc/PID/stat (uid is not in it). A name may hold spaces and parentheses.
 std::optional<ProcessInfo> parse_stat(std::string_view text);

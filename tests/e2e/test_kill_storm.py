@@ -37,13 +37,13 @@ class Storm:
     def kill_one(self):
         """Kills one of our processes; whom chance chose may just not be there, then somebody else."""
         while True:
-            victim = self.rng.choice(("subletd", "sublet-gpu", "keeper"))
-            helper = self.daemon.child_pid("sublet-gpu")
+            victim = self.rng.choice(("subletd", "sublet-gpu", "sublet-actor", "keeper"))
+            helper = self.daemon.child_pid(victim) if victim.startswith("sublet-") else None
             if victim == "subletd":
                 self.daemon.kill()
                 self.moment(0.2)
                 self.daemon.start(wait_for_cards=False)
-            elif victim == "sublet-gpu" and helper:
+            elif helper:
                 os.kill(helper, signal.SIGKILL)
             elif victim == "keeper" and self.living():
                 process, name = self.rng.choice(self.living())

@@ -22,9 +22,10 @@ def manual(tmp_path_factory):
     folder = tmp_path_factory.mktemp("man")
     said("sublet", "__reference", "manual", folder)
     (folder / "subletd.8").write_text(said("subletd", "__reference", "manual"))
-    page = subprocess.run(["/usr/bin/python3", ROOT / "tools/help_page.py", BIN / "sublet-gpu", "8", "read the GPUs",
-                           "subletd(8)"], capture_output=True, text=True, check=True).stdout
-    (folder / "sublet-gpu.8").write_text(page)
+    for program in ("sublet-gpu", "sublet-actor"):
+        page = subprocess.run(["/usr/bin/python3", ROOT / "tools/help_page.py", BIN / program, "8", "help the daemon",
+                               "subletd(8)"], capture_output=True, text=True, check=True).stdout
+        (folder / f"{program}.8").write_text(page)
     return folder
 
 
@@ -69,7 +70,7 @@ def test_every_key_stands_in_the_configuration_s_page(manual):
     assert len(keys) > 10 and not [key for key in keys if key not in text]
 
 
-@pytest.mark.parametrize("program", ["subletd", "sublet-gpu"])
+@pytest.mark.parametrize("program", ["subletd", "sublet-gpu", "sublet-actor"])
 def test_every_option_of_the_other_programs_stands_in_their_page(manual, program):
     text = plain(manual / f"{program}.8")
     found = set(re.findall(r"--[a-z][a-z-]+", said(program, "--help")))

@@ -20,7 +20,7 @@ def user():
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
-    for program in ("subletd", "sublet-gpu", "sublet"):
+    for program in ("subletd", "sublet-gpu", "sublet-actor", "sublet"):
         shutil.copy(BIN / program, home / program)
     (home / "run").mkdir()
     for path in (home, home / "run"):

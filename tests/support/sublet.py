@@ -64,6 +64,12 @@ def pidfds_have_inodes():
         os.close(mine), os.close(parents)
 
 
+def unified_mounts():
+    """Where the unified control group hierarchy is mounted."""
+    lines = [line.split() for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [pathlib.Path(fields[4]) for fields in lines if fields[fields.index("-") + 1] == "cgroup2"]
+
+
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path, timeout):
         super().__init__("localhost", timeout=timeout)
@@ -259,9 +265,29 @@ class Daemon:
                 self.process.wait()
         self._end_orphans()
         log = self.log()
+        self._sweep_groups()
         shutil.rmtree(self.dir, ignore_errors=True)
         # Built to watch itself (./dev test-asan), a daemon may say what it found only as it ends.
         assert "Sanitizer" not in log, log
+
+    def groups(self, lease=""):
+        """The control groups that were made for programs of this daemon (for that lease only, if one is named)."""
+        state = (self.dir / "state").stat()
+        name = f"sublet-{state.st_dev:x}-{state.st_ino:x}"
+        found = [group for mount in unified_mounts() for base in mount.rglob(name) for group in base.glob("lease-*")]
+        return [group for group in found if lease in ("", group.name)]
+
+    def _sweep_groups(self):
+        """The actor leaves behind what still has processes when it ends, and they end with the test."""
+        def gone(group):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            return not group.exists()
+
+        for group in self.groups():
+            wait_until(lambda group=group: gone(group), f"{group} is empty")
+            with contextlib.suppress(OSError):
+                group.parent.rmdir()
 
     def _end_orphans(self):
         """Programs outlive their keepers on purpose; those of this daemon's cards end with the test."""

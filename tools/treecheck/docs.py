@@ -123,6 +123,7 @@ class Commands:
             "sublet": self.cli_text,
             "subletd": sources(tree, "src/daemon/"),
             "sublet-gpu": sources(tree, "src/gpu/"),
+            "sublet-actor": sources(tree, "src/actor/"),
             "sublet-keep": sources(tree, "src/keep/"),
             "simgpu-load": sources(tree, "simgpu/"),
             "simgpu-ctl": sources(tree, "simgpu/"),

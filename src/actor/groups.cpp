@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actor/groups.h"
+
+#include "base/fd.h"
+#include "proc/pidfd.h"
+
+#include <fmt/format.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace sublet::actor {
+namespace {
+
+constexpr int deepest = 32;
+constexpr int most_swept = 20'000;
+
+struct CloseDir {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+
+// A directory that nobody but us (and root) can have made or can put processes into.
+bool ours(int dir) {
+  struct stat made {};
+  return ::fstat(dir, &made) == 0 && made.st_uid == ::geteuid() && (made.st_mode & 022) == 0;
+}
+
+// 0 or an errno. The kernel moves all threads of the process, or refuses.
+int write_pid(int group, std::int32_t pid) {
+  const Fd procs(::openat(group, "cgroup.procs", O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!procs) return errno;
+  const std::string text = std::to_string(pid);
+  ssize_t wrote = 0;
+  do {
+    wrote = ::write(procs.get(), text.data(), text.size());
+  } while (wrote < 0 && errno == EINTR);
+  return wrote < 0 ? errno : 0;
+}
+
+// Moves the process that holds this pid, `pidfd`, from the group `from` into the group `to`; 0 or an errno.
+int move(int to, int from, std::int32_t pid, int pidfd) {
+  if (proc::is_dead(pidfd)) return ESRCH;
+  const int problem = write_pid(to, pid);
+  if (problem != 0 || !proc::is_dead(pidfd)) return problem;
+  // It ended just then: the number may have been somebody else's when it was written. Whoever has it goes back.
+  (void)write_pid(from, pid);
+  return ESRCH;
+}
+
+Fd open_group(int at, const char* path) {
+  return Fd(::openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+// Opens the group `name`, made if it is not there; `was_there` says which.
+Fd make_group(int above, const std::string& name, bool& was_there) {
+  was_there = ::mkdirat(above, name.c_str(), 0755) != 0;
+  if (was_there && errno != EEXIST) return {};
+  return open_group(above, name.c_str());
+}
+
+Groups::Place not_placed(std::string why) { return {.group = {}, .scope = {}, .why_not = std::move(why), .from = {}}; }
+
+}  // namespace
+
+Groups::Groups(const proc::ProcRoot& root, std::string name) : root_(root), name_(std::move(name)) {}
+
+void Groups::open() {
+  auto found = proc::find_hierarchies(root_);
+  hierarchies_ = found ? std::move(*found) : proc::Hierarchies{};
+  left_behind_.clear();
+  const proc::CgroupMount* mount = hierarchies_.v2();
+  hierarchy_ = mount == nullptr ? "" : mount->path;
+  mounted_ = mount == nullptr ? "" : mount->root;
+  swept_ = 0;
+  if (mount != nullptr) sweep(hierarchy_, 0);
+}
+
+// Every directory of the hierarchy, bounded: how a group is found of which nobody remembers where it was made.
+void Groups::sweep(const std::string& path, int depth) {
+  const std::unique_ptr<DIR, CloseDir> entries(::opendir(path.c_str()));
+  if (!entries || depth > deepest) return;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (entry->d_type != DT_DIR || entry->d_name[0] == '.' || ++swept_ > most_swept) continue;
+    const std::string below = fmt::format("{}/{}", path, entry->d_name);
+    sweep(below, depth + 1);
+    if (name_ == entry->d_name) sweep_groups(below);
+  }
+}
+
+void Groups::sweep_groups(const std::string& path) {
+  const Fd dir = open_group(AT_FDCWD, path.c_str());
+  if (!dir || !ours(dir.get())) return;
+  const std::unique_ptr<DIR, CloseDir> entries(::opendir(path.c_str()));
+  while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
+    const auto lease = std::strncmp(entry->d_name, "lease-", 6) == 0 ? parse_lease_id(entry->d_name)
+                                                                     : Result<LeaseId>(not_found("no group"));
+    if (!lease || entry->d_type != DT_DIR) continue;
+    if (::unlinkat(dir.get(), entry->d_name, AT_REMOVEDIR) == 0) continue;
+    const Fd group = open_group(dir.get(), entry->d_name);
+    if (!group || !ours(group.get())) continue;
+    auto left = proc::find_lease_group(hierarchies_, fmt::format("{}/{}", path, entry->d_name), *lease);
+    if (left) left_behind_.emplace(*lease, std::move(*left));
+  }
+  (void)::rmdir(path.c_str());  // refused unless it is empty
+}
+
+std::optional<proc::LeaseGroup> Groups::left_behind(LeaseId lease) const {
+  const auto found = left_behind_.find(lease);
+  return found == left_behind_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string Groups::path_of(const std::string& inside) const {
+  if (inside.find("/..") != std::string::npos) return {};  // outside of our view of the hierarchy
+  if (mounted_ == "/") return hierarchy_ + (inside == "/" ? "" : inside);
+  if (inside != mounted_ && !inside.starts_with(mounted_ + "/")) return {};
+  return hierarchy_ + inside.substr(mounted_.size());
+}
+
+Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alone) {
+  if (hierarchy_.empty()) return not_placed("no unified control group hierarchy is mounted");
+  const auto groups = proc::cgroups_of(root_, pid);
+  if (!groups || groups->v2.empty() || groups->removed) return not_placed("the program is in no control group");
+  const std::string& inside = groups->v2;
+  const std::string path = path_of(inside);
+  if (path.empty()) return not_placed("the program's control group is not visible here");
+  if (inside.ends_with(fmt::format("/sublet-{}.scope", to_string(lease)))) {
+    return {.group = {}, .scope = path, .why_not = {}, .from = {}};
+  }
+  if (proc::lease_of_group(inside, name_) == lease) return found(inside, lease);
+  Place made = make(lease, inside, pid, pidfd, alone);
+  // An earlier run of ours may have taken the directory away between its making and our use.
+  if (!made.group && !proc::is_dead(pidfd)) made = make(lease, inside, pid, pidfd, alone);
+  return made;
+}
+
+// It is in its group already: an earlier run of ours put it there, if the directory is ours.
+Groups::Place Groups::found(const std::string& inside, LeaseId lease) const {
+  const std::string last = fmt::format("/{}/{}", name_, to_string(lease));
+  const std::string path = path_of(inside.substr(0, inside.rfind(last) + last.size()));
+  const Fd dir = open_group(AT_FDCWD, path.c_str());
+  auto group = proc::find_lease_group(hierarchies_, path, lease);
+  if (!dir || !ours(dir.get()) || !group) return not_placed("a control group of that name is somebody else's");
+  return {.group = std::move(*group), .scope = {}, .why_not = {}, .from = {}};
+}
+
+Groups::Place Groups::make(LeaseId lease, const std::string& inside, std::int32_t pid, int pidfd, bool alone) {
+  const std::string path = path_of(inside);
+  const auto failed = [&](const char* what) { return not_placed(fmt::format("{}: {}", what, std::strerror(errno))); };
+  const Fd present = open_group(AT_FDCWD, path.c_str());
+  if (!present) return failed("the program's control group cannot be opened");
+  bool was_there = false;
+  const Fd base = make_group(present.get(), name_, was_there);
+  if (!base) return failed("no control group can be made where the program is");
+  if (!ours(base.get())) return not_placed("a control group of that name is somebody else's");
+  const Fd own = make_group(base.get(), to_string(lease), was_there);
+  if (!own) return failed("no control group can be made where the program is");
+  const std::string own_path = fmt::format("{}/{}/{}", path == "/" ? "" : path, name_, to_string(lease));
+  auto group = proc::find_lease_group(hierarchies_, own_path, lease);
+  if (!ours(own.get()) || !group) return not_placed("a control group of that name is somebody else's");
+  if (was_there && alone) {
+    const auto others = proc::processes_in(group->ref);
+    if (!others || !others->pids.empty()) return not_placed("others are in a control group of that name");
+  }
+  if (const int problem = move(own.get(), present.get(), pid, pidfd); problem != 0) {
+    leave(*group);
+    return not_placed(fmt::format("the program cannot be put into a control group: {}", std::strerror(problem)));
+  }
+  return {.group = std::move(*group), .scope = {}, .why_not = {}, .from = inside};
+}
+
+void Groups::follow_into(const Place& place, std::int32_t pid, int pidfd) const {
+  if (!place.group || place.from.empty()) return;
+  const auto groups = proc::cgroups_of(root_, pid);
+  if (!groups || groups->v2 != place.from) return;
+  const Fd own = open_group(AT_FDCWD, place.group->ref.path.c_str());
+  const Fd from = open_group(AT_FDCWD, path_of(place.from).c_str());
+  if (own && from) (void)move(own.get(), from.get(), pid, pidfd);
+}
+
+void Groups::leave(const proc::LeaseGroup& group) {
+  // Both are refused unless empty.
+  (void)::rmdir(group.ref.path.c_str());
+  (void)::rmdir(group.ref.path.substr(0, group.ref.path.rfind('/')).c_str());
+}
+
+}  // namespace sublet::actor

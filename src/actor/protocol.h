@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said between subletd and sublet-actor: fixed structs over one SOCK_SEQPACKET socket, an order and its reply
+// each one message. Both ends are programs of one installation on one machine, so the layout is that of the compiler.
+// Plain values, any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace sublet::actor {
+
+inline constexpr std::uint32_t protocol_version = 1;
+
+// On whose behalf: a uid, or the daemon by its own rules (time is up, grace is over). No account has this uid.
+inline constexpr std::uint32_t the_daemon = 0xffffffff;
+
+// Closed list; 0 is none. Descriptors come with `follow` alone.
+enum class Verb : std::uint32_t {
+  hello = 1,        // who are you, and what can you do
+  follow = 2,       // the program of a lease: its main process, and its keeper
+  look = 3,         // see who descends from what you follow
+  signal = 4,       // SIGTERM (then SIGCONT), SIGKILL or SIGCONT to the program
+  wake_keeper = 5,  // SIGCONT to a keeper that is stopped
+  forget = 6,       // the lease is over
+};
+inline constexpr std::uint32_t last_verb = 6;
+
+enum class Code : std::uint32_t {
+  ok = 0,
+  unknown_verb = 1,
+  malformed = 2,     // wrong size, or a field set that the verb does not take
+  descriptors = 3,   // missing, surplus, or not of a process
+  denied = 4,        // not on this one's behalf
+  not_followed = 5,  // no such lease here
+  gone = 6,          // the process has ended, or is not the one named
+  not_its_keeper = 7,
+  wrong_user = 8,   // the process is not the lease's user's
+  untouchable = 9,  // pid 1, a kernel thread, this process, the daemon, or an ancestor of either
+  no_proof = 10,    // nothing proves that it is the process that was attached
+  failed = 11,      // the kernel refused: `error`
+  lost = 12,        // never sent: what the client tells of an order that found no actor, or lost it
+};
+inline constexpr std::uint32_t last_code = 12;
+std::string_view to_string(Verb verb);  // "hello", …; "unknown"
+std::string_view to_string(Code code);  // in words, for people
+
+// `follow`: the daemon read the lease from its store; only the pidfd's inode proves whose process it is.
+inline constexpr std::uint32_t adopted = 1;
+
+struct Order {
+  Verb verb = Verb::hello;
+  std::uint32_t asked_by = the_daemon;
+  std::uint64_t id = 0;     // comes back in the reply
+  std::uint64_t lease = 0;  // all verbs but hello and look
+
+  // follow, and 0 for the others. Attached: a pidfd of the main process if there is one, then one of the keeper if
+  // there is one. Without a main process (adopted only) the group that was made for the lease is the proof.
+  std::uint32_t uid = 0;
+  std::uint32_t flags = 0;
+  std::int32_t main_pid = 0;
+  std::int32_t keeper_pid = 0;
+  std::uint64_t main_start = 0;
+  std::uint64_t keeper_start = 0;
+  std::uint64_t main_inode = 0;  // of the pidfd that was attached; 0: this kernel has none
+
+  std::int32_t signal = 0;  // signal
+  std::uint32_t reserved = 0;
+};
+
+// hello: any user's programs may be signalled.
+inline constexpr std::uint32_t signals_others = 1;
+// follow: the program is in a group of its own, at `path`.
+inline constexpr std::uint32_t own_group = 2;
+// follow: the program is in a scope that its user's manager made for it, at `path`.
+inline constexpr std::uint32_t users_scope = 4;
+
+struct Reply {
+  std::uint64_t id = 0;
+  Verb verb = Verb::hello;
+  Code code = Code::ok;
+  std::int32_t error = 0;     // errno
+  std::uint32_t version = 0;  // hello
+  std::uint32_t uid = 0;      // hello
+  std::uint32_t flags = 0;    // hello, follow
+  std::uint32_t sent = 0;     // signal: how many processes got it, …
+  std::uint32_t refused = 0;  // … how many of the program did not: another user's, or the kernel refused
+  std::uint32_t left = 0;     // … how many were left alone, linked to the lease by what only spares
+  std::uint32_t reserved = 0;
+  char path[200] = {};  // hello: the hierarchy for groups; follow: the group; or a sentence why there is none
+};
+
+static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);
+static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 248);
+
+}  // namespace sublet::actor

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actor/roles.h"
+
+#include "base/clock.h"
+
+#include <grp.h>
+#include <pwd.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace sublet::actor {
+namespace {
+
+constexpr std::int64_t answer_serves_ns = 60'000'000'000;
+constexpr std::size_t most_known = 4096;
+
+bool in_admin_group(std::uint32_t uid) {
+  std::array<char, 16384> buffer{};
+  group entry{};
+  group* admins = nullptr;
+  if (::getgrnam_r("sublet-admin", &entry, buffer.data(), buffer.size(), &admins) != 0 || admins == nullptr)
+    return false;
+  const gid_t wanted = admins->gr_gid;
+  passwd account{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return false;
+  std::vector<gid_t> groups(1024);
+  int count = static_cast<int>(groups.size());
+  if (::getgrouplist(account.pw_name, account.pw_gid, groups.data(), &count) < 0) return false;
+  return std::find(groups.begin(), groups.begin() + count, wanted) != groups.begin() + count;
+}
+
+}  // namespace
+
+bool may(Role role, Verb verb) {
+  if (role == Role::nobody) return false;
+  if (role != Role::owner) return true;
+  // The lease's own user: what concerns the lease. When it is over is the daemon's to say.
+  return verb == Verb::follow || verb == Verb::signal || verb == Verb::wake_keeper;
+}
+
+bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process) {
+  if (role == Role::admin || lease_uid == 0) return true;
+  // As the kernel asks of a user who signals.
+  return process.real == lease_uid || process.saved == lease_uid;
+}
+
+bool AdminGroup::has(std::uint32_t uid) {
+  const std::int64_t now = monotonic_ns();
+  const auto before = known_.find(uid);
+  if (before != known_.end() && now - before->second.at_ns < answer_serves_ns) return before->second.member;
+  if (known_.size() >= most_known) known_.clear();
+  const bool member = in_admin_group(uid);
+  known_[uid] = {member, now};
+  return member;
+}
+
+}  // namespace sublet::actor

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actor/serve.h"
+
+#include "proc/pidfd.h"
+
+#include <fmt/format.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace sublet::actor {
+namespace {
+
+// More than any order has; what is beyond is dropped by the kernel, and the order refused.
+constexpr std::size_t most_descriptors = 8;
+
+struct Received {
+  ssize_t size = 0;
+  std::vector<Fd> descriptors;
+  bool truncated = false;
+};
+
+bool wait_for(int socket, short events) {
+  pollfd entry{socket, events, 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&entry, 1, -1);
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
+Received receive(int socket, std::span<std::byte> into) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * most_descriptors)> control{};
+  iovec part{into.data(), into.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  Received received;
+  do {
+    received.size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (received.size < 0 && (errno == EINTR || (errno == EAGAIN && wait_for(socket, POLLIN))));
+  if (received.size < 0) return received;
+  for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of != nullptr; part_of = CMSG_NXTHDR(&message, part_of)) {
+    if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part_of->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part_of) + i * sizeof(int), sizeof fd);
+      received.descriptors.emplace_back(fd);
+    }
+  }
+  received.truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+  return received;
+}
+
+bool reply_to(int socket, const Reply& reply) {
+  for (;;) {
+    if (::send(socket, &reply, sizeof reply, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof reply)) return true;
+    if (errno == EINTR || (errno == EAGAIN && wait_for(socket, POLLOUT))) continue;
+    return false;
+  }
+}
+
+}  // namespace
+
+int serve(int socket, Service& service) {
+  // One byte more than an order: a longer message is seen to be one.
+  std::array<std::byte, sizeof(Order) + 1> buffer;
+  for (;;) {
+    Received received = receive(socket, buffer);
+    if (received.size == 0) return 0;  // an empty message would look the same; nobody has reason to send one
+    if (received.size < 0) return errno == ECONNRESET ? 0 : 1;
+    const std::span<const std::byte> message(buffer.data(), static_cast<std::size_t>(received.size));
+    if (!reply_to(socket, service.answer(message, std::move(received.descriptors), received.truncated))) return 0;
+  }
+}
+
+int listen_for(int listener, std::uint32_t user, const proc::ProcRoot& root, const ServiceOptions& options) {
+  for (;;) {
+    const Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN && wait_for(listener, POLLIN)) continue;
+      fmt::print(stderr, "sublet-actor: cannot accept: {}\n", std::strerror(errno));
+      return 1;
+    }
+    const auto peer = proc::peer_of(root, socket.get());
+    if (!peer || (peer->uid != 0 && peer->uid != user)) {
+      fmt::print(stderr, "sublet-actor: uid {} is neither root nor uid {}, and gets no answer\n",
+                 peer ? peer->uid : 65534, user);
+      continue;
+    }
+    ServiceOptions for_peer = options;
+    for_peer.client_pid = peer->pid;
+    Service service(root, std::move(for_peer));
+    (void)serve(socket.get(), service);
+  }
+}
+
+}  // namespace sublet::actor

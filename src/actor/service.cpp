@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actor/service.h"
+
+#include "base/clock.h"
+#include "proc/pidfd.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+namespace sublet::actor {
+namespace {
+
+// A reading of /proc that is no older serves: what it missed is met by the next order, each kill is repeated.
+constexpr std::int64_t scan_serves_ns = 10'000'000;
+constexpr int kill_capability = 5;  // CAP_KILL
+
+bool is_program(proc::Link link) { return link == proc::Link::owner || link == proc::Link::descendant; }
+
+bool has_kill_capability(const proc::ProcRoot& root) {
+  const auto status = root.read_file("self/status");
+  const auto at = status ? status->find("\nCapEff:\t") : std::string::npos;
+  if (at == std::string::npos) return false;
+  return (std::strtoull(status->c_str() + at + 9, nullptr, 16) >> kill_capability & 1) != 0;
+}
+
+void set_path(Reply& reply, const std::string& text) {
+  const std::size_t size = std::min(text.size(), sizeof reply.path - 1);
+  std::memcpy(reply.path, text.data(), size);
+}
+
+// Fields that a verb does not take are 0: what a later version may send there must not be overlooked by this one.
+bool well_formed(const Order& order) {
+  const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
+                       order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
+  const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look;
+  if (order.reserved != 0 || (order.lease != 0) != about_lease) return false;
+  if (order.verb != Verb::follow && program) return false;
+  if (order.verb != Verb::signal) {
+    if (order.signal != 0) return false;
+  } else if (order.signal != SIGTERM && order.signal != SIGKILL && order.signal != SIGCONT) {
+    return false;
+  }
+  if (order.verb != Verb::follow) return true;
+  const bool is_adopted = (order.flags & adopted) != 0;
+  if ((order.flags & ~adopted) != 0 || order.main_pid < 0 || order.keeper_pid < 0) return false;
+  return order.main_pid != 0 || (is_adopted && order.keeper_pid == 0);
+}
+
+std::size_t descriptors_of(const Order& order) {
+  if (order.verb != Verb::follow) return 0;
+  return (order.main_pid != 0 ? 1u : 0u) + (order.keeper_pid != 0 ? 1u : 0u);
+}
+
+}  // namespace
+
+Service::Service(const proc::ProcRoot& root, ServiceOptions options)
+    : root_(root), options_(std::move(options)), groups_(root, options_.group_name) {}
+
+Service::~Service() {
+  for (auto& [lease, followed] : followed_) {
+    if (followed.place.group) groups_.leave(*followed.place.group);
+  }
+}
+
+Reply Service::answer(std::span<const std::byte> message, std::vector<Fd> descriptors, bool truncated) {
+  Reply reply;
+  Order order;
+  if (message.size() != sizeof order) {
+    reply.code = Code::malformed;
+    return reply;
+  }
+  std::memcpy(&order, message.data(), sizeof order);
+  const auto verb = static_cast<std::uint32_t>(order.verb);
+  if (verb == 0 || verb > last_verb) reply.code = Code::unknown_verb;
+  else if (!well_formed(order)) reply.code = Code::malformed;
+  else if (truncated || descriptors.size() != descriptors_of(order)) reply.code = Code::descriptors;
+  else reply = obey(order, descriptors);
+  reply.id = order.id;
+  reply.verb = order.verb;
+  reply.version = protocol_version;
+  return reply;
+}
+
+Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
+  Reply reply;
+  const LeaseId lease{order.lease};
+  const auto known = followed_.find(lease);
+  const bool about_known = order.verb == Verb::signal || order.verb == Verb::wake_keeper || order.verb == Verb::forget;
+  // The lease's user is who it was when the program was checked, not who the order says.
+  const std::uint32_t uid = order.verb == Verb::follow ? order.uid
+                            : known != followed_.end() ? known->second.uid
+                                                       : the_daemon;
+  const Role role = role_of(order, uid);
+  if (!may(role, order.verb)) {
+    reply.code = Code::denied;
+    return reply;
+  }
+  if (about_known && known == followed_.end()) {
+    reply.code = Code::not_followed;
+    return reply;
+  }
+  switch (order.verb) {
+    case Verb::hello: hello(reply); break;
+    case Verb::follow: follow(order, descriptors, reply); break;
+    case Verb::look: look(reply); break;
+    case Verb::signal: signal(known->second, role, order.signal, reply); break;
+    case Verb::wake_keeper: wake_keeper(known->second, reply); break;
+    case Verb::forget: forget(lease); break;
+  }
+  return reply;
+}
+
+Role Service::role_of(const Order& order, std::uint32_t lease_uid) const {
+  if (order.asked_by == the_daemon) return Role::daemon;
+  if (order.asked_by == 0 || order.asked_by == ::geteuid()) return Role::admin;
+  // The lease's owner needs no more than that, and the account database need not be asked.
+  if (lease_uid != the_daemon && order.asked_by == lease_uid && may(Role::owner, order.verb)) {
+    return options_.is_admin && options_.is_admin(order.asked_by) ? Role::admin : Role::owner;
+  }
+  return options_.is_admin && options_.is_admin(order.asked_by) ? Role::admin : Role::nobody;
+}
+
+void Service::hello(Reply& reply) {
+  groups_.open();
+  reply.uid = ::geteuid();
+  if (has_kill_capability(root_)) reply.flags |= signals_others;
+  set_path(reply, groups_.hierarchy());
+}
+
+// --- follow
+
+void Service::follow(const Order& order, std::vector<Fd>& descriptors, Reply& reply) {
+  Followed followed;
+  followed.lease = LeaseId{order.lease};
+  followed.uid = order.uid;
+  reply.code = check_program(order, descriptors, followed);
+  if (reply.code != Code::ok) return;
+  // Told again, by a daemon that changed its mind about nothing, or with a keeper that is gone by now.
+  if (const auto before = followed_.find(followed.lease); before != followed_.end()) {
+    if (before->second.place.group && before->second.main == followed.main) followed.place = before->second.place;
+  }
+  if (followed.main && !followed.place.group) {
+    const bool alone = (order.flags & adopted) == 0;
+    followed.place = groups_.place(followed.lease, followed.main.pid, descriptors[0].get(), alone);
+  }
+  if (followed.place.group) reply.flags |= own_group;
+  if (!followed.place.scope.empty()) reply.flags |= users_scope;
+  set_path(reply, followed.place.group           ? followed.place.group->ref.path
+                  : followed.place.scope.empty() ? followed.place.why_not
+                                                 : followed.place.scope);
+  if (followed.keeper) followed.keeper_pidfd = std::move(descriptors.back());
+  if (followed.main) {
+    // Who is of its process group is linked to it (and only spared by that).
+    std::erase_if(lineage_.groups, [&](const proc::MemberGroup& group) { return group.id == followed.main.pid; });
+    lineage_.groups.push_back({.id = followed.main.pid,
+                               .leader_start = followed.main.start_ticks,
+                               .uid = followed.uid,
+                               .session = false,
+                               .lease = followed.lease});
+  }
+  const LeaseId lease = followed.lease;
+  followed_.insert_or_assign(lease, std::move(followed));
+  scanned_ns_ = 0;
+}
+
+Code Service::check_program(const Order& order, const std::vector<Fd>& descriptors, Followed& followed) const {
+  if (order.main_pid == 0) {
+    // Its main process is gone. Only we can have made the group of that name that was found.
+    auto left = groups_.left_behind(followed.lease);
+    if (!left) return Code::no_proof;
+    followed.place.group = std::move(*left);
+    return Code::ok;
+  }
+  const ProcessRef main{order.main_pid, order.main_start};
+  proc::ProcessInfo found;
+  if (const Code code = check_process(descriptors[0], main, order.uid, found); code != Code::ok) return code;
+  const std::uint64_t inode = proc::pidfd_inode(descriptors[0].get()).value_or(0);
+  const bool same = order.main_inode != 0 && order.main_inode == inode;
+  if (!same && ((order.flags & adopted) != 0 || order.main_inode != 0)) return Code::no_proof;
+  if (order.keeper_pid != 0) {
+    const ProcessRef keeper{order.keeper_pid, order.keeper_start};
+    proc::ProcessInfo parent;
+    if (const Code code = check_process(descriptors[1], keeper, order.uid, parent); code != Code::ok) return code;
+    if (found.ppid != keeper.pid) return Code::not_its_keeper;
+    followed.keeper = keeper;
+  }
+  followed.main = main;
+  return Code::ok;
+}
+
+// That the descriptor names the process it is said to name, of that user, and one that may be touched at all.
+Code Service::check_process(const Fd& pidfd, ProcessRef named, std::uint32_t uid, proc::ProcessInfo& found) const {
+  const auto behind = proc::process_behind(root_, pidfd.get());
+  if (!behind) return behind.error().code == sublet::Code::NotFound ? Code::gone : Code::descriptors;
+  if (behind->ref != named) return Code::gone;
+  const auto detailed = root_.read_with(named.pid, "status");
+  const auto uids = detailed ? proc::parse_uids(detailed->text) : std::nullopt;
+  if (!uids || detailed->info.ref != named || proc::is_dead(pidfd.get())) return Code::gone;
+  if (untouchable(detailed->info)) return Code::untouchable;
+  if (uid != 0 && uids->real != uid) return Code::wrong_user;
+  found = detailed->info;
+  return Code::ok;
+}
+
+void Service::forget(LeaseId lease) {
+  const auto found = followed_.find(lease);
+  if (found->second.place.group) groups_.leave(*found->second.place.group);
+  followed_.erase(found);
+}
+
+// --- who is whose
+
+// This process, the daemon, and all above them: nobody's program may be one of those.
+void Service::protect(std::span<const proc::ProcessInfo> table) {
+  std::unordered_map<std::int32_t, std::int32_t> parents;
+  for (const proc::ProcessInfo& process : table) parents.emplace(process.ref.pid, process.ppid);
+  protected_ = {1};
+  for (std::int32_t pid : {static_cast<std::int32_t>(::getpid()), options_.client_pid}) {
+    while (pid > 0 && protected_.insert(pid).second) {
+      const auto parent = parents.find(pid);
+      pid = parent == parents.end() ? 0 : parent->second;
+    }
+  }
+}
+
+bool Service::untouchable(const proc::ProcessInfo& process) const {
+  if (process.kernel || process.ref.pid <= 1) return true;
+  // Read anew: an order to follow comes before anything was scanned.
+  for (std::int32_t pid : {static_cast<std::int32_t>(::getpid()), options_.client_pid}) {
+    for (int steps = 0; pid > 1 && steps < 4096; ++steps) {
+      if (pid == process.ref.pid) return true;
+      const auto above = root_.read(pid);
+      pid = above ? above->ppid : 0;
+    }
+  }
+  return false;
+}
+
+bool Service::scan() {
+  if (monotonic_ns() - scanned_ns_ <= scan_serves_ns) return true;
+  std::vector<proc::LeaseRoots> roots;
+  for (const auto& [lease, followed] : followed_) {
+    proc::LeaseRoots root{.lease = lease,
+                          .main = followed.main,
+                          .keeper = followed.keeper,
+                          .attached = {},
+                          .in_cgroups = {},
+                          .in_own_group = {}};
+    if (followed.place.group) root.in_own_group = proc::newcomers(root_, *followed.place.group, lease, lineage_);
+    roots.push_back(std::move(root));
+  }
+  const auto table = root_.list();
+  if (!table) return false;
+  scanned_ns_ = monotonic_ns();
+  lineage_ = proc::trace_lineage(roots, lineage_, *table);
+  protect(*table);
+  return true;
+}
+
+// What the program forked before it was in its group follows it there.
+void Service::gather() {
+  for (const proc::Member& member : lineage_.members) {
+    const auto found = followed_.find(member.lease);
+    if (found == followed_.end() || !is_program(member.link) || found->second.place.from.empty()) continue;
+    if (protected_.contains(member.process.pid)) continue;
+    const auto pidfd = proc::open_pidfd(root_, member.process);
+    if (pidfd) groups_.follow_into(found->second.place, member.process.pid, pidfd->get());
+  }
+}
+
+void Service::look(Reply& reply) {
+  if (followed_.empty()) return;
+  scanned_ns_ = 0;
+  if (!scan()) {
+    reply.code = Code::failed;
+    reply.error = EIO;
+    return;
+  }
+  gather();
+}
+
+// --- signals
+
+void Service::signal(const Followed& followed, Role role, int number, Reply& reply) {
+  if (!scan()) {
+    reply.code = Code::failed;
+    reply.error = EIO;
+    return;
+  }
+  for (const proc::Member& member : lineage_.members) {
+    if (member.lease != followed.lease) continue;
+    if (!is_program(member.link)) {
+      ++reply.left;
+      continue;
+    }
+    const auto pidfd = proc::open_pidfd(root_, member.process);
+    if (!pidfd) continue;  // ended meanwhile
+    const auto now = root_.read_with(member.process.pid, "status");
+    const auto uids = now ? proc::parse_uids(now->text) : std::nullopt;
+    if (!uids || now->info.ref != member.process || proc::is_dead(pidfd->get())) continue;
+    if (now->info.kernel || protected_.contains(member.process.pid) || !may_signal(role, followed.uid, *uids)) {
+      ++reply.refused;
+      continue;
+    }
+    const Status sent = proc::send_signal(pidfd->get(), number);
+    if (sent) {
+      ++reply.sent;
+      // What is stopped could not act on it.
+      if (number == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);
+    } else if (sent.error().code != sublet::Code::NotFound) {
+      ++reply.refused;
+    }
+  }
+}
+
+void Service::wake_keeper(const Followed& followed, Reply& reply) const {
+  // Only one that was found to be the program's parent is known as its keeper.
+  if (!followed.keeper || proc::is_dead(followed.keeper_pidfd.get())) {
+    reply.code = Code::gone;
+    return;
+  }
+  const auto keeper = root_.read(followed.keeper.pid);
+  if (!keeper || keeper->ref != followed.keeper || keeper->state != 'T') return;
+  if (proc::send_signal(followed.keeper_pidfd.get(), SIGCONT)) reply.sent = 1;
+  else reply.refused = 1;
+}
+
+}  // namespace sublet::actor

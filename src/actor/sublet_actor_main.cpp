@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// sublet-actor: the only process that signals other users' programs and puts them into control groups.
+#include "actor/serve.h"
+#include "base/descriptors.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <pwd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+
+namespace {
+
+using namespace sublet;
+
+constexpr const char* usage =
+    "sublet-actor signals the programs of leases for subletd, and puts them into control groups.\n"
+    "  sublet-actor serve --fd N [--name NAME] [--system]  serve the daemon at the other end of the socket N\n"
+    "  sublet-actor listen [--user NAME]  serve who connects to the socket that the service manager passes\n"
+    "  sublet-actor --version | --help\n"
+    "--name NAME is that of its control groups, by default 'sublet'. With --system, and when it listens, members of\n"
+    "the group sublet-admin may have everybody's programs signalled. Besides root only NAME, by default 'sublet',\n"
+    "may connect.\n";
+
+constexpr int first_passed = 3;  // as service managers number what they pass
+
+struct Options {
+  std::string verb;
+  std::string name = "sublet";
+  std::string user = "sublet";
+  int fd = -1;
+  bool system = false;
+  std::string problem;
+};
+
+bool plain(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), allowed);
+}
+
+void take_value(Options& options, const std::string& word, const std::string& value) {
+  if (word == "--fd") {
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.fd);
+    if (error == std::errc{} && end == value.data() + value.size() && options.fd >= 0) return;
+    options.problem = "--fd needs the number of an open socket";
+  } else {
+    (word == "--name" ? options.name : options.user) = value;
+    if (!plain(value)) options.problem = word + " needs letters, digits, '-' and '_'";
+  }
+}
+
+Options parse(const std::vector<std::string>& arguments) {
+  Options options;
+  for (std::size_t i = 0; i < arguments.size() && options.problem.empty(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--fd" || word == "--name" || word == "--user") {
+      if (i + 1 == arguments.size()) options.problem = fmt::format("{} needs a value", word);
+      else take_value(options, word, arguments[++i]);
+    } else if (word == "--system") {
+      options.system = true;
+    } else if (options.verb.empty()) {
+      options.verb = word;
+    } else {
+      options.problem = fmt::format("unexpected '{}'", printable(word));
+    }
+  }
+  if (options.problem.empty() && (options.verb == "serve") != (options.fd >= 0)) {
+    options.problem = options.verb == "serve" ? "serve needs --fd" : "--fd belongs to serve";
+  }
+  return options;
+}
+
+// What a terminal sends to its group is not for us: the end of the socket is our end.
+void reset_process() {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int signal : {SIGTERM, SIGALRM, SIGCHLD}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGHUP, SIGQUIT, SIGPIPE}) std::signal(signal, SIG_IGN);
+  ::umask(022);    // the daemon, another user, reads who is in a group
+  rlimit files{};  // a descriptor for each keeper
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+}
+
+bool is_socket(int fd, bool listening) {
+  int type = 0, accepts = 0;
+  socklen_t size = sizeof type;
+  if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET) return false;
+  size = sizeof accepts;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && (accepts != 0) == listening;
+}
+
+int fail(const std::string& problem) {
+  fmt::print(stderr, "sublet-actor: {}\n", problem);
+  return 1;
+}
+
+int serve(const Options& options) {
+  if (!is_socket(options.fd, false)) return fail(fmt::format("descriptor {} is no connected socket", options.fd));
+  shed_descriptors(options.fd);
+  reset_process();
+  const auto root = proc::ProcRoot::open();
+  if (!root) return fail(root.error().detail);
+  actor::AdminGroup admins;
+  actor::ServiceOptions service{.group_name = options.name, .client_pid = ::getppid(), .is_admin = {}};
+  if (options.system) service.is_admin = [&admins](std::uint32_t uid) { return admins.has(uid); };
+  actor::Service served(*root, std::move(service));
+  return actor::serve(options.fd, served);
+}
+
+int listen(const Options& options) {
+  const char* passed = std::getenv("LISTEN_FDS");
+  const char* to = std::getenv("LISTEN_PID");
+  const bool ours =
+      passed != nullptr && to != nullptr && std::string(passed) == "1" && std::string(to) == std::to_string(::getpid());
+  if (!ours || !is_socket(first_passed, true)) {
+    return fail("no listening socket was passed: it is to be started by sublet-actor.socket");
+  }
+  const passwd* user = ::getpwnam(options.user.c_str());
+  if (user == nullptr) return fail(fmt::format("there is no user '{}'", options.user));
+  const std::uint32_t uid = user->pw_uid;
+  shed_descriptors(first_passed);
+  reset_process();
+  const auto root = proc::ProcRoot::open();
+  if (!root) return fail(root.error().detail);
+  actor::AdminGroup admins;
+  return actor::listen_for(first_passed, uid, *root,
+                           {.group_name = options.name, .client_pid = 0, .is_admin = [&admins](std::uint32_t who) {
+                              return admins.has(who);
+                            }});
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const Options options = parse(arguments);
+  if (options.problem.empty()) {
+    if (options.verb == "serve") return serve(options);
+    if (options.verb == "listen") return listen(options);
+    if (options.verb == "--version" || options.verb == "--help" || options.verb == "-h") {
+      fmt::print("{}", options.verb == "--version" ? "sublet-actor " SUBLET_VERSION "\n" : usage);
+      return 0;
+    }
+  }
+  fmt::print(stderr, "sublet-actor: {}\n{}",
+             options.problem.empty() ? fmt::format("unknown verb '{}'", printable(options.verb)) : options.problem,
+             usage);
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {  // out of memory; everything else is a value
+    std::fprintf(stderr, "sublet-actor: %s\n", error.what());
+    return 1;
+  }
+}

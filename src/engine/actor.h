@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's side of sublet-actor, which signals programs and puts them into control groups: one order, one reply.
+// Nobody waits for it: a reply comes back by a call on the loop. Belongs to the loop thread.
+#pragma once
+
+#include "actor/protocol.h"
+#include "base/fd.h"
+#include "base/units.h"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sublet::engine {
+
+// Whom programs are ended by; tests have another.
+class Actor {
+ public:
+  using Done = std::function<void(const actor::Reply&)>;
+  virtual ~Actor() = default;
+
+  // It has said who it is, and takes orders. What it was told before it was lost, it does not know any more.
+  virtual bool ready() const = 0;
+  // What it said when it came: actor::signals_others, its uid, the hierarchy. Of the last one while there is none.
+  virtual const actor::Reply& introduction() const = 0;
+  // Copies the descriptors. `done` is called once, later, with code `lost` if there is or was nobody to obey.
+  virtual void order(actor::Order order, std::span<const int> descriptors, Done done) = 0;
+};
+
+struct ActorOptions {
+  std::string helper;                           // path of sublet-actor, to be started as our child …
+  std::string socket;                           // … or, if not empty, the socket on which one listens
+  std::string group_name = "sublet";            // of the child's control groups
+  bool system = false;                          // the child serves the system: sublet-admin has a say
+  Duration timeout = std::chrono::seconds(10);  // no answer in this time: it is given up
+};
+
+// Keeps one sublet-actor: started or connected to, again with back-off when it is lost.
+class ActorClient final : public Actor {
+ public:
+  // `came`: it is ready, and knows nothing yet.
+  ActorClient(boost::asio::io_context& io, ActorOptions options, std::function<void()> came);
+  ~ActorClient() override;
+
+  void start();
+  void stop();
+  const std::string& problem() const { return problem_; }  // "" while it is there
+
+  bool ready() const override { return ready_; }
+  const actor::Reply& introduction() const override { return introduction_; }
+  void order(actor::Order order, std::span<const int> descriptors, Done done) override;
+
+ private:
+  struct Link;
+  struct Outgoing {
+    actor::Order order;
+    std::vector<Fd> descriptors;
+  };
+  struct Pending {
+    std::uint64_t id = 0;
+    std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
+    Done done;
+  };
+
+  boost::asio::awaitable<void> run();
+  boost::asio::awaitable<std::string> serve();  // returns why it is lost
+  std::string connect();
+  std::string spawn();
+  void introduce(const actor::Reply& reply);
+  bool enqueue(actor::Order order, std::span<const int> descriptors, Done done);
+  void flush();
+  std::string take_replies();
+  void drop();
+  void reap();
+
+  boost::asio::io_context& io_;
+  ActorOptions options_;
+  std::function<void()> came_;
+  std::unique_ptr<Link> link_;
+  std::vector<int> ended_children_;  // not yet waited for
+  std::deque<Outgoing> outgoing_;
+  std::deque<Pending> pending_;  // in the order in which they are answered
+  boost::asio::steady_timer deadline_;
+  std::uint64_t last_id_ = 0;
+  bool ready_ = false;
+  bool stopped_ = false;
+  actor::Reply introduction_;
+  std::string problem_;
+  std::string refusal_;  // why what it said of itself will not do
+};
+
+}  // namespace sublet::engine

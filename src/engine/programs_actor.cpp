@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of Programs that speaks with the actor: which programs there are, and which should end.
+#include "base/log.h"
+#include "engine/program.h"
+#include "engine/programs.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+namespace sublet::engine {
+
+std::shared_ptr<Programs::Program> Programs::find(LeaseId lease) const {
+  const auto found = programs_.find(lease);
+  return found == programs_.end() ? nullptr : found->second;
+}
+
+void Programs::introduce_all() {
+  actor_looks_ = false;
+  for (const auto& [id, program] : programs_) {
+    program->introduced = program->ordered = false;
+    program->refusal.clear();
+    introduce(program);
+  }
+}
+
+// Only what Sublet started, and what is proven: the actor proves it anew. Of a program whose main process is gone the
+// group that was made for it is the proof, which only the actor can give.
+void Programs::introduce(const std::shared_ptr<Program>& program) {
+  const core::Owner& owner = program->owner;
+  if (!owner.keeper || !actor_.ready()) return;
+  actor::Order order{.verb = actor::Verb::follow, .lease = program->lease.number, .uid = program->uid};
+  std::vector<int> descriptors;
+  if (program->main_watch.is_open() && !proc::is_dead(program->main_watch.native_handle())) {
+    if (!program->proven) return;
+    order.flags = program->adopted ? actor::adopted : 0;
+    order.main_pid = owner.process.pid;
+    order.main_start = owner.process.start_ticks;
+    order.main_inode = owner.inode;
+    descriptors.push_back(program->main_watch.native_handle());
+    if (program->keeper && !proc::is_dead(program->keeper.get())) {
+      order.keeper_pid = owner.keeper.pid;
+      order.keeper_start = owner.keeper.start_ticks;
+      descriptors.push_back(program->keeper.get());
+    }
+  } else {
+    order.flags = actor::adopted;
+  }
+  actor_.order(order, descriptors, [this, program](const actor::Reply& reply) { introduced(program, reply); });
+}
+
+void Programs::introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply) {
+  if (find(program->lease) != program || reply.code == actor::Code::lost) return;
+  program->answered = true;
+  program->introduced = reply.code == actor::Code::ok;
+  const actor::Reply& who = actor_.introduction();
+  if (!program->introduced) {
+    program->refusal = to_string(reply.code);
+    // Its end was seen by the actor first, and will be by us.
+    if (reply.code != actor::Code::gone && reply.code != actor::Code::no_proof) {
+      log::warn("{}: the actor does not follow its program: {}", to_string(program->lease), program->refusal);
+    }
+  } else if ((who.flags & actor::signals_others) == 0 && who.uid != program->uid) {
+    program->refusal =
+        fmt::format("the actor is uid {}, and may not signal the programs of uid {}", who.uid, program->uid);
+  } else {
+    program->proven = true;
+  }
+  if ((reply.flags & actor::own_group) != 0) {
+    const auto hierarchies = proc::find_hierarchies(*root_);
+    auto group = hierarchies ? proc::find_lease_group(*hierarchies, reply.path, program->lease)
+                             : Result<proc::LeaseGroup>(hierarchies.error());
+    if (group) program->group = std::move(*group);
+  } else if ((reply.flags & actor::users_scope) != 0) {
+    if (auto scope = check_cgroup(reply.path)) program->cgroups.push_back(std::move(*scope));
+  } else if (program->introduced) {
+    log::debug("{}: no control group of its own: {}", to_string(program->lease), reply.path);
+  }
+  if (std::exchange(program->wake, false)) wake_keeper(program->lease, program->asked_by);
+  if (program->wanted == 0) return;
+  if (program->refusal.empty()) return send_wanted(program);
+  program->wanted = 0;
+  events_.unkillable(program->lease, program->refusal);
+}
+
+void Programs::have_actor_look() {
+  if (actor_looks_ || !actor_.ready()) return;
+  const auto followed = [](const auto& entry) { return entry.second->introduced; };
+  if (std::none_of(programs_.begin(), programs_.end(), followed)) return;
+  actor_looks_ = true;
+  actor_.order({.verb = actor::Verb::look}, {}, [this](const actor::Reply&) { actor_looks_ = false; });
+}
+
+bool Programs::can_signal(LeaseId lease) const {
+  const auto program = find(lease);
+  return program && ((program->proven && program->refusal.empty()) || keeper_alive(lease));
+}
+
+std::string Programs::why_not_signalled(LeaseId lease) const {
+  const auto program = find(lease);
+  return program && program->proven ? program->refusal : std::string();
+}
+
+void Programs::wake_keeper(LeaseId lease, std::uint32_t asked_by) {
+  const auto program = find(lease);
+  if (!program || !program->keeper) return;
+  if (asked_by != actor::the_daemon) program->asked_by = asked_by;
+  if (!program->introduced) {
+    program->wake = true;
+    return;
+  }
+  const actor::Order order{.verb = actor::Verb::wake_keeper, .asked_by = program->asked_by, .lease = lease.number};
+  actor_.order(order, {}, [program](const actor::Reply& reply) { program->wake = reply.code == actor::Code::lost; });
+}
+
+bool Programs::signal(LeaseId lease, int signal, std::uint32_t asked_by) {
+  const auto program = find(lease);
+  if (!program || !program->proven || !program->refusal.empty()) return false;
+  if (asked_by != actor::the_daemon) program->asked_by = asked_by;
+  program->wanted = signal;
+  if (signal == SIGKILL) {
+    program->killing = true;
+    check_again(program);
+  }
+  send_wanted(program);
+  return true;
+}
+
+void Programs::send_wanted(const std::shared_ptr<Program>& program) {
+  if (!program->introduced || program->ordered || program->wanted == 0) return;
+  program->ordered = true;
+  const int signal = program->wanted;
+  const actor::Order order{
+      .verb = actor::Verb::signal, .asked_by = program->asked_by, .lease = program->lease.number, .signal = signal};
+  actor_.order(order, {}, [this, program, signal](const actor::Reply& reply) { signalled(program, signal, reply); });
+}
+
+void Programs::signalled(const std::shared_ptr<Program>& program, int signal, const actor::Reply& reply) {
+  // Lost: it is sent when the actor is back, and was introduced to the program.
+  if (find(program->lease) != program || reply.code == actor::Code::lost) return;
+  program->ordered = false;
+  if (program->wanted == signal) program->wanted = 0;
+  if (reply.code != actor::Code::ok) {
+    events_.unkillable(program->lease, std::string(to_string(reply.code)));
+  } else if (reply.refused != 0) {
+    events_.unkillable(
+        program->lease,
+        fmt::format("{} of its processes belong to another user, or may not be signalled", reply.refused));
+  }
+  send_wanted(program);
+}
+
+}  // namespace sublet::engine
