@@ -23,8 +23,8 @@ struct ProcessInfo {
   std::uint32_t uid = 0;  // effective
   char state = '?';       // as in /proc/PID/stat: R S D T t Z X I
   std::int32_t threads = 0;
-  bool kernel = false;  // a thread of the kernel, which no signal ends
   std::string comm;     // the kernel's short name, printable
+  bool kernel = false;  // a thread of the kernel, which no signal ends
 
   // Nothing of it runs any more and its memory is gone. A process whose first thread has ended shows Z while
   // its other threads go on: that one lives.
