@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/checkpoint.h"
 
-#include "gpu/serve.h"
-
 #include "base/text.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 
 namespace sublet::gpu {
 namespace {
@@ -35,16 +34,22 @@ CudaCode Parker::timed(CheckpointReply& reply, Call call) const {
   return code;
 }
 
-// A driver call that changes the process. The peer's end alone does not end it (serve.h).
+// The peer's end alone ends no call that changes the process, and none after which it has to be unlocked (serve.h).
+void Parker::guard(std::optional<Watch>& watch, bool changes) const {
+  if (!changes && !waits_for_us_) watch.emplace(socket_);
+  else if (target_.pidfd() >= 0) watch.emplace(socket_, target_.pidfd());
+}
+
 template <typename Call>
 CudaCode Parker::change(CheckpointReply& reply, Call call) const {
   std::optional<Watch> watch;
-  if (target_.pidfd() >= 0) watch.emplace(socket_, target_.pidfd());
+  guard(watch, true);
   return timed(reply, call);
 }
 
 ParkState Parker::ask_state() const {
-  const Watch watch(socket_);
+  std::optional<Watch> watch;
+  guard(watch, false);
   ParkState state = ParkState::unknown;
   driver_->state(target_.pid(), state);
   return state;
@@ -90,7 +95,8 @@ void Parker::preflight(CheckpointReply& reply) {
            fmt::format("process {} is being traced by {}", target_.pid(), look.tracer));
     return;
   }
-  const Watch watch(socket_);
+  std::optional<Watch> watch;
+  guard(watch, false);
   const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
   if (code == CudaCode::not_initialized || code == CudaCode::invalid_value) {
     refuse(reply, CheckpointRefusal::no_cuda, fmt::format("process {} uses no CUDA ({})", target_.pid(), reply.name));
@@ -106,7 +112,8 @@ void Parker::preflight(CheckpointReply& reply) {
 }
 
 void Parker::state(CheckpointReply& reply) {
-  const Watch watch(socket_);
+  std::optional<Watch> watch;
+  guard(watch, false);
   const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
   if (code == CudaCode::success) return;
   refuse(reply, CheckpointRefusal::driver, fmt::format("the driver said {} of process {}", reply.name, target_.pid()));
@@ -120,13 +127,14 @@ void Parker::step(CheckpointReply& reply, CudaCode (CudaApi::*call)(int) const, 
 }
 
 void Parker::lock(const CheckpointCommand& command, CheckpointReply& reply) {
+  const bool waited = std::exchange(waits_for_us_, true);  // until it is known that it does not
   const CudaCode code = change(reply, [&](const CudaApi& api) { return api.lock(target_.pid(), command.timeout); });
   if (code == CudaCode::success) {
-    waits_for_us_ = true;
     reply.state = ParkState::locked;
     return;
   }
   failed(reply, code);
+  waits_for_us_ = waited;
   if (code != CudaCode::not_ready) return;
   // A lock that ran out of time has to end unlocked, whatever the driver left.
   if (reply.state == ParkState::locked) {
@@ -138,7 +146,8 @@ void Parker::lock(const CheckpointCommand& command, CheckpointReply& reply) {
 }
 
 bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {
-  const Watch watch(socket_);
+  std::optional<Watch> watch;
+  guard(watch, false);
   ballast_.clear();
   for (const BallastWish& wish : command.ballast) {
     auto taken = driver_->take(wish.uuid, wish.bytes);

@@ -5,6 +5,7 @@
 
 #include "gpu/checkpoint_line.h"
 #include "gpu/cuda_api.h"
+#include "gpu/serve.h"
 #include "gpu/target.h"
 
 #include <memory>
@@ -27,6 +28,7 @@ class Parker {
   void leave();
 
  private:
+  void guard(std::optional<Watch>& watch, bool changes) const;
   bool refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detail) const;
   bool may_proceed(const CheckpointCommand& command, CheckpointReply& reply) const;
   void preflight(CheckpointReply& reply);
@@ -51,8 +53,8 @@ class Parker {
 };
 
 // Answers each command on the socket with one line, until the peer closes it; then leave(). Exit status as
-// serve_lines. A driver call that changes the process is never cut off: the helper goes when the call has
-// returned, or the process has ended.
+// serve_lines. A driver call that changes the process, and any call while the process waits because of us, is never
+// cut off: the helper goes when the call has returned, or the process has ended.
 int serve_checkpoint(int socket, ProcessRef target, const std::string& driver);
 
 }  // namespace sublet::gpu

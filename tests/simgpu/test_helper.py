@@ -331,6 +331,19 @@ def test_a_question_under_way_at_the_sockets_end_is_given_up(quick, helpers, loa
     assert one.process.wait() == 1
 
 
+def test_a_question_under_way_is_not_given_up_while_the_process_waits_for_us(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    one.ok("lock", **LOCK)
+    quick.fault("state-hang")
+    one.send("state")
+    until(lambda: hits(quick, "state-hang") == 1)
+    one.hang_up()
+    one.process.send_signal(signal.SIGALRM)
+    quick.ctl("clear")
+    assert one.process.wait() == 0 and state_of(quick, load) == "running"
+    ends_right(load)
+
+
 @pytest.mark.parametrize("fault, before", [("lock-hang", []), ("checkpoint-hang", ["lock"])])
 def test_the_process_dies_while_the_driver_is_inside_a_call(quick, helpers, load, fault, before):
     one = helpers(quick, load.pid)
