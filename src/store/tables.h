@@ -64,7 +64,7 @@ class Tables final : public Reader {
   std::unique_ptr<Database> database_;  // outlives the statements
   Limits limits_;
   Statement begin_, commit_;
-  Statement put_lease_, settle_, put_reason_, trim_reasons_, put_answer_, max_meta_, set_meta_;
+  Statement put_lease_, settle_, last_reason_, put_reason_, trim_reasons_, put_answer_, max_meta_, set_meta_;
   Statement old_leases_, count_ended_, oldest_of_user_, drop_lease_, drop_reasons_, old_answers_, drop_answer_,
       answer_bounds_;
   Statement lease_by_id_, lease_by_tag_, lease_by_tag_and_user_, ended_, ended_of_user_, reasons_, answer_;
