@@ -28,6 +28,7 @@ using Action = std::variant<TakeSnapshot, SignalProgram>;
 struct Plan {
   Result<LeaseId> outcome = LeaseId{};  // of the request that the fact was; a LeaseId of 0 for other facts
   std::vector<Lease> changed;           // new values, each lease once; to store first, then to announce
+  std::size_t givers = 0;               // so many come first in `changed`; the others were given room, in that order
   std::vector<Reason> reasons;          // to store with them
   std::vector<LeaseId> settled;         // ended leases that had a process and are now measured gone: out of the state
   std::vector<Action> actions;          // to start after the commit

@@ -3,6 +3,7 @@
 // always hold is checked against a slow recomputation (oracle.h). SEED=n replays one run, STEPS=n makes it
 // longer.
 #include "core/oracle.h"
+#include "core/portions.h"
 #include "core/world.h"
 
 #include <cstdlib>
@@ -59,6 +60,7 @@ class Storm {
     oracle_.before(state_, fact, now_);
     Plan plan = core::step(state_, rules_, fact, now_);
     oracle_.after(state_, fact, plan, now_);
+    check_portions(plan);
     for (const Lease& lease : plan.changed) {
       if (lease.ended()) ends_.insert(lease.end_reason);
       gangs_ += lease.reserves() && lease.devices.size() > 1;
@@ -66,6 +68,30 @@ class Storm {
       shrunk_ += lease.reserves() && lease.vram < lease.asked_vram;
     }
     return plan;
+  }
+
+  // Stored one by one, as far as a crash may let it: no device is ever promised more than before and after all of it.
+  void check_portions(const Plan& plan) {
+    std::map<std::string, Bytes> before = promised_, most;
+    const auto count = [this](const Lease& lease, bool more) {
+      if (!lease.reserves()) return;
+      for (const std::string& device : lease.devices) {
+        Bytes& sum = promised_[device];
+        sum = more ? sum + lease.vram : sum - lease.vram;
+      }
+    };
+    for (const Plan& portion : portions(plan, 1)) {
+      EXPECT_LE(portion.changed.size(), portion.givers + 1);
+      for (const Lease& lease : portion.changed) {
+        if (const auto old = stored_.find(lease.id); old != stored_.end()) count(old->second, false);
+        count(lease, true);
+        stored_.insert_or_assign(lease.id, lease);
+      }
+      for (const auto& [device, sum] : promised_) most[device] = std::max(most[device], sum);
+    }
+    for (const auto& [device, sum] : most) {
+      EXPECT_LE(sum, std::max(before[device], promised_[device])) << device << " is promised twice in between";
+    }
   }
 
   // --- what happens ---
@@ -281,6 +307,8 @@ class Storm {
   Oracle oracle_;
   Time now_{1'800'000'000'000'000'000};
   LeaseId lease_;
+  std::map<LeaseId, Lease> stored_;        // by the portions of plans so far
+  std::map<std::string, Bytes> promised_;  // on each device, by those
   int compared_ = 0, gangs_ = 0, shrunk_ = 0, grown_ = 0;
   std::set<EndReason> ends_;
   int pid_ = 1000;

@@ -161,6 +161,7 @@ class State {
     bool program_ended = false;   // its keeper's program is known to have ended
     Time due = Time::never();     // as it stands in timers_
     bool touched = false;         // by the step under way
+    bool given = false;           // room, by the step under way
   };
 
   // Each keeps all indices in step with the change it makes.

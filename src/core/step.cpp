@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace sublet::core {
 
@@ -68,11 +69,25 @@ void Stepper::note(std::string_view transition) {
   if (std::find(noted.begin(), noted.end(), transition) == noted.end()) noted.push_back(transition);
 }
 
+void Stepper::touch_given(const Lease& lease) {
+  State::Side& side = state_.sides_.at(lease.id);
+  // What was touched before may have given room up as well: an offer that lapsed, on another device.
+  one_piece_ = one_piece_ || side.touched;
+  touch(lease);
+  if (!std::exchange(side.given, true)) given_.push_back(lease.id);
+}
+
 // Copies out what changed, and lets go of ended leases that nothing is waited for any more.
 void Stepper::finish() {
+  plan_.changed.reserve(touched_.size());
   for (const LeaseId id : touched_) {
-    plan_.changed.push_back(state_.leases_.at(id));
-    state_.sides_.at(id).touched = false;
+    State::Side& side = state_.sides_.at(id);
+    if (!side.given || one_piece_) plan_.changed.push_back(state_.leases_.at(id));
+    side.touched = side.given = false;
+  }
+  plan_.givers = plan_.changed.size();
+  for (const LeaseId id : given_) {
+    if (!one_piece_) plan_.changed.push_back(state_.leases_.at(id));
   }
   std::sort(ended_.begin(), ended_.end());
   ended_.erase(std::unique(ended_.begin(), ended_.end()), ended_.end());

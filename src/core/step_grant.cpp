@@ -217,7 +217,7 @@ void Stepper::grant(Lease& lease, const Turn& turn) {
             "offered " + std::move(text) + "; to be claimed within " + format_duration(rules_.claim_window));
   }
   state_.schedule(lease, rules_);
-  touch(lease);
+  touch_given(lease);
 }
 
 // The TTL runs from the moment the lease can be used, not from an offer that nobody took yet.

@@ -96,7 +96,7 @@ void Stepper::grow(Lease& lease) {
   explain(lease, "resized",
           "grown from " + format_size(before) + " to " + format_size(upgrade.vram) + on_devices(state_, lease) +
               " after waiting " + format_duration(now_ - upgrade.queued_at));
-  touch(lease);
+  touch_given(lease);
 }
 
 void Stepper::forget_resize(Lease& lease, const std::string& why) {

@@ -89,6 +89,7 @@ class Stepper {
   Lease* find(LeaseId id);
   Result<Lease*> find_for(LeaseId id, std::uint64_t generation);  // refuses the unknown and the outdated
   void touch(const Lease& lease);
+  void touch_given(const Lease& lease);  // the same, of one that was given room
   void repeat_signals();
   void explain(const Lease& lease, std::string_view code, std::string text);
   void note(std::string_view transition);
@@ -101,6 +102,8 @@ class Stepper {
   const Time now_;
   Plan plan_;
   std::vector<LeaseId> touched_;
+  std::vector<LeaseId> given_;  // those of them that were given room, in that order
+  bool one_piece_ = false;      // one of those may have given room up before
   std::vector<LeaseId> ended_;  // may have nothing left to wait for
   LeaseId submitted_;           // its request is open: a grant within this step needs no claim
   bool snapshot_wanted_ = false;

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
+#include "core/portions.h"
 #include "engine/exit_records.h"
 #include "store/secret.h"
 
@@ -21,6 +22,8 @@ namespace asio = boost::asio;
 // How many ended leases are answered without asking the store.
 constexpr std::size_t recently_ended_limit = 1024;
 constexpr auto reopen_interval = std::chrono::seconds(2);
+// Of a plan that grants to thousands so many are stored, and told, at a time.
+constexpr std::size_t portion_size = 256;
 // Snapshots stay frequent this long after anything changed.
 constexpr Duration busy_after_change = std::chrono::seconds(3);
 
@@ -104,33 +107,37 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
   follow_changes(plan);
   meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
-  if (to_store) {
-    store::Batch batch{.changed = plan.changed,
-                       .reasons = plan.reasons,
-                       .remembered = std::move(remembered),
-                       .settled = plan.settled,
-                       .boot_id = std::nullopt,
-                       .events = log_.of_plan(plan, [this](LeaseId id) { return find(id); }),
-                       .life = std::nullopt,
-                       .now = now,
-                       .transitions = plan.transitions};
-    if (!boot_id_stored_) {
-      batch.boot_id = options_.boot_id;
-      batch.clock_offset_ns = clock_.offset_ns();
+  if (to_store) busy_until_ = now + busy_after_change;
+  for (core::Plan& portion : core::portions(std::move(plan), portion_size)) {
+    if (to_store) write(portion, now, std::exchange(remembered, std::nullopt));
+    reach(portion, Failpoints::queued);
+    if (committed_ >= intended_) {
+      start(portion);
+    } else if (!portion.changed.empty() || !portion.actions.empty() || !portion.transitions.empty()) {
+      after_commit_.push_back({intended_, std::move(portion)});
     }
-    boot_id_stored_ = true;
-    const std::vector<EventLog::Event> events = batch.events;
-    intended_ = store_.intend(std::move(batch));
-    log_.intended(intended_, events);
-    busy_until_ = now + busy_after_change;
   }
-  reach(plan, Failpoints::queued);
   pace_probe(now);
-  if (committed_ >= intended_) {
-    start(plan);
-  } else if (!plan.changed.empty() || !plan.actions.empty() || !plan.transitions.empty()) {
-    after_commit_.push_back({intended_, std::move(plan)});
+}
+
+void Engine::write(const core::Plan& plan, Time now, std::optional<store::Remembered> remembered) {
+  store::Batch batch{.changed = plan.changed,
+                     .reasons = plan.reasons,
+                     .remembered = std::move(remembered),
+                     .settled = plan.settled,
+                     .boot_id = std::nullopt,
+                     .events = log_.of_plan(plan, [this](LeaseId id) { return find(id); }),
+                     .life = std::nullopt,
+                     .now = now,
+                     .transitions = plan.transitions};
+  if (!std::exchange(boot_id_stored_, true)) {
+    batch.boot_id = options_.boot_id;
+    batch.clock_offset_ns = clock_.offset_ns();
   }
+  const std::vector<EventLog::Event> events = batch.events;
+  intended_ = store_.intend(std::move(batch));
+  log_.intended(intended_, events);
+  for (const core::Lease& lease : plan.changed) changed_in_[lease.id] = intended_;
 }
 
 void Engine::reach(const core::Plan& plan, std::string_view step) const {
@@ -241,6 +248,10 @@ void Engine::committed(std::uint64_t sequence) {
   while (!after_commit_.empty() && after_commit_.front().sequence <= committed_) {
     const AfterCommit ready = std::move(after_commit_.front());
     after_commit_.pop_front();
+    for (const core::Lease& lease : ready.plan.changed) {
+      const auto last = changed_in_.find(lease.id);
+      if (last != changed_in_.end() && last->second <= ready.sequence) changed_in_.erase(last);
+    }
     start(ready.plan);
   }
   if (log_.committed(committed_)) {
@@ -251,6 +262,11 @@ void Engine::committed(std::uint64_t sequence) {
     durable_waiters_.pop_front();
     ready.resume(true);
   }
+}
+
+std::uint64_t Engine::intended_of(LeaseId lease) const {
+  const auto last = changed_in_.find(lease);
+  return last == changed_in_.end() ? 0 : last->second;
 }
 
 asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
@@ -273,6 +289,7 @@ void Engine::store_failed(Error error) {
   store_problem_since_ = clock_.now();
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
   after_commit_.clear();
+  changed_in_.clear();
   for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);
   reconcile();
 }

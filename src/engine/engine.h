@@ -76,6 +76,7 @@ class Engine {
   Result<Answered> request(const core::Fact& fact, const Remember& remember, const Answer& answer);
   // Commits that were intended so far; the answer to anything read now may leave once `durable` of it is true.
   std::uint64_t intended() const { return intended_; }
+  std::uint64_t intended_of(LeaseId lease) const;  // the same, for what tells of this lease only
   boost::asio::awaitable<bool> durable(std::uint64_t sequence);
 
   // --- idempotency, see store::Store ---
@@ -88,8 +89,10 @@ class Engine {
   void unhold(LeaseId lease, SessionId session);  // … or lets go
   void session_closed(SessionId session);
   void not_held(LeaseId lease);  // the call that submitted it is answered, and nobody waits
-  // Returns when the lease has changed (and the change is durable), or at the deadline.
-  boost::asio::awaitable<void> changed(LeaseId lease, std::chrono::steady_clock::time_point deadline);
+  // A timer that is cancelled whenever the lease has changed (and the change is durable), until unwatch().
+  using Watchers = std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>>;
+  Watchers::iterator watch(LeaseId lease);
+  void unwatch(Watchers::iterator watcher);
 
   // --- access tokens ---
   const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
@@ -129,6 +132,7 @@ class Engine {
  private:
   void tick(const core::Fact& fact);
   void intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
+  void write(const core::Plan& plan, Time now, std::optional<store::Remembered> remembered);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
   void write_events(const std::vector<EventLog::Event>& events, Time now);
@@ -182,12 +186,13 @@ class Engine {
   Time store_problem_since_;
   std::deque<AfterCommit> after_commit_;
   std::deque<DurableWaiter> durable_waiters_;
+  std::unordered_map<LeaseId, std::uint64_t> changed_in_;  // commit of its last change, if that is not durable yet
   bool boot_id_stored_ = false;
   bool stopping_ = false;
 
   std::unordered_map<LeaseId, std::unordered_set<SessionId>> holders_;
   std::unordered_map<SessionId, std::unordered_set<LeaseId>> held_by_;
-  std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>> watchers_;
+  Watchers watchers_;
 
   std::map<std::uint64_t, store::AccessToken> tokens_;
   std::uint64_t last_token_ = 0;

@@ -9,8 +9,10 @@
 #include <gtest/gtest.h>
 
 #include <unistd.h>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 namespace sublet::engine {
 namespace {
@@ -79,7 +81,11 @@ struct World {
     asio::co_spawn(
         io,
         [this, id, woken]() -> asio::awaitable<void> {
-          co_await engine->changed(id, std::chrono::steady_clock::time_point::max());
+          const auto watcher = engine->watch(id);
+          const auto timer = watcher->second;
+          timer->expires_at(std::chrono::steady_clock::time_point::max());
+          co_await timer->async_wait(asio::as_tuple(asio::use_awaitable));
+          engine->unwatch(watcher);
           *woken = true;
         },
         asio::detached);

@@ -139,12 +139,11 @@ void Engine::announce(LeaseId lease) {
   for (auto it = first; it != last; ++it) it->second->cancel();
 }
 
-asio::awaitable<void> Engine::changed(LeaseId lease, std::chrono::steady_clock::time_point deadline) {
-  auto timer = std::make_shared<asio::steady_timer>(io_, deadline);
-  const auto entry = watchers_.emplace(lease, timer);
-  co_await timer->async_wait(quiet);
-  watchers_.erase(entry);
+Engine::Watchers::iterator Engine::watch(LeaseId lease) {
+  return watchers_.emplace(lease, std::make_shared<asio::steady_timer>(io_));
 }
+
+void Engine::unwatch(Watchers::iterator watcher) { watchers_.erase(watcher); }
 
 // --- the event stream ---
 

@@ -40,6 +40,7 @@ struct Response {
   bool of_leases = true;  // tells what was decided about leases: not to be told before it is durable
   std::string text = {};  // with `type`: the body, instead of JSON
   std::string_view type = {};
+  std::optional<std::uint64_t> after = {};  // the commit to wait for; unset: all that was intended when it was made
 };
 
 Response problem(const Error& error);

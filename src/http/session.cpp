@@ -8,7 +8,6 @@
 #include "http/routes.h"
 
 #include <fmt/format.h>
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/basic_stream.hpp>
@@ -75,6 +74,12 @@ bool known_method(bhttp::verb method) {
 std::string_view path_of(const bhttp::request<bhttp::string_body>& message) {
   const std::string_view target = to_text(message.target());
   return target.substr(0, target.find('?'));
+}
+
+// Of a socket that can be read: whether there is more to read than its end.
+bool sends_more(int socket) {
+  char byte = 0;
+  return ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 Response no_such_method(const bhttp::request<bhttp::string_body>& message) {
@@ -172,7 +177,7 @@ class Session {
     }
     // What the answer tells must not be lost by a crash after it was told.
     const bool must_be_durable = response.of_leases && response.status < 400;
-    if (must_be_durable && !co_await context_.engine.durable(context_.engine.intended())) {
+    if (must_be_durable && !co_await context_.engine.durable(response.after.value_or(context_.engine.intended()))) {
       response =
           problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
@@ -259,7 +264,6 @@ class Session {
   }
 
   asio::awaitable<std::optional<Response>> wait_for(WaitForLease wait) {
-    using namespace asio::experimental::awaitable_operators;
     engine::Engine& engine = context_.engine;
     Usage& usage = *context_.usage;
     if (usage.waiters >= context_.limits.waiters) {
@@ -269,15 +273,7 @@ class Session {
     }
     ++usage.waiters;
     if (wait.hold && wait.at_most > Duration::zero()) engine.hold(wait.lease, context_.id);
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
-    bool gone = false;
-    while (!gone && Clock::now() < deadline) {
-      const core::Lease* lease = engine.find(wait.lease);
-      if (lease == nullptr || lease->state != wait.since || lease->ended()) break;
-      if (lease->stop_requested && !wait.was_stopping) break;
-      if (wait.resizing && !lease->resize) break;
-      gone = (co_await (engine.changed(wait.lease, deadline) || peer_gone(stream_))).index() == 1;
-    }
+    const bool gone = co_await await_news(wait);
     --usage.waiters;
     if (wait.hold && wait.release_hold) engine.unhold(wait.lease, context_.id);
     if (gone) co_return std::nullopt;
@@ -287,7 +283,44 @@ class Session {
                                     "send the same request again, with the same Idempotency-Key"));
     }
     if (lease == nullptr) co_return problem(not_found(fmt::format("{} has ended long ago", to_string(wait.lease))));
-    co_return wait.answer(*lease);
+    Response answer = wait.answer(*lease);
+    answer.after = engine.intended_of(wait.lease);
+    co_return answer;
+  }
+
+  static bool is_news(const core::Lease* lease, const WaitForLease& wait) {
+    if (lease == nullptr || lease->state != wait.since || lease->ended()) return true;
+    return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
+  }
+
+  // Returns when there is something to answer, or the wait is over; true if the peer has gone meanwhile. Thousands may
+  // be woken at a stroke, so it takes one timer and one callback, and no coroutines beside this one.
+  asio::awaitable<bool> await_news(const WaitForLease& wait) {
+    engine::Engine& engine = context_.engine;
+    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
+    if (wait.at_most <= Duration::zero() || is_news(engine.find(wait.lease), wait)) co_return false;
+    const auto watcher = engine.watch(wait.lease);
+    const auto timer = watcher->second;
+    struct Peer {
+      bool gone = false;
+      bool asked = true;  // the socket is still ours to look at
+    };
+    const auto peer = std::make_shared<Peer>();
+    stream_.socket().async_wait(asio::socket_base::wait_read, [timer, peer, socket = stream_.socket().native_handle()](
+                                                                  const boost::system::error_code& error) {
+      if (!peer->asked || (!error && sends_more(socket))) return;
+      peer->gone = true;
+      timer->cancel();
+    });
+    while (!peer->gone && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait)) {
+      timer->expires_at(deadline);
+      co_await timer->async_wait(quiet);
+    }
+    peer->asked = false;
+    engine.unwatch(watcher);
+    beast::error_code ignored;
+    stream_.socket().cancel(ignored);
+    co_return peer->gone;
   }
 
   asio::awaitable<bool> write(const Response& response, bool keep_alive, unsigned version) {
@@ -346,8 +379,7 @@ class Session {
 
 asio::awaitable<void> peer_gone(Stream& stream) {
   const auto [error] = co_await stream.socket().async_wait(asio::socket_base::wait_read, quiet);
-  char byte = 0;
-  if (!error && ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+  if (!error && sends_more(stream.socket().native_handle())) {
     asio::steady_timer never(co_await asio::this_coro::executor, Clock::time_point::max());
     co_await never.async_wait(quiet);
   }

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan that changes thousands of leases, in portions that may be stored, and told, one after the other: the first
+// are answered while the last are still being written. Pure functions over values.
+#pragma once
+
+#include "core/plan.h"
+
+#include <cstddef>
+
+namespace sublet::core {
+
+// The plan itself if it gives room to at most `size` leases. Else portions with so many each, and with their reasons,
+// in the order of the grants. All that gives room is in the first: whatever a crash leaves of the row never promises
+// VRAM twice. What is not about one lease (outcome, settled, transitions) is the first's too, the actions are the
+// last's.
+std::vector<Plan> portions(Plan plan, std::size_t size);
+
+}  // namespace sublet::core
