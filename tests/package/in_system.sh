@@ -61,10 +61,12 @@ check "the group sublet is there" getent group sublet
 check "the group sublet-admin is there" getent group sublet-admin
 check "the user sublet is there, with no shell" grep -q '^sublet:.*:/var/lib/sublet:/usr/sbin/nologin$' /etc/passwd
 check "the unit is where systemd looks" test -f /usr/lib/systemd/system/subletd.service
+check "... and the actor's" test -f /usr/lib/systemd/system/sublet-actor.service \
+  -a -f /usr/lib/systemd/system/sublet-actor.socket -a -x /usr/bin/sublet-actor
 check "the configuration is the administrator's" grep -q sublet.toml /var/lib/dpkg/info/sublet.conffiles
 check "the configuration is right" sublet config check --system
 check "there is a manual" zcat /usr/share/man/man1/sublet.1.gz /usr/share/man/man1/sublet-run.1.gz \
-  /usr/share/man/man8/subletd.8.gz /usr/share/man/man5/sublet.toml.5.gz
+  /usr/share/man/man8/subletd.8.gz /usr/share/man/man8/sublet-actor.8.gz /usr/share/man/man5/sublet.toml.5.gz
 check "the shells can complete" test -s /usr/share/bash-completion/completions/sublet \
   -a -s /usr/share/zsh/vendor-completions/_sublet -a -s /usr/share/fish/vendor_completions.d/sublet.fish
 check "bash completes verbs" bash -c 'source /usr/share/bash-completion/completions/sublet
@@ -144,12 +146,13 @@ if apt-get -q update >/tmp/said 2>&1 && apt-get -y -q install --no-install-recom
   check "the groups are the same" getent group sublet sublet-admin
   check "the user is the same" grep -q '^sublet:.*:/var/lib/sublet:/usr/sbin/nologin$' /etc/passwd
   check "the daemon starts at the next boot" test -L /etc/systemd/system/multi-user.target.wants/subletd.service
-  check "systemd understands the unit" systemd-analyze verify subletd.service
+  check "... and its actor" test -L /etc/systemd/system/sockets.target.wants/sublet-actor.socket
+  check "systemd understands the units" systemd-analyze verify subletd.service sublet-actor.service sublet-actor.socket
   check "an administrator's disable ..." systemctl disable subletd.service
   check "... outlives an upgrade" dpkg -i /packages/new/sublet_*.deb
   check "... indeed" gone /etc/systemd/system/multi-user.target.wants/subletd.service
   check "it is purged" dpkg -P sublet
-  check "no link to the unit is left" bash -c '! find /etc/systemd -name "subletd*" | grep .'
+  check "no link to the unit is left" bash -c '! find /etc/systemd -name "sublet*" | grep .'
 else
   printf 'skipped: systemd does not install here (no network?)\n'
 fi

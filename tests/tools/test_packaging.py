@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unit, its user and the example of a configuration, as far as they can be judged uninstalled."""
+"""The units, their user and the example of a configuration, as far as they can be judged uninstalled."""
 import json
 import os
 import pathlib
@@ -12,6 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
 UNIT = ROOT / "packaging/subletd.service"
+UNITS = [UNIT, ROOT / "packaging/sublet-actor.service", ROOT / "packaging/sublet-actor.socket"]
 EXAMPLE = ROOT / "packaging/sublet.toml"
 
 
@@ -21,25 +22,38 @@ def systemd_analyze(*arguments):
     return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True)
 
 
-def test_systemd_understands_the_unit(tmp_path):
-    # verify asks for the program and the document, which are not installed: put others there.
-    unit = tmp_path / "subletd.service"
-    text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text())
-    unit.write_text(text.replace("/usr/share/doc/sublet/README.md", str(ROOT / "LICENSE")))
-    done = systemd_analyze("verify", "--recursive-errors=no", str(unit))
+def keys_of(unit):
+    return dict(line.split("=", 1) for line in unit.read_text().splitlines() if re.match(r"^\w+=", line))
+
+
+def test_systemd_understands_the_units(tmp_path):
+    # verify asks for the programs and the document, which are not installed: put others there.
+    for unit in UNITS:
+        text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text())
+        text = re.sub(r"(?m)^SocketUser=.*", "SocketUser=root", text)  # whose account is not made here
+        (tmp_path / unit.name).write_text(text.replace("/usr/share/doc/sublet/README.md", str(ROOT / "LICENSE")))
+    done = systemd_analyze("verify", "--recursive-errors=no", *(str(tmp_path / unit.name) for unit in UNITS))
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
 
 
-def test_the_unit_is_confined():
-    done = systemd_analyze("security", "--offline=true", "--threshold=25", "--no-pager", str(UNIT))
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit.suffix == ".service"], ids=lambda unit: unit.stem)
+def test_the_services_are_confined(unit):
+    done = systemd_analyze("security", "--offline=true", "--threshold=25", "--no-pager", str(unit))
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze cannot judge a unit offline")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_unit_leaves_the_abstract_socket_and_the_processes_visible():
-    keys = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"^\w+=", line))
-    assert not {"PrivateNetwork", "PrivateDevices", "PrivateUsers", "ProtectProc", "ProcSubset"} & keys.keys()
+    assert not {"PrivateNetwork", "PrivateDevices", "PrivateUsers", "ProtectProc", "ProcSubset"} & keys_of(UNIT).keys()
+
+
+def test_the_actor_has_one_capability_and_one_client():
+    service, socket = keys_of(ROOT / "packaging/sublet-actor.service"), keys_of(ROOT / "packaging/sublet-actor.socket")
+    assert service["CapabilityBoundingSet"] == "CAP_KILL" and not service["AmbientCapabilities"]
+    assert not {"ProtectControlGroups", "PrivateUsers", "ProtectProc", "ProcSubset", "Delegate"} & service.keys()
+    assert (socket["SocketUser"], socket["SocketMode"]) == ("sublet", "0600")
+    assert f'"{socket["ListenSequentialPacket"]}"' in (ROOT / "src/daemon/places.cpp").read_text()
 
 
 def without_comment_marks(text):
