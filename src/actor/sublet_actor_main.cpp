@@ -26,7 +26,8 @@ using namespace sublet;
 constexpr const char* usage =
     "sublet-actor signals the programs of leases for subletd, and puts them into control groups.\n"
     "  sublet-actor serve --fd N [--name NAME] [--system]  serve the daemon at the other end of the socket N\n"
-    "  sublet-actor listen [--user NAME]  serve who connects to the socket that the service manager passes\n"
+    "  sublet-actor listen [--user NAME] [--name NAME]  serve who connects to the socket that the service manager "
+    "passes\n"
     "  sublet-actor --version | --help\n"
     "--name NAME is that of its control groups, by default 'sublet'. With --system, and when it listens, members of\n"
     "the group sublet-admin may have everybody's programs signalled. Besides root only NAME, by default 'sublet',\n"

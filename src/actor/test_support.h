@@ -23,14 +23,6 @@ inline bool ends(const Fd& pidfd) {
   return ::poll(&entry, 1, 10'000) == 1;
 }
 
-// The fields from the state on, in the text of /proc/PID/stat.
-inline char state_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto at = text.rfind(')');
-  return at == std::string::npos ? 'Z' : text[at + 2];
-}
-
 // A keeper and its program, both of user `uid` (as root; else of ours). What the program does first is `body`; then it
 // sleeps. Ended with the scope.
 class Kept {

@@ -3,11 +3,15 @@
 there."""
 import os
 import pathlib
+import shutil
 import signal
+import socket
+import subprocess
+import tempfile
 
 import pytest
 
-from tests.support.sublet import living, name_of, pidfds_have_inodes, unified_mounts, wait_until
+from tests.support.sublet import BIN, Daemon, living, name_of, pidfds_have_inodes, unified_mounts, wait_until
 
 QUICK = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
          '[lease]\nlinger = "500ms"\nreconnect = "1s"\ngrace = "1s"\n')
@@ -31,8 +35,11 @@ def groups():
         pytest.skip(f"no control group can be made in {mounts[0]}: {failure}")
 
 
-def run_and_wait(daemon, *command):
-    keeper = daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command)
+USER = 1  # "daemon", an account of every Debian
+
+
+def run_and_wait(daemon, *command, **options):
+    keeper = daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command, **options)
     return keeper, wait_until(lambda: next((now for now in daemon.leases() if now["owner"]["pid"] and
                                              name_of(now["owner"]["pid"]) != "sublet"), None), "it runs")
 
@@ -144,3 +151,80 @@ def test_without_inodes_nothing_adopted_is_signalled(start_daemon):
     keeper.kill()
     daemon.restart()
     assert daemon.api().post(f"/v1/leases/{lease['id']}/release", {"stop": True}).status == 409
+
+
+@pytest.fixture
+def without_rights(tmp_path_factory):
+    """A daemon of a plain user, and an actor of root's that listens for it: as the units have it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
+    (home / "bin").mkdir()
+    for program in ("subletd", "sublet-gpu", "sublet-actor", "simgpu-ctl"):
+        shutil.copy(BIN / program, home / "bin" / program)
+    shutil.copytree(BIN.parent / "lib/simgpu", home / "lib/simgpu")
+    home.chmod(0o755)
+    daemon = Daemon(config=QUICK + f'[actor]\nsocket = "{home}/actor.sock"\n')
+    (daemon.dir / "state").mkdir()
+    for path in (daemon.dir, daemon.dir / "state", daemon.dir / "sublet.toml"):
+        os.chown(path, USER, USER)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(home / "actor.sock"))
+        os.chown(home / "actor.sock", USER, USER)
+        listener.listen(8)
+        number = listener.fileno()
+        # With the one capability that its unit leaves it.
+        command = (f"exec 3<&{number}; LISTEN_FDS=1 LISTEN_PID=$$ exec setpriv --bounding-set=-all,+kill "
+                   f"{BIN}/sublet-actor listen --user daemon --name {daemon.group_name()}")
+        actor = subprocess.Popen(["bash", "-c", command], pass_fds=[number], stdin=subprocess.DEVNULL)
+    daemon.children.append(actor)
+    ready, theirs = os.pipe()
+    with open(daemon.dir / "log", "ab") as log:
+        daemon.process = subprocess.Popen([home / "bin/subletd", "--dir", daemon.dir, "--ready-fd", str(theirs), "--sim",
+                                           "1x4GiB"], pass_fds=[theirs], stdin=subprocess.DEVNULL, stderr=log,
+                                          user=USER, group=USER, extra_groups=[])
+    os.close(theirs)
+    said = os.read(ready, 16)
+    os.close(ready)
+    yield daemon
+    print(daemon.log())
+    daemon.close()
+    shutil.rmtree(home)
+    assert said == b"ready\n"
+
+
+@pytest.fixture
+def session():
+    """A control group as a login session has one (root's own may not even be written by root); None where none can be
+    made."""
+    try:
+        made = unified_mounts()[0] / f"sublet-session-{os.getpid()}"
+        made.mkdir()
+    except (IndexError, OSError):
+        yield None
+        return
+    yield made
+    wait_until(lambda: not (made / "cgroup.procs").read_text().strip(), "everybody has left")
+    made.rmdir()
+
+
+def test_a_daemon_without_rights_has_another_user_s_program_ended(session, without_rights):
+    daemon = without_rights
+
+    def enter_session():
+        if session:
+            (session / "cgroup.procs").write_text("0")
+
+    api = daemon.api()
+    said = wait_until(lambda: (now := api.get("/v1/status")["daemon"]["actor"])["ready"] and now, "the actor is there")
+    assert (said["uid"], said["signals_others"], said["problem"]) == (0, True, "")
+    assert daemon.child_pid("sublet-actor") is None, "it has none of its own"
+    keeper, lease = run_and_wait(daemon, "sh", "-c", DEAF, preexec_fn=enter_session)
+    assert pathlib.Path(f"/proc/{lease['owner']['pid']}").stat().st_uid == 0
+    if session:
+        group = wait_until(lambda: daemon.groups(lease["id"]), "the program has a group")[0]
+        assert group.parent.parent == session, "below the one that it was in"
+    keeper.kill()
+    api.post(f"/v1/leases/{lease['id']}/release", {"stop": True})
+    assert ended(daemon, lease)["end_reason"] == "released"
+    assert not living(lease["owner"]["pid"])

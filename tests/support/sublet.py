@@ -270,11 +270,15 @@ class Daemon:
         # Built to watch itself (./dev test-asan), a daemon may say what it found only as it ends.
         assert "Sanitizer" not in log, log
 
+    def group_name(self):
+        """What the control groups of this daemon are called."""
+        state = (self.dir / "state").stat()
+        return f"sublet-{state.st_dev:x}-{state.st_ino:x}"
+
     def groups(self, lease=""):
         """The control groups that were made for programs of this daemon (for that lease only, if one is named)."""
-        state = (self.dir / "state").stat()
-        name = f"sublet-{state.st_dev:x}-{state.st_ino:x}"
-        found = [group for mount in unified_mounts() for base in mount.rglob(name) for group in base.glob("lease-*")]
+        found = [group for mount in unified_mounts() for base in mount.rglob(self.group_name())
+                 for group in base.glob("lease-*")]
         return [group for group in found if lease in ("", group.name)]
 
     def _sweep_groups(self):
