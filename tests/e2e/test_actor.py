@@ -180,9 +180,9 @@ def without_rights(tmp_path_factory):
     daemon.children.append(actor)
     ready, theirs = os.pipe()
     with open(daemon.dir / "log", "ab") as log:
-        daemon.process = subprocess.Popen([home / "bin/subletd", "--dir", daemon.dir, "--ready-fd", str(theirs), "--sim",
-                                           "1x4GiB"], pass_fds=[theirs], stdin=subprocess.DEVNULL, stderr=log,
-                                          user=USER, group=USER, extra_groups=[])
+        command = [home / "bin/subletd", "--dir", daemon.dir, "--ready-fd", str(theirs), "--sim", "1x4GiB"]
+        daemon.process = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, stderr=log, user=USER,
+                                          group=USER, extra_groups=[])
     os.close(theirs)
     said = os.read(ready, 16)
     os.close(ready)
