@@ -30,9 +30,8 @@ std::optional<Time> parse_time(const std::string& text) {
   std::tm parts{};
   int milliseconds = 0;
   int length = 0;
-  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &parts.tm_year, &parts.tm_mon,
-                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &milliseconds,
-                  &length) != 7) {
+  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
+                  &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &milliseconds, &length) != 7) {
     return std::nullopt;
   }
   if (length != 24 || text.size() != 24 || parts.tm_year < 1970 || parts.tm_year > 2200) return std::nullopt;
@@ -85,8 +84,7 @@ std::string encode_exit_record(const ExitRecord& record) {
 }
 
 Result<ExitRecord> decode_exit_record(std::string_view text) {
-  if (text.size() > max_record)
-    return not_a_record(fmt::format("{} bytes are more than {}", text.size(), max_record));
+  if (text.size() > max_record) return not_a_record(fmt::format("{} bytes are more than {}", text.size(), max_record));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return not_a_record("no JSON object");
   const auto lease = json.find("lease");
@@ -97,8 +95,7 @@ Result<ExitRecord> decode_exit_record(std::string_view text) {
   const auto id = parse_lease_id(lease->get_ref<const std::string&>());
   if (!id) return not_a_record(id.error().detail);
   record.lease = *id;
-  if (!read_optional(json, "exit_status", 0, 255, record.exit_status))
-    return not_a_record("exit_status is no status");
+  if (!read_optional(json, "exit_status", 0, 255, record.exit_status)) return not_a_record("exit_status is no status");
   if (!read_optional(json, "signal", 1, 64, record.signal)) return not_a_record("signal is no signal");
   if (record.exit_status && record.signal) return not_a_record("both an exit status and a signal");
   const auto time = parse_time(ended->get_ref<const std::string&>());
@@ -111,14 +108,17 @@ Status write_exit_record(const std::string& path, const ExitRecord& record) {
   const auto fail = [&](std::string_view what, int problem) {
     return from_errno(fmt::format("cannot {} the exit record {}", what, path), problem);
   };
-  const Fd dir(::open(directory_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::string folder = directory_of(path);
+  Fd dir(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // A system daemon's folder lets its users leave records and not look at others'.
+  const bool readable = dir || errno != EACCES;
+  if (!readable) dir = Fd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!dir) return fail("open the directory of", errno);
   const std::string name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0: the whole path
   const std::string temporary = fmt::format(".{}.{}.new", name, ::getpid());
   ::unlinkat(dir.get(), temporary.c_str(), 0);  // of an earlier process with our pid that died half way
   {
-    const Fd file(
-        ::openat(dir.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+    const Fd file(::openat(dir.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!file) return fail("create", errno);
     // Readable whatever the program's umask is: the daemon may be another user. Who may come here is the
     // directory's matter.
@@ -135,7 +135,9 @@ Status write_exit_record(const std::string& path, const ExitRecord& record) {
     ::unlinkat(dir.get(), temporary.c_str(), 0);
     return fail("name", problem);
   }
-  if (::fsync(dir.get()) != 0) return fail("make durable", errno);
+  // The new name of what may not be read cannot be made durable, and need not be: only a crash of the machine would
+  // lose it, and no lease outlives that.
+  if (readable && ::fsync(dir.get()) != 0) return fail("make durable", errno);
   return {};
 }
 

@@ -24,8 +24,7 @@ TEST(ExitRecord, GoesThroughText) {
 }
 
 TEST(ExitRecord, RefusesWhatWasNotWrittenByIt) {
-  const std::string good =
-      R"({"lease":"lease-7","exit_status":1,"signal":null,"ended_at":"2026-11-21T16:00:05.123Z"})";
+  const std::string good = R"({"lease":"lease-7","exit_status":1,"signal":null,"ended_at":"2026-11-21T16:00:05.123Z"})";
   ASSERT_TRUE(decode_exit_record(good));
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -94,6 +93,23 @@ TEST(ExitRecord, LeftoversOfAnEarlierWriterDoNotMatter) {
   dir.write(".exit.json." + std::to_string(::getpid()) + ".new", "half");
   ASSERT_TRUE(write_exit_record(dir.path("exit.json"), {{7}, 1, {}, some_time}));
   EXPECT_TRUE(read_exit_record(dir.path("exit.json"), ::geteuid()));
+}
+
+// As users leave theirs with a system daemon: they may make files in its folder, and not look into it.
+TEST(ExitRecord, IsWrittenIntoAFolderThatMayNotBeRead) {
+  const TempDir dir;
+  const bool root = ::geteuid() == 0;
+  const uid_t writer = root ? 65534 : ::geteuid();
+  ASSERT_EQ(::chmod(dir.path().c_str(), root ? 01733 : 0300), 0);
+  Child child([&] {
+    if (root && ::setuid(writer) != 0) return 2;
+    return write_exit_record(dir.path("exit.json"), {{7}, 3, {}, some_time}) ? 0 : 1;
+  });
+  EXPECT_EQ(child.reap(), 0);
+  ASSERT_EQ(::chmod(dir.path().c_str(), 0700), 0);
+  const auto read = read_exit_record(dir.path("exit.json"), writer);
+  ASSERT_TRUE(read) << read.error().detail;
+  EXPECT_EQ(read->exit_status, 3);
 }
 
 TEST(ExitRecord, WriteFailsWithAReason) {
