@@ -64,7 +64,7 @@ Fd make_group(int above, const std::string& name, bool& was_there) {
   return open_group(above, name.c_str());
 }
 
-Groups::Place not_placed(std::string why) { return {.group = {}, .scope = {}, .why_not = std::move(why), .from = {}}; }
+Groups::Place not_placed(std::string why) { return {.group = {}, .why_not = std::move(why), .from = {}}; }
 
 }  // namespace
 
@@ -129,9 +129,6 @@ Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alo
   const std::string& inside = groups->v2;
   const std::string path = path_of(inside);
   if (path.empty()) return not_placed("the program's control group is not visible here");
-  if (inside.ends_with(fmt::format("/sublet-{}.scope", to_string(lease)))) {
-    return {.group = {}, .scope = path, .why_not = {}, .from = {}};
-  }
   if (proc::lease_of_group(inside, name_) == lease) return found(inside, lease);
   Place made = make(lease, inside, pid, pidfd, alone);
   // An earlier run of ours may have taken the directory away between its making and our use.
@@ -146,7 +143,7 @@ Groups::Place Groups::found(const std::string& inside, LeaseId lease) const {
   const Fd dir = open_group(AT_FDCWD, path.c_str());
   auto group = proc::find_lease_group(hierarchies_, path, lease);
   if (!dir || !ours(dir.get()) || !group) return not_placed("a control group of that name is somebody else's");
-  return {.group = std::move(*group), .scope = {}, .why_not = {}, .from = {}};
+  return {.group = std::move(*group), .why_not = {}, .from = {}};
 }
 
 Groups::Place Groups::make(LeaseId lease, const std::string& inside, std::int32_t pid, int pidfd, bool alone) {
@@ -171,7 +168,7 @@ Groups::Place Groups::make(LeaseId lease, const std::string& inside, std::int32_
     leave(*group);
     return not_placed(fmt::format("the program cannot be put into a control group: {}", std::strerror(problem)));
   }
-  return {.group = std::move(*group), .scope = {}, .why_not = {}, .from = inside};
+  return {.group = std::move(*group), .why_not = {}, .from = inside};
 }
 
 void Groups::follow_into(const Place& place, std::int32_t pid, int pidfd) const {

@@ -25,7 +25,6 @@ class Groups {
 
   struct Place {
     std::optional<proc::LeaseGroup> group;  // the lease's own
-    std::string scope;                      // else the path of a scope that its user's manager made for it
     std::string why_not;                    // else a sentence
     std::string from;                       // the group that it was taken from, in the hierarchy; "": not moved
   };

@@ -72,8 +72,6 @@ struct Order {
 inline constexpr std::uint32_t signals_others = 1;
 // follow: the program is in a group of its own, at `path`.
 inline constexpr std::uint32_t own_group = 2;
-// follow: the program is in a scope that its user's manager made for it, at `path`.
-inline constexpr std::uint32_t users_scope = 4;
 
 struct Reply {
   std::uint64_t id = 0;

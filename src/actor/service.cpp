@@ -139,18 +139,16 @@ void Service::follow(const Order& order, std::vector<Fd>& descriptors, Reply& re
   reply.code = check_program(order, descriptors, followed);
   if (reply.code != Code::ok) return;
   // Told again, by a daemon that changed its mind about nothing, or with a keeper that is gone by now.
-  if (const auto before = followed_.find(followed.lease); before != followed_.end()) {
-    if (before->second.place.group && before->second.main == followed.main) followed.place = before->second.place;
+  if (const auto before = followed_.find(followed.lease); before != followed_.end() && before->second.place.group) {
+    if (before->second.main == followed.main) followed.place = before->second.place;
+    else groups_.leave(*before->second.place.group);
   }
   if (followed.main && !followed.place.group) {
     const bool alone = (order.flags & adopted) == 0;
     followed.place = groups_.place(followed.lease, followed.main.pid, descriptors[0].get(), alone);
   }
   if (followed.place.group) reply.flags |= own_group;
-  if (!followed.place.scope.empty()) reply.flags |= users_scope;
-  set_path(reply, followed.place.group           ? followed.place.group->ref.path
-                  : followed.place.scope.empty() ? followed.place.why_not
-                                                 : followed.place.scope);
+  set_path(reply, followed.place.group ? followed.place.group->ref.path : followed.place.why_not);
   if (followed.keeper) followed.keeper_pidfd = std::move(descriptors.back());
   if (followed.main) {
     // Who is of its process group is linked to it (and only spared by that).

@@ -71,8 +71,6 @@ void Programs::introduced(const std::shared_ptr<Program>& program, const actor::
     auto group = hierarchies ? proc::find_lease_group(*hierarchies, reply.path, program->lease)
                              : Result<proc::LeaseGroup>(hierarchies.error());
     if (group) program->group = std::move(*group);
-  } else if ((reply.flags & actor::users_scope) != 0) {
-    if (auto scope = check_cgroup(reply.path)) program->cgroups.push_back(std::move(*scope));
   } else if (program->introduced) {
     log::debug("{}: no control group of its own: {}", to_string(program->lease), reply.path);
   }

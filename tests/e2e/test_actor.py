@@ -101,6 +101,15 @@ def test_an_actor_that_cannot_be_reached_is_said_and_tried_again(start_daemon, t
     assert keeper.wait(60) == 128 + signal.SIGTERM, "a keeper that lives needs no actor"
 
 
+def test_an_actor_inherits_nothing_of_the_daemon(start_daemon):
+    actor = actor_of(start_daemon(config=QUICK))
+    wait_until(lambda: name_of(actor) == "sublet-actor", "it runs")
+    held = lambda: {os.readlink(entry) for entry in pathlib.Path(f"/proc/{actor}/fd").iterdir() if int(entry.name) > 2}
+    wait_until(lambda: all(name.startswith(("socket:", "/proc")) for name in held()) and len(held()) == 2,
+               "a socket and /proc are all it has")
+    assert pathlib.Path(f"/proc/{actor}/environ").read_bytes() == b""
+
+
 def test_doctor_says_what_the_actor_can_do(start_daemon):
     daemon = start_daemon(config=QUICK)
     wait_until(lambda: daemon.get("/v1/status")["daemon"]["actor"]["ready"], "the actor is there")
