@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proc/lineage.h"
 
+#include "proc/lease_group.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -55,6 +57,44 @@ LeaseRoots lease(std::uint64_t id, std::int32_t main, std::int32_t keeper = 0) {
   roots.main = main == 0 ? ProcessRef{} : ref(main);
   roots.keeper = keeper == 0 ? ProcessRef{} : ref(keeper);
   return roots;
+}
+
+TEST(Lineage, TheOwnGroupIsAsGoodAsDescent) {
+  LeaseRoots outer = lease(7, 100), inner = lease(8, 200);
+  outer.in_own_group = {ref(100), ref(300), ref(200), ref(201), ref(400)};
+  // 300: an orphan that nothing leads back from; 200 and 201: a lease inside, whose program is nearer to them;
+  // 400 is dead; 500 descends from what the group brought in.
+  const std::vector<LeaseRoots> roots{outer, inner};
+  const auto now =
+      table({{1, 0}, {100, 1}, {200, 100}, {201, 200}, {300, 1}, {400, 1, 0, 1, 1, 1000, 'Z'}, {500, 300}});
+  const Lineage traced = trace_lineage(roots, {}, now);
+  EXPECT_EQ(show(traced), "100:7=owner 200:8=owner 201:8=descendant 300:7=descendant 500:7=descendant");
+}
+
+TEST(Lineage, TheOwnGroupMakesAWeakLinkStrong) {
+  LeaseRoots roots = lease(7, 100);
+  roots.attached = {ref(300)};
+  const auto now = table({{1, 0}, {100, 1}, {300, 1}});
+  EXPECT_EQ(show(trace_lineage(std::span(&roots, 1), {}, now)), "100:7=owner 300:7=attached");
+  roots.in_own_group = {ref(300)};
+  const Lineage strong = trace_lineage(std::span(&roots, 1), {}, now);
+  EXPECT_EQ(show(strong), "100:7=owner 300:7=descendant");
+  // In another lease's group it stays what it was named as.
+  LeaseRoots other = lease(8, 0);
+  other.in_own_group = {ref(300)};
+  roots.in_own_group.clear();
+  const std::vector<LeaseRoots> both{roots, other};
+  EXPECT_EQ(show(trace_lineage(both, {}, now)), "100:7=owner 300:7=attached");
+}
+
+TEST(LeaseGroup, TheInnermostOfTheNameCounts) {
+  EXPECT_EQ(lease_of_group("/user.slice/session-3.scope/sublet/lease-7", "sublet"), LeaseId{7});
+  EXPECT_EQ(lease_of_group("/sublet/lease-7/its-own/below", "sublet"), LeaseId{7});
+  EXPECT_EQ(lease_of_group("/sublet/lease-7/sublet/lease-8", "sublet"), LeaseId{8});
+  EXPECT_EQ(lease_of_group("/sublet/lease-7/sublet-x/lease-8", "sublet"), LeaseId{7});
+  for (const char* none : {"/", "", "/sublet", "/sublet/lease-", "/sublet/lease-x", "/xsublet/lease-7", "/lease-7"}) {
+    EXPECT_EQ(lease_of_group(none, "sublet"), LeaseId{}) << none;
+  }
 }
 
 TEST(Lineage, TakesTheWholeTreeBelowTheOwner) {

@@ -18,7 +18,7 @@ QUICK = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
 # Ends only by SIGKILL, and has a child.
 DEAF = "trap '' TERM; sleep 600 & while :; do sleep 0.2; done"
 # A grandchild in a session of its own, whose parents are gone: nothing leads from it back to the program.
-LEAVES_AN_ORPHAN = "NOTE=$0 setsid sh -c 'sh -c \"echo \\$\\$ >$NOTE; exec sleep 600\" &' & wait; exec sleep 600"
+LEAVES_AN_ORPHAN = "NOTE=$0 setsid sh -c 'sh -c \"echo \\$\\$ >$NOTE; exec $LOAD\" &' & wait; exec sleep 600"
 
 
 @pytest.fixture
@@ -120,7 +120,8 @@ def test_doctor_says_what_the_actor_can_do(start_daemon):
 def test_what_a_program_forked_is_found_by_its_group_alone(start_daemon, groups, tmp_path):
     daemon = start_daemon(config=QUICK)
     note = tmp_path / "pid"
-    keeper, lease = run_and_wait(daemon, "sh", "-c", LEAVES_AN_ORPHAN, note)
+    load = "simgpu-load --alloc 256MiB --seconds 600"
+    keeper, lease = run_and_wait(daemon, "sh", "-c", LEAVES_AN_ORPHAN, note, env=daemon.env(LOAD=load))
     orphan = int(wait_until(lambda: note.exists() and note.read_text().strip(), "the orphan runs"))
     group = wait_until(lambda: daemon.groups(lease["id"]), "the program has a group")[0]
     wait_until(lambda: str(orphan) in (group / "cgroup.procs").read_text().split(), "the orphan is in it")
@@ -130,6 +131,9 @@ def test_what_a_program_forked_is_found_by_its_group_alone(start_daemon, groups,
     # A new daemon and a new actor have never seen the program's main process.
     daemon.restart()
     assert daemon.api().lease(lease["id"])["state"] == "active", "a program lives while anything of it does"
+    row = wait_until(lambda: next((row for row in daemon.get("/v1/processes")["processes"] if row["pid"] == orphan and
+                                   row["lease"]), None), "its bytes are booked")
+    assert (row["lease"], row["link"]) == (lease["id"], "descendant")
     wait_until(lambda: daemon.api().post(f"/v1/leases/{lease['id']}/release", {"stop": True}).status == 200,
                "the actor has proven what is left")
     assert ended(daemon, lease)["end_reason"] == "released"

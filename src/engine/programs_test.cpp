@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Programs says to an actor, on a real process and an actor that only takes notes.
+#include "engine/programs.h"
+
+#include "proc/test_support.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+
+class NotingActor : public Actor {
+ public:
+  bool ready() const override { return here; }
+  const actor::Reply& introduction() const override { return said; }
+  void order(actor::Order order, std::span<const int> descriptors, Done done) override {
+    orders.push_back(order);
+    attached.push_back(descriptors.size());
+    waiting.push_back(std::move(done));
+  }
+  // Answers everything that waits.
+  void answer(actor::Code code, std::uint32_t refused = 0) {
+    for (const Done& done : std::exchange(waiting, {})) {
+      actor::Reply reply;
+      reply.code = code;
+      reply.refused = refused;
+      done(reply);
+    }
+  }
+  std::vector<actor::Verb> verbs() const {
+    std::vector<actor::Verb> all;
+    for (const actor::Order& order : orders) {
+      if (order.verb != actor::Verb::look) all.push_back(order.verb);
+    }
+    return all;
+  }
+
+  bool here = true;
+  actor::Reply said;
+  std::vector<actor::Order> orders;
+  std::vector<std::size_t> attached;
+  std::vector<Done> waiting;
+};
+
+struct World {
+  World() {
+    actor.said.flags = actor::signals_others;
+    EXPECT_TRUE(programs.open());
+    lease.id = LeaseId{7};
+    lease.uid = ::geteuid();
+    const auto root = proc::ProcRoot::open();
+    lease.owner = {.kind = core::OwnerKind::process,
+                   .process = root->read(child.pid())->ref,
+                   .keeper = root->read(::getpid())->ref,
+                   .exit_record = {}};
+  }
+  ~World() { programs.forget(lease.id); }
+
+  proc::Child child{proc::sleep_for_ever};
+  asio::io_context io{1};
+  NotingActor actor;
+  std::vector<std::string> unkillable;
+  Programs programs{io,
+                    actor,
+                    std::chrono::seconds(1),
+                    {.ended = [](const core::ProgramEnded&) {},
+                     .unkillable = [this](LeaseId, const std::string& why) { unkillable.push_back(why); }}};
+  core::Lease lease;
+};
+
+TEST(Programs, TellTheActorOfAProgramWithItsKeeper) {
+  World world;
+  world.programs.follow(world.lease, false);
+  ASSERT_EQ(world.actor.verbs(), std::vector{actor::Verb::follow});
+  EXPECT_EQ(world.actor.orders[0].main_pid, world.child.pid());
+  EXPECT_EQ(world.actor.orders[0].keeper_pid, ::getpid());
+  EXPECT_EQ(world.actor.attached[0], 2u);
+}
+
+TEST(Programs, OrderNothingForWhatSubletDidNotStart) {
+  World world;
+  world.lease.owner.keeper = {};
+  world.programs.follow(world.lease, false);
+  EXPECT_TRUE(world.actor.verbs().empty());
+}
+
+TEST(Programs, SignalOnlyOnceTheActorFollows) {
+  World world;
+  world.programs.follow(world.lease, false);
+  EXPECT_TRUE(world.programs.signal(world.lease.id, SIGTERM, 4242));
+  EXPECT_EQ(world.actor.verbs().size(), 1u) << "it would not know whom";
+  world.actor.answer(actor::Code::ok);
+  ASSERT_EQ(world.actor.verbs(), (std::vector{actor::Verb::follow, actor::Verb::signal}));
+  EXPECT_EQ(world.actor.orders.back().signal, SIGTERM);
+  EXPECT_EQ(world.actor.orders.back().asked_by, 4242u);
+}
+
+TEST(Programs, AnOrderThatIsLostIsGivenToTheNextActor) {
+  World world;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  EXPECT_TRUE(world.programs.signal(world.lease.id, SIGTERM, actor::the_daemon));
+  world.actor.answer(actor::Code::lost);
+  world.actor.orders.clear();
+  world.programs.introduce_all();
+  world.actor.answer(actor::Code::ok);
+  EXPECT_EQ(world.actor.verbs(), (std::vector{actor::Verb::follow, actor::Verb::signal}));
+  EXPECT_TRUE(world.unkillable.empty());
+}
+
+TEST(Programs, SayWhatTheActorDidNotDo) {
+  World world;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  world.programs.signal(world.lease.id, SIGTERM, actor::the_daemon);
+  world.actor.answer(actor::Code::ok, 3);
+  ASSERT_EQ(world.unkillable.size(), 1u);
+  EXPECT_NE(world.unkillable[0].find("3 of its processes"), std::string::npos) << world.unkillable[0];
+  world.programs.signal(world.lease.id, SIGTERM, 4242);
+  world.actor.answer(actor::Code::denied);
+  ASSERT_EQ(world.unkillable.size(), 2u);
+}
+
+TEST(Programs, AnActorThatRefusesAProgramIsNotAskedToEndIt) {
+  World world;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::wrong_user);
+  EXPECT_FALSE(world.programs.signal(world.lease.id, SIGTERM, actor::the_daemon));
+  EXPECT_NE(world.programs.why_not_signalled(world.lease.id), "");
+  EXPECT_TRUE(world.programs.can_signal(world.lease.id)) << "its keeper lives";
+}
+
+TEST(Programs, WhatIsUnprovenIsNotEvenNamed) {
+  World world;
+  world.lease.owner.inode = 4711;  // of some other process
+  world.programs.follow(world.lease, true);
+  EXPECT_TRUE(world.actor.verbs().empty());
+  EXPECT_FALSE(world.programs.signal(world.lease.id, SIGKILL, actor::the_daemon));
+}
+
+}  // namespace
+}  // namespace sublet::engine
