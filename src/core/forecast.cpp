@@ -228,6 +228,7 @@ class Forecast {
                      [this](std::size_t a, std::size_t b) { return rooms_[a].free > rooms_[b].free; });
     rooms.resize(std::min(rooms.size(), waiter.count + rooms_tried));
     std::vector<std::pair<Time, std::size_t>> starts;
+    starts.reserve(rooms.size());
     for (const std::size_t room : rooms)
       starts.emplace_back(could_start(*waiter.lease, room).value_or(Time::never()), room);
     std::stable_sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

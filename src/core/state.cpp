@@ -365,6 +365,7 @@ void State::remember(const std::string& consumer, Bytes peak, std::optional<Dura
 
 void State::load_histories(std::map<std::string, ConsumerHistory> histories) {
   std::vector<std::pair<Time, std::string>> by_use;
+  by_use.reserve(histories.size());
   for (const auto& [consumer, history] : histories) by_use.emplace_back(history.last_used, consumer);
   std::sort(by_use.begin(), by_use.end());
   if (by_use.size() > consumers_kept)

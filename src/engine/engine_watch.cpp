@@ -159,7 +159,7 @@ void Engine::tell_opened(const std::optional<Warning>& was_down, Time now) {
   std::vector<EventLog::Event> events;
   if (was_down) events.push_back(log_.of_warning(*was_down, false, now));
   if (!std::exchange(told_start_, true)) events.push_back(log_.of_daemon("started", now));
-  write_events(std::move(events), now);
+  write_events(events, now);
 }
 
 void Engine::write_events(const std::vector<EventLog::Event>& events, Time now) {

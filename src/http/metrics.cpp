@@ -52,7 +52,7 @@ void gpus(Page& page, const engine::Engine& engine) {
               "Memory of a card: leased; unmanaged (listed processes under no lease); unaccounted (held by what is in "
               "no list); driver (its own reserve); free (may still be promised)");
   for (const auto& [uuid, device] : state.devices()) {
-    const auto row = [&](const char* what, Bytes bytes) {
+    const auto row = [&, &uuid = uuid](const char* what, Bytes bytes) {
       page.sample(fmt::format("gpu=\"{}\",state=\"{}\"", escaped(uuid), what), count(std::max(bytes, Bytes{})));
     };
     row("leased", device.charged);
@@ -147,8 +147,9 @@ Reply get_metrics(Call& call) {
   Page page;
   page.metric("sublet_build_info", "gauge", "1; the version is in the label");
   page.sample(fmt::format("version=\"{}\"", SUBLET_VERSION), 1);
+  const std::int64_t started_ms = engine.started_at().ns / 1'000'000;
   page.single("sublet_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970",
-              static_cast<double>(engine.started_at().ns / 1'000'000) / 1e3);
+              static_cast<double>(started_ms) / 1e3);
   page.single("sublet_store_up", "gauge", "1 while the store is usable; else nothing is granted",
               engine.store_problem().empty() ? 1 : 0);
   page.metric("sublet_warnings", "gauge", "What is wrong now, by code");

@@ -67,6 +67,7 @@ std::optional<std::vector<std::string>> match(std::string_view pattern, std::str
 
 Response unknown_path(const Request& request) {
   std::vector<std::string_view> paths;
+  paths.reserve(std::size(table));
   for (const Route& route : table) paths.push_back(route.path);
   return problem(not_found(fmt::format("there is no {}{}", printable(request.path), did_you_mean(request.path, paths)),
                            "api/openapi.yaml lists what there is"));
@@ -180,7 +181,7 @@ Reply dispatch(const Request& request, engine::Engine& engine) {
     }
     const bool keyed = request.method != Method::get && !request.idempotency_key.empty();
     if (keyed && engine.maybe_remembered(request.peer.uid, store::hash_secret(request.idempotency_key))) {
-      return replay(route, request, engine, std::move(*args));
+      return replay(route, request, engine, *args);
     }
     return call(route, request, engine, std::move(*args));
   }

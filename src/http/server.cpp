@@ -81,7 +81,7 @@ class Server::Impl {
     acceptor_.assign(stream_protocol(), *fd);
     bound_ = true;
     if (!options_.tcp_host.empty()) {
-      if (const Status bound = bind_tcp(); !bound) return bound;
+      if (Status bound = bind_tcp(); !bound) return bound;
       asio::co_spawn(io_, accept_loop(tcp_), end_with_it);
       log::info("serving on http://{}:{} too, to who has an access token", options_.tcp_host, options_.tcp_port);
     }

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t header_limit = 16 * 1024;
 constexpr auto drain_deadline = std::chrono::seconds(1);
-constexpr std::size_t drain_limit = 4 * 1024 * 1024;
+constexpr std::size_t drain_limit = std::size_t{4} << 20;
 
 std::map<std::string, std::string> parse_query(std::string_view text) {
   std::map<std::string, std::string> query;

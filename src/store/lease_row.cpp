@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <cstdio>
+#include <charconv>
 #include <limits>
 
 namespace sublet::store {
@@ -43,13 +43,22 @@ std::string encode_booked(const std::vector<core::Booked>& booked) {
   return text;
 }
 
+// "pid start_ticks"
+bool decode_process(std::string_view line, ProcessRef& process) {
+  const char* end = line.data() + line.size();
+  const auto pid = std::from_chars(line.data(), end, process.pid);
+  if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != ' ') return false;
+  const auto ticks = std::from_chars(pid.ptr + 1, end, process.start_ticks);
+  return ticks.ec == std::errc() && ticks.ptr == end;
+}
+
 bool decode_booked(std::string_view text, std::vector<core::Booked>& booked) {
   while (!text.empty()) {
     const std::string line(text.substr(0, text.find('\n')));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     core::Booked entry;
     if (line.starts_with('/')) entry.cgroup = line;
-    else if (std::sscanf(line.c_str(), "%d %lu", &entry.process.pid, &entry.process.start_ticks) != 2) return false;
+    else if (!decode_process(line, entry.process)) return false;
     booked.push_back(std::move(entry));
   }
   return booked.size() <= core::booked_limit;

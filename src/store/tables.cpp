@@ -189,11 +189,11 @@ Status Tables::commit() {
 // ------------------------------------------------------------------------------------------------ pruning
 
 Result<bool> Tables::prune(Time now, std::size_t slice, std::vector<AnswerKey>& dropped) {
-  const auto leases = prune_leases(now - limits_.keep_ended, slice);
+  auto leases = prune_leases(now - limits_.keep_ended, slice);
   if (!leases) return leases;
-  const auto many = prune_users(slice);
+  auto many = prune_users(slice);
   if (!many) return many;
-  const auto answers = prune_answers(now - limits_.keep_remembered, slice, dropped);
+  auto answers = prune_answers(now - limits_.keep_remembered, slice, dropped);
   if (!answers) return answers;
   return *leases || *many || *answers;
 }
@@ -241,7 +241,7 @@ Result<bool> Tables::prune_users(std::size_t slice) {
       if (!*row) break;
       ids.push_back(oldest_of_user_.integer());
     }
-    if (const auto dropped = drop_leases(ids); !dropped) return dropped;
+    if (auto dropped = drop_leases(ids); !dropped) return dropped;
     left -= ids.size();
     // The rest is in the next slice; what has not settled yet is asked for when as many have come again.
     at_most = ids.empty() ? most : count - ids.size();
