@@ -54,12 +54,18 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   adopt_named_devices();
   give_up_missing();
   reject_hopeless();
+  if (state_.devices_.empty()) {
+    for (const DeviceReading& reading : fact.devices) state_.snapshot_problem_ = reading.problem;
+    if (!fact.lost.empty()) state_.snapshot_problem_ = fact.lost;
+  }
   return LeaseId{};
 }
 
 // -------------------------------------------------------------------------------- one device
 
 void Stepper::read_device(const DeviceReading& reading, Time began, bool twice) {
+  // A lost one that is not known, or not any more, is no device of this machine until it is back.
+  if (reading.lost && !state_.devices_.contains(reading.uuid)) return;
   Device& device = state_.device_entry(reading.uuid);
   if (reading.lost) return miss_device(device, reading.problem);
   device.lost = false;

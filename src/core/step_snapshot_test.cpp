@@ -285,6 +285,30 @@ TEST(LostDevice, ByTheDriversWordIsAsGoodAsMissing) {
   EXPECT_SAYS(w.state.devices().at(uuid_of(1)).problem, "which card is which");
 }
 
+TEST(LostDevice, ThatWasForgottenIsNotExpectedAgainByTheDriversWord) {
+  LargeLost w;
+  w.lose(w.rules.forget_after + 5s, "GPU is lost (15)");
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(w.state.devices().size(), 1U);
+    EXPECT_EQ(w.ask(wish(20 * GiB)).error().code, Code::TooLarge);
+    w.lose(5s, "GPU is lost (15)");
+  }
+}
+
+TEST(LostDevice, OfAMachineWithoutAnyOtherIsToldInTheDriversWords) {
+  World w;
+  DeviceReading reading = gpu(0, 8 * GiB);
+  reading.lost = true;
+  reading.problem = "GPU is lost (15)";
+  w.snapshot({reading});
+  EXPECT_TRUE(w.state.devices().empty());
+  EXPECT_EQ(w.state.snapshot_problem(), "GPU is lost (15)");
+  w.step(Snapshot{w.now, {}, {}, "GPU is lost, too (15)"});
+  EXPECT_EQ(w.state.snapshot_problem(), "GPU is lost, too (15)");
+  w.snapshot({gpu(0, 8 * GiB)});
+  EXPECT_EQ(w.state.snapshot_problem(), "");
+}
+
 TEST(LostDevice, TheLastOneIsNotForgotten) {
   OneCard w;
   w.submit(20 * GiB);
