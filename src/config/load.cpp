@@ -219,7 +219,12 @@ namespace {
 // Whether a string may begin after what stands before it on its line.
 bool may_begin_string(std::string_view before) {
   const auto last = before.find_last_not_of(" \t\r");
-  return last == std::string_view::npos || std::string_view("=[,{.\n").find(before[last]) != std::string_view::npos;
+  if (last == std::string_view::npos) return true;
+  if (before[last] != '.') return std::string_view("=[,{\n").find(before[last]) != std::string_view::npos;
+  // A key in parts: a.'b'. A number with a dot ends in no string, and the parser would read on as if it did not end.
+  const auto outside = before.find_last_of(" \t\r\n=[,{\"'", last);
+  const char first = before[outside == std::string_view::npos ? 0 : outside + 1];
+  return first != '+' && first != '-' && (first < '0' || first > '9');
 }
 
 // The place of the first character that TOML does not allow where it stands: outside of strings and comments only ASCII

@@ -206,6 +206,13 @@ TEST(Parse, WhatBreaksTheParserIsAProblemAtItsLine) {
 }
 
 TEST(Parse, OnlyStringsAndCommentsHoldMoreThanAscii) {
+  for (const char* line : {"x = 1.\"\u0449", "x = [\n-2.5.\"\u1680\"]", "x = 0.'a'"}) {
+    const Loaded number = parse(line, "sublet.toml");
+    ASSERT_EQ(number.problems.size(), 1U) << line;
+    EXPECT_NE(number.problems[0].text.find("cannot stand here"), std::string::npos) << number.problems[0].text;
+  }
+  EXPECT_TRUE(to_string(parse("queue.\"claim_windo\" = 1", "f").problems.at(0)).find("unknown key") !=
+              std::string::npos);
   const Loaded stray = parse("[queue]\nclaim_wind\u00f6w = \"10s\"\n", "sublet.toml");
   ASSERT_EQ(stray.problems.size(), 1U);
   EXPECT_TRUE(to_string(stray.problems[0]).starts_with("sublet.toml:2:11: ")) << to_string(stray.problems[0]);
