@@ -154,6 +154,7 @@ class Daemon:
             if wait_for_cards:
                 wait_until(lambda: (devices := self.get("/v1/devices")["devices"]) and
                            all(device["state"] == "ok" for device in devices), "the cards are read")
+                self.get("/v1/leases")  # answered once all that was decided, and told as an event, is durable
         return self
 
     def kill(self):
