@@ -17,7 +17,8 @@ std::vector<Plan> portions(Plan plan, std::size_t size) {
   all.resize((takers + size - 1) / size);
   std::unordered_map<LeaseId, std::size_t> portion_of;
   for (std::size_t i = 0; i < plan.changed.size(); ++i) {
-    const std::size_t portion = i < plan.givers ? 0 : (i - plan.givers) / size;
+    const bool asked = plan.outcome.has_value() && plan.changed[i].id == *plan.outcome;
+    const std::size_t portion = i < plan.givers || asked ? 0 : (i - plan.givers) / size;
     portion_of.emplace(plan.changed[i].id, portion);
     all[portion].changed.push_back(std::move(plan.changed[i]));
   }

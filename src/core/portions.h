@@ -11,7 +11,8 @@ namespace sublet::core {
 
 // The plan itself if it gives room to at most `size` leases. Else portions with so many each, and with their reasons,
 // in the order of the grants. All that gives room is in the first: whatever a crash leaves of the row never promises
-// VRAM twice. What is not about one lease (outcome, settled, transitions) is the first's too, the actions are the
+// VRAM twice. So is the lease that the outcome names, wherever it stands: the answer that tells of it is remembered
+// with the first. What is not about one lease (outcome, settled, transitions) is the first's too, the actions are the
 // last's.
 std::vector<Plan> portions(Plan plan, std::size_t size);
 

@@ -61,5 +61,19 @@ TEST(Portions, NothingIsLostAndWhatGivesComesFirst) {
   EXPECT_EQ(all[2].actions.size(), 1U);
 }
 
+// An answer is remembered with the first portion: what it tells of must not be lost where the answer is kept.
+TEST(Portions, TheLeaseThatWasAskedForComesWithTheAnswer) {
+  Plan plan = plan_of(3, 25);
+  plan.outcome = LeaseId{20};
+  const auto all = portions(std::move(plan), 10);
+  ASSERT_EQ(all.size(), 3U);
+  ASSERT_EQ(all[0].changed.size(), 14U);
+  EXPECT_EQ(all[0].changed.back().id, LeaseId{20});
+  EXPECT_EQ(all[0].givers, 3U);
+  EXPECT_EQ(all[0].reasons.size(), 15U);
+  EXPECT_EQ(all[1].changed.size(), 9U);
+  EXPECT_EQ(all[1].reasons.size(), 9U);
+}
+
 }  // namespace
 }  // namespace sublet::core
