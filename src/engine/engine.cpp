@@ -276,8 +276,12 @@ asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
   const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
       [this, sequence](auto handler) {
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-        durable_waiters_.push_back(
-            {sequence, [shared](bool committed_in_time) { std::move (*shared)(committed_in_time); }});
+        // Nearly always the last; who waits for an earlier portion does not stand behind who waits for all of it.
+        const auto place = std::upper_bound(
+            durable_waiters_.begin(), durable_waiters_.end(), sequence,
+            [](std::uint64_t number, const DurableWaiter& waiter) { return number < waiter.sequence; });
+        durable_waiters_.insert(
+            place, {sequence, [shared](bool committed_in_time) { std::move (*shared)(committed_in_time); }});
       },
       asio::use_awaitable);
   co_return done&& epoch == store_epoch_;

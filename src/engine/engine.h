@@ -185,7 +185,7 @@ class Engine {
   std::string store_problem_;
   Time store_problem_since_;
   std::deque<AfterCommit> after_commit_;
-  std::deque<DurableWaiter> durable_waiters_;
+  std::deque<DurableWaiter> durable_waiters_;              // by sequence
   std::unordered_map<LeaseId, std::uint64_t> changed_in_;  // commit of its last change, if that is not durable yet
   bool boot_id_stored_ = false;
   bool stopping_ = false;
