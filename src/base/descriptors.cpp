@@ -46,4 +46,11 @@ void shed_descriptors(int keep) {
   }
 }
 
+void occupy_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    // open() takes the lowest free number, which is this one.
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
+
 }  // namespace sublet

@@ -2,6 +2,7 @@
 // How errors and talk look.
 #include "cli/output.h"
 #include "cli/verb.h"
+#include "cli/wait_line.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +11,8 @@
 namespace sublet::cli {
 
 void print_error(std::string_view detail, std::string_view hint) {
-  fmt::print(stderr, "sublet: {}\n", visible(detail));
-  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", visible(hint));
+  write_stderr(fmt::format("sublet: {}\n", visible(detail)));
+  if (!hint.empty()) write_stderr(fmt::format("  hint: {}\n", visible(hint)));
 }
 
 int exit_code(Code code) {
@@ -43,7 +44,7 @@ int usage_error(std::string_view detail, std::string_view hint) {
 }
 
 void say(const Common& common, std::string_view line) {
-  if (!common.quiet) fmt::print(stderr, "{}\n", line);
+  if (!common.quiet) write_stderr(fmt::format("{}\n", line));
 }
 
 }  // namespace sublet::cli

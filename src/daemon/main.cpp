@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // subletd: wires the parts together and runs the loop.
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "core/transitions.h"
@@ -108,6 +109,7 @@ int run(const daemon::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_descriptors();
   daemon::Options options;
   if (const int status = daemon::read_options(argc, argv, options); status != 0) return status < 0 ? 0 : status;
   if (options.ready_fd >= 0) ::fcntl(options.ready_fd, F_SETFD, FD_CLOEXEC);
