@@ -110,6 +110,19 @@ Option Command::duration(const char* names, std::optional<Duration>& into, const
   return taken(names, take, text).type("DURATION");
 }
 
+Option Command::ttl(const char* names, std::optional<Duration>& into, const char* text) const {
+  const auto take = [&into](const std::string& value) -> Status {
+    const auto duration = parse_duration(value);
+    if (!duration) return duration.error();
+    if (*duration < std::chrono::seconds(1))
+      return bad_request(fmt::format("a time to live of {} is less than a second", printable(value)),
+                         "write a duration such as 90s, 5m or 1h30m");
+    into = *duration;
+    return {};
+  };
+  return taken(names, take, text).type("DURATION");
+}
+
 Option Command::taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const {
   const auto judge = [take = std::move(take), flag = long_name(names)](const std::string& value) {
     const Status taken = take(value);

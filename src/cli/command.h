@@ -49,6 +49,7 @@ class Command {
   Option option(const char* names, std::optional<int>& into, const char* text) const;
   Option size(const char* names, std::optional<Bytes>& into, const char* text) const;         // type SIZE
   Option duration(const char* names, std::optional<Duration>& into, const char* text) const;  // type DURATION
+  Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;       // a second at least
   // `take` gets the value, and returns what is wrong with it; the message is "NAME: DETAIL".
   Option taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const;
   // Of a feature that this version has not: refused with that feature's name.

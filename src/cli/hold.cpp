@@ -74,13 +74,14 @@ class Hold {
   client::Client client_;
   int left_by_ = 0;
 
+  std::string consumer() const { return flags_.lease.name.empty() ? "hold" : flags_.lease.name; }
   json body(Bytes vram) const;
   void print(const client::Lease& lease, const std::string& token);
   int stay(Talk& talk, keep::Events& events, keep::Signals& signals, const Acquired& acquired);
 };
 
 json Hold::body(Bytes vram) const {
-  json body = lease_body(flags_.lease, flags_.lease.name.empty() ? "hold" : flags_.lease.name, vram);
+  json body = lease_body(flags_.lease, consumer(), vram);
   if (flags_.pid != 0) body["owner"] = {{"pid", flags_.pid}};
   else if (flags_.token_file.empty()) body["owner"] = {{"connection", true}};
   if (flags_.lease.no_wait) body["queue"] = false;
@@ -99,7 +100,7 @@ int Hold::go() {
   if (!flags_.token_file.empty()) {
     if (const auto created = file.create(flags_.token_file); !created) return fail(created.error());
   }
-  const auto size = choose_size(flags_.lease, flags_.lease.name, *status, client_);
+  const auto size = choose_size(flags_.lease, consumer(), *status, client_);
   if (!size) return fail(size.error());
   if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
   keep::Signals signals;

@@ -78,7 +78,7 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command.option("--tag", flags.tag, "A name for this lease, unique among yours").type("TAG");
   command.option("--pausable", flags.pausable, "auto, cooperative, interposer, driver or no (nothing pauses yet)")
       .type("HOW");
-  command.duration("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
+  command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   const Option wait = command.duration("--wait", flags.wait, "Give up after waiting for so long (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
   command.not_yet({"--share"}, "shares of the compute");
@@ -120,7 +120,7 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   if (flags.gpus > 1) body["devices"] = flags.gpus;
   if (flags.min_vram) body["min_vram_bytes"] = flags.min_vram->count;
   if (flags.priority) body["priority"] = *flags.priority;
-  if (flags.ttl) body["ttl_seconds"] = std::max<std::int64_t>(1, *flags.ttl / std::chrono::seconds(1));
+  if (flags.ttl) body["ttl_seconds"] = *flags.ttl / std::chrono::seconds(1);
   return body;
 }
 

@@ -10,10 +10,10 @@ Action add_renew(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   auto ttl = std::make_shared<std::optional<Duration>>();
   add_lease(command, common, *verb);
-  command.duration("--ttl", *ttl, "From now on this time to live (else as before, whole again)");
+  command.ttl("--ttl", *ttl, "From now on this time to live (else as before, whole again)");
   return [&common, verb, ttl] {
     nlohmann::json body = nlohmann::json::object();
-    if (*ttl) body["ttl_seconds"] = std::max<std::int64_t>(1, **ttl / std::chrono::seconds(1));
+    if (*ttl) body["ttl_seconds"] = **ttl / std::chrono::seconds(1);
     return act_on_lease(common, *verb, "/renew", body,
                         [](const client::Lease& lease) { return fmt::format("{} is renewed", lease.id); });
   };

@@ -55,6 +55,10 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
                          "use 1 to 64 letters, digits and . _ - / : +");
     }
   }
+  // A tag is said to verbs and stands in paths: it must not be taken for a flag there, nor for a way up.
+  if (lease.tag.starts_with('-') || lease.tag == "." || lease.tag == "..") {
+    return bad_request(fmt::format("tag '{}' reads like a flag or a path", lease.tag), "begin it with a letter");
+  }
   if (!lease.tag.empty() && parse_lease_id(lease.tag)) {
     return bad_request(fmt::format("tag '{}' reads like a lease's id", lease.tag), "use a name with a letter in it");
   }

@@ -205,6 +205,8 @@ def test_sizes_that_are_none(size, why):
     (["ps", "--jsn"], "did you mean '--json'"),
     (["run", "--share", "50", "--", "true"], "--share is not in this version"),
     (["why"], "LEASE"),
+    (["hold", "--ttl", "0"], "less than a second"),
+    (["renew", "lease-1", "--ttl", "999ms"], "less than a second"),
     ([], "sublet --help"),
 ])
 def test_wrong_words(arguments, says):
@@ -252,6 +254,48 @@ def test_what_config_show_prints_is_a_configuration(tmp_path):
     file = tmp_path / "sublet.toml"
     file.write_text(alone("config", "show", "--dir", tmp_path).stdout)
     assert alone("config", "check", "--file", file).returncode == 0
+
+
+def test_closed_descriptors_get_nothing_that_is_not_meant_for_them(daemon, tmp_path):
+    def shell(line):
+        return subprocess.run(["sh", "-c", line], env=daemon.env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+
+    lost = shell("exec sublet ps --json >&-")
+    assert lost.returncode == 1 and "standard output could not be written" in lost.stderr
+    assert shell("exec sublet ps --json >&- 2>&-").returncode == 1
+    ran = shell(f"exec sublet run --vram 1GiB -- touch {tmp_path}/ran 0<&- 1>&- 2>&-")
+    assert ran.returncode == 0 and (tmp_path / "ran").exists()
+
+
+def test_a_daemon_whose_descriptors_were_closed_opens_nothing_in_their_place(tmp_path):
+    ready, theirs = os.pipe()
+    script = f"exec {BIN}/subletd --dir {tmp_path} --sim 1x1GiB --ready-fd {theirs} <&- >&- 2>&-"
+    process = subprocess.Popen(["sh", "-c", script], pass_fds=[theirs])
+    try:
+        os.close(theirs)
+        with os.fdopen(ready) as stream:
+            assert stream.readline() == "ready\n"
+        assert {os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_a_directory_without_a_name_is_not_the_systems():
+    done = subprocess.run([BIN / "subletd", "--dir", ""], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "--dir" in done.stderr
+
+
+@pytest.mark.parametrize("tag", ["--help", "-q", ".", ".."])
+def test_a_tag_that_reads_like_something_else_is_refused(daemon, tag):
+    refused = daemon.cli("run", "--vram", "1GiB", f"--tag={tag}", "--", "true", check=2)
+    assert f"'{tag}'" in refused.stderr and "a flag or a path" in refused.stderr
+
+
+def test_what_a_hold_without_a_size_asks_for_is_said(daemon):
+    asked = daemon.cli("hold", "--ttl", "1h", "--token-file", daemon.dir / "token", check=0)
+    assert "nothing is known of 'hold'" in asked.stderr
 
 
 def test_a_full_disk_under_stdout_is_an_error():
