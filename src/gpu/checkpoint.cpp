@@ -55,12 +55,16 @@ ParkState Parker::ask_state() const {
   return state;
 }
 
+// The driver has other words for a process that ends while it is asked.
+bool Parker::ended_meanwhile(CheckpointReply& reply) const {
+  if (!target_.gone()) return false;
+  refuse(reply, CheckpointRefusal::gone,
+         fmt::format("process {} ended during {}", target_.pid(), to_string(reply.call)));
+  return true;
+}
+
 void Parker::failed(CheckpointReply& reply, CudaCode code) {
-  if (target_.gone()) {
-    refuse(reply, CheckpointRefusal::gone,
-           fmt::format("process {} ended during {}", target_.pid(), to_string(reply.call)));
-    return;
-  }
+  if (ended_meanwhile(reply)) return;
   reply.state = ask_state();
   refuse(reply, CheckpointRefusal::driver,
          fmt::format("the driver's {} of process {} said {} ({})", to_string(reply.call), target_.pid(), reply.name,
@@ -98,6 +102,7 @@ void Parker::preflight(CheckpointReply& reply) {
   std::optional<Watch> watch;
   guard(watch, false);
   const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
+  if (code != CudaCode::success && ended_meanwhile(reply)) return;
   if (code == CudaCode::not_initialized || code == CudaCode::invalid_value) {
     refuse(reply, CheckpointRefusal::no_cuda, fmt::format("process {} uses no CUDA ({})", target_.pid(), reply.name));
   } else if (code == CudaCode::not_supported) {
@@ -115,7 +120,7 @@ void Parker::state(CheckpointReply& reply) {
   std::optional<Watch> watch;
   guard(watch, false);
   const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
-  if (code == CudaCode::success) return;
+  if (code == CudaCode::success || ended_meanwhile(reply)) return;
   refuse(reply, CheckpointRefusal::driver, fmt::format("the driver said {} of process {}", reply.name, target_.pid()));
 }
 

@@ -41,6 +41,7 @@ class Parker {
   CudaCode change(CheckpointReply& reply, Call call) const;
   void step(CheckpointReply& reply, CudaCode (CudaApi::*call)(int) const, ParkState afterwards);
   void state(CheckpointReply& reply);
+  bool ended_meanwhile(CheckpointReply& reply) const;
   void failed(CheckpointReply& reply, CudaCode code);
   ParkState ask_state() const;
   void unlock_at_last();

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/checkpoint_helper.h"
+
+#include "gpu/probe_client.h"
+#include "proc/spawn.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <exception>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+using asio::local::stream_protocol;
+constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
+constexpr auto look_interval = std::chrono::seconds(1);
+
+}  // namespace
+
+// --- children that end
+
+void Reaper::add(pid_t child) {
+  children_.push_back(child);
+  reap();
+  look_later();
+}
+
+void Reaper::stop() {
+  stopped_ = true;
+  reap();
+  timer_.cancel();
+}
+
+// A child of ours that has not been waited for keeps its pid.
+void Reaper::reap() {
+  std::erase_if(children_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+}
+
+void Reaper::look_later() {
+  if (stopped_ || looking_ || children_.empty()) return;
+  looking_ = true;
+  timer_.expires_after(look_interval);
+  timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->looking_ = false;
+    if (error) return;
+    self->reap();
+    self->look_later();
+  });
+}
+
+// --- one helper
+
+struct CheckpointHelper::Link {
+  explicit Link(asio::io_context& io) : socket(io), lines(gpu::max_checkpoint_line) {}
+  stream_protocol::socket socket;
+  pid_t pid = 0;
+  gpu::LineSplitter lines;
+  std::array<char, 4096> buffer;
+};
+
+CheckpointHelper::CheckpointHelper(asio::io_context& io, Options options, ProcessRef target,
+                                   std::shared_ptr<Reaper> reaper)
+    : io_(io), options_(std::move(options)), target_(target), reaper_(std::move(reaper)), wake_(io) {}
+
+CheckpointHelper::~CheckpointHelper() {
+  if (!link_) return;
+  boost::system::error_code ignored;
+  link_->socket.close(ignored);
+  reaper_->add(link_->pid);
+}
+
+pid_t CheckpointHelper::pid() const { return link_ ? link_->pid : 0; }
+
+asio::awaitable<CheckpointHelper::Answer> CheckpointHelper::ask(gpu::CheckpointCommand command, Duration timeout) {
+  const auto self = shared_from_this();
+  if (asked_) co_return Answer{.kind = Answer::Kind::stuck};
+  if (!link_) {
+    if (std::string failure = spawn(); !failure.empty()) {
+      co_return Answer{.kind = Answer::Kind::lost, .problem = std::move(failure)};
+    }
+  }
+  command.id = ++last_id_;
+  last_call_ = command.call;
+  reply_.reset();
+  problem_.clear();
+  asked_ = true;
+  wake_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout));
+  if (send(gpu::encode(command))) co_await wake_.async_wait(quiet);
+  if (reply_) co_return Answer{.kind = Answer::Kind::replied, .reply = *std::exchange(reply_, std::nullopt)};
+  if (!asked_) co_return Answer{.kind = Answer::Kind::lost, .problem = problem_};
+  stuck_ = true;
+  co_return Answer{.kind = Answer::Kind::stuck};
+}
+
+std::string CheckpointHelper::spawn() {
+  if (dismissed_) return fmt::format("the helper of process {} was dismissed", target_.pid);
+  std::vector<std::string> words{"checkpoint", "--fd", std::to_string(proc::helper_socket), "--pid",
+                                 std::to_string(target_.pid)};
+  if (target_.start_ticks != 0) words.insert(words.end(), {"--start", std::to_string(target_.start_ticks)});
+  if (!options_.driver.empty()) words.insert(words.end(), {"--driver", options_.driver});
+  // With our environment: it says where simulated cards are.
+  auto link = std::make_shared<Link>(io_);
+  auto started = proc::spawn_helper(
+      {.program = options_.program, .arguments = std::move(words), .socket_type = SOCK_STREAM, .bare = false});
+  if (!started) return started.error().detail;
+  link->pid = started->pid;
+  boost::system::error_code failed;
+  link->socket.assign(stream_protocol(), started->socket.get(), failed);
+  if (failed) {
+    reaper_->add(link->pid);  // its socket closes with ours
+    return "sublet-gpu's socket: " + failed.message();
+  }
+  started->socket.release();
+  link_ = std::move(link);
+  read();
+  return {};
+}
+
+// One question at a time is far less than what a socket holds.
+bool CheckpointHelper::send(const std::string& line) {
+  const ssize_t sent = ::send(link_->socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent == static_cast<ssize_t>(line.size())) return true;
+  lose("it takes no more");
+  return false;
+}
+
+void CheckpointHelper::read() {
+  link_->socket.async_read_some(
+      asio::buffer(link_->buffer),
+      [weak = weak_from_this(), link = link_](const boost::system::error_code& error, std::size_t size) {
+        const auto self = weak.lock();
+        if (!self || self->link_ != link) return;
+        if (error) return self->lose("it has ended");
+        try {
+          self->take(link, size);
+        } catch (const std::exception& failure) {
+          self->lose(failure.what());
+        }
+      });
+}
+
+void CheckpointHelper::take(const std::shared_ptr<Link>& from, std::size_t size) {
+  const Status fed = from->lines.feed({from->buffer.data(), size});
+  while (const auto line = from->lines.next()) {
+    take_line(*line);
+    if (link_ != from) return;
+  }
+  if (!fed) return lose(fed.error().detail);
+  read();
+}
+
+void CheckpointHelper::take_line(std::string_view line) {
+  auto reply = gpu::decode_checkpoint_reply(line);
+  if (!reply) return lose(reply.error().detail);
+  if (!asked_ || reply->id != last_id_) return lose("it answered what it was not asked");
+  failed_for_good_ |= reply->final;
+  if (!stuck_) reply_ = std::move(*reply);
+  answered();
+}
+
+// Whoever waits is woken; whoever no longer does is told.
+void CheckpointHelper::answered() {
+  asked_ = false;
+  if (!std::exchange(stuck_, false)) wake_.cancel();
+  else if (const auto told = returned_) told();  // may be replaced meanwhile
+}
+
+void CheckpointHelper::lose(std::string why) {
+  problem_ = fmt::format("the helper of process {}: {}", target_.pid, why);
+  const auto link = std::exchange(link_, nullptr);
+  boost::system::error_code ignored;
+  link->socket.close(ignored);
+  reaper_->add(link->pid);
+  if (asked_) answered();
+}
+
+void CheckpointHelper::dismiss() {
+  returned_ = nullptr;
+  dismissed_ = true;
+  if (link_) lose("it was dismissed");
+}
+
+}  // namespace sublet::engine

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/checkpoint_tree.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <exception>
+#include <ranges>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+using gpu::CheckpointCall;
+using gpu::CheckpointRefusal;
+using gpu::ParkState;
+using Kind = ParkOutcome::Kind;
+constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
+
+constexpr std::size_t most_at_once = 16;  // calls of one order, each with a process of its own
+constexpr int most_rounds = 3;            // of listing anew who came while the others were locked
+constexpr int most_tries = 3;             // of a step back whose helper ended
+
+std::chrono::milliseconds to_lock_timeout(Duration d) {
+  using std::chrono::milliseconds;
+  return std::clamp(std::chrono::duration_cast<milliseconds>(d), milliseconds(1), milliseconds(3'600'000));
+}
+
+}  // namespace
+
+// --- one process
+
+asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, CheckpointCall call, Ballast ballast) {
+  gpu::CheckpointCommand command{.call = call, .ballast = std::move(ballast)};
+  Duration patience = options_.call_timeout;
+  if (call == CheckpointCall::lock) {
+    command.timeout = to_lock_timeout(options_.lock_timeout);
+    patience += command.timeout;
+  }
+  return member.helper->ask(std::move(command), patience);
+}
+
+// For what changes nothing: when the helper ends over it, another may do better.
+asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask_twice(Member& member, CheckpointCall call) {
+  Answer answer = co_await ask(member, call);
+  if (answer.kind == Answer::Kind::lost) answer = co_await ask(member, call);
+  co_return answer;
+}
+
+CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const Answer& answer) {
+  if (answer.kind == Answer::Kind::lost) return {"helper", answer.problem};
+  return {"stuck", fmt::format("the driver has not returned from the {} of process {}",
+                               to_string(member.helper->last_call()), member.process.pid)};
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
+  const Answer answer = co_await ask_twice(member, CheckpointCall::preflight);
+  if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
+  const auto refusal = answer.reply.refusal;
+  member.state = answer.reply.state;
+  member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
+  if (member.gone || refusal == CheckpointRefusal::none) co_return Trouble{};
+  co_return Trouble{std::string(to_string(refusal)), answer.reply.detail};
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
+  const Answer answer = co_await ask_twice(member, CheckpointCall::state);
+  if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
+  const gpu::CheckpointReply& reply = answer.reply;
+  const auto code = static_cast<gpu::CudaCode>(reply.code);
+  if (reply.ok()) {
+    member.state = reply.state;
+    co_return Trouble{};
+  }
+  const bool no_cuda = reply.refusal == CheckpointRefusal::driver &&
+                       (code == gpu::CudaCode::not_initialized || code == gpu::CudaCode::invalid_value);
+  member.gone = reply.refusal == CheckpointRefusal::gone || no_cuda;
+  // It cannot be asked while it is stopped, but was left running.
+  const bool runs = reply.refusal == CheckpointRefusal::stopped && member.state == ParkState::running;
+  if (member.gone || runs) co_return Trouble{};
+  co_return Trouble{std::string(to_string(reply.refusal)), reply.detail};
+}
+
+// One step. What counts is the state that it led to, whoever brought it about. No trouble with one that is gone.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, CheckpointCall call, ParkState wanted,
+                                                              Ballast ballast) {
+  const ParkState before = std::exchange(member.state, ParkState::unknown);
+  const Answer answer = co_await ask(member, call, std::move(ballast));
+  if (answer.kind == Answer::Kind::stuck) co_return no_answer(member, answer);
+  if (answer.kind == Answer::Kind::lost) {
+    // The driver carries out what it was asked, whoever asked.
+    if (Trouble trouble = co_await look(member)) co_return trouble;
+    if (member.gone || member.state == wanted) co_return Trouble{};
+    co_return Trouble{"helper", fmt::format("{}, during {}", answer.problem, to_string(call))};
+  }
+  const gpu::CheckpointReply& reply = answer.reply;
+  const bool no_call = reply.code == 0 && reply.name.empty();
+  member.state = reply.state == ParkState::unknown && no_call ? before : reply.state;
+  member.gone = reply.refusal == CheckpointRefusal::gone;
+  if (call == CheckpointCall::lock) member.before = reply.resident;
+  if (call == CheckpointCall::checkpoint) member.after = reply.resident;
+  if (member.gone || member.state == wanted) co_return Trouble{};
+  const Trouble trouble{std::string(to_string(reply.refusal)), reply.detail};
+  // The driver also fails a call whose process is just ending.
+  if (reply.final || member.state == ParkState::unknown) {
+    if (Trouble worse = co_await look(member)) co_return worse;
+    if (member.gone || member.state == wanted) co_return Trouble{};
+  }
+  co_return trouble;
+}
+
+// A step back that the end of a helper prevented is tried again: nobody is to stay parked for that.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move_back(Member& member, CheckpointCall call,
+                                                                   ParkState wanted, Ballast ballast) {
+  const ParkState from = member.state;
+  Trouble trouble;
+  for (int tries = 0; tries < most_tries; ++tries) {
+    trouble = co_await move(member, call, wanted, ballast);
+    if (trouble.code != "helper" || !member.is(from)) break;
+  }
+  co_return trouble;
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock(Member& member) {
+  return move(member, CheckpointCall::lock, ParkState::locked);
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::checkpoint(Member& member) {
+  return move(member, CheckpointCall::checkpoint, ParkState::checkpointed);
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore(Member& member) {
+  return move_back(member, CheckpointCall::restore, ParkState::locked);
+}
+
+// --- all of them
+
+CheckpointTree::Members CheckpointTree::members_of(std::vector<ProcessRef> tree) {
+  std::ranges::sort(tree, {}, [](const ProcessRef& p) { return std::pair(p.start_ticks, p.pid); });
+  Members members;
+  for (const ProcessRef& process : tree) members.push_back({.process = process, .helper = helpers_.get(process)});
+  return members;
+}
+
+std::vector<CheckpointTree::Member*> CheckpointTree::all(ParkState state) {
+  std::vector<Member*> found;
+  for (Member& member : members_) {
+    if (member.is(state)) found.push_back(&member);
+  }
+  return found;
+}
+
+namespace {
+
+// Several coroutines that take the next piece of work each, until there is none.
+struct Crew {
+  explicit Crew(asio::io_context& io) : wake(io) { wake.expires_at(asio::steady_timer::time_point::max()); }
+  asio::steady_timer wake;
+  std::size_t next = 0;
+  std::size_t at_work = 0;
+  std::exception_ptr failure;
+};
+
+asio::awaitable<void> work(std::shared_ptr<Crew> crew, std::size_t count,
+                           std::function<asio::awaitable<void>(std::size_t)> piece) {
+  while (crew->next < count) co_await piece(crew->next++);
+}
+
+asio::awaitable<void> work_together(asio::io_context& io, std::size_t count,
+                                    std::function<asio::awaitable<void>(std::size_t)> piece) {
+  const auto crew = std::make_shared<Crew>(io);
+  for (std::size_t i = 0; i < std::min(count, most_at_once); ++i) {
+    ++crew->at_work;
+    asio::co_spawn(io, work(crew, count, piece), [crew](const std::exception_ptr& failure) {
+      if (failure) crew->failure = failure;
+      if (--crew->at_work == 0) crew->wake.cancel();
+    });
+  }
+  while (crew->at_work > 0) co_await crew->wake.async_wait(quiet);
+  if (crew->failure) std::rethrow_exception(crew->failure);
+}
+
+}  // namespace
+
+// Waits for all, also when one fails. Returns the trouble of the first in order.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Member*> members, Step step) {
+  std::vector<Trouble> troubles(members.size());
+  co_await work_together(io_, members.size(), [&](std::size_t i) -> asio::awaitable<void> {
+    troubles[i] = co_await (this->*step)(*members[i]);
+  });
+  for (Trouble& trouble : troubles) {
+    if (trouble) co_return std::move(trouble);
+  }
+  co_return Trouble{};
+}
+
+// Takes up who has not been seen yet, uses CUDA and could be parked.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<ProcessRef> tree, bool& joined) {
+  std::erase_if(tree, [&](const ProcessRef& process) {
+    return aside_.contains(process) || std::ranges::find(members_, process, &Member::process) != members_.end();
+  });
+  Members fresh = members_of(std::move(tree));
+  std::vector<Member*> asked;
+  for (Member& member : fresh) asked.push_back(&member);
+  Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::preflight);
+  joined = false;
+  for (Member& member : fresh) {
+    if (member.gone) {
+      aside_.insert(member.process);
+      helpers_.drop(member.process);
+    } else if (!trouble) {
+      members_.push_back(std::move(member));
+      joined = true;
+    }
+  }
+  co_return trouble;
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::List& list) {
+  std::size_t next = 0;
+  for (int round = 0; round < most_rounds; ++round) {
+    for (; next < members_.size(); ++next) {
+      if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
+    }
+    bool joined = false;
+    if (Trouble trouble = co_await join(list(), joined)) co_return trouble;
+    if (!joined) co_return Trouble{};
+  }
+  co_return Trouble{"grows", fmt::format("process {} and others came while the others were being locked",
+                                         members_.back().process.pid)};
+}
+
+// Whether the ballast fits. It is given back at once: several that are restored at once take their memory at once.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member, Ballast ballast) {
+  Answer answer = co_await ask(member, CheckpointCall::hold, std::move(ballast));
+  if (answer.kind == Answer::Kind::replied && answer.reply.ok()) {
+    answer = co_await ask(member, CheckpointCall::hold);
+  }
+  if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
+  if (answer.reply.ok()) co_return Trouble{};
+  co_return Trouble{std::string(to_string(answer.reply.refusal)), answer.reply.detail};
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore_all(Ballast ballast) {
+  std::vector<Member*> parked = all(ParkState::checkpointed);
+  std::erase_if(parked, [](const Member* member) { return member->helper->failed_for_good(); });
+  if (parked.empty()) co_return Trouble{};
+  if (parked.size() == 1) {
+    co_return co_await move_back(*parked[0], CheckpointCall::restore, ParkState::locked, std::move(ballast));
+  }
+  if (!ballast.empty()) {
+    if (Trouble trouble = co_await try_room(*parked[0], std::move(ballast))) co_return trouble;
+  }
+  co_return co_await at_once(std::move(parked), &CheckpointTree::restore);
+}
+
+// Children before their parents. Nobody stays locked because another does.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::unlock_all() {
+  Trouble first;
+  for (Member* member : std::views::reverse(all(ParkState::locked))) {
+    Trouble trouble = co_await move_back(*member, CheckpointCall::unlock, ParkState::running);
+    if (!first) first = std::move(trouble);
+  }
+  co_return first;
+}
+
+// --- the orders
+
+asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::List list) {
+  members_.clear();
+  aside_.clear();
+  std::vector<ProcessRef> tree = list();
+  helpers_.keep_only(tree);
+  bool joined = false;
+  if (Trouble trouble = co_await join(std::move(tree), joined)) co_return outcome(Kind::undone, std::move(trouble));
+  if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
+  if (Trouble trouble = co_await lock_all(list)) co_return co_await undo(std::move(trouble));
+  if (Trouble trouble = co_await at_once(all(ParkState::locked), &CheckpointTree::checkpoint)) {
+    co_return co_await undo(std::move(trouble));
+  }
+  co_return outcome(Kind::done);
+}
+
+asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, Ballast ballast) {
+  if (members_.empty()) members_ = members_of(std::move(tree));
+  std::vector<Member*> asked;
+  for (Member& member : members_) {
+    if (!member.gone) asked.push_back(&member);
+  }
+  Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::look);
+  ParkOutcome back = co_await bring_back(std::move(trouble), std::move(ballast));
+  if (back.kind == Kind::done) let_go();
+  co_return back;
+}
+
+// `before`: what went wrong already.
+asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, Ballast ballast) {
+  Trouble restoring = co_await restore_all(std::move(ballast));
+  Trouble unlocking = co_await unlock_all();
+  const Trouble why = before ? std::move(before) : restoring ? std::move(restoring) : std::move(unlocking);
+  const Member* lost = nullptr;
+  for (const Member& member : members_) {
+    if (member.lost_for_good()) lost = &member;
+    else if (!member.gone && member.state != ParkState::running) {
+      co_return outcome(Kind::unknown, why ? why : Trouble{"driver", "it does not say how it is"});
+    }
+  }
+  if (lost == nullptr) co_return outcome(Kind::done);
+  co_return outcome(Kind::final, {"failed", fmt::format("the driver cannot bring process {} back any more{}{}",
+                                                        lost->process.pid, why ? ": " : "", why.detail)});
+}
+
+// While a call is out nothing is undone: who asks for that gets all others back at the same time.
+asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
+  if (trouble.code == "stuck") co_return outcome(Kind::unknown, std::move(trouble));
+  Trouble unseen = co_await at_once(all(ParkState::unknown), &CheckpointTree::look);
+  ParkOutcome back = co_await bring_back(std::move(unseen), {});
+  if (back.kind == Kind::done) {
+    let_go();
+    co_return outcome(Kind::undone, std::move(trouble));
+  }
+  back.detail = fmt::format("{}; undoing it: {}", trouble.detail, back.detail);
+  co_return back;
+}
+
+// They run again, or are gone: who takes part is found out anew the next time.
+void CheckpointTree::let_go() {
+  for (const Member& member : members_) {
+    if (member.gone) helpers_.drop(member.process);
+  }
+  members_.clear();
+}
+
+ParkOutcome CheckpointTree::outcome(Kind kind, Trouble trouble) const {
+  ParkOutcome outcome{.kind = kind, .code = std::move(trouble.code), .detail = std::move(trouble.detail)};
+  for (const Member& member : members_) {
+    if (!member.is(ParkState::checkpointed)) continue;
+    outcome.parked.push_back(member.process);
+    outcome.host_bytes += std::max(member.after - member.before, Bytes{});
+  }
+  return outcome;
+}
+
+}  // namespace sublet::engine

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of one lease that are parked together, and the steps: look at all, lock all, checkpoint all; or back
+// again. One order at a time. Belongs to the loop thread.
+#pragma once
+
+#include "engine/checkpoint_helper.h"
+#include "engine/parker.h"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace sublet::engine {
+
+class CheckpointTree {
+ public:
+  // Where it has its helpers from: always the same one for a process, until it says that it needs none.
+  struct Helpers {
+    std::function<std::shared_ptr<CheckpointHelper>(ProcessRef)> get;
+    std::function<void(ProcessRef)> drop;
+    std::function<void(const std::vector<ProcessRef>& tree)> keep_only;  // all others have ended
+  };
+  CheckpointTree(boost::asio::io_context& io, ParkerOptions options, Helpers helpers)
+      : io_(io), options_(std::move(options)), helpers_(std::move(helpers)) {}
+
+  boost::asio::awaitable<ParkOutcome> park(Parker::List list);
+  boost::asio::awaitable<ParkOutcome> unpark(std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast);
+
+ private:
+  struct Member {
+    ProcessRef process;
+    std::shared_ptr<CheckpointHelper> helper;
+    gpu::ParkState state = gpu::ParkState::unknown;
+    bool gone = false;  // or takes no part, for it uses no CUDA
+    Bytes before{};     // resident, when it was locked
+    Bytes after{};      // and when it was checkpointed
+    bool is(gpu::ParkState wanted) const { return !gone && state == wanted; }
+    bool lost_for_good() const { return is(gpu::ParkState::failed) || (!gone && helper->failed_for_good()); }
+  };
+  using Members = std::vector<Member>;
+  struct Trouble {  // what went wrong, if anything: code and detail of an outcome
+    std::string code;
+    std::string detail;
+    explicit operator bool() const { return !code.empty(); }
+  };
+  template <typename Value>
+  using Later = boost::asio::awaitable<Value>;
+  using Answer = CheckpointHelper::Answer;
+  using Ballast = std::vector<gpu::BallastWish>;
+  using Step = Later<Trouble> (CheckpointTree::*)(Member&);
+
+  // Of one process.
+  Later<Answer> ask(Member& member, gpu::CheckpointCall call, Ballast ballast = {});
+  Later<Answer> ask_twice(Member& member, gpu::CheckpointCall call);
+  Later<Trouble> preflight(Member& member);
+  Later<Trouble> look(Member& member);
+  Later<Trouble> move(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
+  Later<Trouble> move_back(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
+  Later<Trouble> lock(Member& member);
+  Later<Trouble> checkpoint(Member& member);
+  Later<Trouble> restore(Member& member);
+  static Trouble no_answer(const Member& member, const Answer& answer);
+
+  // Of all.
+  Members members_of(std::vector<ProcessRef> tree);
+  Later<Trouble> at_once(std::vector<Member*> members, Step step);
+  Later<Trouble> join(std::vector<ProcessRef> tree, bool& joined);
+  Later<Trouble> lock_all(const Parker::List& list);
+  Later<Trouble> restore_all(Ballast ballast);
+  Later<Trouble> try_room(Member& member, Ballast ballast);
+  Later<Trouble> unlock_all();
+  Later<ParkOutcome> bring_back(Trouble before, Ballast ballast);
+  Later<ParkOutcome> undo(Trouble trouble);
+  std::vector<Member*> all(gpu::ParkState state);
+  ParkOutcome outcome(ParkOutcome::Kind kind, Trouble trouble = {}) const;
+  void let_go();
+
+  boost::asio::io_context& io_;
+  ParkerOptions options_;
+  Helpers helpers_;
+  Members members_;             // who take part, by start time: parents before their children. None: not known
+  std::set<ProcessRef> aside_;  // were seen to use no CUDA, in this order
+};
+
+}  // namespace sublet::engine

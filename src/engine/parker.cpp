@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/parker.h"
+
+#include "base/clock.h"
+#include "engine/checkpoint_tree.h"
+
+#include <fmt/format.h>
+#include <boost/asio/co_spawn.hpp>
+
+#include <exception>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+
+std::string what_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an exception that is none";
+  }
+}
+
+}  // namespace
+
+struct Parker::State : std::enable_shared_from_this<State> {
+  struct Order;
+  struct Lease {
+    std::shared_ptr<CheckpointTree> tree;
+    bool busy = false;
+  };
+  struct Owned {
+    std::shared_ptr<CheckpointHelper> helper;
+    LeaseId lease;  // none: it was forgotten, and the helper is stuck
+  };
+
+  State(asio::io_context& i, ParkerOptions o, Returned r)
+      : io(i), options(std::move(o)), returned(std::move(r)), reaper(std::make_shared<Reaper>(i)) {}
+
+  std::shared_ptr<CheckpointTree> begin(LeaseId lease);
+  void run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asio::awaitable<ParkOutcome> order, Done done);
+  std::shared_ptr<CheckpointHelper> helper_for(LeaseId lease, ProcessRef process);
+  void drop(ProcessRef process);
+  void drop_if(const std::function<bool(ProcessRef, const Owned&)>& unwanted);
+  void keep_only(LeaseId lease, const std::vector<ProcessRef>& tree);
+  void on_returned(ProcessRef process);
+  void forget(LeaseId lease);
+  void end();
+
+  asio::io_context& io;
+  const ParkerOptions options;
+  const Returned returned;
+  const std::shared_ptr<Reaper> reaper;
+  std::map<LeaseId, Lease> leases;
+  std::map<ProcessRef, Owned> helpers;
+  bool ended = false;
+};
+
+std::shared_ptr<CheckpointTree> Parker::State::begin(LeaseId lease) {
+  Lease& entry = leases[lease];
+  entry.busy = true;
+  if (!entry.tree) {
+    entry.tree = std::make_shared<CheckpointTree>(
+        io, options,
+        CheckpointTree::Helpers{.get = [this, lease](ProcessRef process) { return helper_for(lease, process); },
+                                .drop = [this](ProcessRef process) { drop(process); },
+                                .keep_only = [this, lease](const auto& tree) { keep_only(lease, tree); }});
+  }
+  return entry.tree;
+}
+
+// The coroutine is the tree's; both are held until it has ended, whatever becomes of the lease and of the Parker.
+void Parker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asio::awaitable<ParkOutcome> order,
+                        Done done) {
+  const std::int64_t since = monotonic_ns();
+  asio::co_spawn(io, std::move(order),
+                 [self = shared_from_this(), lease, tree = std::move(tree), done = std::move(done), since](
+                     const std::exception_ptr& failure, ParkOutcome outcome) {
+                   const auto entry = self->leases.find(lease);
+                   if (self->ended || entry == self->leases.end() || entry->second.tree != tree) return;
+                   entry->second.busy = false;
+                   if (failure) {
+                     outcome = {};
+                     outcome.code = "internal";
+                     outcome.detail =
+                         fmt::format("parking or unparking {} failed: {}", to_string(lease), what_of(failure));
+                   }
+                   outcome.took = Duration(monotonic_ns() - since);
+                   done(std::move(outcome));
+                 });
+}
+
+std::shared_ptr<CheckpointHelper> Parker::State::helper_for(LeaseId lease, ProcessRef process) {
+  const auto made = [&] {
+    return std::make_shared<CheckpointHelper>(
+        io, CheckpointHelper::Options{.program = options.helper, .driver = options.driver}, process, reaper);
+  };
+  if (ended || !leases.contains(lease)) {  // its order goes on to an end that nobody waits for, and touches nothing
+    auto helper = made();
+    helper->dismiss();
+    return helper;
+  }
+  Owned& owned = helpers[process];
+  owned.lease = lease;
+  if (!owned.helper) {
+    owned.helper = made();
+    owned.helper->when_returned([weak = weak_from_this(), process] {
+      if (const auto self = weak.lock()) self->on_returned(process);
+    });
+  }
+  return owned.helper;
+}
+
+void Parker::State::drop(ProcessRef process) {
+  const auto found = helpers.find(process);
+  if (found == helpers.end() || found->second.helper->stuck()) return;
+  found->second.helper->dismiss();
+  helpers.erase(found);
+}
+
+void Parker::State::on_returned(ProcessRef process) {
+  const auto found = helpers.find(process);
+  if (found == helpers.end()) return;
+  const LeaseId lease = found->second.lease;
+  if (!lease) drop(process);
+  else if (returned) returned(lease);
+}
+
+void Parker::State::drop_if(const std::function<bool(ProcessRef, const Owned&)>& unwanted) {
+  std::vector<ProcessRef> dropped;
+  for (const auto& [process, owned] : helpers) {
+    if (unwanted(process, owned)) dropped.push_back(process);
+  }
+  for (const ProcessRef process : dropped) drop(process);
+}
+
+void Parker::State::keep_only(LeaseId lease, const std::vector<ProcessRef>& tree) {
+  drop_if([&](ProcessRef process, const Owned& owned) {
+    return owned.lease == lease && std::ranges::find(tree, process) == tree.end();
+  });
+}
+
+void Parker::State::forget(LeaseId lease) {
+  leases.erase(lease);
+  for (auto& [process, owned] : helpers) {
+    if (owned.lease == lease) owned.lease = {};
+  }
+  drop_if([](ProcessRef, const Owned& owned) { return !owned.lease; });
+}
+
+void Parker::State::end() {
+  ended = true;
+  leases.clear();
+  for (auto& [process, owned] : std::exchange(helpers, {})) owned.helper->dismiss();
+  reaper->stop();
+}
+
+Parker::Parker(asio::io_context& io, ParkerOptions options, Returned returned)
+    : state_(std::make_shared<State>(io, std::move(options), std::move(returned))) {}
+
+Parker::~Parker() { state_->end(); }
+
+void Parker::park(LeaseId lease, List list, Done done) {
+  auto tree = state_->begin(lease);
+  auto order = tree->park(std::move(list));
+  state_->run(lease, std::move(tree), std::move(order), std::move(done));
+}
+
+void Parker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast, Done done) {
+  auto its = state_->begin(lease);
+  auto order = its->unpark(std::move(tree), std::move(ballast));
+  state_->run(lease, std::move(its), std::move(order), std::move(done));
+}
+
+bool Parker::busy(LeaseId lease) const {
+  const auto found = state_->leases.find(lease);
+  return found != state_->leases.end() && found->second.busy;
+}
+
+bool Parker::stuck(LeaseId lease) const {
+  return std::ranges::any_of(
+      state_->helpers, [&](const auto& entry) { return entry.second.lease == lease && entry.second.helper->stuck(); });
+}
+
+void Parker::forget(LeaseId lease) { state_->forget(lease); }
+
+}  // namespace sublet::engine

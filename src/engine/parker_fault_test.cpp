@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parking when the driver fails, a helper or the program dies, or a driver call does not return, at each step.
+#include "engine/parker_test.h"
+
+namespace sublet::engine {
+namespace {
+
+// --- the driver fails
+
+TEST_F(Parking, ALockThatRunsOutOfTimeUnlocksTheOthers) {
+  options_.lock_timeout = std::chrono::milliseconds(50);
+  fresh_parker();
+  const std::vector<ProcessRef> tree{load(), load("50")};
+  fault("launch-hang", tree[1]);
+  until([&] { return hits("launch-hang") > 0; });
+  const ParkOutcome outcome = park(tree);
+  expect(outcome, Kind::undone, "timeout");
+  EXPECT_NE(outcome.detail.find(std::to_string(tree[1].pid)), std::string::npos) << outcome.detail;
+  EXPECT_EQ(state(tree[0]), "running");
+  EXPECT_EQ(state(tree[1]), "running");
+  ctl({"clear"});
+  ends_right(tree[0]);
+  ends_right(tree[1]);
+}
+
+TEST_F(Parking, ACheckpointThatFailsBringsTheOthersBack) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  const Bytes before = used();
+  fault("checkpoint-fail", tree[1]);
+  expect(park(tree), Kind::undone, "driver");
+  EXPECT_EQ(used(), before);
+  ctl({"clear"});
+  expect(park(tree), Kind::done);
+  expect(unpark(tree), Kind::done);
+  ends_right(tree[0]);
+  ends_right(tree[1]);
+}
+
+TEST_F(Parking, ACheckpointThatFailsUnderWayIsFinalForThatOne) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  fault("checkpoint-fail", tree[1], {"--after", "50"});
+  const ParkOutcome outcome = park(tree);
+  expect(outcome, Kind::final, "failed");
+  EXPECT_NE(outcome.detail.find(std::to_string(tree[1].pid)), std::string::npos) << outcome.detail;
+  ends_right(tree[0]);
+}
+
+TEST_F(Parking, ARestoreThatFailsIsFinalAndNotTriedAgain) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  expect(park(tree), Kind::done);
+  fault("restore-fail", tree[0]);
+  for (int round = 0; round < 3; ++round) {
+    const ParkOutcome outcome = unpark(tree);
+    expect(outcome, Kind::final, "failed");
+    EXPECT_EQ(outcome.parked, std::vector{tree[0]}) << "its bytes are kept";
+  }
+  EXPECT_EQ(show()["calls"]["cuCheckpointProcessRestore"], 2) << "one each";
+  ends_right(tree[1]);
+  kill_load(tree[0]);
+  expect(unpark(tree), Kind::done);
+}
+
+TEST_F(Parking, WithoutRoomNoRestoreIsTried) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  expect(park(tree), Kind::done);
+  const ParkOutcome outcome = unpark(tree, {{card(), 2 * GiB}});
+  expect(outcome, Kind::unknown, "no_room");
+  EXPECT_EQ(outcome.parked, tree);
+  EXPECT_EQ(show()["calls"].count("cuCheckpointProcessRestore"), 0);
+  expect(unpark(tree, {{card(), 512 * MiB}}), Kind::done);
+  ends_right(tree[0]);
+  ends_right(tree[1]);
+}
+
+// --- somebody dies in the middle of a call
+
+struct Step {
+  const char* hang;
+  bool back;  // of unpark, else of park
+};
+
+class AtEachStep : public Parking, public ::testing::WithParamInterface<Step> {
+ protected:
+  // Both are where the step is taken, and the second is inside the driver.
+  Later begin(const std::vector<ProcessRef>& tree) {
+    if (GetParam().back) expect(park(tree), Kind::done);
+    fault(GetParam().hang, tree[1]);
+    Later later = GetParam().back ? begin_unpark(tree) : begin_park(tree);
+    until([&] { return hits(GetParam().hang) > 0; });
+    return later;
+  }
+};
+
+TEST_P(AtEachStep, TheEndOfAHelperChangesNothing) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  const Later later = begin(tree);
+  const pid_t killed = helper_of(tree[1]);
+  ::kill(killed, SIGKILL);
+  until([&] {  // another has come, and asks how things are
+    const auto now = helpers_of(tree[1]);
+    return now.size() == 1 && now[0] != killed;
+  });
+  ctl({"clear"});
+  expect(wait(later), Kind::done);
+  if (!GetParam().back) {
+    EXPECT_EQ((*later)->parked, tree);
+    expect(unpark(tree), Kind::done);
+  }
+  ends_right(tree[0]);
+  ends_right(tree[1]);
+}
+
+TEST_P(AtEachStep, AProgramMayDie) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  const Later later = begin(tree);
+  kill_load(tree[1]);
+  expect(wait(later), Kind::done);
+  if (!GetParam().back) {
+    EXPECT_EQ((*later)->parked, std::vector{tree[0]});
+    expect(unpark(tree), Kind::done);
+  }
+  ends_right(tree[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Parking, AtEachStep,
+                         ::testing::Values(Step{"state-hang", false}, Step{"lock-hang", false},
+                                           Step{"checkpoint-hang", false}, Step{"state-hang", true},
+                                           Step{"restore-hang", true}, Step{"unlock-hang", true}),
+                         [](const auto& step) {
+                           std::string name = std::string(step.param.hang) + (step.param.back ? "_back" : "");
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST_F(Parking, HelpersAndProgramsMayDieWhileTheyAreParked) {
+  const std::vector<ProcessRef> tree{load(), load(), load()};
+  expect(park(tree), Kind::done);
+  for (const ProcessRef process : tree) ::kill(helper_of(process), SIGKILL);
+  kill_load(tree[2]);
+  until([&] { return used() == 2 * residue; });
+  expect(unpark(tree), Kind::done);
+  ends_right(tree[0]);
+  ends_right(tree[1]);
+}
+
+// --- a driver call that does not return
+
+struct Hang {
+  const char* fault;
+  bool back;
+  ParkOutcome::Kind outcome;
+};
+
+TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
+  const std::vector<Hang> hangs{{"state-hang", false, Kind::undone},       {"lock-hang", false, Kind::unknown},
+                                {"checkpoint-hang", false, Kind::unknown}, {"state-hang", true, Kind::unknown},
+                                {"restore-hang", true, Kind::unknown},     {"unlock-hang", true, Kind::unknown}};
+  options_.lock_timeout = std::chrono::milliseconds(100);
+  options_.call_timeout = std::chrono::seconds(2);
+  fresh_parker();
+  std::vector<std::vector<ProcessRef>> trees;
+  std::vector<Later> later;
+  const auto id = [](std::size_t i) { return LeaseId{i + 1}; };
+  for (std::size_t i = 0; i < hangs.size(); ++i) {
+    trees.push_back({load(), load()});
+    if (hangs[i].back) expect(wait(begin_park(trees[i], id(i)), id(i)), Kind::done);
+  }
+  for (std::size_t i = 0; i < hangs.size(); ++i) {
+    fault(hangs[i].fault, trees[i][1]);
+    later.push_back(hangs[i].back ? begin_unpark(trees[i], {}, id(i)) : begin_park(trees[i], id(i)));
+  }
+  for (std::size_t i = 0; i < hangs.size(); ++i) {
+    const ParkOutcome outcome = wait(later[i], id(i));
+    expect(outcome, hangs[i].outcome, "stuck");
+    EXPECT_NE(outcome.detail.find(std::to_string(trees[i][1].pid)), std::string::npos) << outcome.detail;
+    EXPECT_TRUE(parker_->stuck(id(i)));
+    // Asked again, it brings the other back and takes no second helper.
+    expect(wait(begin_unpark(trees[i], {}, id(i)), id(i)), Kind::unknown, "stuck");
+    EXPECT_EQ(state(trees[i][0]), "running");
+    EXPECT_EQ(helpers_of(trees[i][1]).size(), 1);
+    EXPECT_EQ(returned_[id(i)], 0);
+  }
+  ctl({"clear"});
+  for (std::size_t i = 0; i < hangs.size(); ++i) {
+    until([&] { return !parker_->stuck(id(i)); });
+    EXPECT_EQ(returned_[id(i)], 1);
+    expect(wait(begin_unpark(trees[i], {}, id(i)), id(i)), Kind::done);
+    ends_right(trees[i][0]);
+    ends_right(trees[i][1]);
+  }
+}
+
+TEST_F(Parking, AStuckHelperOutlivesItsLeaseAndIsTheOnlyOne) {
+  options_.call_timeout = std::chrono::seconds(2);
+  fresh_parker();
+  const ProcessRef program = load();
+  fault("checkpoint-hang", program);
+  expect(park({program}), Kind::unknown, "stuck");
+  const pid_t helper = helper_of(program);
+  parker_->forget(lease);
+  EXPECT_FALSE(parker_->stuck(lease));
+  expect(wait(begin_park({program}, LeaseId{2}), LeaseId{2}), Kind::undone, "stuck");
+  EXPECT_EQ(helper_of(program), helper);
+  parker_->forget(LeaseId{2});
+  ctl({"clear"});
+  until([&] { return helpers_of(program).empty(); });
+  EXPECT_EQ(state(program), "checkpointed") << "what it was asked is done";
+  EXPECT_EQ(returned_.size(), 0) << "nobody's any more";
+  expect(wait(begin_unpark({program}, {}, LeaseId{3}), LeaseId{3}), Kind::done);
+  ends_right(program);
+}
+
+TEST_F(Parking, ARestoreThatFailsLateIsFinalToo) {
+  options_.call_timeout = std::chrono::seconds(2);
+  fresh_parker();
+  const ProcessRef program = load();
+  expect(park({program}), Kind::done);
+  fault("restore-hang", program);
+  fault("restore-fail", program);
+  expect(unpark({program}), Kind::unknown, "stuck");
+  ctl({"clear", "restore-hang"});
+  until([&] { return !parker_->stuck(lease); });
+  expect(unpark({program}), Kind::final, "failed");
+  EXPECT_EQ(show()["calls"]["cuCheckpointProcessRestore"], 1);
+}
+
+}  // namespace
+}  // namespace sublet::engine
