@@ -73,7 +73,7 @@ Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lea
                                   engine::Engine& engine) {
   const auto keeper_pid = body.integer("keeper_pid", 1, INT32_MAX);
   const bool as_owner = body.boolean("owner").value_or(lease.owner.kind == core::OwnerKind::connection);
-  if (auto here = may_name_processes(request.peer); !here) return here.error();
+  if (auto here = may_name_processes(request.peer, pid); !here) return here.error();
   if (auto same = engine.programs().check_pid_namespace(request.peer.pid); !same) return same.error();
   auto process = engine.programs().identify(static_cast<std::int32_t>(pid), uid_to_check(request),
                                             static_cast<std::int32_t>(keeper_pid.value_or(0)));

@@ -128,7 +128,7 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   if (pid && connection) return bad_request("owner has both a pid and a connection", "give one of them");
   if (connection) lease.owner.kind = core::OwnerKind::connection;
   if (!pid) return {};
-  if (auto here = may_name_processes(peer); !here) return here;
+  if (auto here = may_name_processes(peer, *pid); !here) return here;
   if (auto same = engine.programs().check_pid_namespace(peer.pid); !same) return same;
   const auto uid = peer.role == engine::Role::admin && peer.uid == 0 ? std::nullopt : std::optional(peer.uid);
   const auto process = engine.programs().identify(static_cast<std::int32_t>(*pid), uid);

@@ -47,7 +47,8 @@ Response problem(const Error& error);
 Response as_json(int status, std::string text, std::string location = {});  // told once it is durable
 
 // Denied to who is known by an access token alone: it may be anywhere, and the pids that it names anybody's.
-Status may_name_processes(const engine::Peer& peer);
+// Nobody may name process 1, `pid` if one is named: everything on the machine descends from it.
+Status may_name_processes(const engine::Peer& peer, std::int64_t pid = 0);
 
 // The answer is the lease, once it is no longer `since` (or once stopping or ended), or when the wait is over.
 struct WaitForLease {

@@ -414,9 +414,12 @@ std::string_view to_string(Method method) {
   return "GET";
 }
 
-Status may_name_processes(const engine::Peer& peer) {
-  if (!peer.tcp) return {};
-  return denied("over TCP nobody can speak for a process of this machine", "use the daemon's Unix socket for that");
+Status may_name_processes(const engine::Peer& peer, std::int64_t pid) {
+  if (peer.tcp)
+    return denied("over TCP nobody can speak for a process of this machine", "use the daemon's Unix socket for that");
+  if (pid != 1) return {};
+  return bad_request("process 1 is the ancestor of every process of the machine: all of them would be its lease's",
+                     "name the program's own process");
 }
 
 Response as_json(int status, std::string text, std::string location) {
