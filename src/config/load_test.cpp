@@ -206,7 +206,8 @@ TEST(Parse, WhatBreaksTheParserIsAProblemAtItsLine) {
 }
 
 TEST(Parse, OnlyStringsAndCommentsHoldMoreThanAscii) {
-  for (const char* line : {"x = 1.\"\u0449", "x = [\n-2.5.\"\u1680\"]", "x = 0.'a'"}) {
+  for (const char* line :
+       {"x = 1.\"\u0449", "x = [\n-2.5.\"\u1680\"]", "x = 0.'a'", "\"\"\"a\n\u1680", "[\"\"\"a\n\u1680"}) {
     const Loaded number = parse(line, "sublet.toml");
     ASSERT_EQ(number.problems.size(), 1U) << line;
     EXPECT_NE(number.problems[0].text.find("cannot stand here"), std::string::npos) << number.problems[0].text;
