@@ -27,7 +27,7 @@ struct ParkerOptions {
 struct ParkOutcome {
   enum class Kind {
     done,     // all are parked, or all that live run
-    undone,   // of park: nothing is parked or locked, it runs on
+    undone,   // of park: nothing is parked or locked by it, and all run on as before
     unknown,  // something is or may be parked or locked: unpark has to be tried again
     final,    // all else is brought back, and a process of it cannot be: its driver has failed it for good
   };
