@@ -28,7 +28,7 @@ const HeldRooms::Entry* held_before(const State& state, const Rules& rules, cons
 
 std::string held_text(const State& state, const HeldRooms::Entry& entry, Time now) {
   const Lease& waiter = *state.find(entry.room.waiter);
-  const Time since = waiter.resize ? waiter.resize->queued_at : waiter.queued_at;
+  const Time since = waiter.waits_since();
   return "what is free on " + names_of_devices(state, entry.room.devices) + " is held for " + name_of(waiter) +
          ", which has waited " + format_duration(now - since) + " and " + need_text(waiter) +
          (entry.start ? "; it should start in " + format_duration(*entry.start - now) : "; when it starts is unknown");

@@ -62,6 +62,43 @@ struct Release {
   std::optional<std::uint32_t> asked_by = {};  // the user on whose word it is
 };
 
+// What the machine can still take of parked bytes.
+struct HostMemory {
+  Bytes available;                // MemAvailable
+  std::optional<Bytes> headroom;  // of the cgroup that would be charged; unset: it has no limit
+  bool may_swap = false;          // what is parked there may be written to a swap device
+};
+
+// The lease is to give its VRAM up for a while; its program lives on, parked in host memory. `host` is what the machine
+// can take now. `reason`: on whose word and what for, one sentence.
+struct Pause {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  std::string reason;
+  HostMemory host = {};
+};
+
+// A paused lease is wanted back: it waits for its room, reserves it, and only then its program is restored.
+struct Resume {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+};
+
+// What came of the action Park. Not done: whatever was begun is undone, or has to be.
+struct Parked {
+  LeaseId lease;
+  bool done = false;
+  std::string detail = {};  // why not: one sentence
+  Bytes bytes = {};         // of host memory that it took
+};
+
+// What came of the action Unpark.
+struct Unparked {
+  LeaseId lease;
+  enum class How { runs, not_yet, never } how = How::runs;
+  std::string detail = {};  // why it does not run: one sentence
+};
+
 // The number of open waits and connections of the owner rose from or fell to zero.
 struct HeldChanged {
   LeaseId lease;
@@ -126,7 +163,7 @@ struct Woke {};
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Release, HeldChanged, ProgramEnded, ProgramFailed,
-                          Snapshot, SnapshotFailed, Woke, Tick>;
+using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Release, HeldChanged, ProgramEnded,
+                          ProgramFailed, Parked, Unparked, Snapshot, SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

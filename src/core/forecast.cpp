@@ -105,9 +105,10 @@ class Forecast {
       }
     for (const LeaseId id : state_.queue().in_order(waiters_followed)) {
       const Lease& lease = *state_.find(id);
-      Waiter waiter{&lease, {}, static_cast<std::size_t>(lease.device_count), lease.queued_at + rules_.reserve_after};
+      Waiter waiter{
+          &lease, {}, static_cast<std::size_t>(lease.device_count), lease.waits_since() + rules_.reserve_after};
       std::vector<std::string> devices;
-      if (lease.resize) devices = lease.devices, waiter.aged_at = lease.resize->queued_at + rules_.reserve_after;
+      if (lease.waits_in_place()) devices = lease.devices;
       else if (!lease.wanted_device.empty()) devices = {lease.wanted_device};
       for (const std::string& uuid : devices) {
         const auto room = index.find(uuid);
@@ -153,9 +154,9 @@ class Forecast {
     Bytes share = lease.vram;
     for (const std::size_t room : rooms) share = std::min(share, allowance(waiter, room));
     for (const std::size_t room : rooms) {
-      const Bytes bytes = lease.resize ? need(lease, room) : share;
+      const Bytes bytes = lease.waits_in_place() ? need(lease, room) : share;
       rooms_[room].free -= bytes;
-      expect(lease, room, bytes, lease.resize ? started(lease) : at_);
+      expect(lease, room, bytes, lease.waits_in_place() ? started(lease) : at_);
     }
   }
 
@@ -260,7 +261,7 @@ class Forecast {
       return free - wanted;
     }
     Bytes left = State::capacity(*place.device, rules_) - place.device->other - wanted;
-    if (head.lease->resize) left -= state_.charged(*head.lease, place.device->reading.uuid);
+    if (head.lease->waits_in_place()) left -= state_.charged(*head.lease, place.device->reading.uuid);
     for (const Taken& taken : place.taken)
       if (taken.until > at_ && taken.from > head.aged_at) left -= taken.bytes;
     return left;
@@ -272,7 +273,7 @@ class Forecast {
     const auto left = held_->left.find(room);
     if (left == held_->left.end()) return free;
     const Lease& lease = *waiting_[index].lease;
-    const Expected end = expected_end(state_, rules_, lease, lease.resize ? started(lease) : at_, now_);
+    const Expected end = expected_end(state_, rules_, lease, lease.waits_in_place() ? started(lease) : at_, now_);
     if (held_->start && end.known() && end.at <= *held_->start) return free;
     return std::min(free, left->second);
   }

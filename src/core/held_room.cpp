@@ -78,7 +78,7 @@ Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const
       if (end.at <= *start) free += end.bytes;
     return free - need;
   }
-  const Time since = (waiter.resize ? waiter.resize->queued_at : waiter.queued_at) + rules.reserve_after;
+  const Time since = waiter.waits_since() + rules.reserve_after;
   Bytes left = State::capacity(device, rules) - device.other - need;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
@@ -106,11 +106,11 @@ bool HeldRooms::free_to_hold(const std::string& device) const {
 void HeldRooms::add(const QueueKey& key) {
   const Lease& waiter = *state_.find(key.lease);
   std::optional<HeldRoom> room;
-  const bool any = !waiter.resize && waiter.wanted_device.empty();
+  const bool any = !waiter.waits_in_place() && waiter.wanted_device.empty();
   if (any) {
     if (!any_) room = choose(waiter);
   } else {
-    room = HeldRoom{key.lease, waiter.resize ? waiter.devices : std::vector{waiter.wanted_device}, {}, 0};
+    room = HeldRoom{key.lease, waiter.waits_in_place() ? waiter.devices : std::vector{waiter.wanted_device}, {}, 0};
     for (const std::string& device : room->devices)
       if (!free_to_hold(device)) return;
   }

@@ -56,6 +56,12 @@ constexpr Names<OwnerKind, 3> owner_kinds{{
     {OwnerKind::token, "token"},
 }};
 
+constexpr Names<PauseMethod, 3> pause_methods{{
+    {PauseMethod::cooperative, "cooperative"},
+    {PauseMethod::interposer, "interposer"},
+    {PauseMethod::driver, "driver"},
+}};
+
 template <typename Enum, std::size_t N>
 std::string_view name_of(const Names<Enum, N>& names, Enum value) {
   for (const auto& [known, name] : names)
@@ -77,11 +83,13 @@ std::string_view to_string(EndReason reason) { return name_of(end_reasons, reaso
 std::string_view to_string(Tier tier) { return name_of(tiers, tier); }
 std::string_view to_string(Pausable pausable) { return name_of(pausables, pausable); }
 std::string_view to_string(OwnerKind kind) { return name_of(owner_kinds, kind); }
+std::string_view to_string(PauseMethod method) { return name_of(pause_methods, method); }
 
 std::optional<LeaseState> parse_lease_state(std::string_view text) { return value_of(lease_states, text); }
 std::optional<EndReason> parse_end_reason(std::string_view text) { return value_of(end_reasons, text); }
 std::optional<Tier> parse_tier(std::string_view text) { return value_of(tiers, text); }
 std::optional<Pausable> parse_pausable(std::string_view text) { return value_of(pausables, text); }
 std::optional<OwnerKind> parse_owner_kind(std::string_view text) { return value_of(owner_kinds, text); }
+std::optional<PauseMethod> parse_pause_method(std::string_view text) { return value_of(pause_methods, text); }
 
 }  // namespace sublet::core

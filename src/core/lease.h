@@ -32,17 +32,20 @@ enum class EndReason {
 enum class Tier { spot, batch, standard, interactive, critical };  // ascending: a higher one goes first
 enum class Pausable { automatic, cooperative, interposer, driver, no };
 enum class OwnerKind { connection, process, token };
+enum class PauseMethod { cooperative, interposer, driver };
 
 std::string_view to_string(LeaseState state);
 std::string_view to_string(EndReason reason);
 std::string_view to_string(Tier tier);
 std::string_view to_string(Pausable pausable);
 std::string_view to_string(OwnerKind kind);
+std::string_view to_string(PauseMethod method);
 std::optional<LeaseState> parse_lease_state(std::string_view text);
 std::optional<EndReason> parse_end_reason(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
 std::optional<Pausable> parse_pausable(std::string_view text);
 std::optional<OwnerKind> parse_owner_kind(std::string_view text);
+std::optional<PauseMethod> parse_pause_method(std::string_view text);
 
 // Priorities an ordinary tenant may use are -100 … 100, an admin's -1000 … 1000.
 inline constexpr int tenant_priority_limit = 100;
@@ -73,6 +76,19 @@ struct Upgrade {
   bool operator==(const Upgrade&) const = default;
 };
 
+// From the moment it is asked to yield until it runs again: states pausing, paused, resuming and poisoned.
+struct Parking {
+  PauseMethod method = PauseMethod::driver;
+  Time since;              // when it was asked; its wait to come back ages from here
+  std::string reason;      // on whose word, and what for: one sentence
+  Bytes entry;             // host memory that the ledger counts for it, from before the asking on
+  bool settled = false;    // `entry` is what was really parked
+  Bytes residue;           // what it may keep on each of its devices, and reserves there while it is paused
+  bool returns = false;    // wanted back: it waits for its room, or has it
+  bool then_stop = false;  // once it runs again its program is to be ended
+  bool operator==(const Parking&) const = default;
+};
+
 struct Lease {
   LeaseId id;
   std::uint64_t generation = 0;  // grows with every grant, claim, attach and end; late actions name an older one
@@ -101,6 +117,7 @@ struct Lease {
   Bytes asked_vram;                  // what `vram` was before the grant
   std::vector<std::string> devices;  // uuids of those granted, by their indices; none while queued
   std::optional<Upgrade> resize;     // waits for more
+  std::optional<Parking> parking;    // it yields, has yielded or comes back
   bool had_process = false;          // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal
@@ -119,8 +136,16 @@ struct Lease {
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
-  // What it reserves on all its devices together.
-  Bytes reserved() const { return reserves() ? static_cast<std::int64_t>(devices.size()) * vram : Bytes{}; }
+  bool parked() const { return state == LeaseState::paused || state == LeaseState::poisoned; }
+  // What it reserves on each of its devices, if it reserves.
+  Bytes reserved_each() const { return parked() ? parking->residue : vram; }
+  // The same on all its devices together.
+  Bytes reserved() const { return reserves() ? static_cast<std::int64_t>(devices.size()) * reserved_each() : Bytes{}; }
+  // It waits for more on the devices that it has: to grow, or to come back from a pause.
+  bool waits_in_place() const { return resize.has_value() || (state == LeaseState::paused && parking->returns); }
+  // The size that it waits for there, and since when it waits, there or in the queue of those that have nothing yet.
+  Bytes wanted_vram() const { return resize ? resize->vram : vram; }
+  Time waits_since() const { return resize ? resize->queued_at : parking ? parking->since : queued_at; }
   // What must be free on each of its devices before it is granted.
   Bytes least() const { return min_vram > Bytes{} && min_vram < vram ? min_vram : vram; }
 };

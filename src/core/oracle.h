@@ -39,6 +39,7 @@ class Oracle {
   void check_store(const State& state) const;
   void check_sums(const State& state, Time now) const;
   void check_settling(const State& state) const;
+  void check_ledger(const State& state) const;
   void check_grants(const State& state, const Plan& plan, Time now) const;
   void check_promises(const State& state, const Lease& lease, Time now) const;
   void check_indices(const State& state, Time now) const;

@@ -37,7 +37,7 @@ bool Oracle::booked(const Lease& lease, const std::string& uuid) const {
 Bytes Oracle::charge_of(const Lease& lease, const std::string& uuid) const {
   const auto found = measured_.find({lease.id, uuid});
   const Measured measured = found == measured_.end() ? Measured{} : found->second;
-  if (lease.reserves() || !measured.after_end) return std::max(lease.vram, measured.used);
+  if (lease.reserves() || !measured.after_end) return std::max(lease.reserved_each(), measured.used);
   return measured.used;
 }
 
@@ -98,6 +98,7 @@ void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time 
   check_store(state);
   check_sums(state, now);
   check_settling(state);
+  check_ledger(state);
   check_grants(state, plan, now);
   if (plan.outcome.has_value()) check_indices(state, now);
   check_order(state, now);
@@ -121,7 +122,7 @@ void Oracle::follow_plan(const State& state, const Plan& plan) {
     } else {
       EXPECT_GE(lease.generation, old->second.generation);
       EXPECT_TRUE(lease.state == old->second.state || lease.generation > old->second.generation ||
-                  lease.state == LeaseState::queued)
+                  lease.state == LeaseState::queued || lease.parking || old->second.parking)
           << to_string(lease.id) << ": a new state without a new generation";
       EXPECT_FALSE(old->second.ended() && (!lease.ended() || lease.end_reason != old->second.end_reason))
           << "an end is final";
@@ -133,6 +134,9 @@ void Oracle::follow_plan(const State& state, const Plan& plan) {
       for (const std::string& uuid : lease.devices)
         if (lease.had_process && state.charge(lease.id, uuid).settling) unsettled_.insert({lease.id, uuid});
       unheld_.erase(lease.id);
+      // Who ends while it is parked was proven to hold no more than what was last measured.
+      for (const std::string& uuid : lease.devices)
+        if (old != store_.end() && old->second.parked()) measured_[{lease.id, uuid}].after_end = true;
     }
     // An offer that lapsed starts anew, also when the same bytes are offered again in the same step.
     if (old != store_.end() && !lease.ended() && lease.lapsed_offers != old->second.lapsed_offers)
@@ -217,7 +221,11 @@ void Oracle::check_store(const State& state) const {
     EXPECT_EQ(kept->offer_ends_at, lease.offer_ends_at);
     EXPECT_EQ(kept->stop_at, lease.stop_at);
     EXPECT_EQ(kept->exit_status, lease.exit_status);
-    EXPECT_EQ(state.queue().contains(id), lease.state == LeaseState::queued || lease.resize);
+    EXPECT_EQ(kept->parking, lease.parking);
+    EXPECT_EQ(lease.parking.has_value(),
+              lease.state == LeaseState::pausing || lease.state == LeaseState::resuming || lease.parked())
+        << to_string(id);
+    EXPECT_EQ(state.queue().contains(id), lease.state == LeaseState::queued || lease.waits_in_place());
     for (const auto& [uuid, device] : state.devices())
       EXPECT_EQ(device.leases.count(id), booked(lease, uuid) ? 1u : 0u) << to_string(id);
     // All of its devices or none, each once.
@@ -265,6 +273,18 @@ void Oracle::check_sums(const State& state, Time now) const {
   }
 }
 
+// What host memory is promised to, and what of that is not taken yet.
+void Oracle::check_ledger(const State& state) const {
+  Bytes entries, unsettled;
+  for (const auto& [id, lease] : store_) {
+    if (!lease.parking || lease.ended()) continue;
+    entries += lease.parking->entry;
+    if (!lease.parking->settled) unsettled += lease.parking->entry;
+  }
+  EXPECT_EQ(state.ledger_entries(), entries);
+  EXPECT_EQ(state.ledger_unsettled(), unsettled);
+}
+
 // Nothing that ended with a process is forgotten before it is measured, nor charged after.
 void Oracle::check_settling(const State& state) const {
   for (const auto& [id, lease] : store_)
@@ -284,7 +304,7 @@ bool Oracle::held_from(const State& state, const Lease& lease, const std::string
 
 Bytes Oracle::need_of(const Lease& lease) const {
   Bytes need;
-  for (const std::string& uuid : lease.devices) need = std::max(need, lease.resize->vram - charge_of(lease, uuid));
+  for (const std::string& uuid : lease.devices) need = std::max(need, lease.wanted_vram() - charge_of(lease, uuid));
   return need;
 }
 
@@ -322,15 +342,15 @@ void Oracle::check_grants(const State& state, const Plan& plan, Time now) const 
   }
   for (const auto& [id, lease] : store_) {
     if (!plan.outcome.has_value()) continue;
-    if (lease.resize) {
+    if (lease.waits_in_place()) {
       const bool fits =
           std::all_of(lease.devices.begin(), lease.devices.end(), [&, &l = lease](const std::string& uuid) {
             const Device& device = state.devices().at(uuid);
             return state.known(device, rules_, now) && !held_from(state, l, uuid) &&
-                   state.effective_free(device, rules_, now) >= std::max(l.resize->vram - charge_of(l, uuid), Bytes{});
+                   state.effective_free(device, rules_, now) >= std::max(l.wanted_vram() - charge_of(l, uuid), Bytes{});
           });
-      EXPECT_FALSE(fits) << to_string(id) << " does not grow although it could";
-      EXPECT_EQ(lease.state, LeaseState::active);
+      EXPECT_FALSE(fits) << to_string(id) << " does not grow, or come back, although it could";
+      EXPECT_EQ(lease.state, lease.resize ? LeaseState::active : LeaseState::paused);
     }
     if (lease.state != LeaseState::queued) continue;
     EXPECT_LT(devices_with(state, lease, {}, now), lease.device_count) << to_string(id) << " waits although it fits";
@@ -346,7 +366,7 @@ void Oracle::check_promises(const State& state, const Lease& lease, Time now) co
     EXPECT_GE(state.effective_free(device, rules_, now), Bytes{}) << "promised more than there is";
     Bytes reserved;
     for (const auto& [id, other] : store_)
-      if (other.reserves() && on(other, uuid)) reserved += other.vram;
+      if (other.reserves() && on(other, uuid)) reserved += other.reserved_each();
     EXPECT_LE(std::max(device.reading.used, reserved), State::capacity(device, rules_));
   }
 }
@@ -375,9 +395,9 @@ void Oracle::check_order(const State& state, Time now) const {
   for (const auto& [id, lease] : store_)
     if (lease.state == LeaseState::queued) {
       waiting.push_back(lease), bytes += lease.device_count * lease.vram;
-    } else if (lease.resize) {
+    } else if (lease.waits_in_place()) {
       waiting.push_back(lease), bytes += static_cast<std::int64_t>(lease.devices.size()) * need_of(lease);
-      waiting.back().queued_at = lease.resize->queued_at;
+      waiting.back().queued_at = lease.waits_since();
     }
   std::sort(waiting.begin(), waiting.end(),
             [this, now](const Lease& a, const Lease& b) { return goes_before(a, b, rules_, now); });

@@ -5,9 +5,9 @@
 
 #include "core/lease.h"
 
+#include <optional>
 #include <string_view>
 #include <variant>
-#include <optional>
 #include <vector>
 
 namespace sublet::core {
@@ -23,7 +23,18 @@ struct SignalProgram {
   std::optional<std::uint32_t> asked_by = {};  // the user who wants it so; unset: the rules of this daemon
 };
 
-using Action = std::variant<TakeSnapshot, SignalProgram>;
+// The processes of a lease are to give up their VRAM; answered by the fact Parked. Never while an Unpark of the same
+// lease is not answered, and the other way round.
+struct Park {
+  LeaseId lease;
+};
+
+// They are to be as if they had never been parked, however far that had come; answered by the fact Unparked.
+struct Unpark {
+  LeaseId lease;
+};
+
+using Action = std::variant<TakeSnapshot, SignalProgram, Park, Unpark>;
 
 struct Plan {
   Result<LeaseId> outcome = LeaseId{};  // of the request that the fact was; a LeaseId of 0 for other facts

@@ -37,6 +37,8 @@ class Storm {
   int gangs() const { return gangs_; }
   int shrunk() const { return shrunk_; }
   int grown() const { return grown_; }
+  int paused() const { return paused_; }
+  int came_back() const { return came_back_; }
   const std::set<EndReason>& ends() const { return ends_; }
 
  private:
@@ -61,9 +63,18 @@ class Storm {
     Plan plan = core::step(state_, rules_, fact, now_);
     oracle_.after(state_, fact, plan, now_);
     check_portions(plan);
+    for (const Action& action : plan.actions) {
+      const auto* park = std::get_if<Park>(&action);
+      const auto* unpark = std::get_if<Unpark>(&action);
+      if (park == nullptr && unpark == nullptr) continue;
+      const LeaseId id = park != nullptr ? park->lease : unpark->lease;
+      EXPECT_TRUE(ordered_.emplace(id, park != nullptr).second) << to_string(id) << " is ordered two things at once";
+    }
+    for (const Reason& reason : plan.reasons) came_back_ += reason.code == "resumed";
     for (const Lease& lease : plan.changed) {
       if (lease.ended()) ends_.insert(lease.end_reason);
       gangs_ += lease.reserves() && lease.devices.size() > 1;
+      paused_ += lease.state == LeaseState::paused;
       grown_ += lease.reserves() && lease.resize.has_value();
       shrunk_ += lease.reserves() && lease.vram < lease.asked_vram;
     }
@@ -97,7 +108,7 @@ class Storm {
   // --- what happens ---
 
   Fact any_fact() {
-    switch (below(27)) {
+    switch (below(36)) {
       case 0:
       case 1:
       case 2:
@@ -121,10 +132,40 @@ class Storm {
       case 20:
       case 21: some_lease(); return Resize{lease_, some_generation(), some_size(), chance(70)};
       case 22: return Woke{};
+      case 23:
+      case 24: return Pause{some_lease(), some_generation(), "somebody asked", some_host()};
+      case 25:
+      case 26: return Resume{some_lease(), some_generation()};
+      case 27:
+      case 28:
+      case 29:
+      case 30: return carried_out();
       default:
         change_programs();
         return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};
     }
+  }
+
+  HostMemory some_host() {
+    return {static_cast<std::int64_t>(below(80)) * GiB,
+            chance(20) ? std::optional(static_cast<std::int64_t>(below(8)) * GiB) : std::nullopt};
+  }
+
+  // What came of an order to park or to unpark, of one that is out.
+  Fact carried_out() {
+    if (ordered_.empty()) return Tick{};
+    const auto order = std::next(ordered_.begin(), static_cast<std::ptrdiff_t>(below(ordered_.size())));
+    const auto [id, park] = *order;
+    ordered_.erase(order);
+    if (park) {
+      const bool done = chance(80);
+      if (done && chance(85)) yielded_.insert(id);  // the others lie
+      return Parked{id, done, done ? "" : "it does not answer", done && chance(70) ? some_bytes() : Bytes{}};
+    }
+    if (chance(30)) return Unparked{id, Unparked::How::not_yet, "it does not answer"};
+    if (chance(10)) return Unparked{id, Unparked::How::never, "out of memory"};
+    yielded_.erase(id);
+    return Unparked{id};
   }
 
   // Of the lease: often its own, or a little more or less.
@@ -200,6 +241,7 @@ class Storm {
     for (int card = 0; card < cards; ++card) {
       DeviceReading reading = gpu(card, std::int64_t{card % 2 + 1} * 12 * GiB);
       for (const Program& program : programs_) {
+        if (yielded_.contains(program.lease)) continue;
         if (program.card != card || reading.used + program.bytes > reading.total) continue;
         reading.used += program.bytes;
         if (!program.listed) continue;
@@ -234,12 +276,15 @@ class Storm {
   void restart() {
     state_ = State::load(oracle_.stored(), {}, oracle_.last_id(), rules_, now_);
     oracle_.restarted(now_);
+    ordered_.clear();  // nobody knows how far they came
     step(Tick{});
   }
 
   // A daemon that is killed here decides as one that is not, as soon as both have measured.
   void compare_with_reloaded() {
-    if (rules_.reserve_after > 0s) return;  // where room is held is chosen anew
+    for (const auto& [id, lease] : state_.leases())
+      if (lease.parking && !lease.parked()) return;  // what was half done is undone by a restart
+    if (rules_.reserve_after > 0s) return;           // where room is held is chosen anew
     step(Tick{});
     State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), rules_, now_);
     const Snapshot snapshot{now_, honest()};
@@ -309,6 +354,9 @@ class Storm {
   LeaseId lease_;
   std::map<LeaseId, Lease> stored_;        // by the portions of plans so far
   std::map<std::string, Bytes> promised_;  // on each device, by those
+  std::map<LeaseId, bool> ordered_;        // to park, else to unpark; not answered yet
+  std::set<LeaseId> yielded_;              // whose programs hold nothing now
+  int paused_ = 0, came_back_ = 0;
   int compared_ = 0, gangs_ = 0, shrunk_ = 0, grown_ = 0;
   std::set<EndReason> ends_;
   int pid_ = 1000;
@@ -325,7 +373,7 @@ TEST(Property, HoldsAfterEveryStep) {
   const std::uint64_t seeds = std::getenv("SEED") != nullptr ? 1 : number("SEEDS", 12);
   std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + seeds - 1));
-  int compared = 0, gangs = 0, shrunk = 0, grown = 0;
+  int compared = 0, gangs = 0, shrunk = 0, grown = 0, paused = 0, came_back = 0;
   std::set<EndReason> ends;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     SCOPED_TRACE("replay with SEED=" + std::to_string(seed));
@@ -333,6 +381,7 @@ TEST(Property, HoldsAfterEveryStep) {
     storm.run(static_cast<int>(number("STEPS", 1500)));
     if (HasFailure()) return;
     compared += storm.compared(), gangs += storm.gangs(), shrunk += storm.shrunk(), grown += storm.grown();
+    paused += storm.paused(), came_back += storm.came_back();
     ends.insert(storm.ends().begin(), storm.ends().end());
   }
   if (seeds < 12) return;
@@ -340,6 +389,8 @@ TEST(Property, HoldsAfterEveryStep) {
   EXPECT_GT(gangs, static_cast<int>(seeds)) << "leases on several devices were hardly ever granted";
   EXPECT_GT(grown, static_cast<int>(seeds)) << "leases hardly ever waited to grow";
   EXPECT_GT(shrunk, static_cast<int>(seeds)) << "leases were hardly ever granted less than they asked for";
+  EXPECT_GT(paused, static_cast<int>(seeds)) << "leases were hardly ever paused";
+  EXPECT_GT(came_back, static_cast<int>(seeds) / 2) << "leases hardly ever came back";
   EXPECT_GT(compared, static_cast<int>(seeds)) << "states were hardly ever compared with restarted ones";
   for (const EndReason reason : {EndReason::released, EndReason::expired, EndReason::revoked, EndReason::owner_gone,
                                  EndReason::failed, EndReason::cancelled, EndReason::rejected, EndReason::unclaimed})

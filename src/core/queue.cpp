@@ -244,13 +244,13 @@ void Queue::insert(const Lease& lease) {
   insert(lease.id, entry);
 }
 
-void Queue::insert_upgrade(const Lease& lease, Bytes need) {
-  assert(!contains(lease.id) && lease.resize && "a lease waits once");
+void Queue::insert_in_place(const Lease& lease, Bytes need) {
+  assert(!contains(lease.id) && lease.waits_in_place() && "a lease waits once");
   Lease like;
   like.id = lease.id;
   like.tier = lease.tier;
   like.priority = lease.priority;
-  like.queued_at = lease.resize->queued_at;
+  like.queued_at = lease.waits_since();
   const bool several = lease.devices.size() > 1;
   const Bytes total = static_cast<std::int64_t>(lease.devices.size()) * need;
   insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, need, total, several ? 0 : 1,

@@ -79,8 +79,8 @@ class Queue {
   void set_aging(double per_minute);
 
   void insert(const Lease& lease);
-  // An active lease that waits for more: `need` bytes more on that of its devices where it is most.
-  void insert_upgrade(const Lease& lease, Bytes need);
+  // A lease that waits for more where it is: `need` bytes more on that of its devices where it is most.
+  void insert_in_place(const Lease& lease, Bytes need);
   void erase(LeaseId lease);
 
   bool empty() const { return entries_.empty(); }

@@ -7,15 +7,19 @@
 namespace sublet::core {
 
 struct Rules {
-  Duration claim_window = std::chrono::seconds(10);  // queue.claim_window
-  double aging_per_minute = 1.0;                     // queue.aging_per_minute: points of priority a minute
-  Duration reserve_after = std::chrono::minutes(5);  // queue.reserve_after: then room is held; 0: never
-  Duration linger = std::chrono::seconds(5);         // lease.linger
-  Duration reconnect = std::chrono::seconds(30);     // lease.reconnect
-  Duration grace = std::chrono::seconds(30);         // lease.grace
-  Bytes headroom = 256 * MiB;                        // device.headroom
-  Duration max_age = std::chrono::seconds(15);       // gpu.max_age
-  Duration forget_after = std::chrono::minutes(10);  // gpu.forget_after: a device that is gone for so long stays gone
+  Duration claim_window = std::chrono::seconds(10);    // queue.claim_window
+  double aging_per_minute = 1.0;                       // queue.aging_per_minute: points of priority a minute
+  Duration reserve_after = std::chrono::minutes(5);    // queue.reserve_after: then room is held; 0: never
+  Duration linger = std::chrono::seconds(5);           // lease.linger
+  Duration reconnect = std::chrono::seconds(30);       // lease.reconnect
+  Duration grace = std::chrono::seconds(30);           // lease.grace
+  Bytes headroom = 256 * MiB;                          // device.headroom
+  Duration max_age = std::chrono::seconds(15);         // gpu.max_age
+  Bytes ledger_limit = 32 * GiB;                       // ledger.limit: parked bytes in host memory
+  Bytes ledger_reserve = 2 * GiB;                      // ledger.reserve: host memory that parking leaves free
+  bool allow_swap = false;                           // ledger.allow_swap: park although it may be swapped out
+  Duration verify_timeout = std::chrono::seconds(30);  // pause.verify_timeout
+  Duration forget_after = std::chrono::minutes(10);    // gpu.forget_after: a device that is gone for so long stays gone
 };
 
 }  // namespace sublet::core

@@ -17,7 +17,7 @@ Time after(Time t, Duration d) {
 }
 
 Bytes charged_for(const Lease& lease, const Charge& charge) {
-  if (lease.reserves() || (charge.settling && !charge.measured)) return std::max(lease.vram, charge.used);
+  if (lease.reserves() || (charge.settling && !charge.measured)) return std::max(lease.reserved_each(), charge.used);
   return charge.settling ? charge.used : Bytes{};
 }
 
@@ -101,8 +101,15 @@ std::optional<Bytes> State::room_for(int count) const {
 }
 
 Bytes State::need(const Lease& lease, std::string_view device) const {
-  if (!lease.resize) return lease.least();
-  return std::max(lease.resize->vram - charged(lease, device), Bytes{});
+  if (!lease.waits_in_place()) return lease.least();
+  return std::max(lease.wanted_vram() - charged(lease, device), Bytes{});
+}
+
+Bytes State::ledger_free(const Rules& rules, const HostMemory& host) const {
+  Bytes free =
+      std::min(rules.ledger_limit - ledger_entries_, host.available - rules.ledger_reserve - ledger_unsettled_);
+  if (host.headroom) free = std::min(free, *host.headroom - ledger_unsettled_);
+  return std::max(free, Bytes{});
 }
 
 const Device* State::capacity_for(int count) const {
@@ -210,13 +217,14 @@ void State::unbook(const Lease& lease, Device& device) {
 
 // Called while the lease is booked and before its state says `ended`, so that what is taken out is what was
 // put in.
-void State::settle(LeaseId id) {
+void State::settle(LeaseId id, bool measured) {
   Lease& lease = leases_.at(id);
   for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
   lease.state = LeaseState::ended;
   for (const std::string& uuid : lease.devices) {
     Charge& charge = *charge_at(lease, uuid);
     charge.settling = true;
+    charge.measured = measured;
     include(devices_.at(uuid), lease, charge, 1);
   }
 }
@@ -239,13 +247,27 @@ void State::resize(Lease& lease, Bytes vram) {
   for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
 }
 
-void State::requeue_upgrade(const Lease& lease) {
+void State::requeue_in_place(const Lease& lease) {
   if (queue_.contains(lease.id)) queue_.erase(lease.id);
-  if (!lease.resize) return;
+  if (!lease.waits_in_place()) return;
   Bytes most;
   for (const std::string& uuid : lease.devices) most = std::max(most, need(lease, uuid));
-  queue_.insert_upgrade(lease, most);
+  queue_.insert_in_place(lease, most);
   opened_.push_back(lease.devices.front());
+}
+
+void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state) {
+  const auto enter = [this](const std::optional<Parking>& of, int sign) {
+    if (!of) return;
+    ledger_entries_ += sign * of->entry;
+    if (!of->settled) ledger_unsettled_ += sign * of->entry;
+  };
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
+  enter(lease.parking, -1);
+  lease.parking = std::move(parking);
+  lease.state = state;
+  enter(lease.parking, 1);
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
 }
 
 // -------------------------------------------------------------------------------- indices over all devices
@@ -306,6 +328,7 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
       due = std::min(due, std::max(after(*lease.unheld_since, rules.linger), side.grace_until));
     if (lease.state == LeaseState::offered && lease.offer_ends_at) due = std::min(due, *lease.offer_ends_at);
     if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
+    if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) due = std::min(due, side.look_at);
   }
   if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)
     due = std::min(due, after(*lease.stop_at, rules.grace));
@@ -402,9 +425,12 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     }
     if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
     if (lease.reserves() || lease.ended()) state.book(lease);
-    if (lease.resize) {
-      state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
-      state.requeue_upgrade(lease);
+    if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
+    if (lease.waits_in_place()) state.requeue_in_place(lease);
+    if (lease.parking && !lease.ended()) {
+      state.ledger_entries_ += lease.parking->entry;
+      if (!lease.parking->settled) state.ledger_unsettled_ += lease.parking->entry;
+      if (!lease.parked()) state.half_done_.push_back(lease.id);
     }
     if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);
     state.schedule(lease, rules);

@@ -142,6 +142,12 @@ class State {
   // Devices that were named but never read.
   std::size_t unread() const { return devices_.size() - capacities_.size(); }
 
+  // --- the ledger: host memory that holds parked bytes ---
+  Bytes ledger_entries() const { return ledger_entries_; }      // Σ over leases that are parked, or on the way
+  Bytes ledger_unsettled() const { return ledger_unsettled_; }  // the part of it that is promised, not yet taken
+  // What may still be entered.
+  Bytes ledger_free(const Rules& rules, const HostMemory& host) const;
+
   // --- restart ---
   // What the store held; ended leases that must still settle are given too. Owners get rules.reconnect from `now`;
   // every lease's bytes count as reserved at once. A device that a lease names is listed, without a reading, until a
@@ -159,9 +165,16 @@ class State {
     Time grace_until;             // after a restart or a standstill: nobody is gone for want of a connection before
     bool killed = false;          // SIGKILL was ordered
     bool program_ended = false;   // its keeper's program is known to have ended
-    Time due = Time::never();     // as it stands in timers_
-    bool touched = false;         // by the step under way
-    bool given = false;           // room, by the step under way
+    // Yielding or coming back, as far as it is observed:
+    std::optional<Time> yielded_at;  // its method says that it has yielded; verified since then
+    Time proven_at;                  // began then: the last snapshot that shows it
+    int proofs = 0;                  // how many did in a row
+    bool acting = false;             // Park or Unpark is ordered and not answered
+    int retries = 0;                 // of Unpark
+    Time look_at = Time::never();    // for the next proof, or the next try
+    Time due = Time::never();        // as it stands in timers_
+    bool touched = false;            // by the step under way
+    bool given = false;              // room, by the step under way
   };
 
   // Each keeps all indices in step with the change it makes.
@@ -171,9 +184,11 @@ class State {
   void book(Lease& lease);          // lease.devices is set: its bytes count there from now on
   void unbook(const Lease& lease);  // what its processes are listed with counts as `other` again
   void unbook(const Lease& lease, Device& device);
-  void settle(LeaseId id);  // ended: charged until measured gone
+  // Ended: charged until measured gone. `measured`: what it was last seen to hold was proven to be all that it holds.
+  void settle(LeaseId id, bool measured);
   void resize(Lease& lease, Bytes vram);
-  void requeue_upgrade(const Lease& lease);  // what it needs may have changed
+  void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
+  void set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state);  // with what it reserves and enters
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
   void refresh_other(Device& device);
   bool forgive(Lease& lease, const Rules& rules, Time now);
@@ -207,8 +222,11 @@ class State {
   std::map<std::uint64_t, std::string> history_order_;
   std::uint64_t history_sequence_ = 0;
   std::uint64_t last_id_ = 0;
-  Time last_queued_at_;  // no two leases are queued at the same time
-  Time snapshot_began_;  // of the newest snapshot
+  Bytes ledger_entries_, ledger_unsettled_;
+  std::set<LeaseId> verifying_;     // yielded, as they say
+  std::vector<LeaseId> half_done_;  // loaded while yielding or coming back: nobody knows how far that came
+  Time last_queued_at_;             // no two leases are queued at the same time
+  Time snapshot_began_;             // of the newest snapshot
   std::string snapshot_problem_;
   std::vector<LeaseId> unsignalled_;  // loaded while being stopped: the order may have been lost
 };

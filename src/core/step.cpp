@@ -20,6 +20,7 @@ Plan Stepper::run(const Fact& fact) {
   asked_by_.reset();  // what follows is nobody's wish
   if (plan_.outcome.has_value()) {
     repeat_signals();
+    finish_half_done();
     run_timers();
     grant_waiting();
   }

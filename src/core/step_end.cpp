@@ -28,6 +28,21 @@ Result<LeaseId> Stepper::on(const Release& fact) {
             std::string(to_string(lease.state)));
     return lease.id;
   }
+  const bool poisoned = lease.state == LeaseState::poisoned;
+  if (lease.parking && !poisoned && (fact.stop || fact.revoke)) {  // it runs first, so that it can save its work
+    Parking parking = *lease.parking;
+    parking.then_stop = true;
+    state_.set_parking(lease, std::move(parking), lease.state);
+    explain(lease, "stopping", "its program is asked to end as soon as it runs again");
+    want_back(lease);
+    touch(lease);
+    return lease.id;
+  }
+  if (lease.parking && !fact.stop && !fact.revoke)
+    return Error{Code::PauseUnsafe,
+                 "the program of " + name_of(lease) + " is " + std::string(to_string(lease.state)) +
+                     ": without its lease nobody would let it run again",
+                 "resume it first (`sublet resume " + to_string(lease.id) + "`), or stop it"};
   if (fact.stop && program_may_live(lease)) {
     if (!lease.stop_requested) {
       stop_program(lease);
@@ -119,12 +134,14 @@ void Stepper::stop_program(Lease& lease) {
 void Stepper::end(Lease& lease, EndReason why, std::string text) {
   assert(!lease.ended());
   const bool ran = lease.state == LeaseState::active;
+  const bool parked = lease.parked();
   lease.resize.reset();
+  if (lease.parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
   if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   if (lease.state == LeaseState::queued) {
     // It held nothing.
   } else if (lease.had_process) {
-    state_.settle(lease.id);
+    state_.settle(lease.id, parked);
     want_snapshot();
   } else {
     state_.unbook(lease);
@@ -172,7 +189,10 @@ void Stepper::run_timers() {
 void Stepper::fire(Lease& lease) {
   const auto over = [this](const std::optional<Time>& at) { return at && *at <= now_; };
   const bool live = !lease.ended();
-  if (live && lease.state == LeaseState::active && over(lease.expires_at)) {
+  if (live && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) &&
+      state_.sides_.at(lease.id).look_at <= now_) {
+    look_again(lease);
+  } else if (live && lease.state == LeaseState::active && over(lease.expires_at)) {
     end(lease, EndReason::expired, "its time of " + format_duration(lease.ttl.value_or(Duration{})) + " is over");
   } else if (live && lease.owner.kind == OwnerKind::connection && over(lease.unheld_since) &&
              std::max(*lease.unheld_since + rules_.linger, state_.sides_.at(lease.id).grace_until) <= now_) {

@@ -65,7 +65,8 @@ void Stepper::grant_waiting() {
     const auto turn = next_turn(named);
     if (!turn) break;
     Lease& lease = *find(turn->lease);
-    if (lease.resize) grow(lease);
+    if (lease.parking) bring_back(lease);
+    else if (lease.resize) grow(lease);
     else grant(lease, *turn);
     state_.reindex(rules_, now_);
     for (const std::string& device : lease.devices) look_at(device);
@@ -120,12 +121,12 @@ std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms
     if (!room) return std::nullopt;
     return held == nullptr ? room->free : held->allowance(key, lease, device, room->free);
   };
-  if (lease.resize) {
+  if (lease.waits_in_place()) {
     for (const std::string& device : lease.devices) {
       const auto allowed = allowance(device);
       if (!allowed || *allowed < state_.need(lease, device)) return std::nullopt;
     }
-    return Turn{lease.id, lease.devices, lease.resize->vram};
+    return Turn{lease.id, lease.devices, lease.wanted_vram()};
   }
   if (!lease.wanted_device.empty()) {
     const auto allowed = allowance(lease.wanted_device);
@@ -178,8 +179,8 @@ void Stepper::note_held(const HeldRooms& held) {
     if (old == state_.held_rooms_.end() || old->devices != entry.room.devices) {
       const Lease& lease = *find(entry.room.waiter);
       explain(lease, "held",
-              "has waited " + format_duration(now_ - (lease.resize ? lease.resize->queued_at : lease.queued_at)) +
-                  ": what frees up on " + names_of_devices(state_, entry.room.devices) +
+              "has waited " + format_duration(now_ - lease.waits_since()) + ": what frees up on " +
+                  names_of_devices(state_, entry.room.devices) +
                   " is held for it, and who stands behind it goes ahead only if it does not keep it waiting" +
                   (entry.start ? "; it should start in " + format_duration(*entry.start - now_) : ""));
     }
@@ -234,7 +235,8 @@ void Stepper::reject_hopeless() {
       const QueueKey* first = tree->first_above(most);
       if (first == nullptr) return;
       Lease& lease = *find(first->lease);
-      if (lease.resize) forget_resize(lease, "it needs more than can ever be had: " + why);
+      if (lease.parking) give_up_return(lease, "it needs more than can be had: " + why);
+      else if (lease.resize) forget_resize(lease, "it needs more than can ever be had: " + why);
       else end(lease, EndReason::rejected, need_text(lease) + "; " + why);
     }
   };

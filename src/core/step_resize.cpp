@@ -66,13 +66,13 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
   const bool keeps_place = before && fact.vram <= before->vram;
   if (!keeps_place) state_.last_queued_at_ = std::max(now_, state_.last_queued_at_ + Duration(1));
   lease.resize = Upgrade{fact.vram, keeps_place ? before->queued_at : state_.last_queued_at_};
-  state_.requeue_upgrade(lease);
+  state_.requeue_in_place(lease);
   state_.reindex(rules_, now_);
   const HeldRooms held(state_, rules_, now_);
   if (!fact.may_queue && !place(*state_.queue_.key(lease.id), &held)) {
     const std::string shortage = shortage_text(state_, rules_, lease, now_) + held_clause(state_, rules_, lease, now_);
     lease.resize = before;
-    state_.requeue_upgrade(lease);
+    state_.requeue_in_place(lease);
     state_.last_queued_at_ = last_queued_at;
     return Error{Code::Memory, name_of(lease) + " " + shortage, "let it queue, or ask for less"};
   }
@@ -104,7 +104,7 @@ void Stepper::forget_resize(Lease& lease, const std::string& why) {
           "waits no longer to grow to " + format_size(lease.resize->vram) + ", and keeps " + format_size(lease.vram) +
               ": " + why);
   lease.resize.reset();
-  state_.requeue_upgrade(lease);
+  state_.requeue_in_place(lease);
   touch(lease);
 }
 

@@ -58,6 +58,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
     for (const DeviceReading& reading : fact.devices) state_.snapshot_problem_ = reading.problem;
     if (!fact.lost.empty()) state_.snapshot_problem_ = fact.lost;
   }
+  verify_yielding(fact.began);
   return LeaseId{};
 }
 
@@ -129,7 +130,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     const Charge now = listed == seen.end() ? Charge{} : listed->second;
     state_.measure(lease, device, now, !lease.ended_at || began >= *lease.ended_at);
     lease.peak_used = std::max(lease.peak_used, now.used);
-    if (lease.resize) state_.requeue_upgrade(lease);
+    if (lease.waits_in_place()) state_.requeue_in_place(lease);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;
       touch(lease);
@@ -220,7 +221,8 @@ void Stepper::forget(const std::string& uuid) {
   why += "; the devices are: " + list_devices(state_);
   while (const QueueTree* waiting = state_.queue_.named(uuid)) {
     Lease& lease = *find(waiting->first_above(Bytes{-1})->lease);
-    if (lease.resize) forget_resize(lease, why);
+    if (lease.parking) give_up_return(lease, why);
+    else if (lease.resize) forget_resize(lease, why);
     else end(lease, EndReason::rejected, need_text(lease) + "; " + why);
   }
 }

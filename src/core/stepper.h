@@ -27,7 +27,11 @@ class Stepper {
   Result<LeaseId> on(const Attach& fact);
   Result<LeaseId> on(const Renew& fact);
   Result<LeaseId> on(const HeldChanged& fact);
-  Result<LeaseId> on(const Resize& fact);   // step_resize.cpp
+  Result<LeaseId> on(const Resize& fact);  // step_resize.cpp
+  Result<LeaseId> on(const Pause& fact);   // step_pause.cpp
+  Result<LeaseId> on(const Resume& fact);
+  Result<LeaseId> on(const Parked& fact);
+  Result<LeaseId> on(const Unparked& fact);
   Result<LeaseId> on(const Release& fact);  // step_end.cpp
   Result<LeaseId> on(const ProgramEnded& fact);
   Result<LeaseId> on(const ProgramFailed& fact);
@@ -66,6 +70,19 @@ class Stepper {
   Result<LeaseId> ask_more(Lease& lease, const Resize& fact);
   void grow(Lease& lease);
   void forget_resize(Lease& lease, const std::string& why);
+
+  // Yielding and coming back (step_pause.cpp).
+  Status check_pause(const Lease& lease, const HostMemory& host) const;
+  void verify_yielding(Time began);
+  bool yields(const Lease& lease, Time began) const;
+  void settle_down(Lease& lease);
+  void undo(Lease& lease, const std::string& why);
+  void want_back(Lease& lease);
+  void bring_back(Lease& lease);
+  void give_up_return(Lease& lease, const std::string& why);
+  void unpark(Lease& lease);
+  void look_again(Lease& lease);
+  void finish_half_done();
 
   // Ending and everything that time alone does (step_end.cpp).
   void end(Lease& lease, EndReason why, std::string text);

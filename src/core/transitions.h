@@ -8,10 +8,10 @@
 
 namespace sublet::core {
 
-inline constexpr std::array<std::string_view, 22> transitions{
+inline constexpr std::array<std::string_view, 27> transitions{
     // on the way to the end
     "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "held", "resizing", "resized",
-    "stopping", "killing", "settled",
+    "pausing", "paused", "resuming", "resumed", "poisoned", "stopping", "killing", "settled",
     // the end, by its reason
     "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost"};
 

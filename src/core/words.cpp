@@ -46,7 +46,7 @@ std::string gone_text(const Device& device, Time now) {
 }
 
 std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  if (lease.resize || state.rooms().size() == state.devices().size()) return {};
+  if (lease.waits_in_place() || state.rooms().size() == state.devices().size()) return {};
   int there = 0;
   int gone = 0;
   const Device* roomiest = nullptr;  // of those that are there
@@ -99,13 +99,14 @@ std::string need_text(const Lease& lease) {
     return "wants to grow from " + format_size(lease.vram) + " to " + format_size(lease.resize->vram) +
            (lease.devices.size() > 1 ? " on each of " + std::to_string(lease.devices.size()) + " devices" : "");
   std::string text = "needs " + format_size(lease.vram);
+  if (lease.waits_in_place()) return text + " again" + (lease.devices.size() > 1 ? " on each of its devices" : "");
   if (lease.least() < lease.vram) text += ", or at least " + format_size(lease.least());
   if (lease.device_count > 1) text += ", on each of " + std::to_string(lease.device_count) + " devices";
   return text;
 }
 
 bool may_use(const Lease& lease, const Device& device) {
-  if (lease.resize)
+  if (lease.waits_in_place())
     return std::find(lease.devices.begin(), lease.devices.end(), device.reading.uuid) != lease.devices.end();
   return lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid;
 }
@@ -116,7 +117,7 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
     return device != state.devices().end() && state.known(device->second, rules, now) ? &device->second : nullptr;
   };
   Nearest nearest;
-  if (lease.resize) {
+  if (lease.waits_in_place()) {
     for (const std::string& uuid : lease.devices) {
       const Device* device = known(uuid);
       if (device == nullptr) return {};

@@ -77,8 +77,7 @@ bool parse_mount(std::string_view line, MountLine& parsed) {
   parsed.type = dash[1];
   mount.v2 = parsed.type == "cgroup2";
   if (parsed.type != "cgroup") return true;
-  static constexpr std::string_view flags[] = {"rw",       "ro",          "xattr", "clone_children",
-                                               "noprefix", "favordynmods"};
+  static constexpr std::string_view flags[] = {"rw", "ro", "xattr", "clone_children", "noprefix", "favordynmods"};
   for (const auto option : split(dash[3], ',')) {
     const bool flag = std::find(std::begin(flags), std::end(flags), option) != std::end(flags);
     if (!flag && !option.starts_with("release_agent=")) mount.controllers.emplace_back(option);
@@ -90,8 +89,7 @@ bool parse_mount(std::string_view line, MountLine& parsed) {
 // of the lines says nothing: the root may come after what is mounted in it.)
 bool covered(const MountLine& mount, const std::map<int, MountLine>& all) {
   std::vector<int> inside;
-  for (auto at = all.find(mount.parent); at != all.end() && inside.size() < 64;
-       at = all.find(at->second.parent)) {
+  for (auto at = all.find(mount.parent); at != all.end() && inside.size() < 64; at = all.find(at->second.parent)) {
     inside.push_back(at->first);
   }
   return std::any_of(all.begin(), all.end(), [&](const auto& entry) {
@@ -115,8 +113,7 @@ Status read_procs(int dir, CgroupProcesses& found) {
   const Fd file(::openat(dir, "cgroup.procs", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file) {
     // Gone while we looked, or a directory that is no group.
-    return errno == ENOENT || errno == ENODEV ? Status{}
-                                              : Status{from_errno("cannot read cgroup.procs", errno)};
+    return errno == ENOENT || errno == ENODEV ? Status{} : Status{from_errno("cannot read cgroup.procs", errno)};
   }
   std::string text;
   char chunk[8192];
@@ -151,8 +148,7 @@ Status walk(Fd dir, int depth, CgroupProcesses& found) {
   dir.release();  // closed with `entries`
   while (const dirent* entry = ::readdir(entries.get())) {
     if (entry->d_type != DT_DIR || entry->d_name[0] == '.') continue;
-    Fd child(
-        ::openat(::dirfd(entries.get()), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    Fd child(::openat(::dirfd(entries.get()), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!child && errno == ENOENT) continue;
     if (!child) return from_errno("cannot open a cgroup", errno);
     if (auto status = walk(std::move(child), depth + 1, found); !status) return status;
@@ -216,8 +212,7 @@ Hierarchies parse_mountinfo(std::string_view text) {
     if (!covered(line, all)) found.mounts.push_back(line.mount);
   }
   const bool v2 = found.v2() != nullptr;
-  const bool v1 =
-      std::any_of(found.mounts.begin(), found.mounts.end(), [](const CgroupMount& m) { return !m.v2; });
+  const bool v1 = std::any_of(found.mounts.begin(), found.mounts.end(), [](const CgroupMount& m) { return !m.v2; });
   if (v2) found.layout = v1 ? CgroupLayout::hybrid : CgroupLayout::v2;
   else if (v1) found.layout = CgroupLayout::v1;
   return found;
@@ -257,8 +252,7 @@ Result<ProcessCgroups> cgroups_of(const ProcRoot& root, std::int32_t pid) {
 
 Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string& path) {
   if (path.empty() || path[0] != '/') return not_a_cgroup(path, "is not an absolute path");
-  if (path.size() >= PATH_MAX || path.find('\0') != std::string::npos)
-    return not_a_cgroup(path, "is no path");
+  if (path.size() >= PATH_MAX || path.find('\0') != std::string::npos) return not_a_cgroup(path, "is no path");
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
   if (!real) return not_a_cgroup(path, "does not exist, or may not be looked at");
   CgroupRef group;

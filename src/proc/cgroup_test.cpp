@@ -41,15 +41,12 @@ TEST(Mountinfo, HybridHasTheUnifiedOneBeside) {
 
 TEST(Mountinfo, NothingOrOnlyTheOldOnes) {
   EXPECT_EQ(parse_mountinfo("").layout, CgroupLayout::none);
-  EXPECT_EQ(parse_mountinfo("26 1 8:1 / / rw - ext4 /dev/sda1 rw\nnonsense\n1 2 3\n").layout,
-            CgroupLayout::none);
-  EXPECT_EQ(parse_mountinfo("35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n").layout,
-            CgroupLayout::v1);
+  EXPECT_EQ(parse_mountinfo("26 1 8:1 / / rw - ext4 /dev/sda1 rw\nnonsense\n1 2 3\n").layout, CgroupLayout::none);
+  EXPECT_EQ(parse_mountinfo("35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n").layout, CgroupLayout::v1);
 }
 
 TEST(Mountinfo, CoveredMountsAreLeftOut) {
-  const std::string covered =
-      std::string(unified_alone) + "50 30 0:40 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n";
+  const std::string covered = std::string(unified_alone) + "50 30 0:40 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n";
   EXPECT_EQ(parse_mountinfo(covered).layout, CgroupLayout::none);
   const std::string again = covered + "51 50 0:26 /part /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
   const auto found = parse_mountinfo(again);

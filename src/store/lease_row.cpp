@@ -22,7 +22,8 @@ constexpr std::array columns{
     "devices", "had_process", "lapsed_offers", "exit_status", "stop_requested", "created_at", "queued_at",
     "granted_at", "offer_ends_at", "expires_at", "unheld_since", "stop_at", "ended_at", "peak_used_bytes",
     "booked", "device_count", "asked_vram_bytes", "min_vram_bytes", "resize_bytes", "resize_at",
-    "owner_inode"};
+    "owner_inode", "parking_method", "parking_since", "parking_reason", "parking_bytes", "parking_settled",
+    "residue_bytes", "parking_returns", "parking_then_stop"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -73,6 +74,8 @@ std::vector<std::string> decode_devices(std::string_view text) {
   return devices;
 }
 
+const core::Parking no_parking;
+
 // Reads columns from left to right and notes if one of them cannot have been written by bind_lease.
 struct Decoder {
   Statement& row;
@@ -120,6 +123,23 @@ struct Decoder {
   }
 };
 
+std::optional<core::Parking> read_parking(Decoder& column) {
+  const std::string method = column.row.text();
+  core::Parking parking;
+  parking.since = column.time();
+  parking.reason = column.row.text();
+  parking.entry = column.bytes();
+  parking.settled = column.boolean();
+  parking.residue = column.bytes();
+  parking.returns = column.boolean();
+  parking.then_stop = column.boolean();
+  if (method.empty()) return std::nullopt;
+  const auto known = core::parse_pause_method(method);
+  if (!known) column.good = false;
+  parking.method = known.value_or(core::PauseMethod::driver);
+  return parking;
+}
+
 }  // namespace
 
 const std::string& lease_columns() {
@@ -142,9 +162,9 @@ std::string upsert_lease_sql() {
 void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
-               vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, had_process,
-               lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at, offer_ends_at, expires_at,
-               unheld_since, stop_at, ended_at, peak_used, booked] = lease;
+               vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
+               had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
+               offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -159,7 +179,11 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   statement.copy(encode_booked(booked));
   statement << std::int64_t{device_count} << asked_vram.count << min_vram.count
             << (resize ? std::optional(resize->vram.count) : std::nullopt)
-            << (resize ? std::optional(resize->queued_at.ns) : std::nullopt) << number(inode) << number(run_of(lease))
+            << (resize ? std::optional(resize->queued_at.ns) : std::nullopt) << number(inode);
+  const core::Parking& parked = parking ? *parking : no_parking;
+  statement << (parking ? to_string(parked.method) : std::string_view()) << parked.since.ns << parked.reason
+            << parked.entry.count << std::int64_t{parked.settled} << parked.residue.count
+            << std::int64_t{parked.returns} << std::int64_t{parked.then_stop} << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 
@@ -212,6 +236,10 @@ std::optional<core::Lease> read_lease(Statement& row) {
   if (resize_bytes && resize_at) lease.resize = core::Upgrade{{*resize_bytes}, *resize_at};
   if (resize_bytes && (*resize_bytes < 0 || *resize_bytes > (1LL << 62))) column.good = false;
   lease.owner.inode = column.integer<std::uint64_t>();
+  lease.parking = read_parking(column);
+  const bool away =
+      lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
+  if (away && !lease.parking) return std::nullopt;
   if (!lease.id || !column.good) return std::nullopt;
   return lease;
 }

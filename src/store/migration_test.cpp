@@ -40,7 +40,13 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       ASSERT_TRUE(loaded) << loaded.error().detail;
       ASSERT_EQ(loaded->leases.size(), 3U) << "one active, one queued, one that settles";
       const core::Lease& active = loaded->leases[0];
-      EXPECT_EQ(active.state, core::LeaseState::active);
+      EXPECT_EQ(active.state, migration.version >= 8 ? core::LeaseState::paused : core::LeaseState::active);
+      ASSERT_EQ(active.parking.has_value(), migration.version >= 8);
+      if (active.parking) {
+        EXPECT_EQ(active.parking->entry, 5 * GiB);
+        EXPECT_EQ(active.reserved_each(), 64 * MiB);
+        EXPECT_TRUE(active.parking->settled && active.parking->returns && !active.parking->then_stop);
+      }
       EXPECT_EQ(active.vram, 6 * GiB);
       EXPECT_EQ(active.booked.size(), migration.version >= 3 ? 2U : 0U);
       EXPECT_EQ(active.devices.size(), migration.version >= 4 ? 2U : 1U);

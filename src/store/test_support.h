@@ -118,6 +118,72 @@ inline core::Lease ended_lease(std::uint64_t id, Time at, Duration run = Duratio
   return lease;
 }
 
+// --- a lease with something in every field ---
+
+// Every field by name, so that a new one must be added here as well.
+inline std::string describe(const core::Lease& lease) {
+  const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
+               vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
+               had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
+               offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
+  std::string names;
+  for (const auto& [process, cgroup] : booked)
+    names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
+  if (parking) {
+    const auto& [method, since, reason, entry, settled, residue, returns, then_stop] = *parking;
+    names += fmt::format(" {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
+                         residue.count, returns, then_stop);
+  }
+  if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);
+  names += fmt::format(" {}x {} {} {}", device_count, asked_vram.count, min_vram.count, fmt::join(devices, ","));
+  const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };
+  return fmt::format(
+      "{} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} | {} {}/{} {}/{} {} {} {} | {} {} {} {} | "
+      "{} {} {} {} {} {} {} {} {} {}",
+      id.number, generation, to_string(state), to_string(end_reason), uid, user, tenant, consumer, tag, command,
+      to_string(tier), priority, to_string(pausable), vram.count, wanted_device, ttl ? ttl->count() : -1,
+      to_string(owner.kind), owner.process.pid, owner.process.start_ticks, owner.keeper.pid, owner.keeper.start_ticks,
+      owner.exit_record, token, devices.size(), had_process, lapsed_offers, exit_status.value_or(-1), stop_requested,
+      created_at.ns, queued_at.ns, time(granted_at), time(offer_ends_at), time(expires_at), time(unheld_since),
+      time(stop_at), time(ended_at), peak_used.count, names);
+}
+
+inline core::Lease full_lease() {
+  core::Lease lease = make_lease(7);
+  lease.generation = UINT64_MAX - 1;
+  lease.state = core::LeaseState::pausing;
+  lease.uid = 4'294'967'294U;
+  lease.tag = "tag 'quoted'; --";
+  lease.command = std::string("a\0b \xc3\xa9 \n", 8);
+  lease.tier = core::Tier::critical;
+  lease.priority = -1000;
+  lease.pausable = core::Pausable::interposer;
+  lease.vram = {1LL << 62};
+  lease.wanted_device = "GPU-1";
+  lease.ttl = std::chrono::hours(1);
+  lease.owner = {core::OwnerKind::process, {4321, UINT64_MAX}, {1234, 99}, "/run/exit/7"};
+  lease.devices = {"GPU-1", "GPU-2"};
+  lease.device_count = 2;
+  lease.asked_vram = {(1LL << 62) - 1};
+  lease.min_vram = 3 * GiB;
+  lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
+  lease.parking =
+      core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true};
+  lease.had_process = true;
+  lease.lapsed_offers = 1;
+  lease.exit_status = 137;
+  lease.stop_requested = true;
+  lease.granted_at = Time{2};
+  lease.offer_ends_at = Time{3};
+  lease.expires_at = Time::never();
+  lease.unheld_since = Time{5};
+  lease.stop_at = Time{6};
+  lease.ended_at = Time{0};
+  lease.peak_used = 5 * GiB;
+  lease.booked = {{{4711, UINT64_MAX}, {}}, {{}, "/sys/fs/cgroup/train it"}};
+  return lease;
+}
+
 // --- a sequence of batches that shows what became of it ---
 
 // Batch n moves lease 1 to generation n, makes lease 1000 + n, says why, and remembers an answer: four traces of it.

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a lease yields its VRAM and gets it back, in two phases each: it is asked, and then it is verified; its room is
+// reserved, and then it is restored. Whatever goes wrong on the way is undone by a resume, repeated until its program
+// is known to run: "not verified" never means "active".
+#include "core/stepper.h"
+#include "core/words.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What the driver leaves of each process on a device that it parked: measured, 4 MiB; a context that is kept costs
+// more.
+constexpr Bytes driver_residue = 64 * MiB;
+
+constexpr int proofs_needed = 2;          // snapshots in a row that show the bytes gone
+constexpr Duration look_interval = 20ms;  // between two looks while it is verified
+constexpr Duration first_retry = 1s;      // of a resume that did not come through; doubled each time
+constexpr Duration longest_retry = 30s;
+
+Bytes held_by(const State& state, const Lease& lease) {
+  Bytes bytes;
+  for (const std::string& device : lease.devices) bytes += state.charged(lease, device);
+  return bytes;
+}
+
+}  // namespace
+
+// -------------------------------------------------------------------------------- asked to yield
+
+Status Stepper::check_pause(const Lease& lease, const HostMemory& host) const {
+  const auto unsafe = [&lease](std::string why, std::string hint) {
+    return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
+  };
+  if (lease.state != LeaseState::active)
+    return Error{Code::Stale,
+                 "pause needs a lease that is active; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
+                 "`sublet why " + to_string(lease.id) + "` says what it waits for"};
+  if (lease.stop_requested) return unsafe("its program is being ended", "wait for its end: `sublet wait`");
+  if (lease.pausable == Pausable::no) return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
+  if (lease.pausable == Pausable::cooperative || lease.pausable == Pausable::interposer)
+    return unsafe("it asked for the method " + std::string(to_string(lease.pausable)) + ", which this version has not",
+                  "start it with --pausable driver");
+  if (lease.owner.kind != OwnerKind::process)
+    return unsafe("it has no program of its own that could be parked", "programs under `sublet run` have");
+  if (host.may_swap && !rules_.allow_swap)
+    return unsafe("this machine may write what is parked to its swap device, which takes minutes and more to come back",
+                  "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true");
+  const Bytes bytes = held_by(state_, lease);
+  const Bytes free = state_.ledger_free(rules_, host);
+  if (bytes <= free) return {};
+  return Error{Code::HostMemory,
+               name_of(lease) + " holds " + format_size(bytes) + ", and host memory takes " + format_size(free) +
+                   " more of parked bytes: " + format_size(state_.ledger_entries()) + " of " +
+                   format_size(rules_.ledger_limit) + " are entered, " + format_size(host.available) +
+                   " is available, " + format_size(rules_.ledger_reserve) + " of it is kept free",
+               "resume or end what is parked, or raise ledger.limit"};
+}
+
+Result<LeaseId> Stepper::on(const Pause& fact) {
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (lease.parking && lease.state != LeaseState::resuming) {
+    if (lease.state == LeaseState::paused && lease.parking->returns) give_up_return(lease, "its owner wants it paused");
+    return lease.id;
+  }
+  if (const Status may = check_pause(lease, fact.host); !may) return may.error();
+  if (lease.resize) forget_resize(lease, "it is paused");
+  const Bytes entry = held_by(state_, lease);
+  state_.set_parking(lease,
+                     Parking{.method = PauseMethod::driver,
+                             .since = now_,
+                             .reason = fact.reason,
+                             .entry = entry,
+                             .residue = std::min(driver_residue, lease.vram)},
+                     LeaseState::pausing);
+  lease.expires_at.reset();  // its time stands still: who is parked cannot renew
+  explain(lease, "pausing",
+          fact.reason + ": its program is asked to yield up to " + format_size(entry) + on_devices(state_, lease) +
+              " by the driver; the ledger has entered them");
+  State::Side& side = state_.sides_.at(lease.id);
+  side.acting = true;
+  side.yielded_at.reset();
+  plan_.actions.emplace_back(Park{lease.id});
+  state_.schedule(lease, rules_);
+  touch(lease);
+  return lease.id;
+}
+
+Result<LeaseId> Stepper::on(const Parked& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr || lease->state != LeaseState::pausing)
+    return not_found(to_string(fact.lease) + " is not asked to yield");
+  State::Side& side = state_.sides_.at(lease->id);
+  side.acting = false;
+  if (!fact.done) {
+    undo(*lease, fact.detail);
+    return lease->id;
+  }
+  if (fact.bytes > Bytes{}) {
+    Parking parking = *lease->parking;
+    parking.entry = fact.bytes;
+    parking.settled = true;
+    state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
+    touch(*lease);
+  }
+  side.yielded_at = now_;
+  side.proofs = 0;
+  state_.verifying_.insert(lease->id);
+  look_again(*lease);
+  state_.schedule(*lease, rules_);
+  return lease->id;
+}
+
+// -------------------------------------------------------------------------------- verified
+
+// In every plausible snapshot that was begun after it yielded: does it hold no more than it promised?
+void Stepper::verify_yielding(Time began) {
+  const std::vector<LeaseId> all(state_.verifying_.begin(), state_.verifying_.end());
+  for (const LeaseId id : all) {
+    Lease* lease = find(id);
+    if (lease == nullptr || lease->state != LeaseState::pausing) {
+      state_.verifying_.erase(id);
+      continue;
+    }
+    State::Side& side = state_.sides_.at(id);
+    if (began < *side.yielded_at || (side.proofs > 0 && began <= side.proven_at)) continue;
+    side.proofs = yields(*lease, began) ? side.proofs + 1 : 0;
+    side.proven_at = began;
+    if (side.proofs >= proofs_needed) settle_down(*lease);
+  }
+}
+
+bool Stepper::yields(const Lease& lease, Time began) const {
+  return std::all_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
+    const Device& device = state_.devices_.at(uuid);
+    const Charge& charge = state_.charge(lease.id, uuid);
+    return device.read_at == began && device.problem.empty() && !device.lost && !charge.untold &&
+           charge.used <= lease.parking->residue;
+  });
+}
+
+void Stepper::settle_down(Lease& lease) {
+  Parking parking = *lease.parking;
+  const bool returns = std::exchange(parking.returns, false);
+  state_.verifying_.erase(lease.id);
+  state_.set_parking(lease, std::move(parking), LeaseState::paused);
+  State::Side& side = state_.sides_.at(lease.id);
+  explain(lease, "paused",
+          "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +
+              format_duration(now_ - lease.parking->since) + " after it was asked; " +
+              format_size(lease.parking->entry) + " are parked in host memory");
+  side.yielded_at.reset();
+  side.look_at = Time::never();
+  state_.schedule(lease, rules_);
+  touch(lease);
+  if (returns) want_back(lease);
+}
+
+// Not verified is not active: what was begun may still take effect, so it is taken back until the program runs.
+void Stepper::undo(Lease& lease, const std::string& why) {
+  state_.verifying_.erase(lease.id);
+  state_.sides_.at(lease.id).yielded_at.reset();
+  state_.set_parking(lease, lease.parking, LeaseState::resuming);
+  explain(lease, "resuming", "the pause is undone: " + why);
+  unpark(lease);
+}
+
+// -------------------------------------------------------------------------------- back again
+
+Result<LeaseId> Stepper::on(const Resume& fact) {
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (lease.state == LeaseState::poisoned)
+    return Error{Code::PauseUnsafe, name_of(lease) + " is poisoned: its restore failed for good",
+                 "`sublet why " + to_string(lease.id) + "` says what the driver answered; `sublet stop` ends it"};
+  if (lease.state == LeaseState::active) return lease.id;
+  if (!lease.parking)
+    return Error{
+        Code::Stale,
+        "resume needs a lease that is paused; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
+        {}};
+  want_back(lease);
+  return lease.id;
+}
+
+void Stepper::want_back(Lease& lease) {
+  if (lease.state == LeaseState::resuming || lease.state == LeaseState::poisoned || lease.parking->returns) return;
+  Parking parking = *lease.parking;
+  parking.returns = true;
+  state_.set_parking(lease, std::move(parking), lease.state);
+  touch(lease);
+  if (lease.state == LeaseState::pausing) return;  // one thing after the other
+  state_.requeue_in_place(lease);
+  grant_waiting();
+  if (lease.state == LeaseState::paused)
+    explain(lease, "queued",
+            "wants to come back, at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
+                std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
+                held_clause(state_, rules_, lease, now_));
+}
+
+// Its turn: the room is its own before anything is restored into it.
+void Stepper::bring_back(Lease& lease) {
+  state_.queue_.erase(lease.id);
+  state_.set_parking(lease, lease.parking, LeaseState::resuming);
+  explain(lease, "resuming",
+          "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
+              format_duration(now_ - lease.parking->since) + ": its program is restored");
+  unpark(lease);
+  touch_given(lease);
+}
+
+void Stepper::give_up_return(Lease& lease, const std::string& why) {
+  state_.queue_.erase(lease.id);
+  Parking parking = *lease.parking;
+  parking.returns = false;
+  state_.set_parking(lease, std::move(parking), lease.state);
+  explain(lease, "paused", "stays paused: " + why);
+  touch(lease);
+}
+
+void Stepper::unpark(Lease& lease) {
+  State::Side& side = state_.sides_.at(lease.id);
+  side.look_at = Time::never();
+  if (!std::exchange(side.acting, true)) plan_.actions.emplace_back(Unpark{lease.id});
+  state_.schedule(lease, rules_);
+  touch(lease);
+}
+
+Result<LeaseId> Stepper::on(const Unparked& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr || lease->state != LeaseState::resuming)
+    return not_found(to_string(fact.lease) + " is not being resumed");
+  State::Side& side = state_.sides_.at(lease->id);
+  side.acting = false;
+  if (fact.how == Unparked::How::not_yet) {
+    const Duration pause = std::min(first_retry * (1 << std::min(side.retries, 5)), longest_retry);
+    if (side.retries++ == 0)
+      explain(*lease, "resuming", "it does not run yet: " + fact.detail + "; tried again and again");
+    side.look_at = now_ + pause;
+    state_.schedule(*lease, rules_);
+    return lease->id;
+  }
+  side.retries = 0;
+  side.look_at = Time::never();
+  const Parking parking = *lease->parking;
+  if (fact.how == Unparked::How::never) {
+    state_.set_parking(*lease, parking, LeaseState::poisoned);
+    explain(*lease, "poisoned", "its program can never be restored: " + fact.detail + "; it is kept, and not killed");
+  } else {
+    state_.set_parking(*lease, std::nullopt, LeaseState::active);
+    start_ttl(*lease);
+    explain(*lease, "resumed",
+            "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
+    if (parking.then_stop) stop_program(*lease);
+  }
+  state_.schedule(*lease, rules_);
+  touch(*lease);
+  return lease->id;
+}
+
+// -------------------------------------------------------------------------------- time
+
+// The next proof, or the next try.
+void Stepper::look_again(Lease& lease) {
+  State::Side& side = state_.sides_.at(lease.id);
+  if (lease.state == LeaseState::resuming) return unpark(lease);
+  if (now_ - *side.yielded_at >= rules_.verify_timeout)
+    return undo(lease, "its bytes were not measured gone within " + format_duration(rules_.verify_timeout));
+  want_snapshot();
+  side.look_at = now_ + look_interval;
+}
+
+// The daemon, or its store, was away in the middle of it: nobody knows what had been ordered, and what was carried out.
+void Stepper::finish_half_done() {
+  for (const LeaseId id : std::exchange(state_.half_done_, {})) {
+    Lease* lease = find(id);
+    if (lease == nullptr || !lease->parking || lease->parked()) continue;
+    if (lease->state == LeaseState::pausing) undo(*lease, "the daemon was restarted in the middle of it");
+    else unpark(*lease);
+  }
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+constexpr HostMemory plenty{64 * GiB, std::nullopt};
+
+// One card of 24 GiB, a program that uses 9 of its 10 GiB, and one that waits for 20.
+struct Pair : World {
+  LeaseId victim, waiter;
+  Pair() {
+    snapshot({gpu(0, 24 * GiB)});
+    victim = run(10 * GiB, 7, "train", 1h);
+    measure(9 * GiB);
+    waiter = submit(wish(20 * GiB), true);
+  }
+  void measure(Bytes used, Bytes outside = {}) {
+    now = now + 20ms;
+    std::vector<ProcessUse> processes;
+    if (used > Bytes{}) processes.push_back(uses(7, used, victim));
+    if (outside > Bytes{}) processes.push_back(uses(99, outside));
+    snapshot({gpu(0, 24 * GiB, std::move(processes))});
+  }
+  Result<LeaseId> pause(HostMemory host = plenty) { return step(Pause{victim, 0, "its owner asked", host}).outcome; }
+  void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
+  void unparked(Unparked::How how = Unparked::How::runs) { step(Unparked{victim, how, "the driver says 2"}); }
+  Result<LeaseId> resume() { return step(Resume{victim}).outcome; }
+  template <typename Kind>
+  int ordered() const {
+    int count = 0;
+    for (const Action& action : actions) count += std::holds_alternative<Kind>(action);
+    return count;
+  }
+  void settle() {
+    ASSERT_TRUE(pause().has_value());
+    parked();
+    measure(Bytes{});
+    measure(Bytes{});
+    ASSERT_EQ(state_of(victim), LeaseState::paused);
+  }
+};
+
+TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
+  Pair w;
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  EXPECT_EQ(w.ordered<Park>(), 1);
+  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "entered before the asking: all it may hold";
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "what it held before it said that it yielded proves nothing";
+  w.parked();
+  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB) << "settled with what was really parked";
+  EXPECT_EQ(w.state.ledger_unsettled(), Bytes{});
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "one snapshot is no proof";
+  EXPECT_EQ(w.state_of(w.waiter), LeaseState::queued);
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB) << "the residue";
+  EXPECT_EQ(w.state_of(w.waiter), LeaseState::active);
+  EXPECT_SAYS(w.why(w.victim, "paused"), "9.0 GiB are parked in host memory");
+}
+
+TEST(Pause, LooksAgainAllTheTimeWhileItVerifies) {
+  Pair w;
+  w.pause();
+  w.parked();
+  EXPECT_TRUE(w.wants_snapshot());
+  w.pass(20ms);
+  EXPECT_TRUE(w.wants_snapshot());
+  EXPECT_LE(w.last.wake_at, w.now + 20ms);
+}
+
+TEST(Pause, ALiarIsUndoneAndNobodyIsGivenItsRoom) {
+  Pair w;
+  w.pause();
+  w.parked();
+  for (int i = 0; i < 3; ++i) w.measure(9 * GiB);
+  w.measure(Bytes{});
+  w.measure(9 * GiB);  // back again: proofs count in a row only
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  w.measure(9 * GiB);
+  w.pass(30s);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.ordered<Unpark>(), 1);
+  EXPECT_EQ(w.state_of(w.waiter), LeaseState::queued);
+  EXPECT_SAYS(w.why(w.victim, "resuming"), "not measured gone within 30 s");
+  w.unparked();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+}
+
+TEST(Pause, WhatCannotBeMeasuredIsNotVerified) {
+  Pair w;
+  w.pause();
+  w.parked();
+  for (int i = 0; i < 4; ++i) {
+    w.now = w.now + 20ms;
+    DeviceReading reading = gpu(0, 24 * GiB);
+    reading.problem = "the driver does not answer";
+    w.snapshot({reading});
+  }
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  auto untold = uses(7, {}, w.victim);
+  untold.used.reset();
+  for (int i = 0; i < 4; ++i) w.now = w.now + 20ms, w.snapshot({gpu(0, 24 * GiB, {untold})});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+}
+
+TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
+  Pair w;
+  w.pause();
+  w.step(Parked{w.victim, false, "pid 7 is traced"});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_SAYS(w.why(w.victim, "resuming"), "undone: pid 7 is traced");
+  for (int tries = 1; tries <= 4; ++tries) {
+    EXPECT_EQ(w.ordered<Unpark>(), tries);
+    w.unparked(Unparked::How::not_yet);
+    EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+    w.pass(std::chrono::seconds(1 << (tries - 1)));
+  }
+  EXPECT_EQ(w.ordered<Unpark>(), 5);
+  w.unparked();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+}
+
+TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
+  Pair w;
+  w.settle();
+  ASSERT_TRUE(w.resume().has_value());
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.state.queue().place(w.victim), 1u);
+  EXPECT_SAYS(w.why(w.victim, "queued"), "wants to come back, at place 1 of 1: needs 10.0 GiB again");
+  const LeaseId later = w.submit(wish(5 * GiB), true);
+  EXPECT_EQ(w.state_of(later), LeaseState::queued);
+  w.step(Release{w.waiter});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.at(w.victim).reserved(), 10 * GiB) << "reserved before anything is restored";
+  EXPECT_EQ(w.ordered<Unpark>(), 1);
+  w.unparked();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.at(w.victim).expires_at, w.now + 1h) << "its time starts whole";
+}
+
+TEST(Pause, ItsTimeStandsStillMeanwhile) {
+  Pair w;
+  w.settle();
+  w.pass(5h);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+}
+
+TEST(Pause, AnOutsiderInItsRoomIsWaitedFor) {
+  Pair w;
+  w.settle();
+  w.step(Release{w.waiter});
+  w.measure(Bytes{}, 20 * GiB);
+  w.resume();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.ordered<Unpark>(), 0) << "a restore without room is final: none is tried";
+  EXPECT_SAYS(w.why(w.victim, "queued"), "pid 99");
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+}
+
+TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
+  Pair w;
+  w.settle();
+  w.step(Release{w.waiter});
+  w.resume();
+  w.unparked(Unparked::How::never);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::poisoned);
+  EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB);
+  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB) << "its bytes are still in host memory";
+  EXPECT_EQ(w.resume().error().code, Code::PauseUnsafe);
+  EXPECT_EQ(w.signals(w.victim, false), 0);
+  w.pass(10h);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::poisoned) << "never tried again, never killed";
+  ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.victim, false), 1);
+}
+
+TEST(Pause, StoppingWaitsForTheResume) {
+  Pair w;
+  w.settle();
+  EXPECT_EQ(w.step(Release{w.victim}).outcome.error().code, Code::PauseUnsafe);
+  ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.victim, false), 0);
+  w.step(Release{w.waiter});
+  w.unparked();
+  EXPECT_EQ(w.signals(w.victim, false), 1);
+}
+
+TEST(Pause, DyingWhileParkedFreesLedgerAndResidue) {
+  Pair w;
+  w.settle();
+  w.step(ProgramEnded{w.victim, 137, true});
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.told(w.victim).end_reason, EndReason::owner_gone);
+  w.measure(Bytes{});
+  EXPECT_EQ(w.free(0), 4 * GiB);
+  EXPECT_TRUE(w.gone(w.victim));
+}
+
+TEST(Pause, WhatHostMemoryCannotTakeIsNotBegun) {
+  Pair w;
+  const auto refused = w.pause({10 * GiB, std::nullopt});  // 2 GiB of it are kept free
+  EXPECT_EQ(refused.error().code, Code::HostMemory);
+  EXPECT_SAYS(refused.error().detail, "holds 10.0 GiB, and host memory takes 8.0 GiB more");
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.pause({64 * GiB, 4 * GiB}).error().code, Code::HostMemory) << "the cgroup has a limit";
+  w.rules.ledger_limit = 5 * GiB;
+  EXPECT_EQ(w.pause().error().code, Code::HostMemory);
+  EXPECT_EQ(w.ordered<Park>(), 0);
+}
+
+TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
+  Pair w;
+  EXPECT_EQ(w.step(Pause{w.waiter, 0, "", plenty}).outcome.error().code, Code::Stale) << "it waits";
+  const LeaseId by_token = w.submit(wish(GiB));
+  EXPECT_EQ(w.step(Pause{by_token, 0, "", plenty}).outcome.error().code, Code::PauseUnsafe);
+  Lease pinned = wish(GiB);
+  pinned.pausable = Pausable::no;
+  const LeaseId id = w.submit(pinned);
+  EXPECT_SAYS(w.step(Pause{id, 0, "", plenty}).outcome.error().detail, "pinned");
+}
+
+TEST(Pause, ARestartUndoesWhatWasHalfDone) {
+  Pair w;
+  w.pause();
+  w.restart();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.ordered<Unpark>(), 1);
+  w.unparked();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+}
+
+TEST(Pause, ARestartKeepsWhatIsParked) {
+  Pair w;
+  w.settle();
+  w.resume();
+  w.restart();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
+  EXPECT_EQ(w.state.queue().place(w.victim), 1u);
+  w.measure(Bytes{});
+  EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB);
+  w.step(Release{w.waiter});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  w.restart();
+  EXPECT_EQ(w.ordered<Unpark>(), 2) << "the order may have been lost";
+}
+
+TEST(Pause, ResumedWhileItYieldsItComesBackAfterwards) {
+  Pair w;
+  w.step(Release{w.waiter});
+  w.pause();
+  ASSERT_TRUE(w.resume().has_value());
+  EXPECT_EQ(w.ordered<Unpark>(), 0) << "never while the other order is out";
+  w.parked();
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.ordered<Unpark>(), 1);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

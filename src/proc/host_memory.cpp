@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proc/host_memory.h"
+
+#include "proc/cgroup.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <string>
+
+namespace sublet::proc {
+namespace {
+
+// "MemAvailable:   1234 kB" → its bytes.
+Bytes kibibytes(std::string_view text, std::string_view name) {
+  const auto at = text.find(name);
+  if (at == std::string_view::npos || (at != 0 && text[at - 1] != '\n')) return {};
+  text.remove_prefix(at + name.size());
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  std::int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return Bytes{number * 1024};
+}
+
+// The number in a file of a control group; unset for "max", for what is not there, and for what v1 writes for no limit.
+std::optional<Bytes> number_in(const std::string& path) {
+  constexpr std::int64_t no_limit = std::int64_t{1} << 60;
+  std::ifstream file(path);
+  std::int64_t number = 0;
+  if (!(file >> number) || number < 0 || number >= no_limit) return std::nullopt;
+  return Bytes{number};
+}
+
+struct Names {
+  const char *limit, *usage;
+};
+
+// The least that a group and those around it leave. Limits hold for all that is below them.
+std::optional<Bytes> least_left(const CgroupMount& mount, std::string inside, const Names& names) {
+  std::optional<Bytes> least;
+  // A part of the hierarchy may be mounted: what lies above it cannot be seen.
+  if (mount.root != "/" && inside.starts_with(mount.root)) inside.erase(0, mount.root.size());
+  for (;;) {
+    const std::string directory = mount.path + (inside == "/" ? "" : inside) + "/";
+    const auto limit = number_in(directory + names.limit);
+    const auto usage = number_in(directory + names.usage);
+    if (limit && usage) {
+      const Bytes left = std::max(*limit - *usage, Bytes{});
+      least = least ? std::min(*least, left) : left;
+    }
+    const auto slash = inside.rfind('/');
+    if (inside.empty() || inside == "/" || slash == std::string::npos) return least;
+    inside.resize(slash);
+  }
+}
+
+}  // namespace
+
+Meminfo parse_meminfo(std::string_view text) {
+  return {kibibytes(text, "MemAvailable:"), kibibytes(text, "SwapTotal:")};
+}
+
+HostFigures host_figures(const ProcRoot& root, std::int32_t pid) {
+  HostFigures figures;
+  if (const auto text = root.read_file("meminfo")) {
+    const Meminfo meminfo = parse_meminfo(*text);
+    figures.available = meminfo.available;
+    figures.may_swap = meminfo.swap > Bytes{};
+  }
+  const auto hierarchies = find_hierarchies(root);
+  const auto groups = cgroups_of(root, pid);
+  if (!hierarchies || !groups) return figures;
+  if (const CgroupMount* v1 = hierarchies->v1("memory"); v1 != nullptr && groups->v1.contains("memory")) {
+    figures.headroom = least_left(*v1, groups->v1.at("memory"), {"memory.limit_in_bytes", "memory.usage_in_bytes"});
+  } else if (const CgroupMount* v2 = hierarchies->v2(); v2 != nullptr && !groups->v2.empty()) {
+    figures.headroom = least_left(*v2, groups->v2, {"memory.max", "memory.current"});
+    const auto swap = number_in(v2->path + (groups->v2 == "/" ? "" : groups->v2) + "/memory.swap.max");
+    if (swap && *swap == Bytes{}) figures.may_swap = false;
+  }
+  return figures;
+}
+
+}  // namespace sublet::proc

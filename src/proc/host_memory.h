@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What host memory can still take: of the machine, and of the control groups that a process is charged to. Read only.
+#pragma once
+
+#include "base/units.h"
+#include "proc/process_table.h"
+
+#include <optional>
+#include <string_view>
+
+namespace sublet::proc {
+
+struct HostFigures {
+  Bytes available;                // MemAvailable; 0 where the kernel does not tell
+  std::optional<Bytes> headroom;  // what the tightest group of the process leaves; unset: none has a limit
+  bool may_swap = false;          // its pages may be written to a swap device
+};
+
+// MemAvailable and SwapTotal of /proc/meminfo. What is missing there is 0.
+struct Meminfo {
+  Bytes available;
+  Bytes swap;
+};
+Meminfo parse_meminfo(std::string_view text);
+
+// For what the process `pid` takes: it is charged to its own groups, whoever made it take that. The page cache counts
+// as taken, so the figures err to the safe side. What cannot be read has no limit. Blocks for a few small files.
+HostFigures host_figures(const ProcRoot& root, std::int32_t pid);
+
+}  // namespace sublet::proc
