@@ -76,7 +76,7 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command.option("--tenant", flags.tenant, "Who is charged (else you)").type("NAME");
   command.option("--name", flags.name, "The consumer: what is remembered is remembered by this name").type("CONSUMER");
   command.option("--tag", flags.tag, "A name for this lease, unique among yours").type("TAG");
-  command.option("--pausable", flags.pausable, "auto, cooperative, interposer, driver or no (nothing pauses yet)")
+  command.option("--pausable", flags.pausable, "auto or driver: may be paused by the driver; no: never")
       .type("HOW");
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   const Option wait = command.duration("--wait", flags.wait, "Give up after waiting for so long (exit 124)");

@@ -88,7 +88,7 @@ TEST(LeaseBody, HoldsWhatWasSaidAndNothingElse) {
   flags.gpu = "any";
   flags.tier = "batch";
   flags.priority = -3;
-  flags.ttl = std::chrono::milliseconds(10);
+  flags.ttl = std::chrono::seconds(1);
   EXPECT_EQ(lease_body(flags, "c", {5}),
             (json{{"vram_bytes", 5}, {"consumer", "c"}, {"tier", "batch"}, {"priority", -3}, {"ttl_seconds", 1}}));
 }

@@ -74,6 +74,16 @@ Cell reason_cell(const json& row, const Look& look) {
     return {fmt::format("to be claimed within {}: sublet claim {}", until(row, "offer_ends_at", look), id),
             Paint::cyan};
   }
+  if (const json& pause = member(row, "pause"); pause.is_object()) {
+    if (flag_at(pause, "returns") && state == "paused")
+      return {"wants back, " + queue_phrase(row, look), Paint::yellow};
+    if (state == "paused" || state == "poisoned") {
+      return {fmt::format("{} parked by the {}: {}", size_at(row, "parked_bytes"), text_at(pause, "method"),
+                          text_at(pause, "reason")),
+              state == "poisoned" ? Paint::red : Paint::cyan};
+    }
+    return {text_at(pause, "reason"), Paint::yellow};
+  }
   if (member(row, "resize").is_object()) {
     return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
             Paint::yellow};

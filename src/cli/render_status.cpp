@@ -124,6 +124,10 @@ std::string render_status(const json& status, const json& leases, const Look& lo
   out += "\n" + counts(member(status, "leases"));
   if (bytes(status, "waiting_bytes") > 0)
     out += fmt::format(", {} wanted by those that wait", size_at(status, "waiting_bytes"));
+  const json& ledger = member(status, "ledger");
+  if (bytes(ledger, "parked_bytes") > 0)
+    out += fmt::format(", {} of {} parked in host memory", size_at(ledger, "parked_bytes"),
+                       size_at(ledger, "limit_bytes"));
   out += "\n";
   if (!list_at(leases, "leases").empty()) {
     const auto table = render_leases(leases, Common{}, look);

@@ -13,6 +13,8 @@ Action add_claim(Command command, Common& common);
 Action add_release(Command command, Common& common);
 Action add_resize(Command command, Common& common);
 Action add_renew(Command command, Common& common);
+Action add_pause(Command command, Common& common);
+Action add_resume(Command command, Common& common);
 Action add_wait(Command command, Common& common);
 Action add_stop(Command command, Common& common);
 Action add_status(Command command, Common& common);
@@ -39,6 +41,8 @@ constexpr Verb kVerbs[] = {
     {"release", "Work", "End a lease", add_release},
     {"renew", "Work", "Prolong a lease that has a time to live", add_renew},
     {"resize", "Work", "Change how much a lease has", add_resize},
+    {"pause", "Work", "Park a program in host memory and give its VRAM to others", add_pause},
+    {"resume", "Work", "Bring a paused program back", add_resume},
     {"stop", "Work", "End a lease's program: asked first, killed after a grace", add_stop},
     {"wait", "Work", "Wait until a lease has ended; exits with its program's status", add_wait},
     {"status", "Look", "The whole at a glance: daemon, devices, leases, warnings", add_status},
@@ -57,8 +61,8 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "pause",   "resume",  "preempt", "free",   "logs",    "tenant", "session",  "stack", "shim",
-    "adapter", "enforce", "approve", "update", "restart", "remove", "simulate", "plan",
+    "preempt", "free",    "logs",   "tenant",  "session", "stack",    "shim", "adapter",
+    "enforce", "approve", "update", "restart", "remove",  "simulate", "plan",
 };
 
 }  // namespace

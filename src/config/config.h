@@ -44,6 +44,11 @@ struct Config {
     Duration reconnect = std::chrono::seconds(30);
     Duration grace = std::chrono::seconds(30);
   } lease;
+  struct Ledger {
+    bool allow_swap = false;
+    Bytes limit = 32 * GiB;
+    Bytes reserve = 2 * GiB;
+  } ledger;
   struct Limits {
     std::int64_t connections = 256;
     std::int64_t waiters = 1024;
@@ -55,6 +60,9 @@ struct Config {
     Duration body_time = std::chrono::seconds(10);
     Duration write_time = std::chrono::seconds(10);
   } limits;
+  struct Pause {
+    Duration verify_timeout = std::chrono::seconds(30);
+  } pause;
   struct Queue {
     Duration claim_window = std::chrono::seconds(10);
     double aging_per_minute = 1.0;

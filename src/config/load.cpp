@@ -96,10 +96,15 @@ class Reader {
     if (const auto* number = node.as_floating_point(); number != nullptr && type == "number") {
       return fmt::format("{}", number->get());
     }
-    if (const auto* text = node.as_string(); text != nullptr && type != "integer" && type != "number") {
+    if (const auto* truth = node.as_boolean(); truth != nullptr && type == "true or false") {
+      return std::string(truth->get() ? "true" : "false");
+    }
+    if (const auto* text = node.as_string();
+        text != nullptr && type != "true or false" && type != "integer" && type != "number") {
       return std::string(text->get());
     }
-    return bad_request(fmt::format("is {}, not {} {}", kind_of(node), type == "integer" ? "an" : "a", type),
+    const std::string_view article = type == "true or false" ? "" : type == "integer" ? "an " : "a ";
+    return bad_request(fmt::format("is {}, not {}{}", kind_of(node), article, type),
                        "the default is " + default_text(key));
   }
 

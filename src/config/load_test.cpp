@@ -175,6 +175,7 @@ TEST(Schema, EveryRowHoldsTogether) {
     EXPECT_EQ(key.summary.back(), '.') << key.name;
     Config config;
     for (const std::string_view text : {key.minimum, key.maximum}) {
+      if (type_name(key) == "true or false") continue;
       EXPECT_TRUE(set_value(key, text, config)) << key.name << " " << text;
     }
     std::string text = default_text(key);

@@ -46,6 +46,12 @@ constexpr Key table[] = {
     {"lease.reconnect", "0s", "1h",
      "How long owners have to come back after a restart of the daemon, before their leases end.",
      +[](Config& c) -> Duration& { return c.lease.reconnect; }},
+    {"ledger.allow_swap", "", "", "Park programs although the machine may write them to its swap device.",
+     +[](Config& c) -> bool& { return c.ledger.allow_swap; }},
+    {"ledger.limit", "0", "1PiB", "Host memory that parked programs may take together.",
+     +[](Config& c) -> Bytes& { return c.ledger.limit; }},
+    {"ledger.reserve", "0", "1PiB", "Host memory that parking always leaves available.",
+     +[](Config& c) -> Bytes& { return c.ledger.reserve; }},
     {"limits.body", "1KiB", "16MiB", "Size of a request's body.", +[](Config& c) -> Bytes& { return c.limits.body; }},
     {"limits.body_time", "100ms", "10m", "Time that a request's body may take to arrive.",
      +[](Config& c) -> Duration& { return c.limits.body_time; }},
@@ -64,6 +70,8 @@ constexpr Key table[] = {
      +[](Config& c) -> std::int64_t& { return c.limits.waiters; }},
     {"limits.write_time", "100ms", "10m", "Time after which a peer that takes nothing of its answer is cut off.",
      +[](Config& c) -> Duration& { return c.limits.write_time; }},
+    {"pause.verify_timeout", "100ms", "1h", "A pause whose bytes are not measured gone within this time is undone.",
+     +[](Config& c) -> Duration& { return c.pause.verify_timeout; }},
     {"queue.aging_per_minute", "0", "1000", "Points of priority that each minute of waiting adds.",
      +[](Config& c) -> double& { return c.queue.aging_per_minute; }},
     {"queue.claim_window", "1s", "1h",
@@ -83,12 +91,10 @@ constexpr Key table[] = {
 };
 
 constexpr LaterKey later_table[] = {
-    {"enforcer.grace", "the enforcer"},  {"enforcer.interval", "the enforcer"},
-    {"enforcer.policy", "the enforcer"}, {"fairshare.window", "fair share between tenants"},
-    {"ledger.allow_swap", "pausing"},    {"ledger.limit", "pausing"},
-    {"ledger.reserve", "pausing"},       {"pause.cooldown", "pausing"},
-    {"pause.min_residency", "pausing"},  {"pause.orphan_after", "pausing"},
-    {"pause.overhead", "pausing"},       {"pause.verify_timeout", "pausing"},
+    {"enforcer.grace", "the enforcer"},           {"enforcer.interval", "the enforcer"},
+    {"enforcer.policy", "the enforcer"},          {"fairshare.window", "fair share between tenants"},
+    {"pause.cooldown", "pausing for others"},     {"pause.min_residency", "pausing for others"},
+    {"pause.orphan_after", "pausing for others"}, {"pause.overhead", "pausing for others"},
 };
 
 std::string spelled(Duration duration) {
@@ -124,6 +130,8 @@ std::string spelled(double number) {
   return text;
 }
 
+std::string spelled(bool truth) { return truth ? "true" : "false"; }
+
 std::string spelled(const std::string& path) { return path; }
 
 std::string spelled(const LoopbackAddress& address) {
@@ -154,6 +162,13 @@ Status parse_number(std::string_view text, Number& into, const char* what) {
 }
 Status parse(std::string_view text, std::int64_t& into) { return parse_number(text, into, "a whole number"); }
 Status parse(std::string_view text, double& into) { return parse_number(text, into, "a number"); }
+
+Status parse(std::string_view text, bool& into) {
+  if (text != "true" && text != "false")
+    return bad_request(fmt::format("'{}' is neither true nor false", printable(text)));
+  into = text == "true";
+  return {};
+}
 
 Status parse(std::string_view text, std::string& into) {
   if (text.find('\0') != std::string_view::npos || (!text.empty() && text[0] != '/')) {
@@ -207,6 +222,7 @@ bool quoted(const Key& key) {
 
 std::string range_text(const Key& key) {
   if (type_name(key) == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
+  if (type_name(key) == "true or false") return "true, false";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }
 
@@ -222,7 +238,8 @@ const Key* find(std::string_view name) {
 }
 
 std::string_view type_name(const Key& key) {
-  static constexpr std::string_view names[] = {"duration", "size", "integer", "number", "path", "address"};
+  static constexpr std::string_view names[] = {"duration", "size",    "integer",      "number",
+                                               "path",     "address", "true or false"};
   return names[key.access.index()];
 }
 

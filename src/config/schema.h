@@ -13,8 +13,9 @@
 namespace sublet::config {
 
 // How a value is reached in a Config. The alternative is the type.
-using Access = std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&),
-                            double& (*)(Config&), std::string& (*)(Config&), LoopbackAddress& (*)(Config&)>;
+using Access =
+    std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
+                 std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&)>;
 
 struct Key {
   std::string_view name;     // "queue.claim_window": table and key
@@ -34,7 +35,7 @@ struct LaterKey {
 };
 std::span<const LaterKey> later_keys();
 
-// "duration", "size", "integer", "number", "path", "address"
+// "duration", "size", "integer", "number", "path", "address", "true or false"
 std::string_view type_name(const Key& key);
 std::string value_text(const Key& key, const Config& config);  // as it stands in the file: "10s" quoted, 256
 std::string default_text(const Key& key);

@@ -38,6 +38,10 @@ engine::Options engine_options(const Config& config, const daemon::Places& place
                    .grace = config.lease.grace,
                    .headroom = config.device.headroom,
                    .max_age = config.gpu.max_age,
+                   .ledger_limit = config.ledger.limit,
+                   .ledger_reserve = config.ledger.reserve,
+                   .allow_swap = config.ledger.allow_swap,
+                   .verify_timeout = config.pause.verify_timeout,
                    .forget_after = config.gpu.forget_after};
   options.probe = {.helper = places.helper,
                    .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
@@ -48,6 +52,7 @@ engine::Options engine_options(const Config& config, const daemon::Places& place
                    .socket = config.actor.socket.empty() ? places.actor_socket : config.actor.socket,
                    .group_name = places.group_name,
                    .system = places.mode == "system"};
+  options.parker = {.helper = places.helper, .driver = places.driver};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;
   options.dir = dir;

@@ -29,6 +29,7 @@ struct Places {
   std::string actor;                               // sublet-actor
   std::string actor_socket;                        // where the system's listens; "": it is our child
   std::string group_name;                          // of its control groups
+  std::string driver;                              // of the simulated cards; "" = the vendor's
   std::string nvml;                                // of the simulated cards; "" = as configured
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
 };

@@ -147,6 +147,7 @@ Result<Places> prepare(const Options& given) {
   if (!options.dir.empty() && fs::exists(options.dir + "/simgpu/cards")) {
     const std::string libraries = (bin / "../lib/simgpu").lexically_normal().string();
     places.nvml = libraries + "/libnvidia-ml.so.1";
+    places.driver = libraries + "/libcuda.so.1";
     places.program_env = {{"SIMGPU_DIR", options.dir + "/simgpu"}, {"LD_LIBRARY_PATH", libraries}};
     // The helper that reads the cards is our child and finds them the same way.
     ::setenv("SIMGPU_DIR", places.program_env["SIMGPU_DIR"].c_str(), 1);

@@ -122,8 +122,8 @@ asio::awaitable<std::string> ActorClient::serve() {
   enqueue({.verb = actor::Verb::hello}, {}, [this](const actor::Reply& reply) { introduce(reply); });
   while (!stopped_) {
     if (!refusal_.empty()) co_return refusal_;
-    const Duration left = pending_.empty() ? Duration(std::chrono::hours(1))
-                                           : Duration(pending_.front().deadline_ns - monotonic_ns());
+    const Duration left =
+        pending_.empty() ? Duration(std::chrono::hours(1)) : Duration(pending_.front().deadline_ns - monotonic_ns());
     deadline_.expires_after(to_steady(left));
     auto got = co_await (link_->socket.async_wait(asio::posix::stream_descriptor::wait_read, quiet) ||
                          deadline_.async_wait(quiet));

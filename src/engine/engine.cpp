@@ -165,6 +165,10 @@ void Engine::perform(const core::Action& action) {
     if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease, asked_by);
     if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM, asked_by)) return;
     not_killed(wanted->lease, programs_.why_not_signalled(wanted->lease));
+  } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
+    park(yielding->lease);
+  } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
+    unpark(returning->lease);
   }
 }
 
@@ -182,6 +186,8 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (!lease.ended()) continue;
     keep_ended(lease);
     forget_holders(lease.id);
+    parker_.forget(lease.id);
+    unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
     else programs_.forget(lease.id);
   }
@@ -414,6 +420,7 @@ Engine::Engine(asio::io_context& io, store::Store& store, Options options)
       programs_(io, actor_, options_.rules.reconnect,
                 {.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
                  .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }}),
+      parker_(io, options_.parker),
       timer_(io),
       reopen_timer_(io),
       heartbeat_(io),

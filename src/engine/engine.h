@@ -11,6 +11,7 @@
 #include "engine/card_lock.h"
 #include "engine/event_log.h"
 #include "engine/meter.h"
+#include "engine/parker.h"
 #include "engine/peer.h"
 #include "engine/probe.h"
 #include "engine/programs.h"
@@ -34,6 +35,7 @@ namespace sublet::engine {
 struct Options {
   core::Rules rules;
   ProbeOptions probe;
+  ParkerOptions parker;
   ActorOptions actor;
   std::string exit_dir;  // where keepers leave exit records
   std::string boot_id;
@@ -94,6 +96,10 @@ class Engine {
   Watchers::iterator watch(LeaseId lease);
   void unwatch(Watchers::iterator watcher);
 
+  // What host memory takes of this lease's bytes. Reads a few small files.
+  core::HostMemory host_memory_for(const core::Lease& lease) const;
+  core::HostMemory host_memory() const;  // of the machine alone
+
   // --- access tokens ---
   const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
   // The token that this is the secret of ("sublet_3_…"), if it has not expired; null for anything else.
@@ -144,6 +150,11 @@ class Engine {
   Status open_store();
   void adopt(Time now);
   void perform(const core::Action& action);
+  void park(LeaseId lease);
+  void unpark(LeaseId lease);
+  void unparked(LeaseId lease, const ParkOutcome& outcome);
+  std::vector<ProcessRef> tree_of(LeaseId lease);
+  std::vector<gpu::BallastWish> ballast_for(LeaseId lease) const;
   void not_killed(LeaseId lease, const std::string& why);
   void announce(LeaseId lease);
   void on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns);
@@ -178,6 +189,7 @@ class Engine {
   Probe probe_;
   ActorClient actor_;
   Programs programs_;
+  Parker parker_;
 
   std::uint64_t intended_ = 0;     // last number given out by the store
   std::uint64_t committed_ = 0;    // last one known durable
@@ -203,7 +215,8 @@ class Engine {
   bool told_start_ = false;
 
   CardLocks card_locks_;
-  std::map<std::string, Time> warned_since_;  // by code and text
+  std::map<std::string, Time> warned_since_;     // by code and text
+  std::unordered_set<LeaseId> unparks_waiting_;  // ordered while the parker was still busy with an order of before
   std::unordered_set<LeaseId> settling_;
   std::map<LeaseId, std::string> unkillable_;  // their programs should end, and do not by us: why; "": no proof
   std::unordered_map<LeaseId, core::Lease> recently_ended_;

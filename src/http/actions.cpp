@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to a lease: claim, attach, renew, resize, release.
+// What is done to a lease: claim, attach, renew, resize, release, pause, resume.
 #include "base/text.h"
 #include "http/body.h"
 #include "http/find_lease.h"
@@ -13,6 +13,7 @@ namespace sublet::http {
 namespace {
 
 using core::Lease;
+using core::LeaseState;
 
 bool has_token(const Request& request, const Lease& lease) {
   return !request.lease_token.empty() && store::is_secret(request.lease_token, lease.token);
@@ -47,7 +48,8 @@ Reply act(Call& call, Ask ask, After after = {}) {
         if (!asked) return problem(asked.error());
         if (auto finished = body.finish(); !finished) return problem(finished.error());
         if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
-          if (!std::holds_alternative<core::Claim>(*asked) && !std::holds_alternative<core::Attach>(*asked) &&
+          if (!std::holds_alternative<core::Pause>(*asked) && !std::holds_alternative<core::Resume>(*asked) &&
+              !std::holds_alternative<core::Claim>(*asked) && !std::holds_alternative<core::Attach>(*asked) &&
               !std::holds_alternative<core::Renew>(*asked) && !std::holds_alternative<core::Resize>(*asked))
             return as_json(200, render_lease(lease, engine, request.peer, false));
           return problem({Code::Stale,
@@ -56,7 +58,9 @@ Reply act(Call& call, Ask ask, After after = {}) {
         }
         const LeaseId id = lease.id;
         auto answered = engine.request(*asked, remember, [&](const Lease& now) {
-          const bool waits = std::holds_alternative<core::Resize>(*asked) && now.resize;
+          const bool waits = (std::holds_alternative<core::Resize>(*asked) && now.resize) ||
+                             (std::holds_alternative<core::Pause>(*asked) && now.state != LeaseState::paused) ||
+                             (std::holds_alternative<core::Resume>(*asked) && now.state != LeaseState::active);
           return engine::Answered{waits ? 202 : 200, render_lease(now, engine, request.peer, true)};
         });
         if (!answered) return problem(answered.error());
@@ -212,12 +216,50 @@ Reply post_release(Call& call) {
       });
 }
 
+namespace {
+
+// Answers at once, or with `wait_seconds` when the lease has left the state that it is in.
+Reply act_and_wait(Call& call, LeaseState wanted,
+                   const std::function<core::Fact(const Lease&, const Request&, engine::Engine&, std::uint64_t)>& ask) {
+  const auto wait = std::make_shared<Duration>();
+  return act(
+      call,
+      [wait, ask](Body& body, const Lease& lease, const Request& request,
+                  engine::Engine& engine) -> Result<core::Fact> {
+        *wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
+        return ask(lease, request, engine, take_generation(body));
+      },
+      [wait, wanted, &engine = call.engine, peer = call.request.peer](engine::Answered answered, LeaseId id) -> Reply {
+        const Lease* lease = engine.find(id);
+        if (answered.status != 202 || lease == nullptr || *wait <= Duration::zero())
+          return as_json(answered.status, std::move(answered.body));
+        return WaitForLease{.lease = id,
+                            .since = lease->state,
+                            .at_most = *wait,
+                            .answer = [&engine, peer, wanted](const Lease& later) {
+                              return as_json(later.state == wanted ? 200 : 202,
+                                             render_lease(later, engine, peer, true));
+                            }};
+      });
+}
+
+}  // namespace
+
 Reply post_pause(Call& call) {
-  return with_lease(call, call.args[0], [](const Lease& lease) -> Reply {
-    return problem({Code::PauseUnsafe,
-                    fmt::format("{} cannot be paused: this version has no pause method", to_string(lease.id)),
-                    "'sublet stop' ends its program, 'sublet wait' waits for its end"});
-  });
+  return act_and_wait(
+      call, LeaseState::paused,
+      [](const Lease& lease, const Request& request, engine::Engine& engine, std::uint64_t generation) -> core::Fact {
+        const bool own = request.peer.uid == lease.uid || has_token(request, lease);
+        return core::Pause{lease.id, generation, own ? "its owner asked for it" : "an administrator asked for it",
+                           engine.host_memory_for(lease)};
+      });
+}
+
+Reply post_resume(Call& call) {
+  return act_and_wait(call, LeaseState::active,
+                      [](const Lease& lease, const Request&, engine::Engine&, std::uint64_t generation) -> core::Fact {
+                        return core::Resume{lease.id, generation};
+                      });
 }
 
 }  // namespace sublet::http

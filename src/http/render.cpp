@@ -46,6 +46,18 @@ void write_resize(JsonText& out, const core::Lease& lease) {
   }
 }
 
+void write_parking(JsonText& out, const core::Lease& lease) {
+  out.key("pause");
+  if (!lease.parking || lease.ended()) {
+    out.value(nullptr);
+    return;
+  }
+  const core::Parking& parking = *lease.parking;
+  out.begin_object().field("method", core::to_string(parking.method));
+  out.field("since", format_rfc3339(parking.since)).field("until", nullptr).field("reason", parking.reason);
+  out.field("returns", parking.returns).field("residue_bytes", parking.residue.count).end_object();
+}
+
 void write_asked(JsonText& out, const core::Lease& lease) {
   out.field("consumer", lease.consumer);
   maybe_text(out, "tag", lease.tag);
@@ -98,7 +110,8 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   else out.value(nullptr);
   write_asked(out, lease);
   out.field("reserved_bytes", lease.reserved().count);
-  out.field("used_bytes", live ? state.use(lease.id).used.count : 0).field("parked_bytes", 0);
+  out.field("used_bytes", live ? state.use(lease.id).used.count : 0)
+      .field("parked_bytes", lease.parked() ? lease.parking->entry.count : 0);
   out.field("peak_used_bytes", lease.peak_used.count).field("generation", lease.generation);
   out.field("exit_status", lease.exit_status);
   write_times(out, lease);
@@ -114,7 +127,8 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   } else {
     out.value(nullptr);
   }
-  out.field("pause", nullptr).end_object();
+  write_parking(out, lease);
+  out.end_object();
 }
 
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,

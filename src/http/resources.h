@@ -15,6 +15,7 @@ Reply get_devices(Call& call);
 Reply get_processes(Call& call);
 Reply get_queue(Call& call);
 Reply get_consumers(Call& call);
+Reply get_ledger(Call& call);
 Reply get_events(Call& call);
 Reply get_report(Call& call);
 Reply get_tokens(Call& call);
@@ -31,5 +32,6 @@ Reply post_renew(Call& call);
 Reply post_resize(Call& call);
 Reply post_release(Call& call);
 Reply post_pause(Call& call);
+Reply post_resume(Call& call);
 
 }  // namespace sublet::http

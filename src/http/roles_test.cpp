@@ -18,7 +18,7 @@ using engine::Peer;
 using engine::Role;
 using engine::Scope;
 
-constexpr std::uint32_t owner_uid = 1000;
+constexpr std::uint32_t owner_uid = 54321;
 constexpr std::uint32_t other_uid = 2000;
 
 Peer on_socket(std::uint32_t uid, Role role) {
@@ -71,14 +71,16 @@ const Row table[] = {
     {Method::get, "/v1/leases/LEASE/why", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::post, "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})", {403, 202, 202, 202, 401, 403, 202, 202, 202}},
     {Method::post, "/v1/leases/LEASE/claim", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
-    {Method::post, "/v1/leases/LEASE/attach", "{\"pid\":1}", {403, 403, 403, 409, 401, 403, 403, 403, 403}},
+    {Method::post, "/v1/leases/LEASE/attach", R"({"pid":OURS})", {403, 403, 403, 409, 401, 403, 403, 403, 403}},
     {Method::post, "/v1/leases/LEASE/renew", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::post,
      "/v1/leases/LEASE/resize",
      R"({"vram_bytes":2})",
      {403, 409, 403, 409, 401, 403, 409, 403, 409}},  // it waits: there is nothing to resize
     {Method::post, "/v1/leases/LEASE/release", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
-    {Method::post, "/v1/leases/LEASE/pause", "{}", {403, 409, 409, 409, 401, 403, 409, 409, 409}},
+    {Method::post, "/v1/leases/LEASE/pause", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
+    {Method::post, "/v1/leases/LEASE/resume", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
+    {Method::get, "/v1/ledger", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/tokens", "", {403, 200, 200, 200, 401, 403, 403, 403, 200}},
     {Method::post, "/v1/tokens", R"({"scope":"submit"})", {403, 201, 201, 201, 401, 403, 403, 403, 201}},
     {Method::post, "/v1/tokens", R"({"scope":"admin"})", {403, 403, 403, 201, 401, 403, 403, 403, 201}},
@@ -112,7 +114,9 @@ class Roles : public testing::Test {
     request.method = method;
     request.path = path;
     request.peer = peer;
-    if (*body != '\0') request.body = json::parse(body);
+    std::string text = body;  // OURS: a process that is none of the askers'
+    if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
+    if (!text.empty()) request.body = json::parse(text);
     Reply reply = dispatch(request, engine_);
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;

@@ -37,6 +37,8 @@ constexpr std::array table{
     Route{Method::post, "/v1/leases/{id}/resize", Role::user, post_resize, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/pause", Role::user, post_pause, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/resume", Role::user, post_resume, true, nullptr, Scope::submit},
+    Route{Method::get, "/v1/ledger", Role::user, get_ledger},
 };
 
 // The first path segment of `rest`, removed from it together with its slash.

@@ -103,6 +103,29 @@ Reply get_consumers(Call& call) {
   return Response{200, {{"consumers", std::move(rows)}}, {}};
 }
 
+Reply get_ledger(Call& call) {
+  const core::State& state = call.engine.state();
+  const core::Rules& rules = call.engine.rules();
+  const core::HostMemory host = call.engine.host_memory();
+  json entries = json::array();
+  for (const auto& [id, lease] : state.leases()) {
+    if (!lease.parking || lease.ended()) continue;
+    entries.push_back({{"lease", to_string(id)},
+                       {"class", "parked"},
+                       {"bytes", lease.parking->entry.count},
+                       {"settled", lease.parking->settled}});
+  }
+  return Response{200,
+                  {{"limit_bytes", rules.ledger_limit.count},
+                   {"host_bytes", std::max(host.available - rules.ledger_reserve, Bytes{}).count},
+                   {"cgroup_bytes", nullptr},
+                   {"free_bytes", state.ledger_free(rules, host).count},
+                   {"parked_bytes", state.ledger_entries().count},
+                   {"cache_bytes", 0},
+                   {"entries", std::move(entries)}},
+                  {}};
+}
+
 Reply get_status(Call& call) {
   engine::Engine& engine = call.engine;
   const engine::Options& options = engine.options();
@@ -115,25 +138,28 @@ Reply get_status(Call& call) {
   }
   json environment = json::object();
   for (const auto& [name, value] : options.program_env) environment[name] = value;
-  return Response{200,
-                  {{"daemon",
-                    {{"version", SUBLET_VERSION},
-                     {"since", format_rfc3339(engine.started_at())},
-                     {"mode", options.mode},
-                     {"pid", ::getpid()},
-                     {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
-                     {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
-                     {"actor", render_actor(engine)},
-                     {"gpu_library", engine.probe().library()},
-                     {"driver_version", engine.probe().driver_version()}}},
-                   {"devices", all_devices(engine)},
-                   {"leases", counts(engine.state())},
-                   {"outsiders", outsiders(engine, call.request.peer)},
-                   {"waiting_bytes", engine.state().queue().waiting_bytes().count},
-                   {"warnings", std::move(warnings)},
-                   {"program_env", std::move(environment)}},
-                  {},
-                  false};
+  return Response{
+      200,
+      {{"daemon",
+        {{"version", SUBLET_VERSION},
+         {"since", format_rfc3339(engine.started_at())},
+         {"mode", options.mode},
+         {"pid", ::getpid()},
+         {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
+         {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
+         {"actor", render_actor(engine)},
+         {"gpu_library", engine.probe().library()},
+         {"driver_version", engine.probe().driver_version()}}},
+       {"devices", all_devices(engine)},
+       {"leases", counts(engine.state())},
+       {"ledger",
+        {{"limit_bytes", engine.rules().ledger_limit.count}, {"parked_bytes", engine.state().ledger_entries().count}}},
+       {"outsiders", outsiders(engine, call.request.peer)},
+       {"waiting_bytes", engine.state().queue().waiting_bytes().count},
+       {"warnings", std::move(warnings)},
+       {"program_env", std::move(environment)}},
+      {},
+      false};
 }
 
 }  // namespace sublet::http

@@ -111,7 +111,7 @@ def test_unknown_paths_methods_devices_and_leases(daemon):
     assert api.post("/v1/leases/lease-99/pause", {}).status == 404
 
 
-def test_a_pause_is_refused(daemon):
+def test_what_has_no_program_cannot_be_paused(daemon):
     api = daemon.api()
     lease = token_lease(api)
     reply = api.post(f"/v1/leases/{lease['id']}/pause", {})

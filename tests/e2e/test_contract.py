@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every status that the contract lists for a call is one that the call really gives, seen here."""
+import os
+
 import pytest
 
 from tests.e2e.test_reconcile import FailingStore
 from tests.support import contract
+from tests.support.parking import quick_checkpoints
 from tests.support.sublet import GIB, wait_until
 from tests.support.tcp import TcpApi, start_with_tcp
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
-ACTIONS = ("claim", "attach", "renew", "resize", "release", "pause")
+ACTIONS = ("claim", "attach", "renew", "resize", "release", "pause", "resume")
 BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
 
 # Needs two users with the same tag, which a private daemon has not.
@@ -26,8 +29,9 @@ def operations():
 
 
 def good_calls(daemon, api):
+    pause_and_resume(daemon, api)
     for path in ("/healthz", "/metrics", "/v1/openapi.json", "/v1/status", "/v1/devices", "/v1/processes", "/v1/queue",
-                 "/v1/consumers", "/v1/report", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
+                 "/v1/consumers", "/v1/ledger", "/v1/report", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
         assert api.get(path).status == 200
     contract.seen.add(("get", "/v1/events", _events_status(daemon)))
     first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
@@ -57,12 +61,25 @@ def _events_status(daemon):
     return 200
 
 
+def pause_and_resume(daemon, api):
+    quick_checkpoints(daemon)
+    daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "program", "--", "simgpu-load", "--alloc", "64MiB",
+                 "--seconds", "600")
+    wait_until(lambda: api.get("/v1/leases/program").body.get("used_bytes"), "it runs")
+    for call, state in (("pause", "paused"), ("resume", "active")):
+        assert api.post(f"/v1/leases/program/{call}", {}).status == 202
+        wait_until(lambda: api.get("/v1/leases/program")["state"] == state, f"it is {state}")
+        assert api.post(f"/v1/leases/program/{call}", {}).status == 200
+    api.post("/v1/leases/program/release", {"stop": True})
+    wait_until(lambda: api.get("/v1/devices")["devices"][0]["leased_bytes"] == 0, "its room is free again")
+
+
 def bad_calls(api, ended, active):
     for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x",
                  "/v1/report?by=x"):
         assert api.get(path).status == 400
     for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
-                 f"{active}/resize", f"{active}/release", f"{active}/pause"):
+                 f"{active}/resize", f"{active}/release", f"{active}/pause", f"{active}/resume"):
         assert api.post(path, {"no such field": 1}).status in (400, 409) and api.post(path, "{").status == 400
     assert api.post("/v1/leases", dict(ASK, device="gpu9")).status == 404
     assert api.post("/v1/leases", dict(ASK, vram_bytes=1 << 60)).status == 422
@@ -77,9 +94,10 @@ def bad_calls(api, ended, active):
     for action in ACTIONS:
         assert api.post(f"/v1/leases/lease-99/{action}", BODIES.get(action, {})).status == 404
     for action in ("claim", "renew", "resize", "release", "attach"):
-        body = {**BODIES.get(action, {}), **({"pid": 1} if action == "attach" else {}), "generation": 1}
+        body = {**BODIES.get(action, {}), **({"pid": os.getpid()} if action == "attach" else {}), "generation": 1}
         assert api.post(f"{active}/{action}", body).status == 409
-    assert api.post(f"{active}/pause", {}).status == 409
+    for action in ("pause", "resume"):
+        assert api.post(f"{active}/{action}", {"generation": 1}).status == 409
     while api.post("/v1/tokens", {"scope": "read"}).status == 201:
         pass  # until there are too many
 

@@ -14,6 +14,7 @@ import traceback
 
 import pytest
 
+from tests.support.parking import quick_checkpoints
 from tests.support.sublet import BIN, GIB, Daemon, living, name_of, pidfds_have_inodes, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
@@ -213,6 +214,52 @@ def unclaimed(client):
     lapsed(client)
 
 
+def parked(client):
+    """A program with bytes on the card that is paused, however often a crash in between has it undone."""
+    quick_checkpoints(client.daemon)
+    keeper, lease = client.run("simgpu-load", "--alloc", "256MiB", "--seconds", "600", "--verify")
+    client.until(lease["id"], lambda now: now["used_bytes"] > 256 << 20)
+
+    def paused():
+        client.act(lease["id"], "pause")
+        now = client.until(lease["id"], lambda now: now["state"] in ("active", "paused"))
+        return now["state"] == "paused"
+    wait_until(paused, "it is paused")
+    return keeper, lease
+
+
+def resumed(client):
+    keeper, lease = parked(client)
+    client.act(lease["id"], "resume")
+    now = client.until(lease["id"], lambda now: now["state"] == "active")
+    assert now["pause"] is None and client.get("/v1/ledger")["entries"] == []
+    os.kill(lease["owner"]["pid"], signal.SIGTERM)
+    assert client.ended(keeper) == 128 + signal.SIGTERM
+
+
+def pausing(client):
+    resumed(client)
+
+
+def paused(client):
+    resumed(client)
+
+
+def resuming(client):
+    resumed(client)
+
+
+def poisoned(client):
+    keeper, lease = parked(client)
+    client.daemon.ctl("fault", "restore-fail")
+    client.act(lease["id"], "resume")
+    client.until(lease["id"], lambda now: now["state"] == "poisoned")
+    assert living(lease["owner"]["pid"]), "it is kept, not killed"
+    os.kill(lease["owner"]["pid"], signal.SIGKILL)
+    client.ends(lease["id"], "owner_gone")
+    assert client.ended(keeper) == 128 + signal.SIGKILL
+
+
 def stopping(client):
     keeper, lease = client.run("sleep", "600")
     client.act(lease["id"], "release", {"stop": True})
@@ -309,7 +356,8 @@ def lost(client, lease):
 
 SCENARIOS = {play.__name__: (play, stage) for play, stage in (
     (queued, None), (granted, None), (offered, None), (claimed, None), (attached, None), (renewed, None),
-    (lapsed, None), (held, None), (resizing, None), (resized, None), (stopping, None), (killing, None),
+    (lapsed, None), (held, None), (resizing, None), (resized, None), (pausing, None), (paused, None),
+    (resuming, None), (resumed, None), (poisoned, None), (stopping, None), (killing, None),
     (settled, None), (released, None), (expired, None),
     (revoked, revoked_stage), (owner_gone, None), (failed, None), (cancelled, None), (rejected, rejected_stage),
     (unclaimed, None), (lost, lost_stage))}

@@ -66,8 +66,9 @@ def test_no_daemon():
 
 def test_wrong_words():
     scene = Transcript()
-    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["pause", "lease-1"], ["why"],
-                  ["run"], ["run", "--", "no-such-program"], ["run", "--share", "50", "--", "true"], ["ps", "more"]):
+    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["preempt", "lease-1"],
+                  ["why"], ["run"], ["run", "--", "no-such-program"], ["run", "--share", "50", "--", "true"],
+                  ["ps", "more"]):
         alone(scene, *words)
     scene.check("wrong-words")
 

@@ -201,7 +201,7 @@ def test_sizes_that_are_none(size, why):
 
 @pytest.mark.parametrize("arguments, says", [
     (["quueue"], "did you mean 'queue'"),
-    (["pause", "lease-1"], "'pause' is not in this version"),
+    (["preempt", "lease-1"], "'preempt' is not in this version"),
     (["ps", "--jsn"], "did you mean '--json'"),
     (["run", "--share", "50", "--", "true"], "--share is not in this version"),
     (["why"], "LEASE"),
@@ -218,7 +218,7 @@ def test_help_shows_only_what_there_is():
     text = alone("--help").stdout
     for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold"):
         assert f"\n  {verb} " in text
-    for verb in ("pause", "tenant", "stack", "simulate"):
+    for verb in ("preempt", "tenant", "stack", "simulate"):
         assert f"\n  {verb} " not in text
 
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// `pause` and `resume`: a program gives its VRAM up for a while and gets it back.
+#include "base/clock.h"
+#include "cli/fetch.h"
+#include "cli/lease_verb.h"
+#include "cli/output.h"
+#include "cli/talk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr int gave_up = 124;
+constexpr Duration one_wait = 60s;  // of each question: the daemon answers at once when something has changed
+
+struct PauseFlags {
+  LeaseVerb verb;
+  std::optional<Duration> wait;
+  bool no_wait = false;
+};
+
+bool under_way(const json& lease) {
+  const std::string state = text_at(lease, "state");
+  return state == "pausing" || state == "resuming" || (state == "paused" && flag_at(member(lease, "pause"), "returns"));
+}
+
+std::string progress(const json& lease) {
+  const std::string id = text_at(lease, "id");
+  const std::string state = text_at(lease, "state");
+  if (state == "pausing") return id + " is pausing: its program is asked to give up its VRAM";
+  if (state == "resuming") return id + " is resuming: its program is being restored";
+  const auto place = number_at(member(lease, "queue"), "place");
+  return fmt::format("{} waits for its room{}", id, place ? fmt::format(", at place {}", *place) : "");
+}
+
+// What became of it, when nothing more is under way.
+int tell(const Common& common, const json& lease, const std::string& wanted) {
+  const std::string id = text_at(lease, "id");
+  const std::string state = text_at(lease, "state");
+  if (common.json) fmt::print("{}\n", lease.dump());
+  if (state == wanted) {
+    if (!common.json) {
+      say(common, wanted == "paused"
+                      ? fmt::format("{} is paused: {} are parked in host memory; sublet resume {} brings it back", id,
+                                    size_at(lease, "parked_bytes"), id)
+                      : fmt::format("{} runs again", id));
+    }
+    return kOk;
+  }
+  print_error(fmt::format("{} is {}", id, state == "ended" ? "ended: " + text_at(lease, "end_reason") : state),
+              "sublet why " + id);
+  return kFailed;
+}
+
+int act(const Common& common, const PauseFlags& flags, const std::string& call, const std::string& wanted) {
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  const auto token = read_token(flags.verb);
+  if (!token) return fail(token.error());
+  const std::int64_t started = monotonic_ns();
+  Talk talk(common, -1, common.json, Look{});
+  const keep::Listener listener = talk.listener();
+  auto reply = client->call({"POST", lease_target(flags.verb, call), "{}", {}, *token});
+  std::string told;
+  for (;;) {
+    if (!reply) return fail(common, reply.error());
+    const json lease = json::parse(reply->text, nullptr, false);
+    if (!lease.is_object()) return fail(unavailable("the daemon answered nonsense"));
+    if (!under_way(lease)) return tell(common, lease, wanted);
+    if (flags.no_wait) {
+      if (common.json) fmt::print("{}\n", lease.dump());
+      else say(common, progress(lease));
+      return kOk;
+    }
+    const Duration waited(monotonic_ns() - started);
+    if (flags.wait && waited >= *flags.wait) {
+      print_error(fmt::format("{}; still so after {}", progress(lease), format_duration(*flags.wait)),
+                  "it goes on by itself: sublet why " + text_at(lease, "id"));
+      return gave_up;
+    }
+    if (const std::string now = progress(lease); now != told) talk.say(told = now);
+    const Duration at_most = flags.wait ? std::clamp<Duration>(*flags.wait - waited, 1s, one_wait) : one_wait;
+    const std::string ask = fmt::format("?wait={}s&since={}", at_most / 1s, client::encode(text_at(lease, "state")));
+    reply = client->insist({"GET", lease_target({text_at(lease, "id"), {}}, ask), {}, {}, *token},
+                           keep::patience(listener), one_wait + 30s);
+  }
+}
+
+Action add(Command command, Common& common, const std::string& call, const std::string& wanted) {
+  auto flags = std::make_shared<PauseFlags>();
+  add_lease(command, common, flags->verb);
+  const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
+  command.flag("--no-wait", flags->no_wait, "Return at once, while it is under way").excludes(wait);
+  return [&common, flags, call, wanted] { return act(common, *flags, call, wanted); };
+}
+
+}  // namespace
+
+Action add_pause(Command command, Common& common) {
+  command.footer(
+      "The program is parked in host memory, by the driver and without its help, and its VRAM is given to others once\n"
+      "it is measured gone. It stays parked until `sublet resume`. What goes wrong on the way is undone.");
+  return add(command, common, "/pause", "paused");
+}
+
+Action add_resume(Command command, Common& common) {
+  command.footer("It waits in the queue for its room, ageing since it was paused; Ctrl-C leaves it waiting there.");
+  return add(command, common, "/resume", "active");
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs are paused and brought back by hand: through the driver, verified, with their bytes whole."""
+import os
+import signal
+
+import pytest
+
+from tests.support.parking import quick_checkpoints
+from tests.support.sublet import GIB, living, wait_until
+
+MIB = 1 << 20
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n[pause]\nverify_timeout = "2s"\n')
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    return daemon
+
+
+def lease_of(daemon, tag):
+    return daemon.get(f"/v1/leases/{tag}").body
+
+
+def until(daemon, tag, state):
+    return wait_until(lambda: (lambda now: now if now.get("state") == state else None)(lease_of(daemon, tag)),
+                      f"{tag} is {state}")
+
+
+def start(daemon, tag, size="2GiB", alloc="1GiB", *more):
+    """A program that fills `alloc` of the card and checks every byte of it until it is stopped."""
+    program = daemon.spawn("sublet", "run", "--vram", size, "--tag", tag, "--", "simgpu-load", "--alloc", alloc,
+                           "--seconds", "600", "--verify", *more)
+    wait_until(lambda: lease_of_maybe(daemon, tag), f"{tag} runs and has filled its memory")
+    return program
+
+
+def lease_of_maybe(daemon, tag):
+    reply = daemon.get(f"/v1/leases/{tag}")
+    return reply.status == 200 and reply["used_bytes"] >= 512 * MIB
+
+
+def used_on_card(daemon):
+    return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
+
+
+def test_gives_its_room_away_and_gets_it_back(daemon):
+    first = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "first", "--", "simgpu-load", "--alloc", "1GiB",
+                         "--seconds", "6", "--verify", "--json")
+    wait_until(lambda: lease_of_maybe(daemon, "first"), "it has filled its memory")
+    done = daemon.cli("pause", "first")
+    assert done.returncode == 0 and "is paused" in done.stderr, done.stderr
+    paused = lease_of(daemon, "first")
+    assert paused["state"] == "paused" and paused["reserved_bytes"] <= 64 * MIB and paused["used_bytes"] == 0
+    assert paused["pause"]["method"] == "driver" and paused["pause"]["reason"] == "its owner asked for it"
+    assert used_on_card(daemon) < 64 * MIB
+    ledger = daemon.get("/v1/ledger")
+    assert [entry["lease"] for entry in ledger["entries"]] == [paused["id"]] and ledger["entries"][0]["settled"]
+    # Another program takes the room, and is not disturbed by the first one's wish to come back.
+    second = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "second", "--", "simgpu-load", "--alloc", "2GiB",
+                          "--seconds", "1", "--verify")
+    until(daemon, "second", "active")
+    done = daemon.cli("resume", "first", "--no-wait")
+    assert done.returncode == 0 and "waits for its room, at place 1" in done.stderr, done.stderr
+    assert [row["id"] for row in daemon.get("/v1/queue")["queue"]] == [paused["id"]]
+    assert second.wait(timeout=60) == 0, second.communicate()
+    until(daemon, "first", "active")
+    assert first.wait(timeout=60) == 0, "every byte is as it was: " + first.communicate()[1]
+    assert daemon.get("/v1/ledger")["entries"] == []
+
+
+def test_whole_trees(daemon):
+    one = "simgpu-load --alloc 600MiB --seconds 3 --verify"
+    script = f"{one} & first=$!; {one} && wait $first"
+    tree = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "tree", "--", "sh", "-c", script)
+    wait_until(lambda: lease_of_maybe(daemon, "tree") and lease_of(daemon, "tree")["used_bytes"] > 1200 * MIB,
+               "both have filled their memory")
+    assert daemon.cli("pause", "tree").returncode == 0
+    assert used_on_card(daemon) < 64 * MIB
+    assert daemon.cli("resume", "tree").returncode == 0
+    assert tree.wait(timeout=60) == 0, tree.communicate()[1]
+
+
+def test_a_paused_program_is_parked_over_a_restart(daemon):
+    program = start(daemon, "patient")
+    assert daemon.cli("pause", "patient").returncode == 0
+    daemon.kill()
+    daemon.start()
+    assert until(daemon, "patient", "paused")["parked_bytes"] > 0
+    assert used_on_card(daemon) < 64 * MIB
+    done = daemon.cli("resume", "patient")
+    assert done.returncode == 0 and "runs again" in done.stderr, done.stderr
+    assert program.poll() is None
+
+
+def test_stop_brings_it_back_first(daemon):
+    program = start(daemon, "first")
+    assert daemon.cli("pause", "first").returncode == 0
+    refused = daemon.cli("release", "first")
+    assert refused.returncode == 1 and "resume it first" in refused.stderr, refused.stderr
+    assert daemon.cli("stop", "first").returncode == 0
+    assert program.wait(timeout=60) == 128 + signal.SIGTERM
+    codes = [reason["code"] for reason in daemon.get("/v1/leases/first/why")["reasons"]]
+    assert codes.index("resumed") > codes.index("stopping"), codes
+
+
+def test_dies_while_it_is_parked(daemon):
+    program = start(daemon, "mortal")
+    assert daemon.cli("pause", "mortal").returncode == 0
+    os.kill(lease_of(daemon, "mortal")["owner"]["pid"], signal.SIGKILL)
+    assert until(daemon, "mortal", "ended")["end_reason"] == "owner_gone"
+    assert program.wait(timeout=60) == 128 + signal.SIGKILL
+    assert daemon.get("/v1/ledger")["entries"] == []
+    wait_until(lambda: used_on_card(daemon) == 0, "nothing of it is left on the card")
+
+
+def test_what_cannot_be_paused_is_refused(daemon):
+    api = daemon.api()
+    held = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
+    refused = api.post(f"/v1/leases/{held['id']}/pause", {})
+    assert (refused.status, refused["code"]) == (409, "PauseUnsafe") and "no program" in refused["detail"]
+    start(daemon, "pinned", "2GiB", "1GiB")
+    pinned = daemon.spawn("sublet", "run", "--vram", "500MiB", "--tag", "no", "--pausable", "no", "--", "sleep", "600")
+    until(daemon, "no", "active")
+    wait_until(lambda: lease_of(daemon, "no")["owner"]["kind"] == "process", "it owns its lease")
+    done = daemon.cli("pause", "no")
+    assert done.returncode == 1 and "pinned" in done.stderr, done.stderr
+    assert pinned.poll() is None
+
+
+def test_host_memory_is_not_promised_twice(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG + '[ledger]\nlimit = "1GiB"\n')
+    start(daemon, "large")
+    refused = daemon.api().post("/v1/leases/large/pause", {})
+    assert (refused.status, refused["code"]) == (409, "HostMemory") and "1.0 GiB" in refused["detail"]
+    assert lease_of(daemon, "large")["state"] == "active"
+
+
+def test_a_traced_program_is_left_alone(daemon):
+    # The driver refuses a process that a debugger holds; nothing of it is touched.
+    program = start(daemon, "traced")
+    pid = lease_of(daemon, "traced")["owner"]["pid"]
+    tracer = daemon.spawn("python3", "-c", f"""
+import ctypes, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.ptrace(0x4206, {pid}, 0, 0) == 0, ctypes.get_errno()  # PTRACE_SEIZE: it runs on
+print("seized", flush=True)
+signal.pause()
+""")
+    assert tracer.stdout.readline() == "seized\n"
+    done = daemon.cli("pause", "traced")
+    assert done.returncode == 1, done.stderr
+    reasons = daemon.get("/v1/leases/traced/why")["reasons"]
+    assert any("undone" in reason["text"] and str(pid) in reason["text"] for reason in reasons), reasons
+    assert lease_of(daemon, "traced")["state"] == "active" and program.poll() is None
+    tracer.kill()
+    tracer.wait()
+    assert daemon.cli("pause", "traced").returncode == 0
+
+
+def test_a_checkpoint_that_fails_is_undone(daemon):
+    program = start(daemon, "first")
+    daemon.ctl("fault", "checkpoint-fail")
+    done = daemon.cli("pause", "first")
+    assert done.returncode == 1, done.stderr
+    assert lease_of(daemon, "first")["state"] == "active" and lease_of(daemon, "first")["pause"] is None
+    daemon.ctl("clear")
+    wait_until(lambda: used_on_card(daemon) > GIB, "its bytes never left the card")
+    assert program.poll() is None
+
+
+def test_a_restore_that_fails_is_final_and_told(daemon):
+    program = start(daemon, "unlucky")
+    assert daemon.cli("pause", "unlucky").returncode == 0
+    daemon.ctl("fault", "restore-fail")
+    done = daemon.cli("resume", "unlucky")
+    assert done.returncode == 1 and "poisoned" in done.stderr, done.stderr
+    refused = daemon.api().post("/v1/leases/unlucky/resume", {})
+    assert (refused.status, refused["code"]) == (409, "PauseUnsafe") and "never" not in refused["hint"]
+    pid = lease_of(daemon, "unlucky")["owner"]["pid"]
+    assert living(pid), "never killed by us"
+    assert daemon.cli("stop", "unlucky").returncode == 0, "but on its owner's word"
+    assert program.wait(timeout=60) != 0 and not living(pid)
+
+
+def test_an_outsider_in_its_room_is_named_and_no_restore_is_tried(daemon):
+    start(daemon, "first", "3GiB")
+    assert daemon.cli("pause", "first").returncode == 0
+    outsider = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 2 * GIB, "somebody under no lease took the room")
+    done = daemon.cli("resume", "first", "--no-wait")
+    assert done.returncode == 0, done.stderr
+    queue = lease_of(daemon, "first")["queue"]
+    assert any(str(outsider.pid) in holder["what"] for holder in queue["holders"]), queue
+    assert lease_of(daemon, "first")["state"] == "paused"
+    outsider.kill()
+    until(daemon, "first", "active")
