@@ -75,7 +75,10 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   for (const Holder& holder : holders_of(state, device, 3)) {
     if (holder.lease && state.find(holder.lease)->ended()) continue;
     const bool enough = holder.bytes >= lacking;
-    const std::string how = holder.lease ? "; `sublet stop " + to_string(holder.lease) + "` ends it" : "";
+    const std::string how = holder.lease
+                                ? "; its owner or an admin can pause it (`sublet pause " + to_string(holder.lease) +
+                                      "`) or end it (`sublet stop " + to_string(holder.lease) + "`)"
+                                : "";
     helps.push_back("the end of " + holder.what + " would free " + format_size(holder.bytes) +
                     (enough ? ", which is enough" : ", which is not enough alone") + how);
   }

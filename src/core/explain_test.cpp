@@ -145,7 +145,9 @@ TEST(Helps, NamesWhatWouldMakeRoom) {
   const auto helps = what_would_help(w.state, w.rules, w.at(id), w.now);
   ASSERT_EQ(helps.size(), 2u);
   EXPECT_SAYS(helps[0], "ask for 4.0 GiB or less");
-  EXPECT_SAYS(helps[1], "the end of lease-1 (train, ana) would free 20.0 GiB, which is enough; `sublet stop lease-1`");
+  EXPECT_SAYS(helps[1],
+              "the end of lease-1 (train, ana) would free 20.0 GiB, which is enough; its owner or an admin can "
+              "pause it (`sublet pause lease-1`) or end it (`sublet stop lease-1`)");
 }
 
 TEST(Helps, AnOfferIsToBeClaimed) {

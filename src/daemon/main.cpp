@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "core/transitions.h"
 #include "daemon/options.h"
+#include "daemon/wiring.h"
 #include "engine/engine.h"
 #include "http/server.h"
 #include "proc/pidfd.h"
@@ -14,7 +15,6 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <csignal>
 
@@ -26,39 +26,6 @@ int refuse(const Error& error, int status) {
   fmt::print(stderr, "subletd: {}\n", error.detail);
   if (!error.hint.empty()) fmt::print(stderr, "  hint: {}\n", error.hint);
   return status;
-}
-
-engine::Options engine_options(const Config& config, const daemon::Places& places, const std::string& dir) {
-  engine::Options options;
-  options.rules = {.claim_window = config.queue.claim_window,
-                   .aging_per_minute = config.queue.aging_per_minute,
-                   .reserve_after = config.queue.reserve_after,
-                   .linger = config.lease.linger,
-                   .reconnect = config.lease.reconnect,
-                   .grace = config.lease.grace,
-                   .headroom = config.device.headroom,
-                   .max_age = config.gpu.max_age,
-                   .ledger_limit = config.ledger.limit,
-                   .ledger_reserve = config.ledger.reserve,
-                   .allow_swap = config.ledger.allow_swap,
-                   .verify_timeout = config.pause.verify_timeout,
-                   .forget_after = config.gpu.forget_after};
-  options.probe = {.helper = places.helper,
-                   .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
-                   .timeout = config.gpu.timeout,
-                   .interval_busy = config.gpu.interval_busy,
-                   .interval_idle = config.gpu.interval_idle};
-  options.actor = {.helper = places.actor,
-                   .socket = config.actor.socket.empty() ? places.actor_socket : config.actor.socket,
-                   .group_name = places.group_name,
-                   .system = places.mode == "system"};
-  options.parker = {.helper = places.helper, .driver = places.driver};
-  options.exit_dir = places.exit_dir;
-  options.mode = places.mode;
-  options.dir = dir;
-  options.program_env = places.program_env;
-  options.leases_per_user = static_cast<int>(config.limits.leases);
-  return options;
 }
 
 int run(const daemon::Options& options) {
@@ -78,7 +45,7 @@ int run(const daemon::Options& options) {
                              .ended_per_user = static_cast<std::size_t>(config.store.ended_per_user),
                              .events = static_cast<std::size_t>(config.limits.events)};
   store::SqliteStore store(store_path, limits, &failpoints);
-  engine::Options wiring = engine_options(config, *places, options.dir);
+  engine::Options wiring = daemon::engine_options(config, *places, options.dir);
   auto root = proc::ProcRoot::open();
   if (!root) return refuse(root.error(), 1);
   if (auto boot_id = root->boot_id()) wiring.boot_id = *boot_id;
@@ -120,11 +87,7 @@ int main(int argc, char** argv) {
   if (options.ready_fd >= 0) ::fcntl(options.ready_fd, F_SETFD, FD_CLOEXEC);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of write, not our end
-  rlimit files{};                 // two descriptors a program: the soft limit is made for other programs
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    files.rlim_cur = files.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &files);
-  }
+  daemon::raise_file_limit();
   log::init("subletd", options.verbose);
   try {
     return run(options);

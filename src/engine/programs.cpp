@@ -40,7 +40,7 @@ Result<Programs::Identified> Programs::identify(std::int32_t pid, std::optional<
   auto held = proc::hold_process(*root_, pid);
   if (!held) {
     if (held.error().code != Code::NotFound) return held.error();
-    return bad_request(fmt::format("there is no process {}: {}", pid, held.error().detail));
+    return bad_request(held.error().detail, "name one that runs");
   }
   if (uid && held->info.uid != *uid) {
     return denied(fmt::format("process {} belongs to uid {}, not to uid {}", pid, held->info.uid, *uid),

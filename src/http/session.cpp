@@ -76,10 +76,14 @@ std::string_view path_of(const bhttp::request<bhttp::string_body>& message) {
   return target.substr(0, target.find('?'));
 }
 
-// Of a socket that can be read: whether there is more to read than its end.
-bool sends_more(int socket) {
+// Of a socket that is said to be readable: its peer has closed it, or sends more than it was asked for, or nothing is
+// there to be read after all.
+enum class Readable { ended, sends_more, nothing };
+Readable look_at(int socket) {
   char byte = 0;
-  return ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  const ssize_t size = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (size > 0) return Readable::sends_more;
+  return size < 0 && (errno == EAGAIN || errno == EINTR) ? Readable::nothing : Readable::ended;
 }
 
 Response no_such_method(const bhttp::request<bhttp::string_body>& message) {
@@ -293,6 +297,26 @@ class Session {
     return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
   }
 
+  // Wakes somebody who waits when the peer is gone. Outlives the wait by the callback that is still out.
+  struct PeerWatch {
+    PeerWatch(Protocol::socket& from, std::shared_ptr<asio::steady_timer> waiting)
+        : socket(&from), wake(std::move(waiting)) {}
+    Protocol::socket* socket;  // null: it is no longer ours to look at
+    std::shared_ptr<asio::steady_timer> wake;
+    bool gone = false;
+  };
+
+  static void watch_peer(const std::shared_ptr<PeerWatch>& peer) {
+    peer->socket->async_wait(asio::socket_base::wait_read, [peer](const boost::system::error_code& error) {
+      if (peer->socket == nullptr) return;
+      const Readable found = error ? Readable::ended : look_at(peer->socket->native_handle());
+      if (found == Readable::nothing) return watch_peer(peer);
+      if (found == Readable::sends_more) return;  // the next request; its end cannot be seen before that is read
+      peer->gone = true;
+      peer->wake->cancel();
+    });
+  }
+
   // Returns when there is something to answer, or the wait is over; true if the peer has gone meanwhile. Thousands may
   // be woken at a stroke, so it takes one timer and one callback, and no coroutines beside this one.
   asio::awaitable<bool> await_news(const WaitForLease& wait) {
@@ -301,22 +325,13 @@ class Session {
     if (wait.at_most <= Duration::zero() || is_news(engine.find(wait.lease), wait)) co_return false;
     const auto watcher = engine.watch(wait.lease);
     const auto timer = watcher->second;
-    struct Peer {
-      bool gone = false;
-      bool asked = true;  // the socket is still ours to look at
-    };
-    const auto peer = std::make_shared<Peer>();
-    stream_.socket().async_wait(asio::socket_base::wait_read, [timer, peer, socket = stream_.socket().native_handle()](
-                                                                  const boost::system::error_code& error) {
-      if (!peer->asked || (!error && sends_more(socket))) return;
-      peer->gone = true;
-      timer->cancel();
-    });
+    const auto peer = std::make_shared<PeerWatch>(stream_.socket(), timer);
+    watch_peer(peer);
     while (!peer->gone && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait)) {
       timer->expires_at(deadline);
       co_await timer->async_wait(quiet);
     }
-    peer->asked = false;
+    peer->socket = nullptr;
     engine.unwatch(watcher);
     beast::error_code ignored;
     stream_.socket().cancel(ignored);
@@ -378,8 +393,13 @@ class Session {
 }  // namespace
 
 asio::awaitable<void> peer_gone(Stream& stream) {
-  const auto [error] = co_await stream.socket().async_wait(asio::socket_base::wait_read, quiet);
-  if (!error && sends_more(stream.socket().native_handle())) {
+  boost::system::error_code error;
+  Readable found = Readable::nothing;
+  while (!error && found == Readable::nothing) {
+    error = std::get<0>(co_await stream.socket().async_wait(asio::socket_base::wait_read, quiet));
+    if (!error) found = look_at(stream.socket().native_handle());
+  }
+  if (!error && found == Readable::sends_more) {
     asio::steady_timer never(co_await asio::this_coro::executor, Clock::time_point::max());
     co_await never.async_wait(quiet);
   }

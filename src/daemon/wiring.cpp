@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/wiring.h"
+
+#include <sys/resource.h>
+
+namespace sublet::daemon {
+
+engine::Options engine_options(const Config& config, const Places& places, const std::string& dir) {
+  engine::Options options;
+  options.rules = {.claim_window = config.queue.claim_window,
+                   .aging_per_minute = config.queue.aging_per_minute,
+                   .reserve_after = config.queue.reserve_after,
+                   .linger = config.lease.linger,
+                   .reconnect = config.lease.reconnect,
+                   .grace = config.lease.grace,
+                   .headroom = config.device.headroom,
+                   .max_age = config.gpu.max_age,
+                   .ledger_limit = config.ledger.limit,
+                   .ledger_reserve = config.ledger.reserve,
+                   .allow_swap = config.ledger.allow_swap,
+                   .verify_timeout = config.pause.verify_timeout,
+                   .forget_after = config.gpu.forget_after};
+  options.probe = {.helper = places.helper,
+                   .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
+                   .timeout = config.gpu.timeout,
+                   .interval_busy = config.gpu.interval_busy,
+                   .interval_idle = config.gpu.interval_idle};
+  options.actor = {.helper = places.actor,
+                   .socket = config.actor.socket.empty() ? places.actor_socket : config.actor.socket,
+                   .group_name = places.group_name,
+                   .system = places.mode == "system"};
+  options.parker = {.helper = places.helper, .driver = places.driver};
+  options.exit_dir = places.exit_dir;
+  options.mode = places.mode;
+  options.dir = dir;
+  options.program_env = places.program_env;
+  options.leases_per_user = static_cast<int>(config.limits.leases);
+  return options;
+}
+
+void raise_file_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+}  // namespace sublet::daemon
