@@ -149,7 +149,8 @@ def test_the_group_stands_where_the_program_was(start_daemon, groups):
             if line.startswith("0::")][0]
     inside = "/" + str(group.relative_to(unified_mounts()[0]))
     assert inside.startswith(mine.rstrip("/") + "/sublet-") and inside.endswith(f"/{lease['id']}")
-    assert pathlib.Path(f"/proc/{lease['owner']['pid']}/cgroup").read_text().splitlines()[-1] == f"0::{inside}"
+    path = pathlib.Path(f"/proc/{lease['owner']['pid']}/cgroup")
+    wait_until(lambda: path.read_text().splitlines()[-1] == f"0::{inside}", "the program is put into it")
     assert not (group / "cgroup.procs").stat().st_mode & 0o022
     keeper.terminate()
     assert keeper.wait(60) == 128 + signal.SIGTERM
