@@ -171,6 +171,7 @@ class State {
     int proofs = 0;                  // how many did in a row
     bool acting = false;             // Park or Unpark is ordered and not answered
     int retries = 0;                 // of Unpark
+    Time restored_at;                // what it holds was not measured before a snapshot that began later
     Time look_at = Time::never();    // for the next proof, or the next try
     Time due = Time::never();        // as it stands in timers_
     bool touched = false;            // by the step under way

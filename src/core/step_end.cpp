@@ -58,11 +58,14 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     return lease.id;
   }
   const Use use = state_.use(lease.id);
-  if (!fact.force && (use.used > Bytes{} || use.untold))
+  const bool unmeasured = state_.snapshot_began_ < state_.sides_.at(lease.id).restored_at;
+  if (!fact.force && (use.used > Bytes{} || use.untold || unmeasured))
     return Error{Code::InUse,
                  "the processes of " + name_of(lease) + " still hold " +
-                     (use.used > Bytes{} ? format_size(use.used) : "VRAM that the driver does not tell") + " on " +
-                     names_of_devices(state_, lease.devices),
+                     (use.used > Bytes{} ? format_size(use.used)
+                      : use.untold       ? "VRAM that the driver does not tell"
+                                         : "what they were just given back") +
+                     " on " + names_of_devices(state_, lease.devices),
                  "end them first (`sublet stop " + to_string(lease.id) +
                      "`), or force it: their bytes then count as used by nobody until they are gone"};
   end(lease, EndReason::released, "its owner gave it back");

@@ -259,6 +259,8 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     start_ttl(*lease);
     explain(*lease, "resumed",
             "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
+    side.restored_at = now_;
+    want_snapshot();
     if (parking.then_stop) stop_program(*lease);
   }
   state_.schedule(*lease, rules_);

@@ -146,6 +146,19 @@ TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
   EXPECT_EQ(w.at(w.victim).expires_at, w.now + 1h) << "its time starts whole";
 }
 
+TEST(Pause, WhatWasJustGivenBackIsInUseThoughNotMeasuredYet) {
+  Pair w;
+  w.settle();
+  w.step(Release{w.waiter});
+  w.resume();
+  w.now = w.now + 1ms;
+  w.unparked();
+  EXPECT_TRUE(w.wants_snapshot());
+  EXPECT_EQ(w.step(Release{w.victim}).outcome.error().code, Code::InUse);
+  w.measure(Bytes{});
+  EXPECT_TRUE(w.step(Release{w.victim}).outcome.has_value());
+}
+
 TEST(Pause, ItsTimeStandsStillMeanwhile) {
   Pair w;
   w.settle();
