@@ -31,6 +31,14 @@ std::uint64_t take_generation(Body& body) {
   return static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));
 }
 
+// 202: what was asked for is still to come, or did not come.
+int status_after(const core::Fact& asked, const Lease& now) {
+  const bool waits = (std::holds_alternative<core::Resize>(asked) && now.resize) ||
+                     (std::holds_alternative<core::Pause>(asked) && now.state != LeaseState::paused) ||
+                     (std::holds_alternative<core::Resume>(asked) && now.state != LeaseState::active);
+  return waits ? 202 : 200;
+}
+
 using Ask = std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)>;
 
 using After = std::function<Reply(engine::Answered, LeaseId)>;
@@ -58,14 +66,43 @@ Reply act(Call& call, Ask ask, After after = {}) {
         }
         const LeaseId id = lease.id;
         auto answered = engine.request(*asked, remember, [&](const Lease& now) {
-          const bool waits = (std::holds_alternative<core::Resize>(*asked) && now.resize) ||
-                             (std::holds_alternative<core::Pause>(*asked) && now.state != LeaseState::paused) ||
-                             (std::holds_alternative<core::Resume>(*asked) && now.state != LeaseState::active);
-          return engine::Answered{waits ? 202 : 200, render_lease(now, engine, request.peer, true)};
+          return engine::Answered{status_after(*asked, now), render_lease(now, engine, request.peer, true)};
         });
         if (!answered) return problem(answered.error());
         if (after) return after(std::move(*answered), id);
         return as_json(answered->status, std::move(answered->body));
+      });
+}
+
+// Answers at once, or with `wait_seconds` when the lease is no longer as it was after the decision: another state, or
+// no wish to grow any more.
+Reply act_and_wait(Call& call, Ask ask) {
+  struct Kept {
+    Duration wait{};
+    std::optional<core::Fact> asked;
+  };
+  const auto kept = std::make_shared<Kept>();
+  return act(
+      call,
+      [kept, ask = std::move(ask)](Body& body, const Lease& lease, const Request& request,
+                                   engine::Engine& engine) -> Result<core::Fact> {
+        kept->wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
+        auto asked = ask(body, lease, request, engine);
+        if (asked) kept->asked = *asked;
+        return asked;
+      },
+      [kept, &engine = call.engine, peer = call.request.peer](engine::Answered answered, LeaseId id) -> Reply {
+        const Lease* lease = engine.find(id);
+        if (answered.status != 202 || lease == nullptr || kept->wait <= Duration::zero())
+          return as_json(answered.status, std::move(answered.body));
+        return WaitForLease{.lease = id,
+                            .since = lease->state,
+                            .resizing = lease->resize.has_value(),
+                            .at_most = kept->wait,
+                            .answer = [kept, &engine, peer](const Lease& later) {
+                              return as_json(status_after(*kept->asked, later),
+                                             render_lease(later, engine, peer, true));
+                            }};
       });
 }
 
@@ -143,29 +180,14 @@ Reply post_renew(Call& call) {
 }
 
 Reply post_resize(Call& call) {
-  const auto wait = std::make_shared<Duration>();
-  return act(
-      call,
-      [wait](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
-        const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
-        const bool may_queue = body.boolean("queue").value_or(true);
-        *wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
-        const auto generation = take_generation(body);
-        if (auto finished = body.finish(); !finished) return finished.error();
-        if (!vram) return bad_request("vram_bytes is missing", "say how much the lease is to have, in bytes");
-        return core::Fact(core::Resize{lease.id, generation, {*vram}, may_queue});
-      },
-      [wait, &engine = call.engine, peer = call.request.peer](engine::Answered answered, LeaseId id) -> Reply {
-        if (answered.status != 202 || *wait <= Duration::zero())
-          return as_json(answered.status, std::move(answered.body));
-        return WaitForLease{.lease = id,
-                            .since = core::LeaseState::active,
-                            .resizing = true,
-                            .at_most = *wait,
-                            .answer = [&engine, peer](const Lease& later) {
-                              return as_json(later.resize ? 202 : 200, render_lease(later, engine, peer, true));
-                            }};
-      });
+  return act_and_wait(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+    const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
+    const bool may_queue = body.boolean("queue").value_or(true);
+    const auto generation = take_generation(body);
+    if (auto finished = body.finish(); !finished) return finished.error();
+    if (!vram) return bad_request("vram_bytes is missing", "say how much the lease is to have, in bytes");
+    return core::Fact(core::Resize{lease.id, generation, {*vram}, may_queue});
+  });
 }
 
 Reply post_release(Call& call) {
@@ -216,50 +238,20 @@ Reply post_release(Call& call) {
       });
 }
 
-namespace {
-
-// Answers at once, or with `wait_seconds` when the lease has left the state that it is in.
-Reply act_and_wait(Call& call, LeaseState wanted,
-                   const std::function<core::Fact(const Lease&, const Request&, engine::Engine&, std::uint64_t)>& ask) {
-  const auto wait = std::make_shared<Duration>();
-  return act(
-      call,
-      [wait, ask](Body& body, const Lease& lease, const Request& request,
-                  engine::Engine& engine) -> Result<core::Fact> {
-        *wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
-        return ask(lease, request, engine, take_generation(body));
-      },
-      [wait, wanted, &engine = call.engine, peer = call.request.peer](engine::Answered answered, LeaseId id) -> Reply {
-        const Lease* lease = engine.find(id);
-        if (answered.status != 202 || lease == nullptr || *wait <= Duration::zero())
-          return as_json(answered.status, std::move(answered.body));
-        return WaitForLease{.lease = id,
-                            .since = lease->state,
-                            .at_most = *wait,
-                            .answer = [&engine, peer, wanted](const Lease& later) {
-                              return as_json(later.state == wanted ? 200 : 202,
-                                             render_lease(later, engine, peer, true));
-                            }};
-      });
-}
-
-}  // namespace
-
 Reply post_pause(Call& call) {
   return act_and_wait(
-      call, LeaseState::paused,
-      [](const Lease& lease, const Request& request, engine::Engine& engine, std::uint64_t generation) -> core::Fact {
+      call, [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
         const bool own = request.peer.uid == lease.uid || has_token(request, lease);
-        return core::Pause{lease.id, generation, own ? "its owner asked for it" : "an administrator asked for it",
-                           engine.host_memory_for(lease)};
+        return core::Fact(core::Pause{lease.id, take_generation(body),
+                                      own ? "its owner asked for it" : "an administrator asked for it",
+                                      engine.host_memory_for(lease)});
       });
 }
 
 Reply post_resume(Call& call) {
-  return act_and_wait(call, LeaseState::active,
-                      [](const Lease& lease, const Request&, engine::Engine&, std::uint64_t generation) -> core::Fact {
-                        return core::Resume{lease.id, generation};
-                      });
+  return act_and_wait(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+    return core::Fact(core::Resume{lease.id, take_generation(body)});
+  });
 }
 
 }  // namespace sublet::http
