@@ -17,8 +17,6 @@ namespace {
 constexpr std::int64_t scan_serves_ns = 10'000'000;
 constexpr int kill_capability = 5;  // CAP_KILL
 
-bool is_program(proc::Link link) { return link == proc::Link::owner || link == proc::Link::descendant; }
-
 bool has_kill_capability(const proc::ProcRoot& root) {
   const auto status = root.read_file("self/status");
   const auto at = status ? status->find("\nCapEff:\t") : std::string::npos;
@@ -262,7 +260,7 @@ bool Service::scan() {
 void Service::gather() {
   for (const proc::Member& member : lineage_.members) {
     const auto found = followed_.find(member.lease);
-    if (found == followed_.end() || !is_program(member.link) || found->second.place.from.empty()) continue;
+    if (found == followed_.end() || !proc::is_program(member.link) || found->second.place.from.empty()) continue;
     if (protected_.contains(member.process.pid)) continue;
     const auto pidfd = proc::open_pidfd(root_, member.process);
     if (pidfd) groups_.follow_into(found->second.place, member.process.pid, pidfd->get());
@@ -290,7 +288,7 @@ void Service::signal(const Followed& followed, Role role, int number, Reply& rep
   }
   for (const proc::Member& member : lineage_.members) {
     if (member.lease != followed.lease) continue;
-    if (!is_program(member.link)) {
+    if (!proc::is_program(member.link)) {
       ++reply.left;
       continue;
     }

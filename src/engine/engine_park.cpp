@@ -26,8 +26,7 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
   programs_.scan();
   std::vector<ProcessRef> tree;
   for (const proc::Member& member : programs_.lineage().members) {
-    const bool program = member.link == proc::Link::owner || member.link == proc::Link::descendant;
-    if (member.lease == lease && program) tree.push_back(member.process);
+    if (member.lease == lease && proc::is_program(member.link)) tree.push_back(member.process);
   }
   return tree;
 }

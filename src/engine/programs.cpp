@@ -196,8 +196,7 @@ void Programs::book(const core::Lease& lease) {
     if (cgroup.empty()) {
       const auto now = root_->read(process.pid);
       const proc::Member* known = member(process);
-      const bool own = known != nullptr && known->lease == lease.id &&
-                       (known->link == proc::Link::owner || known->link == proc::Link::descendant);
+      const bool own = known != nullptr && known->lease == lease.id && proc::is_program(known->link);
       if (now && now->ref == process && !own) program->attached.push_back(process);
     } else if (auto group = check_cgroup(cgroup)) {
       program->cgroups.push_back(std::move(*group));

@@ -18,8 +18,7 @@ std::string path_inside(const CgroupMount& mount, const std::string& path) {
 bool known_program(const Lineage& known, std::int32_t pid, LeaseId lease) {
   const auto at = std::lower_bound(known.members.begin(), known.members.end(), ProcessRef{pid, 0},
                                    [](const Member& member, ProcessRef wanted) { return member.process < wanted; });
-  return at != known.members.end() && at->process.pid == pid && at->lease == lease &&
-         (at->link == Link::owner || at->link == Link::descendant);
+  return at != known.members.end() && at->process.pid == pid && at->lease == lease && is_program(at->link);
 }
 
 }  // namespace

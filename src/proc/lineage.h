@@ -24,6 +24,7 @@ namespace sublet::proc {
 // linked to it by a group that the program made.
 enum class Link { owner, attached, descendant, cgroup, session, group };
 std::string_view to_string(Link link);  // "owner", "attached", …
+inline bool is_program(Link link) { return link == Link::owner || link == Link::descendant; }
 
 struct LeaseRoots {
   LeaseId lease;
