@@ -17,8 +17,28 @@ std::int64_t read_ns(clockid_t id) {
 
 std::int64_t monotonic_ns() { return read_ns(CLOCK_MONOTONIC); }
 
+std::int64_t slept_ns() {
+  // Between the two readings this thread may lose its processor: then they say nothing of each other.
+  constexpr std::int64_t close_together = 10'000'000;
+  for (;;) {
+    const std::int64_t awake = monotonic_ns();
+    const std::int64_t all = read_ns(CLOCK_BOOTTIME);
+    if (monotonic_ns() - awake < close_together) return all - awake;
+  }
+}
+
 SystemClock::SystemClock(Time not_before)
-    : offset_ns_(std::max(read_ns(CLOCK_REALTIME), not_before.ns) - monotonic_ns()) {}
+    : offset_ns_(std::max(read_ns(CLOCK_REALTIME), not_before.ns) - monotonic_ns()), slept_ns_(sublet::slept_ns()) {}
+
+Duration SystemClock::take_sleep() {
+  constexpr std::int64_t shortest = 1'000'000'000;
+  const std::int64_t slept = sublet::slept_ns();
+  const std::int64_t since = slept - slept_ns_;
+  if (since < shortest) return {};
+  slept_ns_ = slept;
+  offset_ns_ += since;
+  return Duration(since);
+}
 
 Time SystemClock::now() const { return {monotonic_ns() + offset_ns_}; }
 

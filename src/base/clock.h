@@ -18,11 +18,15 @@ class SystemClock final : public Clock {
  public:
   explicit SystemClock(Time not_before = {});
   Time now() const override;
+  // How long the machine has slept since this was last asked, or since the clock was made, to a second; zero: not at
+  // all. The line moves on by as much: it stays near the wall clock. By the thread that asks for the time.
+  Duration take_sleep();
   Time at_monotonic(std::int64_t monotonic) const { return {monotonic + offset_ns_}; }
   std::int64_t offset_ns() const { return offset_ns_; }  // of the time line from CLOCK_MONOTONIC
 
  private:
   std::int64_t offset_ns_;
+  std::int64_t slept_ns_;
 };
 
 class ManualClock final : public Clock {
@@ -36,5 +40,6 @@ class ManualClock final : public Clock {
 };
 
 std::int64_t monotonic_ns();  // CLOCK_MONOTONIC: stands still while the host sleeps
+std::int64_t slept_ns();      // how long the host has slept since it was booted
 
 }  // namespace sublet

@@ -51,6 +51,8 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
   } else if (event.type == "daemon") {
     what = fmt::format("daemon {}", text_at(body, "state"));
     text = "subletd " + text_at(body, "version");
+    if (const auto asleep = number_at(body, "asleep_seconds"))
+      text = fmt::format("the machine slept for {}", format_duration(std::chrono::seconds(*asleep)));
   } else {
     what = paint(visible(event.type), Paint::red, look);
   }

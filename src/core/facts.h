@@ -157,8 +157,10 @@ struct SnapshotFailed {
 };
 
 // The daemon did not run for a while (it was stopped, or its machine was): nobody could renew, claim or hold anything
-// meanwhile, so that time counts against nobody.
-struct Woke {};
+// meanwhile, so that time counts against nobody. `asleep`: of it, how long the machine slept, programs and all.
+struct Woke {
+  Duration asleep{};
+};
 
 // Nothing but time has passed.
 struct Tick {};

@@ -32,7 +32,10 @@ std::vector<Plan> portions(Plan plan, std::size_t size) {
   first.settled = std::move(plan.settled);
   first.transitions = std::move(plan.transitions);
   all.back().actions = std::move(plan.actions);
-  for (Plan& portion : all) portion.wake_at = plan.wake_at;
+  for (Plan& portion : all) {
+    portion.wake_at = plan.wake_at;
+    if (&portion != &first) portion.transitions = {"portion"};
+  }
   return all;
 }
 

@@ -13,7 +13,7 @@ namespace sublet::core {
 // in the order of the grants. All that gives room is in the first: whatever a crash leaves of the row never promises
 // VRAM twice. So is the lease that the outcome names, wherever it stands: the answer that tells of it is remembered
 // with the first. What is not about one lease (outcome, settled, transitions) is the first's too, the actions are the
-// last's.
+// last's. The transition of the others is "portion".
 std::vector<Plan> portions(Plan plan, std::size_t size);
 
 }  // namespace sublet::core

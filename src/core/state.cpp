@@ -346,6 +346,27 @@ bool State::forgive(Lease& lease, const Rules& rules, Time now) {
   return before != std::pair(lease.expires_at, lease.offer_ends_at);
 }
 
+// Whatever runs out goes on where it stood when the machine fell asleep. When it was asked for, granted, or queued
+// remains what it was. True if the lease itself changed by that.
+bool State::sleep_through(Lease& lease, Duration asleep) {
+  const auto move = [asleep](auto& time) {
+    if (time) time = after(*time, asleep);
+    return time.has_value();
+  };
+  Side& side = sides_.at(lease.id);
+  side.grace_until = after(side.grace_until, asleep);
+  side.look_at = after(side.look_at, asleep);
+  side.restored_at = after(side.restored_at, asleep);
+  side.proven_at = after(side.proven_at, asleep);
+  move(side.yielded_at);
+  move(lease.unheld_since);
+  bool changed = move(lease.stop_at);
+  if (lease.ended()) return changed;
+  changed |= move(lease.offer_ends_at);
+  changed |= move(lease.expires_at);
+  return changed;
+}
+
 void State::schedule(const Lease& lease, const Rules& rules) {
   Side& side = sides_.at(lease.id);
   const Time due = deadline(lease, side, rules);

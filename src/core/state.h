@@ -193,6 +193,7 @@ class State {
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
   void refresh_other(Device& device);
   bool forgive(Lease& lease, const Rules& rules, Time now);
+  bool sleep_through(Lease& lease, Duration asleep);
   void schedule(const Lease& lease, const Rules& rules);
   Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;
   void remember(const std::string& consumer, Bytes peak, std::optional<Duration> run);

@@ -96,13 +96,17 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
   return lease.id;
 }
 
-Result<LeaseId> Stepper::on(const Woke&) {
+Result<LeaseId> Stepper::on(const Woke& fact) {
   for (auto& [id, lease] : state_.leases_) {
-    if (lease.ended()) continue;
-    const bool changed = state_.forgive(lease, rules_, now_);
+    bool changed = fact.asleep > Duration{} && state_.sleep_through(lease, fact.asleep);
+    if (!lease.ended()) changed |= state_.forgive(lease, rules_, now_);
     state_.schedule(lease, rules_);
     if (changed) touch(lease);
   }
+  for (auto& [uuid, device] : state_.devices_)
+    if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
+  // What was read before says nothing of a machine that has slept since: it is too old, and nothing is granted on it.
+  if (fact.asleep > Duration{}) want_snapshot();
   return LeaseId{};
 }
 

@@ -200,6 +200,37 @@ TEST(Woke, AnOfferStaysOpen) {
   EXPECT_TRUE(w.step(Claim{id}).outcome.has_value());
 }
 
+TEST(Woke, WhatRanOutGoesOnWhereItStoodWhenTheMachineFellAsleep) {
+  OneCard w;
+  w.rules.reconnect = 1s;
+  const LeaseId token = w.token(1h);
+  const LeaseId held = w.hold();
+  const LeaseId stopped = w.token(2h);
+  w.step(Attach{stopped, 0, kept_process(100), true, {}});
+  w.step(Release{.lease = stopped, .stop = true});
+  w.step(HeldChanged{held, false});
+  const LeaseId holder = w.hold(w.free(0));
+  const LeaseId waiter = w.token(1h);
+  w.step(Release{holder});
+  ASSERT_EQ(w.state_of(waiter), LeaseState::offered);
+  const Time fell_asleep = w.now;
+  w.now = w.now + 10h;
+  w.step(Woke{10h});
+  EXPECT_EQ(w.told(token).expires_at, fell_asleep + 11h) << "and that is stored";
+  EXPECT_EQ(w.told(stopped).stop_at, w.now) << "its grace begins anew where it stood";
+  EXPECT_GE(*w.told(waiter).offer_ends_at, w.now + w.rules.claim_window);
+  EXPECT_EQ(w.state_of(held), LeaseState::active);
+  EXPECT_EQ(w.free(0), Bytes{}) << "the last reading is of before";
+  w.pass(w.rules.linger - 1s);
+  EXPECT_EQ(w.state_of(held), LeaseState::active) << "it lingers on";
+  w.pass(2s);
+  EXPECT_TRUE(w.gone(held));
+  EXPECT_EQ(w.state_of(stopped), LeaseState::active);
+  w.actions.clear();
+  w.pass(w.rules.grace);
+  EXPECT_FALSE(w.actions.empty()) << "killed, its grace being over";
+}
+
 TEST(Generation, AnOlderOneIsRefusedWithBothNumbers) {
   OneCard w;
   const LeaseId id = w.hold();

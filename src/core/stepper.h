@@ -37,7 +37,7 @@ class Stepper {
   Result<LeaseId> on(const ProgramFailed& fact);
   Result<LeaseId> on(const Snapshot& fact);  // step_snapshot.cpp
   Result<LeaseId> on(const SnapshotFailed& fact);
-  Result<LeaseId> on(const Woke&);
+  Result<LeaseId> on(const Woke& fact);
   Result<LeaseId> on(const Tick&) { return LeaseId{}; }
 
   // Submitting.

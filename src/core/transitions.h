@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every transition of a lease by its name: what is explained to people, what events tell, and what tests interrupt.
+// And one thing more that tests interrupt: a later portion of a plan that grants to thousands (core/portions.h).
 #pragma once
 
 #include <algorithm>
@@ -8,12 +9,14 @@
 
 namespace sublet::core {
 
-inline constexpr std::array<std::string_view, 27> transitions{
+inline constexpr std::array<std::string_view, 28> transitions{
     // on the way to the end
     "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "held", "resizing", "resized",
     "pausing", "paused", "resuming", "resumed", "poisoned", "stopping", "killing", "settled",
     // the end, by its reason
-    "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost"};
+    "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost",
+    // of many leases at once
+    "portion"};
 
 constexpr bool is_transition(std::string_view name) {
   return std::find(transitions.begin(), transitions.end(), name) != transitions.end();

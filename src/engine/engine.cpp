@@ -32,9 +32,9 @@ constexpr Duration busy_after_change = std::chrono::seconds(3);
 std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration jump) {
   std::vector<core::Lease> changed;
   for (core::Lease& lease : leases) {
-    if (jump <= Duration::zero() || lease.ended() || !lease.expires_at) continue;
-    if (*lease.expires_at >= Time::never() - jump) continue;
-    lease.expires_at = *lease.expires_at + jump;
+    if (jump <= Duration::zero() || (!lease.expires_at && !lease.stop_at)) continue;
+    for (std::optional<Time>* due : {&lease.expires_at, &lease.stop_at})
+      if (*due && **due < Time::never() - jump) *due = **due + jump;
     changed.push_back(lease);
   }
   return changed;
@@ -55,12 +55,23 @@ std::string new_life() { return store::random_hex(4); }
 // The time, and whether the loop stood still until now: what fell due meanwhile must not fire before those whom it
 // concerns could be heard.
 Time Engine::notice() {
+  const Duration asleep = clock_.take_sleep();
   const Time now = clock_.now();
-  const Duration away = now - std::exchange(alive_at_, now);
-  if (away <= standstill(options_.rules)) return now;
-  log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
-  intend(core::step(state_, options_.rules, core::Woke{}, now), now, std::nullopt);
+  const Duration away = now - std::exchange(alive_at_, now) - asleep;
+  if (asleep > Duration::zero()) fell_asleep(asleep, now);
+  else if (away <= standstill(options_.rules)) return now;
+  else log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
+  intend(core::step(state_, options_.rules, core::Woke{asleep}, now), now, std::nullopt);
   return now;
+}
+
+// The machine slept, and with it whatever it runs. The time line has moved on by as much, and whatever runs out moves
+// along in the step that follows.
+void Engine::fell_asleep(Duration asleep, Time now) {
+  log::warn("the machine slept for {}; nothing expires for that", format_duration(asleep));
+  woke_at_ns_ = monotonic_ns();
+  boot_id_stored_ = false;  // stored again, with where the line lies now
+  if (store_problem_.empty()) write_events({log_.of_daemon("woke", now, asleep)}, now);
 }
 
 void Engine::beat() {
@@ -109,6 +120,7 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   for (core::Plan& portion : core::portions(std::move(plan), portion_size)) {
+    reach(portion, Failpoints::decided);
     if (to_store) write(portion, now, std::exchange(remembered, std::nullopt));
     reach(portion, Failpoints::queued);
     if (committed_ >= intended_) {

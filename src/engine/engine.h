@@ -164,6 +164,7 @@ class Engine {
   void forget_holders(LeaseId lease);
   void arm(Time wake_at);
   Time notice();
+  void fell_asleep(Duration asleep, Time now);
   void beat();
   void pace_probe(Time now);
   store::Events events();
@@ -225,7 +226,8 @@ class Engine {
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer reopen_timer_;
   boost::asio::steady_timer heartbeat_;
-  Time alive_at_;  // the loop ran then
+  Time alive_at_;                // the loop ran then
+  std::int64_t woke_at_ns_ = 0;  // of CLOCK_MONOTONIC, when the machine was last found to have slept
   Time armed_for_ = Time::never();
   Time busy_until_;
 };

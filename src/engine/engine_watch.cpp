@@ -70,6 +70,8 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
 }
 
 void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
+  (void)notice();
+  if (asked_ns < woke_at_ns_) return probe_.take_now();  // of before a sleep: it would look newer than it is
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});

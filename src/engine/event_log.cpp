@@ -65,9 +65,11 @@ std::vector<EventLog::Event> EventLog::of_plan(const core::Plan& plan, const Fin
   return events;
 }
 
-EventLog::Event EventLog::of_daemon(std::string_view what, Time now) {
+EventLog::Event EventLog::of_daemon(std::string_view what, Time now, Duration asleep) {
   JsonText out = begin("daemon", now);
-  out.field("state", what).field("version", SUBLET_VERSION).end_object();
+  out.field("state", what).field("version", SUBLET_VERSION);
+  if (asleep > Duration::zero()) out.field("asleep_seconds", asleep / std::chrono::seconds(1));
+  out.end_object();
   return make("daemon", {}, out.take());
 }
 

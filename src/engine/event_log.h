@@ -38,7 +38,8 @@ class EventLog {
   // Of devices whose state or problem is not what was told last, and of warnings that began or ended since then.
   std::vector<Event> of_changes(const core::State& state, const core::Rules& rules, std::vector<Warning> warnings,
                                 Time now);
-  Event of_daemon(std::string_view what, Time now);  // "started", "stopped"
+  // "started", "stopped", or "woke" after the machine was asleep.
+  Event of_daemon(std::string_view what, Time now, Duration asleep = {});
   Event of_warning(const Warning& warning, bool begins, Time now);
   // The store's batch `sequence` holds them.
   void intended(std::uint64_t sequence, const std::vector<Event>& events);

@@ -15,7 +15,10 @@
 namespace sublet::store {
 namespace {
 
-constexpr std::size_t group = 512;             // batches in one transaction at most: bounds the wait for its commit
+// In one transaction at most: bounds the wait for its commit. Of thousands of leases that change at a stroke, the first
+// are told while the last are written.
+constexpr std::size_t group = 512;             // batches
+constexpr std::size_t group_leases = 512;      // leases that they change
 constexpr std::size_t idle_slice = 64;         // rows pruned in one transaction while nothing else is to be done
 constexpr int pages_before_checkpoint = 1000;  // 4 MiB of log
 
@@ -173,7 +176,11 @@ SqliteStore::Work SqliteStore::next_work() {
     return stopping_ || !queue_.empty() || !reads_.empty() || (more_to_prune_ && state_ == State::open);
   });
   Work work;
-  const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(std::min(queue_.size(), group));
+  auto end = queue_.begin();
+  for (std::size_t leases = 0; end != queue_.end() && end < queue_.begin() + group; ++end) {
+    leases += end->batch.changed.size();
+    if (leases > group_leases && end != queue_.begin()) break;
+  }
   work.batches.assign(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
   queue_.erase(queue_.begin(), end);
   being_written_ = work.batches.size();

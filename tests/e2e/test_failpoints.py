@@ -15,11 +15,13 @@ import traceback
 import pytest
 
 from tests.support.parking import quick_checkpoints
-from tests.support.sublet import BIN, GIB, Daemon, living, name_of, pidfds_have_inodes, wait_until
+from tests.support.sublet import BIN, GIB, MIB, Daemon, living, name_of, pidfds_have_inodes, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
           '[queue]\nclaim_window = "{claim_window}"\nreserve_after = "500ms"\n'
           '[lease]\nlinger = "2s"\nreconnect = "4s"\ngrace = "500ms"\n')
+
+CROWD = 300  # more than one portion of what is told at a time
 
 
 def list_failpoints():
@@ -96,7 +98,7 @@ class Retrying:
         """A lease that waits until it is granted."""
         return self.post("/v1/leases", {"vram_bytes": size * GIB, "ttl_seconds": 600, "wait_seconds": 60, **more})["id"]
 
-    def queue(self, size, **more):
+    def queue(self, size=1, **more):
         return self.ask(size, wait_seconds=0, **more)
 
     def act(self, id, call, body=None):
@@ -212,6 +214,21 @@ def resized(client):
 
 def unclaimed(client):
     lapsed(client)
+
+
+def portion(client):
+    """More waiters than are told at a time, all freed by one release."""
+    free = client.get("/v1/devices")["devices"][0]["effective_free_bytes"]
+    holder = client.ask(vram_bytes=free)
+    crowd = [client.queue(vram_bytes=MIB) for _ in range(CROWD)]
+    waiting = client.get(f"/v1/leases/{crowd[0]}")["generation"]
+    assert client.get("/v1/status")["leases"]["queued"] == CROWD
+    client.act(holder, "release")
+    client.until(crowd[-1], lambda lease: lease["state"] != "queued")
+    leases = {lease["id"]: lease for lease in client.get("/v1/leases?all=true")["leases"]}
+    given = [leases[id] for id in crowd]
+    assert all(lease["state"] == "offered" and lease["reserved_bytes"] == MIB for lease in given)
+    assert {lease["generation"] for lease in given} == {waiting + 1}, "each was given its room once"
 
 
 def parked(client):
@@ -360,7 +377,7 @@ SCENARIOS = {play.__name__: (play, stage) for play, stage in (
     (resuming, None), (resumed, None), (poisoned, None), (stopping, None), (killing, None),
     (settled, None), (released, None), (expired, None),
     (revoked, revoked_stage), (owner_gone, None), (failed, None), (cancelled, None), (rejected, rejected_stage),
-    (unclaimed, None), (lost, lost_stage))}
+    (unclaimed, None), (lost, lost_stage), (portion, None))}
 
 
 def interrupt(transition, failpoint):

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine that sleeps for hours: the daemon notices, and nothing runs out for that."""
+import datetime
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.support.sublet import GIB, ROOT, living, wait_until
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "2s"\n'
+          '[queue]\nclaim_window = "6s"\n'
+          '[lease]\nlinger = "6s"\nreconnect = "1s"\ngrace = "6s"\n')
+HOURS = 3 * 3600
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    compiler = shutil.which("cc") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    built = tmp_path_factory.mktemp("asleep") / "asleep.so"
+    source = ROOT / "tests" / "support" / "asleep.c"
+    subprocess.run([compiler, "-x", "c", "-O1", "-fPIC", "-shared", "-o", built, source, "-ldl"], check=True)
+    return built
+
+
+class Machine:
+    """How long the machine of all processes started from here has slept."""
+
+    def __init__(self, directory, library, monkeypatch):
+        self.seconds = 0
+        self.file = directory / "asleep"
+        self.sleep(0)
+        monkeypatch.setenv("SUBLET_TEST_ASLEEP", str(self.file))
+        monkeypatch.setenv("LD_PRELOAD", str(library))
+        # A daemon that watches itself insists on being the first to be loaded.
+        monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+
+    def sleep(self, seconds):
+        self.seconds += seconds
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(str(self.seconds))
+        fresh.rename(self.file)
+
+    def wall(self):
+        return time.time() + self.seconds
+
+
+@pytest.fixture
+def machine(tmp_path, library, monkeypatch):
+    return Machine(tmp_path, library, monkeypatch)
+
+
+def at(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def ends(api, id, reason):
+    wait_until(lambda: api.lease(id)["end_reason"] == reason, f"{id} ends: {reason}")
+
+
+def woke(daemon):
+    said = daemon.cli("events", "--no-follow", "--since", "0", "--type", "daemon", "--json", check=0).stdout
+    return '"state":"woke"' in said and said
+
+
+def test_nothing_runs_out_while_the_machine_sleeps(start_daemon, machine):
+    daemon = start_daemon("1x24GiB", config=CONFIG)
+    api, held = daemon.api(), daemon.api()
+
+    def ask(size=1, by=api, **more):
+        return by.post("/v1/leases", {"vram_bytes": size * GIB, **more})["id"]
+
+    long, short = ask(ttl_seconds=2 * 3600), ask(ttl_seconds=60)
+    deaf = daemon.spawn("sublet", "run", "--vram", "1GiB", "--", "sh", "-c",
+                        "trap '' TERM; echo deaf; while :; do sleep 1; done")
+    assert deaf.stdout.readline() == "deaf\n"
+    program = next(lease for lease in daemon.leases() if lease["owner"]["pid"])
+    lingering = ask(by=held)
+    large = ask(18, ttl_seconds=3600)
+    offered = ask(18, ttl_seconds=3600)
+    assert api.lease(offered)["state"] == "queued"
+    # Everything that soon runs out begins to, and the machine falls asleep.
+    assert api.post(f"/v1/leases/{short}/renew", {"ttl_seconds": 8}).status == 200
+    api.post(f"/v1/leases/{large}/release")
+    api.post(f"/v1/leases/{program['id']}/release", {"stop": True})
+    held.close()
+    machine.sleep(HOURS)
+    assert f'"asleep_seconds":{HOURS}' in wait_until(lambda: woke(daemon), "the sleep is noticed")
+    assert "the machine slept for 3 h" in daemon.log()
+    states = {lease["id"]: lease["state"] for lease in api.get("/v1/leases")["leases"]}
+    assert states == {long: "active", short: "active", program["id"]: "active", lingering: "active",
+                      offered: "offered"}
+    assert living(program["owner"]["pid"])
+    # Times are those of the clock on the wall, and what is left of them is what was left before.
+    assert machine.wall() + 3600 < at(api.lease(long)["expires_at"]) <= machine.wall() + 2 * 3600
+    assert at(api.lease(short)["expires_at"]) < machine.wall() + 10
+    assert at(api.lease(offered)["offer_ends_at"]) > machine.wall()
+    fresh = api.lease(ask(ttl_seconds=3600))
+    assert fresh["state"] == "active" and abs(at(fresh["created_at"]) - machine.wall()) < 60
+    # And all of it goes on.
+    assert api.post(f"/v1/leases/{offered}/claim")["state"] == "active"
+    ends(api, lingering, "owner_gone")
+    ends(api, short, "expired")
+    ends(api, program["id"], "released")
+    assert deaf.wait(60) == 128 + signal.SIGKILL
+    assert api.lease(long)["state"] == "active"
+
+
+def test_a_sleep_while_no_daemon_runs_counts_as_little(start_daemon, machine):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    lease = daemon.api().post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 3600})["id"]
+    machine.sleep(HOURS)
+    wait_until(lambda: woke(daemon), "the sleep is noticed")
+    daemon.kill()
+    machine.sleep(HOURS)
+    daemon.start()
+    now = daemon.api().lease(lease)
+    assert now["state"] == "active"
+    assert machine.wall() + 3000 < at(now["expires_at"]) <= machine.wall() + 3600

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+   Preloaded into a process, it lets the machine have slept: the clocks that go on while a machine sleeps are ahead by
+   as many seconds as the file named by SUBLET_TEST_ASLEEP says, and CLOCK_MONOTONIC, which stands still, is not. The
+   kernel can do that too (time namespaces), but not to a process that runs. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static time_t asleep(void) {
+  const char *path = getenv("SUBLET_TEST_ASLEEP");
+  const int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  char text[32] = {0};
+  if (file < 0) return 0;
+  if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
+  close(file);
+  return atol(text);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  static int (*real)(clockid_t, struct timespec *);
+  if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+  const int result = real(clock, now);
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_BOOTTIME))
+    now->tv_sec += asleep();
+  return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+  struct timespec precise;
+  (void)zone;
+  clock_gettime(CLOCK_REALTIME, &precise);
+  now->tv_sec = precise.tv_sec;
+  now->tv_usec = precise.tv_nsec / 1000;
+  return 0;
+}
+
+time_t time(time_t *into) {
+  struct timespec precise;
+  clock_gettime(CLOCK_REALTIME, &precise);
+  if (into) *into = precise.tv_sec;
+  return precise.tv_sec;
+}
