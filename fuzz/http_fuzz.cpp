@@ -21,10 +21,15 @@ namespace asio = boost::asio;
 constexpr std::uint32_t nobodys_uid = 4242;
 constexpr int most_turns = 1000;
 
-engine::Options options() {
-  engine::Options options;
+engine::Machine machine(asio::io_context& io) {
+  engine::MachineOptions options;
   options.probe.helper = "/nonexistent/sublet-gpu";
   options.actor.socket = "/nonexistent/sublet-actor.sock";
+  return engine::real_machine(io, options);
+}
+
+engine::Options options() {
+  engine::Options options;
   options.exit_dir = "/nonexistent/exits";
   options.boot_id = "boot";
   return options;
@@ -33,7 +38,7 @@ engine::Options options() {
 std::string answer_to(std::string_view input) {
   asio::io_context io(1);
   store::MemoryStore store;
-  engine::Engine engine(io, store, options());
+  engine::Engine engine(io, store, machine(io), options());
   FUZZ_CHECK(engine.start());
   int ends[2];
   FUZZ_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);

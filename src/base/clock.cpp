@@ -42,4 +42,9 @@ Duration SystemClock::take_sleep() {
 
 Time SystemClock::now() const { return {monotonic_ns() + offset_ns_}; }
 
+void SystemClock::go_on_from(Time time) {
+  const std::int64_t monotonic = monotonic_ns();
+  if (time.ns > monotonic + offset_ns_) offset_ns_ = time.ns - monotonic;
+}
+
 }  // namespace sublet

@@ -35,11 +35,25 @@ TEST(SystemClock, GoesOnFromTheLastStoredTimeWhenTheWallClockWasSetBack) {
   EXPECT_GT(SystemClock(past).now(), past + std::chrono::hours(1)) << "an old one does not hold it back";
 }
 
+TEST(SystemClock, GoesOnFromALaterTimeAndNeverBack) {
+  SystemClock clock;
+  const Time future = clock.now() + std::chrono::hours(1000);
+  clock.go_on_from(future);
+  EXPECT_GE(clock.now(), future);
+  clock.go_on_from({1'000});
+  EXPECT_GE(clock.now(), future);
+}
+
 TEST(ManualClock, MovesWhenTold) {
-  ManualClock clock({100});
+  ManualClock clock({100}, 7);
   EXPECT_EQ(clock.now(), Time{100});
   clock.advance(Duration(5));
   EXPECT_EQ(clock.now(), Time{105});
+  EXPECT_EQ(clock.at_monotonic(7), Time{100});
+  clock.go_on_from({200});
+  clock.go_on_from({50});
+  EXPECT_EQ(clock.now(), Time{200});
+  EXPECT_EQ(clock.monotonic_ns(), 12);
 }
 
 TEST(KernelClocks, MonotonicNeverGoesBack) {

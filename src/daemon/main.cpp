@@ -50,7 +50,8 @@ int run(const daemon::Options& options) {
   if (!root) return refuse(root.error(), 1);
   if (auto boot_id = root->boot_id()) wiring.boot_id = *boot_id;
   wiring.failpoints = &failpoints;
-  engine::Engine engine(io, store, std::move(wiring));
+  engine::Engine engine(io, store, engine::real_machine(io, daemon::machine_options(config, *places)),
+                        std::move(wiring));
   http::Server server(io, engine,
                       {.socket_path = places->socket,
                        .socket_mode = 0666,

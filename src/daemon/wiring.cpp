@@ -20,6 +20,16 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .allow_swap = config.ledger.allow_swap,
                    .verify_timeout = config.pause.verify_timeout,
                    .forget_after = config.gpu.forget_after};
+  options.exit_dir = places.exit_dir;
+  options.mode = places.mode;
+  options.dir = dir;
+  options.program_env = places.program_env;
+  options.leases_per_user = static_cast<int>(config.limits.leases);
+  return options;
+}
+
+engine::MachineOptions machine_options(const Config& config, const Places& places) {
+  engine::MachineOptions options;
   options.probe = {.helper = places.helper,
                    .nvml = places.nvml.empty() ? config.gpu.nvml : places.nvml,
                    .timeout = config.gpu.timeout,
@@ -30,11 +40,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .group_name = places.group_name,
                    .system = places.mode == "system"};
   options.parker = {.helper = places.helper, .driver = places.driver};
-  options.exit_dir = places.exit_dir;
-  options.mode = places.mode;
-  options.dir = dir;
-  options.program_env = places.program_env;
-  options.leases_per_user = static_cast<int>(config.limits.leases);
+  options.reconnect = config.lease.reconnect;
   return options;
 }
 

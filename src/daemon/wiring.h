@@ -13,6 +13,8 @@ namespace sublet::daemon {
 // `dir`: of a private daemon, else "".
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);
 
+engine::MachineOptions machine_options(const Config& config, const Places& places);
+
 // Two descriptors a program: the soft limit is made for other programs than this one. As far as the hard one lets it.
 void raise_file_limit();
 

@@ -79,18 +79,24 @@ struct ActorClient::Link {
   bool writing = false;
 };
 
-ActorClient::ActorClient(asio::io_context& io, ActorOptions options, std::function<void()> came)
-    : io_(io), options_(std::move(options)), came_(std::move(came)), deadline_(io) {}
+ActorClient::ActorClient(asio::io_context& io, ActorOptions options)
+    : io_(io), options_(std::move(options)), deadline_(io) {}
 
 ActorClient::~ActorClient() {
   stop();
   reap();
 }
 
-void ActorClient::start() {
+void ActorClient::start(std::function<void()> came) {
+  came_ = std::move(came);
   asio::co_spawn(io_, run(), [](const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);
   });
+}
+
+std::string ActorClient::hint() const {
+  return options_.socket.empty() ? "it is tried again and again; the daemon's log says more"
+                                 : "is it started? systemctl status sublet-actor.socket sublet-actor";
 }
 
 void ActorClient::stop() {

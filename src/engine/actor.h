@@ -26,6 +26,12 @@ class Actor {
   using Done = std::function<void(const actor::Reply&)>;
   virtual ~Actor() = default;
 
+  // From now on there is one, as far as that depends on us. `came`: it is ready, and knows nothing yet.
+  virtual void start(std::function<void()> came) = 0;
+  virtual void stop() = 0;
+  virtual const std::string& problem() const = 0;  // "" while it is there
+  virtual std::string hint() const = 0;            // what to do about that
+
   // It has said who it is, and takes orders. What it was told before it was lost, it does not know any more.
   virtual bool ready() const = 0;
   // What it said when it came: actor::signals_others, its uid, the hierarchy. Of the last one while there is none.
@@ -45,14 +51,13 @@ struct ActorOptions {
 // Keeps one sublet-actor: started or connected to, again with back-off when it is lost.
 class ActorClient final : public Actor {
  public:
-  // `came`: it is ready, and knows nothing yet.
-  ActorClient(boost::asio::io_context& io, ActorOptions options, std::function<void()> came);
+  ActorClient(boost::asio::io_context& io, ActorOptions options);
   ~ActorClient() override;
 
-  void start();
-  void stop();
-  const std::string& problem() const { return problem_; }  // "" while it is there
-
+  void start(std::function<void()> came) override;
+  void stop() override;
+  const std::string& problem() const override { return problem_; }
+  std::string hint() const override;
   bool ready() const override { return ready_; }
   const actor::Reply& introduction() const override { return introduction_; }
   void order(actor::Order order, std::span<const int> descriptors, Done done) override;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/checkpoint_helper.h"
-#include "engine/parker.h"
+#include "engine/driver_parker.h"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "core/portions.h"
-#include "engine/exit_records.h"
 #include "store/secret.h"
 
 #include <fmt/format.h>
@@ -11,7 +10,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include <unistd.h>
 #include <csignal>
 
 namespace sublet::engine {
@@ -69,16 +67,13 @@ Time Engine::notice() {
 // along in the step that follows.
 void Engine::fell_asleep(Duration asleep, Time now) {
   log::warn("the machine slept for {}; nothing expires for that", format_duration(asleep));
-  woke_at_ns_ = monotonic_ns();
+  woke_at_ns_ = now.ns - clock_.offset_ns();
   boot_id_stored_ = false;  // stored again, with where the line lies now
   if (store_problem_.empty()) write_events({log_.of_daemon("woke", now, asleep)}, now);
 }
 
 void Engine::beat() {
-  heartbeat_.expires_after(
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(standstill(options_.rules) / 2));
-  heartbeat_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  heartbeat_->set(standstill(options_.rules) / 2, [this] {
     (void)notice();
     beat();
   });
@@ -161,7 +156,7 @@ void Engine::start(const core::Plan& plan) {
   for (const core::Lease& lease : plan.changed) {
     announce(lease.id);
     // The keeper's note has done its work once the end is stored.
-    if (lease.ended() && !lease.owner.exit_record.empty()) ::unlink(lease.owner.exit_record.c_str());
+    if (lease.ended() && !lease.owner.exit_record.empty()) host_.remove_exit_record(lease.owner.exit_record);
   }
   for (const core::Action& action : plan.actions) perform(action);
   reach(plan, Failpoints::done);
@@ -225,15 +220,9 @@ const core::Lease* Engine::find(LeaseId id) const {
 void Engine::arm(Time wake_at) {
   if (wake_at == armed_for_) return;
   armed_for_ = wake_at;
-  if (wake_at == Time::never()) {
-    timer_.cancel();
-    return;
-  }
+  if (wake_at == Time::never()) return timer_->cancel();
   const Duration left = std::max(wake_at - clock_.now(), Duration::zero());
-  timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(left) +
-                       std::chrono::milliseconds(1));
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  timer_->set(left + std::chrono::milliseconds(1), [this] {
     armed_for_ = Time::never();
     tick(core::Tick{});
   });
@@ -320,21 +309,21 @@ void Engine::reconcile() {
   if (stopping_) return;
   if (const Status opened = open_store(); !opened) {
     store_problem_ = opened.error().detail;
-    reopen_timer_.expires_after(reopen_interval);
-    reopen_timer_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (!cancelled) reconcile();
-    });
-    return;
+    return reopen_later();
   }
   log::info("the store is back: {} leases read", state_.leases().size());
   probe_.take_now();
+}
+
+void Engine::reopen_later() {
+  reopen_timer_->set(reopen_interval, [this] { reconcile(); });
 }
 
 Status Engine::open_store() {
   auto loaded = store_.open(events());
   if (!loaded) return loaded.error();
   // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
-  if (loaded->last_time > clock_.now()) clock_ = SystemClock(loaded->last_time);
+  clock_.go_on_from(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
   std::map<std::string, core::ConsumerHistory> history;
   for (auto& [consumer, runs] : loaded->history)
@@ -391,7 +380,7 @@ Status Engine::open_store() {
 void Engine::adopt(Time now) {
   const auto known = [this](LeaseId id) { return state_.find(id) != nullptr; };
   programs_.forget_others(known);
-  sweep_exit_records(options_.exit_dir, known);
+  host_.sweep_exit_records(options_.exit_dir, known);
   std::vector<core::Lease> leases;  // a copy: following one may end another
   for (const auto& [id, lease] : state_.leases()) {
     if (lease.ended()) settling_.insert(id);
@@ -415,46 +404,46 @@ void Engine::adopt(Time now) {
 
 // --- life ---
 
-Engine::Engine(asio::io_context& io, store::Store& store, Options options)
+Engine::Engine(asio::io_context& io, store::Store& store, Machine machine, Options options)
     : io_(io),
       store_(store),
       options_(std::move(options)),
+      machine_(std::move(machine)),
+      clock_(*machine_.clock),
+      host_(*machine_.host),
+      probe_(*machine_.probe),
+      actor_(*machine_.actor),
+      programs_(*machine_.programs),
+      parker_(*machine_.parker),
+      timer_(machine_.alarm()),
+      reopen_timer_(machine_.alarm()),
+      heartbeat_(machine_.alarm()),
       started_at_(clock_.now()),
-      probe_(io, options_.probe,
-             {.snapshot = [this](gpu::GpuSnapshot snapshot,
-                                 std::int64_t asked_ns) { on_snapshot(std::move(snapshot), asked_ns); },
-              .problem =
-                  [this](const std::string& problem) {
-                    tick(core::SnapshotFailed{problem});
-                    tell_changes();
-                  }}),
-      actor_(io, options_.actor, [this] { programs_.introduce_all(); }),
-      programs_(io, actor_, options_.rules.reconnect,
-                {.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
-                 .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }}),
-      parker_(io, options_.parker),
-      timer_(io),
-      reopen_timer_(io),
-      heartbeat_(io),
       alive_at_(started_at_) {}
 
 Engine::~Engine() = default;
 
 Status Engine::start() {
-  if (Status opened = programs_.open(); !opened) return opened;
+  const Status watched =
+      programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
+                      .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }});
+  if (!watched) return watched;
   if (Status opened = open_store(); !opened) {
     if (opened.error().code == Code::InUse) return opened;  // another daemon has it: not ours to run beside
     store_problem_ = opened.error().detail;
     if (!opened.error().hint.empty()) store_problem_ += " (" + opened.error().hint + ")";
     store_problem_since_ = clock_.now();
     log::error("the store cannot be used: {}. No leases are granted.", store_problem_);
-    reopen_timer_.expires_after(reopen_interval);
-    reopen_timer_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (!cancelled) reconcile();
-    });
+    reopen_later();
   }
-  probe_.start();
-  actor_.start();
+  probe_.start({.snapshot = [this](gpu::GpuSnapshot snapshot,
+                                   std::int64_t asked_ns) { on_snapshot(std::move(snapshot), asked_ns); },
+                .problem =
+                    [this](const std::string& problem) {
+                      tick(core::SnapshotFailed{problem});
+                      tell_changes();
+                    }});
+  actor_.start([this] { programs_.introduce_all(); });
   beat();
   return {};
 }
@@ -464,9 +453,7 @@ void Engine::stop() {
   stopping_ = true;
   probe_.stop();
   actor_.stop();
-  timer_.cancel();
-  reopen_timer_.cancel();
-  heartbeat_.cancel();
+  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_}) (*alarm)->cancel();
   store_.close();
 }
 

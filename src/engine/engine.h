@@ -7,14 +7,10 @@
 #include "base/failpoints.h"
 #include "core/explain.h"
 #include "core/step.h"
-#include "engine/actor.h"
-#include "engine/card_lock.h"
 #include "engine/event_log.h"
+#include "engine/machine.h"
 #include "engine/meter.h"
-#include "engine/parker.h"
 #include "engine/peer.h"
-#include "engine/probe.h"
-#include "engine/programs.h"
 #include "store/store.h"
 
 #include <boost/asio/awaitable.hpp>
@@ -34,12 +30,8 @@ namespace sublet::engine {
 
 struct Options {
   core::Rules rules;
-  ProbeOptions probe;
-  ParkerOptions parker;
-  ActorOptions actor;
   std::string exit_dir;  // where keepers leave exit records
   std::string boot_id;
-  bool lock_cards = true;                          // one daemon per real card and machine
   std::string mode;                                // "system", "user" or "dir"
   std::string dir;                                 // of a private daemon, else ""
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
@@ -64,7 +56,7 @@ Warning store_warning(const std::string& problem, Time since);
 
 class Engine {
  public:
-  Engine(boost::asio::io_context& io, store::Store& store, Options options);
+  Engine(boost::asio::io_context& io, store::Store& store, Machine machine, Options options);
   ~Engine();
 
   // Opens the store, loads, adopts what lives, starts to watch the GPUs. An error means that the daemon must not run
@@ -96,9 +88,8 @@ class Engine {
   Watchers::iterator watch(LeaseId lease);
   void unwatch(Watchers::iterator watcher);
 
-  // What host memory takes of this lease's bytes. Reads a few small files.
-  core::HostMemory host_memory_for(const core::Lease& lease) const;
-  core::HostMemory host_memory() const;  // of the machine alone
+  // What host memory takes of this lease's bytes; null: of anybody's. Reads a few small files.
+  core::HostMemory host_memory(const core::Lease* lease = nullptr) const;
 
   // --- access tokens ---
   const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
@@ -119,7 +110,6 @@ class Engine {
   const core::State& state() const { return state_; }
   const core::Rules& rules() const { return options_.rules; }
   const Options& options() const { return options_; }
-  const Programs& programs() const { return programs_; }
   Time now() const;
   Time started_at() const { return started_at_; }
   // Live, or ended a short while ago; older ones are in the store.
@@ -130,10 +120,10 @@ class Engine {
   // "" while new leases can be given out and changes stored; else why not.
   const std::string& store_problem() const { return store_problem_; }
   const Probe& probe() const { return probe_; }
-  const ActorClient& actor() const { return actor_; }
+  const Actor& actor() const { return actor_; }
   const Meter& meter() const { return meter_; }
 
-  Programs& programs() { return programs_; }
+  const Programs& programs() const { return programs_; }
 
  private:
   void tick(const core::Fact& fact);
@@ -147,6 +137,7 @@ class Engine {
   void committed(std::uint64_t sequence);
   void store_failed(Error error);
   void reconcile();
+  void reopen_later();
   Status open_store();
   void adopt(Time now);
   void perform(const core::Action& action);
@@ -184,13 +175,16 @@ class Engine {
   boost::asio::io_context& io_;
   store::Store& store_;
   Options options_;
-  SystemClock clock_;
+  const Machine machine_;
+  Clock& clock_;  // this and what follows is the machine's
+  Host& host_;
+  Probe& probe_;
+  Actor& actor_;
+  Programs& programs_;
+  Parker& parker_;
+  const std::unique_ptr<Alarm> timer_, reopen_timer_, heartbeat_;
   Time started_at_;
   core::State state_;
-  Probe probe_;
-  ActorClient actor_;
-  Programs programs_;
-  Parker parker_;
 
   std::uint64_t intended_ = 0;     // last number given out by the store
   std::uint64_t committed_ = 0;    // last one known durable
@@ -215,7 +209,6 @@ class Engine {
   bool life_stored_ = false;
   bool told_start_ = false;
 
-  CardLocks card_locks_;
   std::map<std::string, Time> warned_since_;     // by code and text
   std::unordered_set<LeaseId> unparks_waiting_;  // ordered while the parker was still busy with an order of before
   std::unordered_set<LeaseId> settling_;
@@ -223,9 +216,6 @@ class Engine {
   std::unordered_map<LeaseId, core::Lease> recently_ended_;
   std::deque<LeaseId> recently_ended_order_;
 
-  boost::asio::steady_timer timer_;
-  boost::asio::steady_timer reopen_timer_;
-  boost::asio::steady_timer heartbeat_;
   Time alive_at_;                // the loop ran then
   std::int64_t woke_at_ns_ = 0;  // of CLOCK_MONOTONIC, when the machine was last found to have slept
   Time armed_for_ = Time::never();

@@ -2,7 +2,6 @@
 // Yielding and coming back as the core orders it, carried out by the parker.
 #include "base/log.h"
 #include "engine/engine.h"
-#include "proc/host_memory.h"
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
@@ -11,24 +10,13 @@
 
 namespace sublet::engine {
 
-core::HostMemory Engine::host_memory_for(const core::Lease& lease) const {
-  const proc::HostFigures figures = proc::host_figures(programs_.root(), lease.owner.process.pid);
-  return {figures.available, figures.headroom, figures.may_swap};
+core::HostMemory Engine::host_memory(const core::Lease* lease) const {
+  return host_.memory(lease == nullptr ? 0 : lease->owner.process.pid);
 }
 
-core::HostMemory Engine::host_memory() const {
-  const proc::HostFigures figures = proc::host_figures(programs_.root(), 0);
-  return {figures.available, std::nullopt, figures.may_swap};
-}
-
-// The program itself: what is merely booked to its lease is somebody else's.
 std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
   programs_.scan();
-  std::vector<ProcessRef> tree;
-  for (const proc::Member& member : programs_.lineage().members) {
-    if (member.lease == lease && proc::is_program(member.link)) tree.push_back(member.process);
-  }
-  return tree;
+  return programs_.tree(lease);
 }
 
 // Where processes under no lease use the card, its free bytes are anybody's until the restore takes them.

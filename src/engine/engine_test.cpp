@@ -39,12 +39,13 @@ Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", t
 // commits when the test says so.
 struct World {
   explicit World(store::Store& given, std::string boot_id = "boot") {
+    MachineOptions machine;
+    machine.probe.helper = "/nonexistent/sublet-gpu";
+    machine.actor.socket = "/nonexistent/sublet-actor.sock";
     Options options;
-    options.probe.helper = "/nonexistent/sublet-gpu";
-    options.actor.socket = "/nonexistent/sublet-actor.sock";
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = std::move(boot_id);
-    engine.emplace(io, given, std::move(options));
+    engine.emplace(io, given, real_machine(io, machine), std::move(options));
     EXPECT_TRUE(engine->start());
     turn();
   }

@@ -59,8 +59,8 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
                               .processes = {},
                               .problem = device.problem,
                               .lost = device.lost};
-  if (options_.lock_cards && !device.simulated && !device.uuid.empty()) {
-    if (const Status locked = card_locks_.acquire(device.uuid); !locked) reading.problem = locked.error().detail;
+  if (!device.simulated && !device.uuid.empty()) {
+    if (const Status locked = host_.lock_card(device.uuid); !locked) reading.problem = locked.error().detail;
   }
   for (const gpu::GpuProcess& process : device.processes) {
     const proc::Member* member = programs_.member(process.process);
@@ -211,9 +211,7 @@ std::vector<Warning> Engine::warnings() {
   }
   if (!actor_.problem().empty()) {
     all.push_back({"actor", "programs whose keeper is gone cannot be ended: the actor: " + actor_.problem(),
-                   options_.actor.socket.empty() ? "it is tried again and again; the daemon's log says more"
-                                                 : "is it started? systemctl status sublet-actor.socket sublet-actor",
-                   now()});
+                   actor_.hint(), now()});
   }
   std::erase_if(unkillable_, [this](const auto& entry) { return state_.find(entry.first) == nullptr; });
   for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));

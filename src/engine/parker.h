@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parks and brings back whole leases by the driver's checkpoint: every process of a lease that uses CUDA, each through
-// a helper of its own (checkpoint_helper.h). One order for one lease at a time, several leases beside each other.
-// Belongs to the loop thread; nothing here blocks.
+// Makes the program of a lease give up its VRAM, and gives it back. One order for one lease at a time, several leases
+// beside each other. Belongs to the loop thread; nothing here blocks, and what came of an order is told on the loop.
 #pragma once
 
 #include "base/ids.h"
 #include "base/units.h"
 #include "gpu/checkpoint_line.h"
 
-#include <boost/asio/io_context.hpp>
-
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 namespace sublet::engine {
-
-struct ParkerOptions {
-  std::string helper;  // path of sublet-gpu
-  std::string driver;  // absolute path of the CUDA driver's library; "" = where the vendor installs it
-  Duration lock_timeout = std::chrono::seconds(10);  // for one process to finish the work that it has submitted
-  Duration call_timeout = std::chrono::minutes(5);   // then a driver's call counts as stuck; a lock has both
-};
 
 struct ParkOutcome {
   enum class Kind {
@@ -46,34 +35,24 @@ class Parker {
   // The living processes of a lease, in any order. What it throws is an outcome, `internal`.
   using List = std::function<std::vector<ProcessRef>()>;
   using Done = std::function<void(ParkOutcome)>;
-  // A call of this lease that was stuck has returned: the next unpark will find out what came of it.
-  using Returned = std::function<void(LeaseId)>;
-
-  Parker(boost::asio::io_context& io, ParkerOptions options, Returned returned = {});
-  ~Parker();  // the helpers end by themselves; nobody is told of what was under way
-  Parker(const Parker&) = delete;
-  Parker& operator=(const Parker&) = delete;
+  virtual ~Parker() = default;
 
   // Asks `list` at once, and again when all are locked: whoever was forked meanwhile is locked as well. All or
   // nothing: refused before anything is touched when one that uses CUDA cannot be parked; undone when a step fails.
   // A call that gets stuck ends it at once, `unknown`, with all as it is then: unpark brings the others back.
-  void park(LeaseId lease, List list, Done done);
+  virtual void park(LeaseId lease, List list, Done done) = 0;
 
   // Brings back whoever is parked or locked. `tree`: the living processes, for those that were not parked by this
   // Parker: of what it parked itself it knows who takes part. The ballast of all cards is taken before the first
   // restore, and when it does not fit (`no_room`) none is tried.
-  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast, Done done);
+  virtual void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast,
+                      Done done) = 0;
 
-  bool busy(LeaseId lease) const;   // an order is under way
-  bool stuck(LeaseId lease) const;  // a driver call for it is out since longer than it should be
+  virtual bool busy(LeaseId lease) const = 0;   // an order is under way
+  virtual bool stuck(LeaseId lease) const = 0;  // a driver call for it is out since longer than it should be
 
-  // The lease has ended: its helpers end, which unlocks processes that only wait; one that is parked stays so. Of an
-  // order under way nobody is told. A stuck helper is kept, so that its process never gets a second.
-  void forget(LeaseId lease);
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
+  // The lease has ended. Of an order under way nobody is told.
+  virtual void forget(LeaseId lease) = 0;
 };
 
 }  // namespace sublet::engine

@@ -1,31 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps one `sublet-gpu probe` running and asks it for snapshots: every interval, and at once on demand. A helper that
-// dies is replaced; one that does not answer in time is abandoned (a driver call may hang for ever) and another is
-// tried, with back-off and never more than a few. Belongs to the loop thread.
+// Where snapshots of the cards come from. Belongs to the loop thread; everything is told on the loop, later.
 #pragma once
 
-#include "base/units.h"
 #include "gpu/snapshot.h"
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/steady_timer.hpp>
-
+#include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
-#include <vector>
 
 namespace sublet::engine {
-
-struct ProbeOptions {
-  std::string helper;                                // path of sublet-gpu
-  std::string nvml;                                  // path of the NVML library, "" = the vendor's
-  Duration timeout = std::chrono::seconds(10);       // gpu.timeout: no answer in this time = hanging
-  Duration interval_busy = std::chrono::seconds(1);  // gpu.interval_busy
-  Duration interval_idle = std::chrono::seconds(5);  // gpu.interval_idle
-};
 
 class Probe {
  public:
@@ -34,41 +17,17 @@ class Probe {
     std::function<void(gpu::GpuSnapshot, std::int64_t asked_ns)> snapshot;
     std::function<void(std::string problem)> problem;
   };
+  virtual ~Probe() = default;
 
-  Probe(boost::asio::io_context& io, ProbeOptions options, Events events);
-  ~Probe();  // closes the socket, at which the helper exits
+  // From now on a snapshot is taken every interval, a shorter one while busy, and at once on demand.
+  virtual void start(Events events) = 0;
+  virtual void stop() = 0;
+  virtual void take_now() = 0;
+  virtual void set_busy(bool busy) = 0;
 
-  void start();
-  void stop();
-  void take_now();
-  void set_busy(bool busy);
-
-  const std::string& library() const { return library_; }  // that answered last
-  const std::string& driver_version() const { return driver_version_; }
-  const std::string& problem() const { return problem_; }  // "" while the helper answers
-
- private:
-  struct Helper;
-  boost::asio::awaitable<void> run();
-  boost::asio::awaitable<std::string> ask();  // one question; returns the problem or ""
-  boost::asio::awaitable<void> rest(Duration at_most);
-  std::string spawn();
-  void abandon();
-  void reap();
-
-  boost::asio::io_context& io_;
-  ProbeOptions options_;
-  Events events_;
-  std::unique_ptr<Helper> helper_;
-  std::vector<std::unique_ptr<Helper>> abandoned_;
-  boost::asio::steady_timer wake_;
-  std::uint64_t last_id_ = 0;
-  bool busy_ = true;
-  bool wanted_now_ = false;
-  bool stopped_ = false;
-  std::string library_;
-  std::string driver_version_;
-  std::string problem_;
+  virtual const std::string& library() const = 0;  // that answered last
+  virtual const std::string& driver_version() const = 0;
+  virtual const std::string& problem() const = 0;  // "" while it answers
 };
 
 }  // namespace sublet::engine

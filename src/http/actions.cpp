@@ -244,7 +244,7 @@ Reply post_pause(Call& call) {
         const bool own = request.peer.uid == lease.uid || has_token(request, lease);
         return core::Fact(core::Pause{lease.id, take_generation(body),
                                       own ? "its owner asked for it" : "an administrator asked for it",
-                                      engine.host_memory_for(lease)});
+                                      engine.host_memory(&lease)});
       });
 }
 

@@ -90,15 +90,19 @@ const Row table[] = {
 // An engine without a card: every lease waits.
 class Roles : public testing::Test {
  protected:
-  Roles() : engine_(io_, store_, options()) {
+  Roles() : engine_(io_, store_, machine(), options()) {
     EXPECT_TRUE(engine_.start());
     settle();
   }
   ~Roles() override { engine_.stop(); }
 
+  engine::Machine machine() {
+    engine::MachineOptions options;
+    options.probe.helper = "/bin/false";
+    return engine::real_machine(io_, options);
+  }
   static engine::Options options() {
     engine::Options options;
-    options.probe.helper = "/bin/false";
     options.mode = "system";
     return options;
   }

@@ -41,6 +41,29 @@ class SqliteHarness {
   std::unique_ptr<SqliteStore> store_;
 };
 
+// Without its thread, as simulations drive it.
+class PumpedHarness {
+ public:
+  PumpedHarness() { restart(); }
+  void limit(Limits limits) {
+    limits_ = limits;
+    restart();
+  }
+  Store& store() { return *store_; }
+  void settle() {
+    for (int round = 0; round < 8; ++round) store_->pump();  // what is too old goes in slices
+  }
+  void restart() {
+    store_.reset();
+    store_ = std::make_unique<SqliteStore>(dir_ / "store.db", limits_, [] {});
+  }
+
+ private:
+  TempDir dir_;
+  Limits limits_;
+  std::unique_ptr<SqliteStore> store_;
+};
+
 template <typename Harness>
 class StoreContract : public testing::Test {
  protected:
@@ -85,11 +108,12 @@ class StoreContract : public testing::Test {
   News news_;
 };
 
-using Harnesses = testing::Types<MemoryHarness, SqliteHarness>;
+using Harnesses = testing::Types<MemoryHarness, SqliteHarness, PumpedHarness>;
 class HarnessNames {
  public:
   template <typename T>
   static std::string GetName(int) {
+    if (std::is_same_v<T, PumpedHarness>) return "SqlitePumped";
     return std::is_same_v<T, MemoryHarness> ? "Memory" : "Sqlite";
   }
 };

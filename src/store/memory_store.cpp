@@ -60,14 +60,16 @@ bool MemoryStore::maybe_remembered(std::uint32_t uid, std::string_view key) cons
   });
 }
 
-void MemoryStore::pump() {
-  if (!open_) return;
-  if (!queue_.empty()) {
-    for (const Batch& batch : queue_) tables_.put(batch, limits_);
-    queue_.clear();
+void MemoryStore::pump(std::size_t at_most) {
+  if (!open_ || at_most == 0) return;
+  const std::size_t count = std::min(at_most, queue_.size());
+  if (count != 0) {
+    for (std::size_t i = 0; i < count; ++i) tables_.put(queue_[i], limits_);
+    queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count));
     tables_.prune(limits_);
-    if (events_.committed) events_.committed(last_sequence_);
+    if (events_.committed) events_.committed(last_sequence_ - queue_.size());
   }
+  if (!queue_.empty()) return;
   std::vector<std::function<void(Reader&)>> reads;
   reads.swap(reads_);
   for (auto& work : reads) work(tables_);

@@ -16,8 +16,9 @@ class MemoryStore final : public Store {
   // `wake` is called by intend and read when there is something for `pump` to do, never from inside `pump`.
   explicit MemoryStore(Limits limits = {}, std::function<void()> wake = {});
 
-  // Commits what is queued as one group, tells it, and then runs the reads. One thread with all the rest.
-  void pump();
+  // Commits what is queued, the first `at_most` of it, as one group, tells it, and then runs the reads if nothing is
+  // left. One thread with all the rest.
+  void pump(std::size_t at_most = SIZE_MAX);
   // The daemon is killed: what is queued is lost, what is committed stays. Opens again by open().
   void crash();
 

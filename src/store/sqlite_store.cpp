@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cassert>
 #include <csignal>
 #include <utility>
 
@@ -28,6 +29,13 @@ Error closed_error() { return unavailable("the store is closed"); }
 
 SqliteStore::SqliteStore(std::filesystem::path path, Limits limits, Failpoints* failpoints)
     : path_(std::filesystem::absolute(path)), limits_(limits), failpoints_(failpoints), error_(closed_error()) {}
+
+SqliteStore::SqliteStore(std::filesystem::path path, Limits limits, std::function<void()> wake)
+    : path_(std::filesystem::absolute(path)),
+      limits_(limits),
+      failpoints_(nullptr),
+      wake_(std::move(wake)),
+      error_(closed_error()) {}
 
 SqliteStore::~SqliteStore() { close(); }
 
@@ -81,6 +89,7 @@ void SqliteStore::start_writer() {
     state_ = State::open;
     stopping_ = false;
   }
+  if (wake_) return;
   // Signals are the loop thread's: the writer must never be the one that a handler interrupts.
   sigset_t all, before;
   sigfillset(&all);
@@ -91,17 +100,47 @@ void SqliteStore::start_writer() {
 }
 
 void SqliteStore::stop_writer() {
-  if (!writer_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+  if (writer_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    work_ready_.notify_one();
+    writer_.join();
+    finish_writer();
+  } else if (wake_ && state_ != State::closed) {
+    while (!queue_.empty() || !reads_.empty()) pump();
+    finish_writer();
   }
-  work_ready_.notify_one();
-  writer_.join();
+}
+
+void SqliteStore::finish_writer() {
   tables_.reset();
   const std::lock_guard lock(mutex_);
   state_ = State::closed;
   error_ = closed_error();
+}
+
+void SqliteStore::wake_writer() {
+  if (!wake_) work_ready_.notify_one();
+  else if (!pumping_) wake_();
+}
+
+void SqliteStore::pump(std::size_t at_most) {
+  assert(wake_ && "there is a thread");
+  if (state_ == State::closed || at_most == 0) return;
+  pumping_ = true;
+  write_once(next_work(at_most));
+  pumping_ = false;
+}
+
+void SqliteStore::crash() {
+  assert(wake_ && "there is a thread");
+  queue_.clear();
+  reads_.clear();
+  if (tables_) tables_->database().checkpoint_on_close(false);
+  finish_writer();
+  lock_.reset();
 }
 
 void SqliteStore::close() {
@@ -119,7 +158,7 @@ std::uint64_t SqliteStore::intend(Batch batch) {
     if (batch.remembered) keys_.insert(batch.remembered->uid, batch.remembered->key);
     queue_.push_back({sequence, std::move(batch)});
   }
-  work_ready_.notify_one();
+  wake_writer();
   return sequence;
 }
 
@@ -139,7 +178,7 @@ void SqliteStore::read(std::function<void(Reader&)> work) {
     }
     reads_.push_back(std::move(work));
   }
-  work_ready_.notify_one();
+  wake_writer();
 }
 
 bool SqliteStore::maybe_remembered(std::uint32_t uid, std::string_view key) const { return keys_.contains(uid, key); }
@@ -147,37 +186,41 @@ bool SqliteStore::maybe_remembered(std::uint32_t uid, std::string_view key) cons
 // ------------------------------------------------------------------------------------------------ writer thread
 
 void SqliteStore::write_loop() {
-  for (;;) {
-    Work work = next_work();
-    if (!work.batches.empty()) {
-      const std::uint64_t sequence = work.batches.back().sequence;
-      if (auto done = commit(work.batches); !done) {
-        fail(done.error());
-      } else {
-        {
-          const std::lock_guard lock(mutex_);
-          being_written_ = 0;
-        }
-        if (events_.committed) events_.committed(sequence);
-      }
-    }
-    answer(work.reads);
-    // Housekeeping comes after the news: nobody waits for it.
-    if (tables_) {
-      if (auto done = tidy(); !done) fail(done.error());
-    }
-    if (work.last) return;
+  while (write_once(next_work(group))) {
   }
 }
 
-SqliteStore::Work SqliteStore::next_work() {
+// False: it was the last.
+bool SqliteStore::write_once(Work work) {
+  if (!work.batches.empty()) {
+    const std::uint64_t sequence = work.batches.back().sequence;
+    if (auto done = commit(work.batches); !done) {
+      fail(done.error());
+    } else {
+      {
+        const std::lock_guard lock(mutex_);
+        being_written_ = 0;
+      }
+      if (events_.committed) events_.committed(sequence);
+    }
+  }
+  answer(work.reads);
+  // Housekeeping comes after the news: nobody waits for it.
+  if (tables_) {
+    if (auto done = tidy(); !done) fail(done.error());
+  }
+  return !work.last;
+}
+
+SqliteStore::Work SqliteStore::next_work(std::size_t at_most) {
   std::unique_lock lock(mutex_);
   work_ready_.wait(lock, [this] {
-    return stopping_ || !queue_.empty() || !reads_.empty() || (more_to_prune_ && state_ == State::open);
+    return wake_ || stopping_ || !queue_.empty() || !reads_.empty() || (more_to_prune_ && state_ == State::open);
   });
   Work work;
+  const std::size_t most = std::min({queue_.size(), group, at_most});
   auto end = queue_.begin();
-  for (std::size_t leases = 0; end != queue_.end() && end < queue_.begin() + group; ++end) {
+  for (std::size_t leases = 0; end < queue_.begin() + static_cast<std::ptrdiff_t>(most); ++end) {
     leases += end->batch.changed.size();
     if (leases > group_leases && end != queue_.begin()) break;
   }

@@ -24,6 +24,9 @@ class SqliteStore final : public Store {
   // lock beside it is taken at the first open and kept until close.
   // `failpoints`, if given, outlives the store.
   explicit SqliteStore(std::filesystem::path path, Limits limits = {}, Failpoints* failpoints = nullptr);
+  // The same without a thread, for simulations: the writer does its work in pump(). `wake` is called by intend and read
+  // when there is something to do, never from inside pump.
+  SqliteStore(std::filesystem::path path, Limits limits, std::function<void()> wake);
   ~SqliteStore() override;
 
   Result<Loaded> open(Events events) override;
@@ -32,6 +35,11 @@ class SqliteStore final : public Store {
   Backlog backlog() const override;
   void read(std::function<void(Reader&)> work) override;
   bool maybe_remembered(std::uint32_t uid, std::string_view key) const override;
+
+  // Without a thread: one round of the writer, which takes at most so many batches into its transaction.
+  void pump(std::size_t at_most = SIZE_MAX);
+  // Without a thread: the process is killed. What is queued is lost; what is committed is in the files, as they are.
+  void crash();
 
  private:
   enum class State { closed, open, failed };
@@ -48,11 +56,14 @@ class SqliteStore final : public Store {
   Result<Loaded> load();
   void start_writer();
   void stop_writer();
+  void finish_writer();
+  void wake_writer();
   Error with_free_space(Error error) const;
 
   // On the writer thread.
   void write_loop();
-  Work next_work();
+  bool write_once(Work work);
+  Work next_work(std::size_t at_most);
   Status commit(const std::vector<Queued>& batches);
   Status reach(const std::vector<Queued>& batches, std::string_view step);
   Status tidy();
@@ -62,6 +73,8 @@ class SqliteStore final : public Store {
   const std::filesystem::path path_;
   const Limits limits_;
   Failpoints* const failpoints_;
+  const std::function<void()> wake_;  // empty: there is a thread
+  bool pumping_ = false;
   Fd lock_;
   Events events_;
   KeySet keys_;

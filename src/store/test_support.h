@@ -3,6 +3,7 @@
 // sequence of batches of which it can be told afterwards which were kept and whether one was torn.
 #pragma once
 
+#include "core/describe.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 
@@ -120,33 +121,7 @@ inline core::Lease ended_lease(std::uint64_t id, Time at, Duration run = Duratio
 
 // --- a lease with something in every field ---
 
-// Every field by name, so that a new one must be added here as well.
-inline std::string describe(const core::Lease& lease) {
-  const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
-               vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
-               offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
-  std::string names;
-  for (const auto& [process, cgroup] : booked)
-    names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
-  if (parking) {
-    const auto& [method, since, reason, entry, settled, residue, returns, then_stop] = *parking;
-    names += fmt::format(" {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
-                         residue.count, returns, then_stop);
-  }
-  if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);
-  names += fmt::format(" {}x {} {} {}", device_count, asked_vram.count, min_vram.count, fmt::join(devices, ","));
-  const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };
-  return fmt::format(
-      "{} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} | {} {}/{} {}/{} {} {} {} | {} {} {} {} | "
-      "{} {} {} {} {} {} {} {} {} {}",
-      id.number, generation, to_string(state), to_string(end_reason), uid, user, tenant, consumer, tag, command,
-      to_string(tier), priority, to_string(pausable), vram.count, wanted_device, ttl ? ttl->count() : -1,
-      to_string(owner.kind), owner.process.pid, owner.process.start_ticks, owner.keeper.pid, owner.keeper.start_ticks,
-      owner.exit_record, token, devices.size(), had_process, lapsed_offers, exit_status.value_or(-1), stop_requested,
-      created_at.ns, queued_at.ns, time(granted_at), time(offer_ends_at), time(expires_at), time(unheld_since),
-      time(stop_at), time(ended_at), peak_used.count, names);
-}
+using core::describe;
 
 inline core::Lease full_lease() {
   core::Lease lease = make_lease(7);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/programs.h"
-#include "engine/program.h"
+#include "engine/local_programs.h"
+#include "engine/local_program.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,19 +24,20 @@ constexpr std::int64_t scan_serves_ns = 10'000'000;
 
 }  // namespace
 
-Programs::Programs(asio::io_context& io, Actor& actor, Duration reconnect, Events events)
-    : io_(io), actor_(actor), reconnect_(reconnect), events_(std::move(events)) {}
-Programs::~Programs() = default;
+LocalPrograms::LocalPrograms(asio::io_context& io, Actor& actor, Duration reconnect)
+    : io_(io), actor_(actor), reconnect_(reconnect) {}
+LocalPrograms::~LocalPrograms() = default;
 
-Status Programs::open() {
+Status LocalPrograms::open(Events events) {
+  events_ = std::move(events);
   auto root = proc::ProcRoot::open();
   if (!root) return root.error();
   root_ = std::move(*root);
   return {};
 }
 
-Result<Programs::Identified> Programs::identify(std::int32_t pid, std::optional<std::uint32_t> uid,
-                                                std::int32_t parent) const {
+Result<LocalPrograms::Identified> LocalPrograms::identify(std::int32_t pid, std::optional<std::uint32_t> uid,
+                                                          std::int32_t parent) const {
   auto held = proc::hold_process(*root_, pid);
   if (!held) {
     if (held.error().code != Code::NotFound) return held.error();
@@ -53,7 +54,7 @@ Result<Programs::Identified> Programs::identify(std::int32_t pid, std::optional<
   return Identified{held->info.ref, proc::pidfd_inode(held->pidfd.get()).value_or(0)};
 }
 
-Status Programs::check_pid_namespace(std::int32_t asking_pid) const {
+Status LocalPrograms::check_pid_namespace(std::int32_t asking_pid) const {
   // NSpid lists the process's number in each pid namespace from ours inwards: one number means that it is in ours.
   const auto status = root_->read_file(fmt::format("{}/status", asking_pid));
   if (!status) return denied(fmt::format("process {}, which asks, cannot be looked at", asking_pid));
@@ -68,7 +69,7 @@ Status Programs::check_pid_namespace(std::int32_t asking_pid) const {
       "run the command outside of the container, or hold the lease by connection or token");
 }
 
-void Programs::follow(const core::Lease& lease, bool adopted) {
+void LocalPrograms::follow(const core::Lease& lease, bool adopted) {
   auto& program = programs_[lease.id];
   if (program && program->owner.process == lease.owner.process && program->owner.keeper == lease.owner.keeper) {
     if (std::exchange(program->reported, false)) asio::post(io_, [this, again = program] { check(again); });
@@ -98,7 +99,7 @@ void Programs::follow(const core::Lease& lease, bool adopted) {
   open_main(program);
 }
 
-void Programs::open_main(const std::shared_ptr<Program>& program) {
+void LocalPrograms::open_main(const std::shared_ptr<Program>& program) {
   auto main = proc::open_pidfd(*root_, program->owner.process);
   if (main) {
     const std::uint64_t inode = program->owner.inode;
@@ -118,7 +119,7 @@ void Programs::open_main(const std::shared_ptr<Program>& program) {
   }
 }
 
-void Programs::watch(const std::shared_ptr<Program>& program) {
+void LocalPrograms::watch(const std::shared_ptr<Program>& program) {
   program->main_watch.async_wait(asio::posix::stream_descriptor::wait_read,
                                  [this, program](const boost::system::error_code& error) {
                                    if (error) return;  // forgotten
@@ -130,7 +131,7 @@ void Programs::watch(const std::shared_ptr<Program>& program) {
 
 // The main process is gone: has the program ended, and how? The keeper's exit record tells; a keeper that lives is
 // given time to write it; without a keeper nobody knows.
-void Programs::check(const std::shared_ptr<Program>& program) {
+void LocalPrograms::check(const std::shared_ptr<Program>& program) {
   const auto current = programs_.find(program->lease);
   if (current == programs_.end() || current->second != program || program->reported) return;
   if (monotonic_ns() - scanned_ns_ > scan_serves_ns) scan();
@@ -164,7 +165,7 @@ void Programs::check(const std::shared_ptr<Program>& program) {
   events_.ended(ended);
 }
 
-void Programs::check_again(const std::shared_ptr<Program>& program) {
+void LocalPrograms::check_again(const std::shared_ptr<Program>& program) {
   // Quick at first, then calmer: descendants may outlive a main process for days, and each look reads all of /proc.
   const Duration pause = std::min(recheck_interval * ++program->checks, longest_recheck);
   program->recheck.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(pause));
@@ -173,20 +174,20 @@ void Programs::check_again(const std::shared_ptr<Program>& program) {
   });
 }
 
-bool Programs::tree_lives(LeaseId lease) const {
+bool LocalPrograms::tree_lives(LeaseId lease) const {
   // What was merely booked does not keep a lease: none outlives its owner.
   return std::any_of(lineage_.members.begin(), lineage_.members.end(), [&](const proc::Member& member) {
     return member.lease == lease && member.link != proc::Link::attached && member.link != proc::Link::cgroup;
   });
 }
 
-Result<proc::CgroupRef> Programs::check_cgroup(const std::string& directory) const {
+Result<proc::CgroupRef> LocalPrograms::check_cgroup(const std::string& directory) const {
   const auto hierarchies = proc::find_hierarchies(*root_);
   if (!hierarchies) return hierarchies.error();
   return proc::check_cgroup(*hierarchies, directory);
 }
 
-void Programs::book(const core::Lease& lease) {
+void LocalPrograms::book(const core::Lease& lease) {
   auto& program = programs_[lease.id];
   if (!program) program = std::make_shared<Program>(io_, lease.id);
   program->attached.clear();
@@ -204,7 +205,7 @@ void Programs::book(const core::Lease& lease) {
   }
 }
 
-void Programs::forget(LeaseId lease) {
+void LocalPrograms::forget(LeaseId lease) {
   const auto found = programs_.find(lease);
   if (found == programs_.end()) return;
   if (found->second->introduced) {
@@ -216,7 +217,7 @@ void Programs::forget(LeaseId lease) {
   programs_.erase(found);
 }
 
-std::vector<proc::LeaseRoots> Programs::roots() const {
+std::vector<proc::LeaseRoots> LocalPrograms::roots() const {
   std::vector<proc::LeaseRoots> all;
   for (const auto& [id, program] : programs_) {
     proc::LeaseRoots roots{.lease = id,
@@ -236,7 +237,7 @@ std::vector<proc::LeaseRoots> Programs::roots() const {
   return all;
 }
 
-void Programs::scan() {
+void LocalPrograms::scan() {
   if (programs_.empty()) {
     previous_ = std::exchange(lineage_, {});
     return;
@@ -252,17 +253,25 @@ void Programs::scan() {
   have_actor_look();
 }
 
-const proc::Member* Programs::member(ProcessRef process) const {
+const proc::Member* LocalPrograms::member(ProcessRef process) const {
   if (const proc::Member* now = lineage_.find(process)) return now;
   return previous_.find(process);  // ended since: the driver may list it for a moment longer
 }
 
-bool Programs::keeper_alive(LeaseId lease) const {
+std::vector<ProcessRef> LocalPrograms::tree(LeaseId lease) const {
+  std::vector<ProcessRef> tree;
+  for (const proc::Member& member : lineage_.members) {
+    if (member.lease == lease && proc::is_program(member.link)) tree.push_back(member.process);
+  }
+  return tree;
+}
+
+bool LocalPrograms::keeper_alive(LeaseId lease) const {
   const auto found = programs_.find(lease);
   return found != programs_.end() && found->second->keeper && !proc::is_dead(found->second->keeper.get());
 }
 
-void Programs::forget_others(const std::function<bool(LeaseId)>& keep) {
+void LocalPrograms::forget_others(const std::function<bool(LeaseId)>& keep) {
   std::vector<LeaseId> gone;
   for (const auto& [id, program] : programs_) {
     if (!keep(id)) gone.push_back(id);

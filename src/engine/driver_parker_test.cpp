@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parking whole leases through the simulated driver: the ways that work, and the refusals before anything is touched.
-#include "engine/parker_test.h"
+#include "engine/driver_parker_test.h"
 
 #include <sys/ptrace.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of Programs that speaks with the actor: which programs there are, and which should end.
 #include "base/log.h"
-#include "engine/program.h"
-#include "engine/programs.h"
+#include "engine/local_program.h"
+#include "engine/local_programs.h"
 
 #include <fmt/format.h>
 
@@ -10,12 +10,12 @@
 
 namespace sublet::engine {
 
-std::shared_ptr<Programs::Program> Programs::find(LeaseId lease) const {
+std::shared_ptr<LocalPrograms::Program> LocalPrograms::find(LeaseId lease) const {
   const auto found = programs_.find(lease);
   return found == programs_.end() ? nullptr : found->second;
 }
 
-void Programs::introduce_all() {
+void LocalPrograms::introduce_all() {
   actor_looks_ = false;
   for (const auto& [id, program] : programs_) {
     program->introduced = program->ordered = false;
@@ -26,7 +26,7 @@ void Programs::introduce_all() {
 
 // Only what Sublet started, and what is proven: the actor proves it anew. Of a program whose main process is gone the
 // group that was made for it is the proof, which only the actor can give.
-void Programs::introduce(const std::shared_ptr<Program>& program) {
+void LocalPrograms::introduce(const std::shared_ptr<Program>& program) {
   const core::Owner& owner = program->owner;
   if (!owner.keeper || !actor_.ready()) return;
   actor::Order order{.verb = actor::Verb::follow, .lease = program->lease.number, .uid = program->uid};
@@ -49,7 +49,7 @@ void Programs::introduce(const std::shared_ptr<Program>& program) {
   actor_.order(order, descriptors, [this, program](const actor::Reply& reply) { introduced(program, reply); });
 }
 
-void Programs::introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply) {
+void LocalPrograms::introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply) {
   if (find(program->lease) != program || reply.code == actor::Code::lost) return;
   program->answered = true;
   program->introduced = reply.code == actor::Code::ok;
@@ -81,7 +81,7 @@ void Programs::introduced(const std::shared_ptr<Program>& program, const actor::
   events_.unkillable(program->lease, program->refusal);
 }
 
-void Programs::have_actor_look() {
+void LocalPrograms::have_actor_look() {
   if (actor_looks_ || !actor_.ready()) return;
   const auto followed = [](const auto& entry) { return entry.second->introduced; };
   if (std::none_of(programs_.begin(), programs_.end(), followed)) return;
@@ -89,17 +89,17 @@ void Programs::have_actor_look() {
   actor_.order({.verb = actor::Verb::look}, {}, [this](const actor::Reply&) { actor_looks_ = false; });
 }
 
-bool Programs::can_signal(LeaseId lease) const {
+bool LocalPrograms::can_signal(LeaseId lease) const {
   const auto program = find(lease);
   return program && ((program->proven && program->refusal.empty()) || keeper_alive(lease));
 }
 
-std::string Programs::why_not_signalled(LeaseId lease) const {
+std::string LocalPrograms::why_not_signalled(LeaseId lease) const {
   const auto program = find(lease);
   return program && program->proven ? program->refusal : std::string();
 }
 
-void Programs::wake_keeper(LeaseId lease, std::uint32_t asked_by) {
+void LocalPrograms::wake_keeper(LeaseId lease, std::uint32_t asked_by) {
   const auto program = find(lease);
   if (!program || !program->keeper) return;
   if (asked_by != actor::the_daemon) program->asked_by = asked_by;
@@ -111,7 +111,7 @@ void Programs::wake_keeper(LeaseId lease, std::uint32_t asked_by) {
   actor_.order(order, {}, [program](const actor::Reply& reply) { program->wake = reply.code == actor::Code::lost; });
 }
 
-bool Programs::signal(LeaseId lease, int signal, std::uint32_t asked_by) {
+bool LocalPrograms::signal(LeaseId lease, int signal, std::uint32_t asked_by) {
   const auto program = find(lease);
   if (!program || !program->proven || !program->refusal.empty()) return false;
   if (asked_by != actor::the_daemon) program->asked_by = asked_by;
@@ -124,7 +124,7 @@ bool Programs::signal(LeaseId lease, int signal, std::uint32_t asked_by) {
   return true;
 }
 
-void Programs::send_wanted(const std::shared_ptr<Program>& program) {
+void LocalPrograms::send_wanted(const std::shared_ptr<Program>& program) {
   if (!program->introduced || program->ordered || program->wanted == 0) return;
   program->ordered = true;
   const int signal = program->wanted;
@@ -133,7 +133,7 @@ void Programs::send_wanted(const std::shared_ptr<Program>& program) {
   actor_.order(order, {}, [this, program, signal](const actor::Reply& reply) { signalled(program, signal, reply); });
 }
 
-void Programs::signalled(const std::shared_ptr<Program>& program, int signal, const actor::Reply& reply) {
+void LocalPrograms::signalled(const std::shared_ptr<Program>& program, int signal, const actor::Reply& reply) {
   // Lost: it is sent when the actor is back, and was introduced to the program.
   if (find(program->lease) != program || reply.code == actor::Code::lost) return;
   program->ordered = false;

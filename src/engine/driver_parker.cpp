@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/parker.h"
+#include "engine/driver_parker.h"
 
 #include "base/clock.h"
 #include "engine/checkpoint_tree.h"
@@ -26,7 +26,7 @@ std::string what_of(const std::exception_ptr& failure) {
 
 }  // namespace
 
-struct Parker::State : std::enable_shared_from_this<State> {
+struct DriverParker::State : std::enable_shared_from_this<State> {
   struct Order;
   struct Lease {
     std::shared_ptr<CheckpointTree> tree;
@@ -59,7 +59,7 @@ struct Parker::State : std::enable_shared_from_this<State> {
   bool ended = false;
 };
 
-std::shared_ptr<CheckpointTree> Parker::State::begin(LeaseId lease) {
+std::shared_ptr<CheckpointTree> DriverParker::State::begin(LeaseId lease) {
   Lease& entry = leases[lease];
   entry.busy = true;
   if (!entry.tree) {
@@ -73,8 +73,8 @@ std::shared_ptr<CheckpointTree> Parker::State::begin(LeaseId lease) {
 }
 
 // The coroutine is the tree's; both are held until it has ended, whatever becomes of the lease and of the Parker.
-void Parker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asio::awaitable<ParkOutcome> order,
-                        Done done) {
+void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asio::awaitable<ParkOutcome> order,
+                              Done done) {
   const std::int64_t since = monotonic_ns();
   asio::co_spawn(io, std::move(order),
                  [self = shared_from_this(), lease, tree = std::move(tree), done = std::move(done), since](
@@ -93,7 +93,7 @@ void Parker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asi
                  });
 }
 
-std::shared_ptr<CheckpointHelper> Parker::State::helper_for(LeaseId lease, ProcessRef process) {
+std::shared_ptr<CheckpointHelper> DriverParker::State::helper_for(LeaseId lease, ProcessRef process) {
   const auto made = [&] {
     return std::make_shared<CheckpointHelper>(
         io, CheckpointHelper::Options{.program = options.helper, .driver = options.driver}, process, reaper);
@@ -114,14 +114,14 @@ std::shared_ptr<CheckpointHelper> Parker::State::helper_for(LeaseId lease, Proce
   return owned.helper;
 }
 
-void Parker::State::drop(ProcessRef process) {
+void DriverParker::State::drop(ProcessRef process) {
   const auto found = helpers.find(process);
   if (found == helpers.end() || found->second.helper->stuck()) return;
   found->second.helper->dismiss();
   helpers.erase(found);
 }
 
-void Parker::State::on_returned(ProcessRef process) {
+void DriverParker::State::on_returned(ProcessRef process) {
   const auto found = helpers.find(process);
   if (found == helpers.end()) return;
   const LeaseId lease = found->second.lease;
@@ -129,7 +129,7 @@ void Parker::State::on_returned(ProcessRef process) {
   else if (returned) returned(lease);
 }
 
-void Parker::State::drop_if(const std::function<bool(ProcessRef, const Owned&)>& unwanted) {
+void DriverParker::State::drop_if(const std::function<bool(ProcessRef, const Owned&)>& unwanted) {
   std::vector<ProcessRef> dropped;
   for (const auto& [process, owned] : helpers) {
     if (unwanted(process, owned)) dropped.push_back(process);
@@ -137,13 +137,13 @@ void Parker::State::drop_if(const std::function<bool(ProcessRef, const Owned&)>&
   for (const ProcessRef process : dropped) drop(process);
 }
 
-void Parker::State::keep_only(LeaseId lease, const std::vector<ProcessRef>& tree) {
+void DriverParker::State::keep_only(LeaseId lease, const std::vector<ProcessRef>& tree) {
   drop_if([&](ProcessRef process, const Owned& owned) {
     return owned.lease == lease && std::ranges::find(tree, process) == tree.end();
   });
 }
 
-void Parker::State::forget(LeaseId lease) {
+void DriverParker::State::forget(LeaseId lease) {
   leases.erase(lease);
   for (auto& [process, owned] : helpers) {
     if (owned.lease == lease) owned.lease = {};
@@ -151,40 +151,41 @@ void Parker::State::forget(LeaseId lease) {
   drop_if([](ProcessRef, const Owned& owned) { return !owned.lease; });
 }
 
-void Parker::State::end() {
+void DriverParker::State::end() {
   ended = true;
   leases.clear();
   for (auto& [process, owned] : std::exchange(helpers, {})) owned.helper->dismiss();
   reaper->stop();
 }
 
-Parker::Parker(asio::io_context& io, ParkerOptions options, Returned returned)
+DriverParker::DriverParker(asio::io_context& io, ParkerOptions options, Returned returned)
     : state_(std::make_shared<State>(io, std::move(options), std::move(returned))) {}
 
-Parker::~Parker() { state_->end(); }
+DriverParker::~DriverParker() { state_->end(); }
 
-void Parker::park(LeaseId lease, List list, Done done) {
+void DriverParker::park(LeaseId lease, List list, Done done) {
   auto tree = state_->begin(lease);
   auto order = tree->park(std::move(list));
   state_->run(lease, std::move(tree), std::move(order), std::move(done));
 }
 
-void Parker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast, Done done) {
+void DriverParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast,
+                          Done done) {
   auto its = state_->begin(lease);
   auto order = its->unpark(std::move(tree), std::move(ballast));
   state_->run(lease, std::move(its), std::move(order), std::move(done));
 }
 
-bool Parker::busy(LeaseId lease) const {
+bool DriverParker::busy(LeaseId lease) const {
   const auto found = state_->leases.find(lease);
   return found != state_->leases.end() && found->second.busy;
 }
 
-bool Parker::stuck(LeaseId lease) const {
+bool DriverParker::stuck(LeaseId lease) const {
   return std::ranges::any_of(
       state_->helpers, [&](const auto& entry) { return entry.second.lease == lease && entry.second.helper->stuck(); });
 }
 
-void Parker::forget(LeaseId lease) { state_->forget(lease); }
+void DriverParker::forget(LeaseId lease) { state_->forget(lease); }
 
 }  // namespace sublet::engine

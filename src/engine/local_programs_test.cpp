@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Programs says to an actor, on a real process and an actor that only takes notes.
-#include "engine/programs.h"
+// What LocalPrograms says to an actor, on a real process and an actor that only takes notes.
+#include "engine/local_programs.h"
 
 #include "proc/test_support.h"
 
@@ -13,6 +13,10 @@ namespace asio = boost::asio;
 
 class NotingActor : public Actor {
  public:
+  void start(std::function<void()>) override {}
+  void stop() override {}
+  const std::string& problem() const override { return fine; }
+  std::string hint() const override { return {}; }
   bool ready() const override { return here; }
   const actor::Reply& introduction() const override { return said; }
   void order(actor::Order order, std::span<const int> descriptors, Done done) override {
@@ -38,6 +42,7 @@ class NotingActor : public Actor {
   }
 
   bool here = true;
+  std::string fine;
   actor::Reply said;
   std::vector<actor::Order> orders;
   std::vector<std::size_t> attached;
@@ -47,7 +52,8 @@ class NotingActor : public Actor {
 struct World {
   World() {
     actor.said.flags = actor::signals_others;
-    EXPECT_TRUE(programs.open());
+    EXPECT_TRUE(programs.open({.ended = [](const core::ProgramEnded&) {},
+                               .unkillable = [this](LeaseId, const std::string& why) { unkillable.push_back(why); }}));
     lease.id = LeaseId{7};
     lease.uid = ::geteuid();
     const auto root = proc::ProcRoot::open();
@@ -62,11 +68,7 @@ struct World {
   asio::io_context io{1};
   NotingActor actor;
   std::vector<std::string> unkillable;
-  Programs programs{io,
-                    actor,
-                    std::chrono::seconds(1),
-                    {.ended = [](const core::ProgramEnded&) {},
-                     .unkillable = [this](LeaseId, const std::string& why) { unkillable.push_back(why); }}};
+  LocalPrograms programs{io, actor, std::chrono::seconds(1)};
   core::Lease lease;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/probe.h"
+#include "engine/helper_probe.h"
 
 #include "base/clock.h"
 #include "gpu/probe_client.h"
@@ -34,7 +34,7 @@ std::chrono::steady_clock::duration to_steady(Duration d) {
 
 }  // namespace
 
-struct Probe::Helper {
+struct HelperProbe::Helper {
   explicit Helper(asio::io_context& io) : socket(io) {}
   stream_protocol::socket socket;
   pid_t pid = 0;
@@ -44,39 +44,40 @@ struct Probe::Helper {
   bool reap() const { return pid == 0 || ::waitpid(pid, nullptr, WNOHANG) == pid; }
 };
 
-Probe::Probe(asio::io_context& io, ProbeOptions options, Events events)
-    : io_(io), options_(std::move(options)), events_(std::move(events)), wake_(io) {}
+HelperProbe::HelperProbe(asio::io_context& io, ProbeOptions options)
+    : io_(io), options_(std::move(options)), wake_(io) {}
 
-Probe::~Probe() {
+HelperProbe::~HelperProbe() {
   if (helper_) abandon();
   reap();
 }
 
 // Without snapshots the daemon is of no use: what ends this loop, a bug, ends the daemon, which is then started anew.
-void Probe::start() {
+void HelperProbe::start(Events events) {
+  events_ = std::move(events);
   asio::co_spawn(io_, run(), [](const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);
   });
 }
 
-void Probe::stop() {
+void HelperProbe::stop() {
   stopped_ = true;
   wake_.cancel();
   if (helper_) abandon();
 }
 
-void Probe::take_now() {
+void HelperProbe::take_now() {
   wanted_now_ = true;
   wake_.cancel();
 }
 
-void Probe::set_busy(bool busy) {
+void HelperProbe::set_busy(bool busy) {
   const bool sooner = busy && !busy_;
   busy_ = busy;
   if (sooner) wake_.cancel();  // the rest is taken anew, at the shorter interval
 }
 
-asio::awaitable<void> Probe::run() {
+asio::awaitable<void> HelperProbe::run() {
   Duration pause = first_pause;
   while (!stopped_) {
     wanted_now_ = false;
@@ -98,7 +99,7 @@ asio::awaitable<void> Probe::run() {
 }
 
 // Waits until the interval is over or somebody wants a snapshot now.
-asio::awaitable<void> Probe::rest(Duration at_most) {
+asio::awaitable<void> HelperProbe::rest(Duration at_most) {
   const std::int64_t since = monotonic_ns();
   while (!stopped_ && !wanted_now_) {
     const Duration interval = busy_ ? std::min(at_most, options_.interval_busy) : at_most;
@@ -109,7 +110,7 @@ asio::awaitable<void> Probe::rest(Duration at_most) {
   }
 }
 
-asio::awaitable<std::string> Probe::ask() {
+asio::awaitable<std::string> HelperProbe::ask() {
   using namespace asio::experimental::awaitable_operators;
   if (!helper_) {
     std::string failure = spawn();
@@ -144,7 +145,7 @@ asio::awaitable<std::string> Probe::ask() {
   }
 }
 
-std::string Probe::spawn() {
+std::string HelperProbe::spawn() {
   reap();
   if (abandoned_.size() >= most_abandoned) {
     return fmt::format("{} helpers hang in the driver and cannot be killed; no more are started", abandoned_.size());
@@ -161,14 +162,14 @@ std::string Probe::spawn() {
   return "";
 }
 
-void Probe::abandon() {
+void HelperProbe::abandon() {
   helper_->socket.close();
   ::kill(helper_->pid, SIGKILL);  // not yet waited for, so the pid is still its own
   abandoned_.push_back(std::move(helper_));
   reap();
 }
 
-void Probe::reap() {
+void HelperProbe::reap() {
   std::erase_if(abandoned_, [](const std::unique_ptr<Helper>& helper) { return helper->reap(); });
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Programs knows of one program. For programs.cpp and programs_actor.cpp alone.
+// What Programs knows of one program. For local_programs.cpp and local_programs_actor.cpp alone.
 #pragma once
 
-#include "engine/programs.h"
+#include "engine/local_programs.h"
 
 namespace sublet::engine {
 
-struct Programs::Program {
+struct LocalPrograms::Program {
   Program(boost::asio::io_context& io, LeaseId id) : lease(id), main_watch(io), recheck(io) {}
   LeaseId lease;
   std::uint32_t uid = 0;

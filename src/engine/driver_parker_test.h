@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "engine/parker.h"
+#include "engine/driver_parker.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -231,7 +231,7 @@ class Parking : public ::testing::Test {
   std::string dir_;
   boost::asio::io_context io_{1};
   ParkerOptions options_{.helper = build("bin/sublet-gpu"), .driver = build("lib/simgpu/libcuda.so.1")};
-  std::optional<Parker> parker_;
+  std::optional<DriverParker> parker_;
   std::map<pid_t, bool> loads_;
   std::map<LeaseId, int> returned_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parking when the driver fails, a helper or the program dies, or a driver call does not return, at each step.
-#include "engine/parker_test.h"
+#include "engine/driver_parker_test.h"
 
 namespace sublet::engine {
 namespace {

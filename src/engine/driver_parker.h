@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parks and brings back whole leases by the driver's checkpoint: every process of a lease that uses CUDA, each through
+// a helper of its own (checkpoint_helper.h).
+#pragma once
+
+#include "engine/parker.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include <memory>
+
+namespace sublet::engine {
+
+struct ParkerOptions {
+  std::string helper;  // path of sublet-gpu
+  std::string driver;  // absolute path of the CUDA driver's library; "" = where the vendor installs it
+  Duration lock_timeout = std::chrono::seconds(10);  // for one process to finish the work that it has submitted
+  Duration call_timeout = std::chrono::minutes(5);   // then a driver's call counts as stuck; a lock has both
+};
+
+class DriverParker final : public Parker {
+ public:
+  // A call of this lease that was stuck has returned: the next unpark will find out what came of it.
+  using Returned = std::function<void(LeaseId)>;
+
+  DriverParker(boost::asio::io_context& io, ParkerOptions options, Returned returned = {});
+  ~DriverParker() override;  // the helpers end by themselves; nobody is told of what was under way
+  DriverParker(const DriverParker&) = delete;
+  DriverParker& operator=(const DriverParker&) = delete;
+
+  void park(LeaseId lease, List list, Done done) override;
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast, Done done) override;
+  bool busy(LeaseId lease) const override;
+  bool stuck(LeaseId lease) const override;
+  // Its helpers end, which unlocks processes that only wait; one that is parked stays so. A stuck helper is kept, so
+  // that its process never gets a second.
+  void forget(LeaseId lease) override;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace sublet::engine

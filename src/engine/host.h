@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine asks of the machine beside its programs and its cards: host memory, who manages a card, the notes
+// that keepers leave. Belongs to the loop thread; each call may read or remove a few small files.
+#pragma once
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "core/facts.h"
+
+#include <functional>
+#include <string>
+
+namespace sublet::engine {
+
+class Host {
+ public:
+  virtual ~Host() = default;
+
+  // What host memory takes of the bytes of this process, which is charged for them; pid 0: of the machine alone.
+  virtual core::HostMemory memory(std::int32_t pid) const = 0;
+  // This daemon manages the card from now on. InUse names the daemon that does already.
+  virtual Status lock_card(const std::string& uuid) = 0;
+  // Of a lease whose end is stored.
+  virtual void remove_exit_record(const std::string& path) = 0;
+  // Those in `dir` of leases that nobody waits for any more (`keep` is false of them).
+  virtual void sweep_exit_records(const std::string& dir, const std::function<bool(LeaseId)>& keep) = 0;
+};
+
+}  // namespace sublet::engine

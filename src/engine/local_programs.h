@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of this machine, by /proc. Holds a pidfd of each owner and keeper, so that an end is noticed at once and
+// nobody is mistaken for somebody else; has the actor signal them. An actor that is not there is told when it is back.
+#pragma once
+
+#include "base/fd.h"
+#include "engine/actor.h"
+#include "engine/programs.h"
+#include "proc/lease_group.h"
+#include "proc/pidfd.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+namespace sublet::engine {
+
+class LocalPrograms final : public Programs {
+ public:
+  // `reconnect`: how long a keeper that lives may take to report the exit status. Refers to `actor`.
+  LocalPrograms(boost::asio::io_context& io, Actor& actor, Duration reconnect);
+  ~LocalPrograms() override;
+
+  Status open(Events events) override;  // /proc must be readable
+  void introduce_all() override;
+  void follow(const core::Lease& lease, bool adopted) override;
+  void book(const core::Lease& lease) override;
+  void forget(LeaseId lease) override;
+  void forget_others(const std::function<bool(LeaseId)>& keep) override;
+  void scan() override;
+  const proc::Member* member(ProcessRef process) const override;
+  std::vector<ProcessRef> tree(LeaseId lease) const override;
+  bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
+  bool keeper_alive(LeaseId lease) const override;
+  void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
+  bool can_signal(LeaseId lease) const override;
+  std::string why_not_signalled(LeaseId lease) const override;
+  Result<Identified> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent) const override;
+  Status check_pid_namespace(std::int32_t asking_pid) const override;
+  Result<proc::CgroupRef> check_cgroup(const std::string& directory) const override;
+  const proc::ProcRoot& root() const override { return *root_; }
+
+ private:
+  struct Program;
+  void open_main(const std::shared_ptr<Program>& program);
+  void watch(const std::shared_ptr<Program>& program);
+  void check(const std::shared_ptr<Program>& program);
+  void check_again(const std::shared_ptr<Program>& program);
+  bool tree_lives(LeaseId lease) const;
+  std::vector<proc::LeaseRoots> roots() const;
+  std::shared_ptr<Program> find(LeaseId lease) const;
+  // What is said to the actor (local_programs_actor.cpp).
+  void introduce(const std::shared_ptr<Program>& program);
+  void introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply);
+  void send_wanted(const std::shared_ptr<Program>& program);
+  void signalled(const std::shared_ptr<Program>& program, int signal, const actor::Reply& reply);
+  void have_actor_look();
+
+  boost::asio::io_context& io_;
+  Actor& actor_;
+  Duration reconnect_;
+  Events events_;
+  std::optional<proc::ProcRoot> root_;
+  std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
+  proc::Lineage lineage_;
+  proc::Lineage previous_;
+  std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC, when /proc was last read
+  bool actor_looks_ = false;     // it was asked to, and has not answered
+};
+
+}  // namespace sublet::engine

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/machine.h"
+
+#include "engine/card_lock.h"
+#include "engine/exit_records.h"
+#include "engine/local_programs.h"
+#include "proc/host_memory.h"
+
+#include <unistd.h>
+
+namespace sublet::engine {
+namespace {
+
+class LocalHost final : public Host {
+ public:
+  core::HostMemory memory(std::int32_t pid) const override {
+    const auto root = proc::ProcRoot::open();
+    if (!root) return {};
+    const proc::HostFigures figures = proc::host_figures(*root, pid);
+    return {figures.available, figures.headroom, figures.may_swap};
+  }
+  Status lock_card(const std::string& uuid) override { return locks_.acquire(uuid); }
+  void remove_exit_record(const std::string& path) override { ::unlink(path.c_str()); }
+  void sweep_exit_records(const std::string& dir, const std::function<bool(LeaseId)>& keep) override {
+    engine::sweep_exit_records(dir, keep);
+  }
+
+ private:
+  CardLocks locks_;
+};
+
+}  // namespace
+
+Machine real_machine(boost::asio::io_context& io, const MachineOptions& options) {
+  Machine machine;
+  machine.clock = std::make_unique<SystemClock>();
+  machine.alarm = [&io] { return std::make_unique<LoopAlarm>(io); };
+  machine.host = std::make_unique<LocalHost>();
+  machine.probe = std::make_unique<HelperProbe>(io, options.probe);
+  machine.actor = std::make_unique<ActorClient>(io, options.actor);
+  machine.programs = std::make_unique<LocalPrograms>(io, *machine.actor, options.reconnect);
+  machine.parker = std::make_unique<DriverParker>(io, options.parker);
+  return machine;
+}
+
+}  // namespace sublet::engine
