@@ -84,7 +84,8 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
   if (lease.ended()) return wrong_state(lease, "renew", "ask for a new lease");
   if (fact.ttl && fact.ttl->count() <= 0) return bad_request("a time limit must be above zero");
   if (!fact.ttl && !lease.ttl)
-    return bad_request(name_of(lease) + " has no time limit to renew", "give one with the call");
+    return bad_request(name_of(lease) + " has no time limit to renew",
+                       "give it one: `sublet renew " + to_string(lease.id) + " --ttl 1h` (in the API: ttl_seconds)");
   if (lease.state == LeaseState::active && lease.expires_at && *lease.expires_at <= now_)
     return Error{Code::Stale, name_of(lease) + " expired " + format_duration(now_ - *lease.expires_at) + " ago",
                  "renew well before the end; ask for a new lease"};

@@ -100,23 +100,28 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   const core::Lease* lease = changed != plan.changed.rend() ? &*changed : find(id);
   if (lease == nullptr) return not_found(fmt::format("there is no {} any more", to_string(id)));
   Answered answered = answer(*lease);
-  intend(std::move(plan), now, remembered_answer(remember, answered, now));
+  const std::uint64_t first = intend(std::move(plan), now, remembered_answer(remember, answered, now));
+  // Its own lease and the remembered answer are in the first portion. Who waits in the queue is told of others, too.
+  if (!state_.queue().contains(id)) answered.after = std::max(first, intended_of(id));
   return answered;
 }
 
 // Hands the plan to the store; what follows from it starts when it is durable. Without a usable store a plan can only
-// be dropped: reconcile() starts again from what is stored.
-void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
+// be dropped: reconcile() starts again from what is stored. Returns the commit of its first portion; 0: none was
+// needed.
+std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
   arm(plan.wake_at);
-  if (!store_problem_.empty()) return;
+  if (!store_problem_.empty()) return 0;
   reach(plan, Failpoints::decided);
   follow_changes(plan);
   meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
+  std::uint64_t first = 0;
   for (core::Plan& portion : core::portions(std::move(plan), portion_size)) {
     reach(portion, Failpoints::decided);
     if (to_store) write(portion, now, std::exchange(remembered, std::nullopt));
+    if (to_store && first == 0) first = intended_;
     reach(portion, Failpoints::queued);
     if (committed_ >= intended_) {
       start(portion);
@@ -125,6 +130,7 @@ void Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> 
     }
   }
   pace_probe(now);
+  return first;
 }
 
 void Engine::write(const core::Plan& plan, Time now, std::optional<store::Remembered> remembered) {

@@ -43,6 +43,8 @@ struct Options {
 struct Answered {
   int status = 200;
   std::string body;  // JSON
+  // The commit to wait for before it is told; unset: all that was intended until then.
+  std::optional<std::uint64_t> after = {};
 };
 
 // An answer to be remembered under an Idempotency-Key, completed when the answer is known.
@@ -127,7 +129,7 @@ class Engine {
 
  private:
   void tick(const core::Fact& fact);
-  void intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
+  std::uint64_t intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
   void write(const core::Plan& plan, Time now, std::optional<store::Remembered> remembered);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);

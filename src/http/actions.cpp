@@ -70,7 +70,7 @@ Reply act(Call& call, Ask ask, After after = {}) {
         });
         if (!answered) return problem(answered.error());
         if (after) return after(std::move(*answered), id);
-        return as_json(answered->status, std::move(answered->body));
+        return as_json(std::move(*answered));
       });
 }
 
@@ -94,7 +94,7 @@ Reply act_and_wait(Call& call, Ask ask) {
       [kept, &engine = call.engine, peer = call.request.peer](engine::Answered answered, LeaseId id) -> Reply {
         const Lease* lease = engine.find(id);
         if (answered.status != 202 || lease == nullptr || kept->wait <= Duration::zero())
-          return as_json(answered.status, std::move(answered.body));
+          return as_json(std::move(answered));
         return WaitForLease{.lease = id,
                             .since = lease->state,
                             .resizing = lease->resize.has_value(),

@@ -7,6 +7,12 @@
 
 namespace sublet::http {
 
+bool plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-' || c == '/' || c == ':' || c == '+';
+  });
+}
+
 Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix_(std::move(prefix)) {
   if (!body.is_null() && !body.is_object()) {
     error_ = bad_request(
@@ -41,6 +47,17 @@ std::optional<std::string> Body::text(std::string_view name, std::size_t max_len
     return std::nullopt;
   }
   return result;
+}
+
+std::optional<std::string> Body::name(std::string_view field, bool may_be_empty) {
+  const auto* value = this->field(field);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) {
+    auto text = value->get<std::string>();
+    if (plain_name(text) || (may_be_empty && text.empty())) return text;
+  }
+  fail(field, "1 to 64 letters, digits and . _ - / : +", *value);
+  return std::nullopt;
 }
 
 std::optional<std::int64_t> Body::integer(std::string_view name, std::int64_t least, std::int64_t most) {

@@ -15,12 +15,16 @@
 
 namespace sublet::http {
 
+// What is put on a command line, in a column, in a label: short, no spaces, no surprises.
+bool plain_name(std::string_view name);
+
 class Body {
  public:
   // `body` may be null (no body: no fields). Kept by reference.
   explicit Body(const nlohmann::json& body, std::string prefix = {});
 
   std::optional<std::string> text(std::string_view name, std::size_t max_length = 128);
+  std::optional<std::string> name(std::string_view field, bool may_be_empty = false);
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
   std::optional<bool> boolean(std::string_view name);
   const nlohmann::json* object(std::string_view name);

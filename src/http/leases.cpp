@@ -16,13 +16,6 @@ namespace {
 using core::Lease;
 using core::LeaseState;
 
-// A name that is put on a command line, in a column, in a label: short, no spaces, no surprises.
-bool plain_name(std::string_view name) {
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-' || c == '/' || c == ':' || c == '+';
-  });
-}
-
 template <typename T>
 Status take_word(Body& body, std::string_view field, std::optional<T> (*parse)(std::string_view), T& into,
                  std::span<const std::string_view> known) {
@@ -43,24 +36,14 @@ constexpr std::array<std::string_view, 5> pausables{"auto", "cooperative", "inte
 Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   lease.uid = peer.uid;
   lease.user = peer.user;
-  lease.tenant = body.text("tenant").value_or(peer.user);
-  lease.consumer = body.text("consumer").value_or("unnamed");
-  lease.tag = body.text("tag").value_or("");
+  lease.tenant = body.name("tenant").value_or(peer.user);
+  lease.consumer = body.name("consumer").value_or("unnamed");
+  lease.tag = body.name("tag", true).value_or("");
   lease.command = body.text("command", 4096).value_or("");
-  for (const auto& [what, name] :
-       {std::pair("tenant", &lease.tenant), std::pair("consumer", &lease.consumer), std::pair("tag", &lease.tag)}) {
-    if (name->empty() && name == &lease.tag) continue;
-    if (!plain_name(*name)) {
-      return bad_request(fmt::format("{} '{}' is not a name", what, printable(*name)),
-                         "use 1 to 64 letters, digits and . _ - / : +");
-    }
-  }
-  // A tag is said to verbs and stands in paths: it must not be taken for a flag there, nor for a way up.
-  if (lease.tag.starts_with('-') || lease.tag == "." || lease.tag == "..") {
-    return bad_request(fmt::format("tag '{}' reads like a flag or a path", lease.tag), "begin it with a letter");
-  }
-  if (!lease.tag.empty() && parse_lease_id(lease.tag)) {
-    return bad_request(fmt::format("tag '{}' reads like a lease's id", lease.tag), "use a name with a letter in it");
+  // A tag is said to verbs and stands in paths: it must not be taken for a flag there, nor for a way up, nor for an id.
+  if (lease.tag.starts_with('-') || lease.tag == "." || lease.tag == ".." || parse_lease_id(lease.tag)) {
+    return bad_request(fmt::format("tag is \"{}\"; it must not read like a flag, a path or a lease's id", lease.tag),
+                       "begin it with a letter");
   }
   if (lease.tenant != peer.user && peer.role != engine::Role::admin) {
     return denied(fmt::format("user {} may not be charged to tenant {}", peer.user, lease.tenant),
@@ -215,7 +198,9 @@ Reply post_lease(Call& call) {
   if (by_connection) engine.hold(id, call.request.session);
   if (asked->wait <= Duration::zero() || answered->status == 201) {
     if (!by_connection) engine.not_held(id);
-    return as_json(answered->status, std::move(shown), location_of(id));
+    Response response = as_json(answered->status, std::move(shown), location_of(id));
+    response.after = answered->after;
+    return response;
   }
   return wait_for_grant(call, id, by_connection, asked->wait, asked->token.text);
 }

@@ -45,6 +45,7 @@ struct Response {
 
 Response problem(const Error& error);
 Response as_json(int status, std::string text, std::string location = {});  // told once it is durable
+Response as_json(engine::Answered answered);
 
 // Denied to who is known by an access token alone: it may be anywhere, and the pids that it names anybody's.
 // Nobody may name process 1, `pid` if one is named: everything on the machine descends from it.

@@ -35,14 +35,15 @@ void end_with_it(const std::exception_ptr& failure) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Whether somebody answers on the socket file, and who; a file nobody listens on is left over from a crash.
-std::optional<std::int32_t> listening_pid(const sockaddr_un& address) {
-  const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return std::nullopt;
+// Who listens on the socket file, "" for nobody: then it is left over from a crash. Never waits for one that hangs.
+std::string listener_on(const sockaddr_un& address) {
+  const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return errno == EAGAIN ? "it accepts no connections at present" : "";
   ucred credentials{};
   socklen_t size = sizeof credentials;
   ::getsockopt(probe.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size);
-  return credentials.pid;
+  return fmt::format("pid {}", credentials.pid);
 }
 
 Result<int> bind_socket(const ServerOptions& options) {
@@ -54,8 +55,8 @@ Result<int> bind_socket(const ServerOptions& options) {
                        "use a shorter --dir");
   }
   options.socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
-  if (const auto pid = listening_pid(address)) {
-    return Error{Code::InUse, fmt::format("another daemon (pid {}) answers on {}", *pid, options.socket_path),
+  if (const std::string listener = listener_on(address); !listener.empty()) {
+    return Error{Code::InUse, fmt::format("another daemon ({}) listens on {}", listener, options.socket_path),
                  "stop that one, or choose another --dir"};
   }
   ::unlink(options.socket_path.c_str());

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "http/event_stream.h"
 #include "http/message.h"
+#include "http/peer_watch.h"
 #include "http/routes.h"
 
 #include <fmt/format.h>
@@ -13,8 +14,6 @@
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
-
-#include <sys/socket.h>
 
 namespace sublet::http {
 namespace {
@@ -74,16 +73,6 @@ bool known_method(bhttp::verb method) {
 std::string_view path_of(const bhttp::request<bhttp::string_body>& message) {
   const std::string_view target = to_text(message.target());
   return target.substr(0, target.find('?'));
-}
-
-// Of a socket that is said to be readable: its peer has closed it, or sends more than it was asked for, or nothing is
-// there to be read after all.
-enum class Readable { ended, sends_more, nothing };
-Readable look_at(int socket) {
-  char byte = 0;
-  const ssize_t size = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (size > 0) return Readable::sends_more;
-  return size < 0 && (errno == EAGAIN || errno == EINTR) ? Readable::nothing : Readable::ended;
 }
 
 Response no_such_method(const bhttp::request<bhttp::string_body>& message) {
@@ -297,26 +286,6 @@ class Session {
     return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
   }
 
-  // Wakes somebody who waits when the peer is gone. Outlives the wait by the callback that is still out.
-  struct PeerWatch {
-    PeerWatch(Protocol::socket& from, std::shared_ptr<asio::steady_timer> waiting)
-        : socket(&from), wake(std::move(waiting)) {}
-    Protocol::socket* socket;  // null: it is no longer ours to look at
-    std::shared_ptr<asio::steady_timer> wake;
-    bool gone = false;
-  };
-
-  static void watch_peer(const std::shared_ptr<PeerWatch>& peer) {
-    peer->socket->async_wait(asio::socket_base::wait_read, [peer](const boost::system::error_code& error) {
-      if (peer->socket == nullptr) return;
-      const Readable found = error ? Readable::ended : look_at(peer->socket->native_handle());
-      if (found == Readable::nothing) return watch_peer(peer);
-      if (found == Readable::sends_more) return;  // the next request; its end cannot be seen before that is read
-      peer->gone = true;
-      peer->wake->cancel();
-    });
-  }
-
   // Returns when there is something to answer, or the wait is over; true if the peer has gone meanwhile. Thousands may
   // be woken at a stroke, so it takes one timer and one callback, and no coroutines beside this one.
   asio::awaitable<bool> await_news(const WaitForLease& wait) {
@@ -325,17 +294,14 @@ class Session {
     if (wait.at_most <= Duration::zero() || is_news(engine.find(wait.lease), wait)) co_return false;
     const auto watcher = engine.watch(wait.lease);
     const auto timer = watcher->second;
-    const auto peer = std::make_shared<PeerWatch>(stream_.socket(), timer);
-    watch_peer(peer);
-    while (!peer->gone && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait)) {
+    const auto peer = PeerWatch::start(stream_.socket(), timer);
+    while (!peer->gone() && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait)) {
       timer->expires_at(deadline);
       co_await timer->async_wait(quiet);
     }
-    peer->socket = nullptr;
+    peer->stop();
     engine.unwatch(watcher);
-    beast::error_code ignored;
-    stream_.socket().cancel(ignored);
-    co_return peer->gone;
+    co_return peer->gone();
   }
 
   asio::awaitable<bool> write(const Response& response, bool keep_alive, unsigned version) {
@@ -392,19 +358,6 @@ class Session {
 
 }  // namespace
 
-asio::awaitable<void> peer_gone(Stream& stream) {
-  boost::system::error_code error;
-  Readable found = Readable::nothing;
-  while (!error && found == Readable::nothing) {
-    error = std::get<0>(co_await stream.socket().async_wait(asio::socket_base::wait_read, quiet));
-    if (!error) found = look_at(stream.socket().native_handle());
-  }
-  if (!error && found == Readable::sends_more) {
-    asio::steady_timer never(co_await asio::this_coro::executor, Clock::time_point::max());
-    co_await never.async_wait(quiet);
-  }
-}
-
 std::string url_decode(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -444,6 +397,12 @@ Status may_name_processes(const engine::Peer& peer, std::int64_t pid) {
 
 Response as_json(int status, std::string text, std::string location) {
   return {status, nullptr, std::move(location), true, std::move(text), "application/json"};
+}
+
+Response as_json(engine::Answered answered) {
+  Response response = as_json(answered.status, std::move(answered.body));
+  response.after = answered.after;
+  return response;
 }
 
 Response problem(const Error& error) {

@@ -16,7 +16,7 @@ using Stream = boost::beast::basic_stream<Protocol>;
 
 constexpr auto quiet = boost::asio::as_tuple(boost::asio::use_awaitable);
 
-// Returns when the peer has closed its end; never when it sends more instead.
+// Returns when the peer has closed its end, within a second where it sends more before that.
 boost::asio::awaitable<void> peer_gone(Stream& stream);
 
 }  // namespace sublet::http

@@ -316,12 +316,13 @@ void Keeper::report() {
   if (WIFSIGNALED(main_status_)) body["signal"] = *(record.signal = WTERMSIG(main_status_));
   else body["exit_status"] = *(record.exit_status = WEXITSTATUS(main_status_));
   if (exec_failure_) body["failed"] = exec_failure_->detail(program_);
+  bool recorded = false;
   // What could not be started has no status worth keeping, and a record would tell the daemon of a program that ran.
   if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty() && !exec_failure_) {
     record.lease = *id;
-    if (const auto written = proc::write_exit_record(lease_.exit_record, record); !written) {
-      listener_.say(fmt::format("the exit record could not be written: {}", written.error().detail));
-    }
+    const auto written = proc::write_exit_record(lease_.exit_record, record);
+    if (written) recorded = true;
+    else listener_.say(fmt::format("the exit record could not be written: {}", written.error().detail));
   }
   auto release = request("POST", "/release", body);
   release.idempotency_key = client::new_idempotency_key();
@@ -335,8 +336,9 @@ void Keeper::report() {
     answer = client_.insist(release, brief, 10s);
   }
   if (answer || answer.error().kind == client::FailureKind::answered) return;
-  listener_.say(fmt::format("the daemon was not told of the end of {}: {}{}", lease_.id, answer.error().error.detail,
-                            lease_.exit_record.empty() ? "" : "; it will find the exit record when it is back"));
+  listener_.say(
+      fmt::format("the daemon was not told of the end of {}: {}{}", lease_.id, answer.error().error.detail,
+                  recorded ? "; it will find the exit record when it is back" : "; how it ended stays unknown there"));
 }
 
 Outcome Keeper::outcome() const {

@@ -60,8 +60,11 @@ def test_a_lease_is_granted_read_and_released(daemon):
     ({"vram_bytes": GIB, "pausable": "maybe"}, ["maybe", "cooperative"]),
     ({"vram_bytes": GIB, "priority": 1001}, ["1001", "1000"]),
     ({"vram_bytes": GIB, "devices": 1025}, ["devices is 1025"]),
-    ({"vram_bytes": GIB, "consumer": "a b"}, ["'a b'"]),
-    ({"vram_bytes": GIB, "tag": "lease-3"}, ["lease-3"]),
+    *(({"vram_bytes": GIB, field: name}, [f"{field} is {json.dumps(name)}; it must be 1 to 64 letters, digits and . _"])
+      for field in ("consumer", "tag", "tenant") for name in ("a b", "x" * 65, "x\t", 7)),
+    ({"vram_bytes": GIB, "consumer": ""}, ['consumer is ""']),
+    *(({"vram_bytes": GIB, "tag": tag}, [f'tag is "{tag}"; it must not read like', "begin it with a letter"])
+      for tag in ("lease-3", "3", "-x", "..")),
     ({"vram_bytes": GIB, "owner": {"pid": 1 << 22}}, ["no process 4194304"]),
     ({"vram_bytes": GIB, "owner": {"pidd": 1}}, ["owner.pidd"]),
     ({"vram_bytes": GIB, "owner": 3}, ["owner is 3"]),

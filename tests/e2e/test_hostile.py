@@ -5,10 +5,11 @@ import os
 import random
 import resource
 import socket
+import subprocess
 
 import pytest
 
-from tests.support.sublet import GIB, wait_until
+from tests.support.sublet import BIN, GIB, wait_until
 from tests.support.tcp import start_with_tcp
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
@@ -207,3 +208,36 @@ def test_limits_of_waits_and_leases_are_reached_and_named(start_daemon):
     assert "3 leases" in full["detail"] and "limits.leases" in full["hint"]
     api.post(f"/v1/leases/{lease['id']}/release", {})
     assert api.post("/v1/leases", ASK).status in (201, 202)
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_who_waits_and_sends_more_is_still_seen_to_go(start_daemon, tcp):
+    daemon = start_with_tcp(start_daemon, '[lease]\nlinger = "200ms"\n')
+    api = daemon.api()
+    holder = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    body = '{"vram_bytes": %d, "wait_seconds": 3600}' % (3 * GIB)
+    head = "Host: localhost\r\n"
+    if tcp:
+        head += f"Authorization: Bearer {api.post('/v1/tokens', {'scope': 'submit'})['token']}\r\n"
+    with dial(daemon, tcp) as raw:
+        raw.sendall(f"POST /v1/leases HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        wait_until(lambda: api.get("/v1/queue")["queue"], "it waits")
+        raw.sendall(f"GET /healthz HTTP/1.1\r\n{head}\r\n".encode())  # not to be read before the wait is over
+        assert api.get("/v1/queue")["queue"]
+    waiting = f"lease-{int(holder['id'].removeprefix('lease-')) + 1}"
+    wait_until(lambda: api.lease(waiting)["end_reason"] == "cancelled", "it is seen to be gone")
+
+
+def test_a_socket_whose_owner_accepts_nobody_is_not_waited_for(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf, contextlib.ExitStack() as stack:
+        deaf.bind(str(tmp_path / "sublet.sock"))
+        deaf.listen(0)
+        while True:
+            raw = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            raw.setblocking(False)
+            if raw.connect_ex(str(tmp_path / "sublet.sock")) != 0:
+                break
+        done = subprocess.run([BIN / "subletd", "--dir", tmp_path, "--sim", "1x1GiB"], text=True, capture_output=True,
+                              timeout=60)
+    assert done.returncode == 1
+    assert "it accepts no connections at present" in done.stderr and "stop that one" in done.stderr

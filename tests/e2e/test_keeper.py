@@ -4,6 +4,7 @@
 The programs are shell scripts: what a keeper does has nothing to do with what its program computes.
 """
 import os
+import pathlib
 import signal
 import subprocess
 
@@ -201,9 +202,28 @@ def test_program_ends_while_the_daemon_is_away(daemon, tmp_path):
     go.touch()
     read_until(run.stderr, "waiting up to a minute")
     run.send_signal(signal.SIGINT)  # whoever does not want to wait for the daemon leaves the record to it
+    assert "it will find the exit record when it is back" in read_until(run.stderr, "was not told of the end")
     assert run.wait(timeout=60) == 6
     daemon.start()
     assert ended(daemon, "away")["exit_status"] == 6
+
+
+def test_program_ends_while_neither_daemon_nor_record_can_be_told(daemon, tmp_path):
+    ready, go = tmp_path / "ready", tmp_path / "go"
+    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "away", "--", "sh", "-c",
+                       f"echo > {ready}; while [ ! -e {go} ]; do sleep 0.05; done; exit 6")
+    wait_file(ready)
+    record = pathlib.Path(lease(daemon, "away")["exit_record"])
+    daemon.kill()
+    record.parent.rename(record.parent.with_suffix(".gone"))
+    go.touch()
+    read_until(run.stderr, "the exit record could not be written")
+    read_until(run.stderr, "waiting up to a minute")
+    run.send_signal(signal.SIGINT)
+    assert "how it ended stays unknown there" in read_until(run.stderr, "was not told of the end")
+    assert run.wait(timeout=60) == 6
+    daemon.start()
+    assert ended(daemon, "away")["exit_status"] is None
 
 
 def test_keeper_killed(daemon, tmp_path):

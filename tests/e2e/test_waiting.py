@@ -126,6 +126,10 @@ def test_hold_by_token(daemon, tmp_path):
     assert len(daemon.leases()) == 1
     assert daemon.cli("renew", "token", "--ttl", "90s", "--token-file", str(token)).returncode == 0
     assert lease(daemon, "token")["ttl_seconds"] == 90
+    plain = daemon.spawn("sublet", "hold", "--vram", "1GiB", "--tag", "plain")
+    assert plain.stdout.readline().strip()
+    refused = daemon.cli("renew", "plain")
+    assert refused.returncode == 2 and "sublet renew lease-2 --ttl 1h" in refused.stderr, refused.stderr
     wrong = tmp_path / "wrong"
     wrong.write_text("not it\nnot it")
     assert daemon.cli("renew", "token", "--token-file", str(wrong)).returncode == 2
