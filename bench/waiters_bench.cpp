@@ -56,6 +56,18 @@ long pss_kib(pid_t pid) {
   return 0;
 }
 
+// Processor time of a thread in milliseconds.
+double cpu_ms(pid_t pid, const std::string& thread) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    double ns = 0;
+    std::ifstream(task.path() / "schedstat") >> ns;
+    if (name == thread) return ns / 1e6;
+  }
+  return 0;
+}
+
 // When each of them had its answer, in seconds from `start`, in order; the size of one answer.
 std::vector<double> collect(const std::vector<int>& fds, Clock::time_point start, std::size_t& answer_size) {
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
@@ -159,10 +171,13 @@ int main(int argc, char** argv) {
     std::nth_element(took.begin(), took.begin() + 10, took.end());
     std::printf("GET %-24s %8.2f ms for %zu KiB\n", path, took[10] * 1e3, size / 1024);
   }
+  const double loop_before = cpu_ms(daemon, "subletd"), store_before = cpu_ms(daemon, "store");
   const auto start = Clock::now();
   send_all(owner, post("/v1/leases/" + id + "/release", "{}"));
   std::size_t answer_size = 0;
   const std::vector<double> answered = collect(waiters, start, answer_size);
+  std::printf("processor time for it: loop %.1f ms, store %.1f ms\n", cpu_ms(daemon, "subletd") - loop_before,
+              cpu_ms(daemon, "store") - store_before);
   for (const int fd : waiters) ::close(fd);
   const double raw = raw_seconds(count, answer_size);
   std::printf(

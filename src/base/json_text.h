@@ -3,6 +3,7 @@
 // a tree first takes most of the time. Values; any thread.
 #pragma once
 
+#include <charconv>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -13,6 +14,8 @@ namespace sublet {
 
 class JsonText {
  public:
+  // `expected`: about so many bytes, so that the text need not move as it grows.
+  explicit JsonText(std::size_t expected = 0) { text_.reserve(expected); }
   JsonText& begin_object() { return open('{'); }
   JsonText& end_object() { return close('}'); }
   JsonText& begin_array() { return open('['); }
@@ -25,7 +28,8 @@ class JsonText {
   JsonText& value(std::same_as<bool> auto truth) { return raw(truth ? "true" : "false"); }
   JsonText& value(std::nullptr_t) { return raw("null"); }
   JsonText& value(std::integral auto number) requires(!std::same_as<decltype(number), bool>) {
-    return raw(std::to_string(number));
+    char digits[24];
+    return raw({digits, std::to_chars(digits, digits + sizeof digits, number).ptr});
   }
   template <typename T>
   JsonText& value(const std::optional<T>& maybe) {

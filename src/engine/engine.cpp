@@ -112,60 +112,73 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
 std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
   arm(plan.wake_at);
   if (!store_problem_.empty()) return 0;
-  reach(plan, Failpoints::decided);
+  reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
   meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   for (core::Plan& portion : core::portions(std::move(plan), portion_size)) {
-    reach(portion, Failpoints::decided);
-    if (to_store) write(portion, now, std::exchange(remembered, std::nullopt));
+    reach(portion.transitions, Failpoints::decided);
+    AfterCommit next = what_follows(portion);
+    if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt));
     if (to_store && first == 0) first = intended_;
-    reach(portion, Failpoints::queued);
-    if (committed_ >= intended_) {
-      start(portion);
-    } else if (!portion.changed.empty() || !portion.actions.empty() || !portion.transitions.empty()) {
-      after_commit_.push_back({intended_, std::move(portion)});
-    }
+    reach(next.transitions, Failpoints::queued);
+    next.sequence = intended_;
+    if (committed_ >= intended_) start(next);
+    else if (!next.nothing()) after_commit_.push_back(std::move(next));
   }
   pace_probe(now);
   return first;
 }
 
-void Engine::write(const core::Plan& plan, Time now, std::optional<store::Remembered> remembered) {
-  store::Batch batch{.changed = plan.changed,
-                     .reasons = plan.reasons,
+// Of a plan whose leases go to the store, which are not copied for that: it may be thousands.
+Engine::AfterCommit Engine::what_follows(core::Plan& plan) {
+  AfterCommit next;
+  next.changed.reserve(plan.changed.size());
+  for (const core::Lease& lease : plan.changed) {
+    next.changed.push_back(lease.id);
+    // The keeper's note has done its work once the end is stored.
+    if (lease.ended() && !lease.owner.exit_record.empty()) next.done_records.push_back(lease.owner.exit_record);
+  }
+  next.actions = std::move(plan.actions);
+  next.transitions = plan.transitions;
+  return next;
+}
+
+void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
+  std::vector<EventLog::Event> events = log_.of_plan(plan, [this](LeaseId id) { return find(id); });
+  std::vector<LeaseId> changed;
+  changed.reserve(plan.changed.size());
+  for (const core::Lease& lease : plan.changed) changed.push_back(lease.id);
+  store::Batch batch{.changed = std::move(plan.changed),
+                     .reasons = std::move(plan.reasons),
                      .remembered = std::move(remembered),
-                     .settled = plan.settled,
+                     .settled = std::move(plan.settled),
                      .boot_id = std::nullopt,
-                     .events = log_.of_plan(plan, [this](LeaseId id) { return find(id); }),
+                     .events = events,
                      .life = std::nullopt,
                      .now = now,
-                     .transitions = plan.transitions};
+                     .transitions = std::move(plan.transitions)};
   if (!std::exchange(boot_id_stored_, true)) {
     batch.boot_id = options_.boot_id;
     batch.clock_offset_ns = clock_.offset_ns();
   }
-  const std::vector<EventLog::Event> events = batch.events;
   intended_ = store_.intend(std::move(batch));
   log_.intended(intended_, events);
-  for (const core::Lease& lease : plan.changed) changed_in_[lease.id] = intended_;
+  for (const LeaseId id : changed) changed_in_[id] = intended_;
 }
 
-void Engine::reach(const core::Plan& plan, std::string_view step) const {
-  if (options_.failpoints != nullptr) options_.failpoints->at(plan.transitions, step);
+void Engine::reach(std::span<const std::string_view> transitions, std::string_view step) const {
+  if (options_.failpoints != nullptr) options_.failpoints->at(transitions, step);
 }
 
-void Engine::start(const core::Plan& plan) {
-  reach(plan, Failpoints::told);
-  for (const core::Lease& lease : plan.changed) {
-    announce(lease.id);
-    // The keeper's note has done its work once the end is stored.
-    if (lease.ended() && !lease.owner.exit_record.empty()) host_.remove_exit_record(lease.owner.exit_record);
-  }
-  for (const core::Action& action : plan.actions) perform(action);
-  reach(plan, Failpoints::done);
+void Engine::start(const AfterCommit& next) {
+  reach(next.transitions, Failpoints::told);
+  for (const LeaseId id : next.changed) announce(id);
+  for (const std::string& path : next.done_records) host_.remove_exit_record(path);
+  for (const core::Action& action : next.actions) perform(action);
+  reach(next.transitions, Failpoints::done);
 }
 
 void Engine::perform(const core::Action& action) {
@@ -261,11 +274,11 @@ void Engine::committed(std::uint64_t sequence) {
   while (!after_commit_.empty() && after_commit_.front().sequence <= committed_) {
     const AfterCommit ready = std::move(after_commit_.front());
     after_commit_.pop_front();
-    for (const core::Lease& lease : ready.plan.changed) {
-      const auto last = changed_in_.find(lease.id);
+    for (const LeaseId id : ready.changed) {
+      const auto last = changed_in_.find(id);
       if (last != changed_in_.end() && last->second <= ready.sequence) changed_in_.erase(last);
     }
-    start(ready.plan);
+    start(ready);
   }
   if (log_.committed(committed_)) {
     for (const auto& timer : followers_) timer->cancel();

@@ -22,6 +22,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -73,6 +74,7 @@ class Engine {
   // Commits that were intended so far; the answer to anything read now may leave once `durable` of it is true.
   std::uint64_t intended() const { return intended_; }
   std::uint64_t intended_of(LeaseId lease) const;  // the same, for what tells of this lease only
+  bool is_durable(std::uint64_t sequence) const { return store_problem_.empty() && committed_ >= sequence; }
   boost::asio::awaitable<bool> durable(std::uint64_t sequence);
 
   // --- idempotency, see store::Store ---
@@ -130,12 +132,14 @@ class Engine {
  private:
   void tick(const core::Fact& fact);
   std::uint64_t intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
-  void write(const core::Plan& plan, Time now, std::optional<store::Remembered> remembered);
+  void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
   void write_events(const std::vector<EventLog::Event>& events, Time now);
-  void start(const core::Plan& plan);
-  void reach(const core::Plan& plan, std::string_view step) const;
+  struct AfterCommit;
+  static AfterCommit what_follows(core::Plan& plan);
+  void start(const AfterCommit& next);
+  void reach(std::span<const std::string_view> transitions, std::string_view step) const;
   void committed(std::uint64_t sequence);
   void store_failed(Error error);
   void reconcile();
@@ -165,9 +169,14 @@ class Engine {
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
   void write_tokens(store::Batch batch, const Remember& remember, const Answered& answer);
 
+  // What is told and done once a plan is durable.
   struct AfterCommit {
-    std::uint64_t sequence;
-    core::Plan plan;
+    std::uint64_t sequence = 0;
+    std::vector<LeaseId> changed = {};
+    std::vector<std::string> done_records = {};  // of ended leases: files to remove
+    std::vector<core::Action> actions = {};
+    std::vector<std::string_view> transitions = {};
+    bool nothing() const { return changed.empty() && actions.empty() && transitions.empty(); }
   };
   struct DurableWaiter {
     std::uint64_t sequence;

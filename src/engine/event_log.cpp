@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kept_in_memory = 256;
 
 JsonText begin(std::string_view type, Time at) {
-  JsonText out;
+  JsonText out(512);
   out.begin_object().field("type", type).field("at", format_rfc3339(at));
   return out;
 }

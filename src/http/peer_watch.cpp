@@ -32,33 +32,53 @@ bool has_closed(int socket) {
 
 }  // namespace
 
-PeerWatch::PeerWatch(Protocol::socket& socket, std::shared_ptr<asio::steady_timer> wake)
-    : socket_(&socket), wake_(std::move(wake)) {}
+PeerWatch::PeerWatch(Protocol::socket& socket) : socket_(&socket) {}
 
-std::shared_ptr<PeerWatch> PeerWatch::start(Protocol::socket& socket, std::shared_ptr<asio::steady_timer> wake) {
-  auto watch = std::make_shared<PeerWatch>(socket, std::move(wake));
-  wait(watch);
-  return watch;
+void PeerWatch::start(std::shared_ptr<asio::steady_timer> wake) {
+  wake_ = std::move(wake);
+  for_gone_ = true;
+  if (!waiting_) wait();
 }
 
-void PeerWatch::wait(const std::shared_ptr<PeerWatch>& self) {
-  self->socket_->async_wait(asio::socket_base::wait_read, [self](const boost::system::error_code& error) {
-    if (self->socket_ == nullptr) return;
-    switch (error ? Readable::ended : look_at(self->socket_->native_handle())) {
-      case Readable::ended: return self->found_gone();
-      case Readable::sends_more: return wait_behind_bytes(self);
-      case Readable::nothing: return wait(self);
-    }
-  });
+asio::awaitable<void> PeerWatch::readable() {
+  for_gone_ = false;
+  if (!waiting_) {
+    co_await socket_->async_wait(asio::socket_base::wait_read, quiet);
+    co_return;
+  }
+  while (waiting_) {
+    wake_->expires_at(std::chrono::steady_clock::time_point::max());
+    co_await wake_->async_wait(quiet);
+  }
+}
+
+void PeerWatch::wait() {
+  waiting_ = true;
+  socket_->async_wait(asio::socket_base::wait_read,
+                      [self = shared_from_this()](const boost::system::error_code& error) {
+                        self->waiting_ = false;
+                        if (self->socket_ == nullptr) return;
+                        if (!self->for_gone_) self->wake_->cancel();
+                        else if (error) self->found_gone();
+                        else self->look();
+                      });
+}
+
+void PeerWatch::look() {
+  switch (look_at(socket_->native_handle())) {
+    case Readable::ended: return found_gone();
+    case Readable::sends_more: return look_behind_bytes();
+    case Readable::nothing: return wait();
+  }
 }
 
 // Its next request lies unread, so that the socket stays readable; its end is not told then, but can be asked for.
-void PeerWatch::wait_behind_bytes(const std::shared_ptr<PeerWatch>& self) {
-  if (has_closed(self->socket_->native_handle())) return self->found_gone();
-  if (!self->later_) self->later_ = std::make_unique<asio::steady_timer>(self->socket_->get_executor());
-  self->later_->expires_after(look_interval);
-  self->later_->async_wait([self](const boost::system::error_code& error) {
-    if (!error && self->socket_ != nullptr) wait_behind_bytes(self);
+void PeerWatch::look_behind_bytes() {
+  if (has_closed(socket_->native_handle())) return found_gone();
+  if (!later_) later_ = std::make_unique<asio::steady_timer>(socket_->get_executor());
+  later_->expires_after(look_interval);
+  later_->async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error && self->socket_ != nullptr && self->for_gone_) self->look_behind_bytes();
   });
 }
 
@@ -68,8 +88,6 @@ void PeerWatch::found_gone() {
 }
 
 void PeerWatch::stop() {
-  boost::system::error_code ignored;
-  socket_->cancel(ignored);
   socket_ = nullptr;
   if (later_) later_->cancel();
 }
@@ -78,11 +96,20 @@ asio::awaitable<void> peer_gone(Stream& stream) {
   const auto gone = std::make_shared<asio::steady_timer>(co_await asio::this_coro::executor,
                                                          std::chrono::steady_clock::time_point::max());
   struct Watching {  // the caller may give up waiting, and thereby end this coroutine
-    std::shared_ptr<PeerWatch> watch;
-    ~Watching() { watch->stop(); }
+    explicit Watching(Protocol::socket& from) : socket(from), peer(std::make_shared<PeerWatch>(from)) {}
+    ~Watching() {
+      peer->stop();
+      boost::system::error_code ignored;
+      socket.cancel(ignored);
+    }
+    Watching(const Watching&) = delete;
+    Watching& operator=(const Watching&) = delete;
+    Protocol::socket& socket;
+    std::shared_ptr<PeerWatch> peer;
   };
-  const Watching peer{PeerWatch::start(stream.socket(), gone)};
-  while (!peer.watch->gone()) {
+  const Watching watching(stream.socket());
+  watching.peer->start(gone);
+  while (!watching.peer->gone()) {
     co_await gone->async_wait(quiet);
     if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none) co_return;
   }

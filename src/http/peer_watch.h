@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sees that a peer has gone while it is not read from: it waits for an answer. Belongs to the loop thread.
+// Sees that a peer sends something, or has gone, while nothing is read from it: because it waits for an answer, or
+// because nothing is asked. Belongs to the loop thread.
 #pragma once
 
 #include "http/stream.h"
@@ -10,24 +11,30 @@
 
 namespace sublet::http {
 
-class PeerWatch {
+class PeerWatch : public std::enable_shared_from_this<PeerWatch> {
  public:
-  // `wake` is cancelled when the peer has gone. `socket` must live until stop().
-  static std::shared_ptr<PeerWatch> start(Protocol::socket& socket, std::shared_ptr<boost::asio::steady_timer> wake);
-  PeerWatch(Protocol::socket& socket, std::shared_ptr<boost::asio::steady_timer> wake);
+  explicit PeerWatch(Protocol::socket& socket);  // which must live until stop()
 
+  // From now on `wake` is cancelled when the peer has gone.
+  void start(std::shared_ptr<boost::asio::steady_timer> wake);
   bool gone() const { return gone_; }
-  // The socket is somebody else's to read again. What is still out to be called finds nothing to do.
+  // Returns when there is something to read, an end or an error included. What start() began serves for this as well:
+  // of thousands who are answered at a stroke, none is watched anew for that.
+  boost::asio::awaitable<void> readable();
+  // What is still out to be called finds nothing to do.
   void stop();
 
  private:
-  static void wait(const std::shared_ptr<PeerWatch>& self);
-  static void wait_behind_bytes(const std::shared_ptr<PeerWatch>& self);
+  void wait();
+  void look();
+  void look_behind_bytes();
   void found_gone();
 
   Protocol::socket* socket_;  // null after stop()
   std::shared_ptr<boost::asio::steady_timer> wake_;
   std::unique_ptr<boost::asio::steady_timer> later_;
+  bool waiting_ = false;   // a look at the socket is due
+  bool for_gone_ = false;  // only its end is news
   bool gone_ = false;
 };
 

@@ -133,7 +133,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
 
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                          bool detailed) {
-  JsonText out;
+  JsonText out(1280);  // with a token behind it
   write_lease(out, lease, engine, viewer, detailed);
   return out.take();
 }

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "http/answer_text.h"
 #include "http/event_stream.h"
 #include "http/message.h"
 #include "http/peer_watch.h"
@@ -11,9 +12,12 @@
 #include <fmt/format.h>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+
+#include <sys/socket.h>
 
 namespace sublet::http {
 namespace {
@@ -108,10 +112,14 @@ Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, co
 
 class Session {
  public:
-  Session(Protocol::socket socket, SessionContext context) : stream_(std::move(socket)), context_(std::move(context)) {
+  Session(Protocol::socket socket, SessionContext context)
+      : stream_(std::move(socket)), context_(std::move(context)), peer_(std::make_shared<PeerWatch>(stream_.socket())) {
     ++context_.usage->connections;
   }
-  ~Session() { --context_.usage->connections; }
+  ~Session() {
+    peer_->stop();
+    --context_.usage->connections;
+  }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -122,8 +130,7 @@ class Session {
       // An idle connection may stay, unless it is a stranger's; a request that has begun has a deadline.
       if (buffer.size() == 0 && !stranger()) {
         stream_.expires_never();
-        const auto [error] = co_await stream_.socket().async_wait(asio::socket_base::wait_read, quiet);
-        if (error) co_return;
+        co_await peer_->readable();
       }
       bhttp::request_parser<bhttp::string_body> parser;
       parser.body_limit(context_.limits.body);
@@ -164,13 +171,21 @@ class Session {
       if (!known_method(message.method())) response = no_such_method(message);
     } else {
       Reply reply = dispatch(*request, context_.engine);
-      auto made = co_await complete(std::move(reply));
+      while (auto* later = std::get_if<Later>(&reply)) {
+        Reply next = co_await run_later(*later);
+        reply = std::move(next);
+      }
+      std::optional<Response> made;
+      if (auto* now = std::get_if<Response>(&reply)) made = std::move(*now);
+      else if (auto* wait = std::get_if<WaitForLease>(&reply)) made = co_await wait_for(*wait);
+      else made = co_await follow(std::get<FollowEvents>(std::move(reply)));
       if (!made) co_return false;  // the peer is gone
       response = std::move(*made);
     }
     // What the answer tells must not be lost by a crash after it was told.
     const bool must_be_durable = response.of_leases && response.status < 400;
-    if (must_be_durable && !co_await context_.engine.durable(response.after.value_or(context_.engine.intended()))) {
+    const std::uint64_t after = response.after.value_or(context_.engine.intended());
+    if (must_be_durable && !context_.engine.is_durable(after) && !co_await context_.engine.durable(after)) {
       response =
           problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
@@ -178,7 +193,11 @@ class Session {
     if (response.status == 405) allow_ = allowed_methods(path_of(message));
     // A HEAD may not be answered with a body; ours ends with the connection, so that nothing is read wrongly after it.
     const bool keep_alive = message.keep_alive() && message.method() != bhttp::verb::head;
-    co_return co_await write(response, keep_alive, message.version());
+    const std::string text =
+        answer_text(response, {.keep_alive = keep_alive, .old_version = message.version() < 11, .allow = allow_});
+    const std::size_t sent = send_at_once(text);
+    if (sent < text.size() && !co_await write_rest(text, sent)) co_return false;
+    co_return keep_alive;
   }
 
   // Over TCP each request says anew who asks: a token may have been revoked since the last one.
@@ -216,16 +235,6 @@ class Session {
     return std::nullopt;
   }
 
-  asio::awaitable<std::optional<Response>> complete(Reply reply) {
-    while (auto* later = std::get_if<Later>(&reply)) {
-      Reply next = co_await run_later(*later);
-      reply = std::move(next);
-    }
-    if (auto* response = std::get_if<Response>(&reply)) co_return std::move(*response);
-    if (auto* wanted = std::get_if<FollowEvents>(&reply)) co_return co_await follow(std::move(*wanted));
-    co_return co_await wait_for(std::get<WaitForLease>(std::move(reply)));
-  }
-
   asio::awaitable<Reply> run_later(const Later& later) {
     // The state outlives this coroutine if the connection is torn down while the store still works on the answer.
     struct Pending {
@@ -256,7 +265,8 @@ class Session {
     co_return std::nullopt;
   }
 
-  asio::awaitable<std::optional<Response>> wait_for(WaitForLease wait) {
+  // Thousands may be woken at a stroke: so it takes one timer, and no coroutine beside this one.
+  asio::awaitable<std::optional<Response>> wait_for(WaitForLease& wait) {
     engine::Engine& engine = context_.engine;
     Usage& usage = *context_.usage;
     if (usage.waiters >= context_.limits.waiters) {
@@ -266,19 +276,33 @@ class Session {
     }
     ++usage.waiters;
     if (wait.hold && wait.at_most > Duration::zero()) engine.hold(wait.lease, context_.id);
-    const bool gone = co_await await_news(wait);
+    if (wait.at_most > Duration::zero() && !is_news(engine.find(wait.lease), wait)) {
+      const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
+      const auto watcher = engine.watch(wait.lease);
+      const auto timer = watcher->second;
+      peer_->start(timer);
+      while (!peer_->gone() && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait)) {
+        timer->expires_at(deadline);
+        co_await timer->async_wait(quiet);
+      }
+      engine.unwatch(watcher);
+    }
     --usage.waiters;
     if (wait.hold && wait.release_hold) engine.unhold(wait.lease, context_.id);
-    if (gone) co_return std::nullopt;
-    const core::Lease* lease = engine.find(wait.lease);
+    if (peer_->gone()) co_return std::nullopt;
+    co_return after_waiting(wait);
+  }
+
+  Response after_waiting(const WaitForLease& wait) const {
+    const core::Lease* lease = context_.engine.find(wait.lease);
     if (lease == nullptr && wait.submitted) {  // taken back with the store that failed: it was never acknowledged
-      co_return problem(unavailable("the store failed before this could be made durable",
-                                    "send the same request again, with the same Idempotency-Key"));
+      return problem(unavailable("the store failed before this could be made durable",
+                                 "send the same request again, with the same Idempotency-Key"));
     }
-    if (lease == nullptr) co_return problem(not_found(fmt::format("{} has ended long ago", to_string(wait.lease))));
+    if (lease == nullptr) return problem(not_found(fmt::format("{} has ended long ago", to_string(wait.lease))));
     Response answer = wait.answer(*lease);
-    answer.after = engine.intended_of(wait.lease);
-    co_return answer;
+    answer.after = context_.engine.intended_of(wait.lease);
+    return answer;
   }
 
   static bool is_news(const core::Lease* lease, const WaitForLease& wait) {
@@ -286,41 +310,18 @@ class Session {
     return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
   }
 
-  // Returns when there is something to answer, or the wait is over; true if the peer has gone meanwhile. Thousands may
-  // be woken at a stroke, so it takes one timer and one callback, and no coroutines beside this one.
-  asio::awaitable<bool> await_news(const WaitForLease& wait) {
-    engine::Engine& engine = context_.engine;
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
-    if (wait.at_most <= Duration::zero() || is_news(engine.find(wait.lease), wait)) co_return false;
-    const auto watcher = engine.watch(wait.lease);
-    const auto timer = watcher->second;
-    const auto peer = PeerWatch::start(stream_.socket(), timer);
-    while (!peer->gone() && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait)) {
-      timer->expires_at(deadline);
-      co_await timer->async_wait(quiet);
-    }
-    peer->stop();
-    engine.unwatch(watcher);
-    co_return peer->gone();
+  // What did not fit into the socket at once.
+  asio::awaitable<bool> write_rest(const std::string& text, std::size_t sent) {
+    stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));
+    const auto [error, size] = co_await asio::async_write(stream_, asio::buffer(text) + sent, quiet);
+    co_return !error;
   }
 
-  asio::awaitable<bool> write(const Response& response, bool keep_alive, unsigned version) {
-    bhttp::response<bhttp::string_body> message(static_cast<bhttp::status>(response.status), version);
-    const std::string_view json_type =
-        response.status >= 400 && response.body.contains("code") ? "application/problem+json" : "application/json";
-    const std::string_view type = response.type.empty() ? json_type : response.type;
-    message.set(bhttp::field::content_type, beast::string_view(type.data(), type.size()));
-    message.set(bhttp::field::cache_control, "no-store");
-    if (response.status == 405) message.set(bhttp::field::allow, allow_);
-    if (response.status == 401) message.set(bhttp::field::www_authenticate, "Bearer");
-    if (!response.location.empty()) message.set(bhttp::field::location, response.location);
-    if (!response.type.empty()) message.body() = response.text;
-    else message.body() = response.body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-    message.keep_alive(keep_alive);
-    message.prepare_payload();
-    stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));
-    const auto [error, size] = co_await bhttp::async_write(stream_, message, quiet);
-    co_return !error && keep_alive;
+  // Nearly always it all fits, and nothing is waited for.
+  std::size_t send_at_once(const std::string& text) {
+    const ssize_t size =
+        ::send(stream_.socket().native_handle(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    return static_cast<std::size_t>(std::max<ssize_t>(size, 0));
   }
 
   asio::awaitable<void> refuse_unreadable(beast::error_code error) {
@@ -332,7 +333,7 @@ class Session {
     Response response = problem(refusal);
     if (error == bhttp::error::body_limit) response.status = response.body["status"] = 413;
     if (error == bhttp::error::header_limit) response.status = response.body["status"] = 431;
-    co_await write(response, false, 11);
+    co_await write_rest(answer_text(response, {.keep_alive = false}), 0);
     co_await drain();
   }
 
@@ -353,6 +354,7 @@ class Session {
 
   Stream stream_;
   SessionContext context_;
+  std::shared_ptr<PeerWatch> peer_;
   std::string allow_;  // what the path of a refused method would take
 };
 

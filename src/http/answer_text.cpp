@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/answer_text.h"
+
+#include <boost/beast/http/status.hpp>
+
+#include <charconv>
+
+namespace sublet::http {
+namespace {
+
+constexpr std::size_t head_size = 256;  // room for all of it, mostly
+
+void add_number(std::string& text, std::size_t number) {
+  char digits[20];
+  text.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+}
+
+void add_field(std::string& text, std::string_view name, std::string_view value) {
+  text.append(name).append(": ").append(value).append("\r\n");
+}
+
+}  // namespace
+
+std::string answer_text(const Response& response, const Framing& framing) {
+  std::string made;
+  if (response.type.empty()) made = response.body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string& body = response.type.empty() ? made : response.text;
+  const std::string_view json_type =
+      response.status >= 400 && response.body.contains("code") ? "application/problem+json" : "application/json";
+  const auto reason = boost::beast::http::obsolete_reason(static_cast<boost::beast::http::status>(response.status));
+
+  std::string text;
+  text.reserve(head_size + response.location.size() + body.size());
+  text += framing.old_version ? "HTTP/1.0 " : "HTTP/1.1 ";
+  add_number(text, static_cast<std::size_t>(response.status));
+  text.append(" ").append(reason.data(), reason.size()).append("\r\n");
+  add_field(text, "Content-Type", response.type.empty() ? json_type : response.type);
+  text += "Cache-Control: no-store\r\n";
+  if (response.status == 405) add_field(text, "Allow", framing.allow);
+  if (response.status == 401) text += "WWW-Authenticate: Bearer\r\n";
+  if (!response.location.empty()) add_field(text, "Location", response.location);
+  // What a version does anyway is not said.
+  if (framing.keep_alive == framing.old_version)
+    add_field(text, "Connection", framing.keep_alive ? "keep-alive" : "close");
+  text += "Content-Length: ";
+  add_number(text, body.size());
+  text += "\r\n\r\n";
+  return text += body;
+}
+
+}  // namespace sublet::http
