@@ -37,10 +37,9 @@ struct Ends {
 
 Ends ends_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
   Ends ends;
-  for (const LeaseId id : device.leases) {
+  for (const auto& [bytes, id] : device.by_charge) {
     if (id == waiter.id) continue;
     const Lease& lease = *state.find(id);
-    const Bytes bytes = state.charged(lease, device.reading.uuid);
     const Time start = lease.granted_at.value_or(now);
     const Expected end = expected_end(state, rules, lease, start, now);
     if (end.basis == Basis::settling) ends.known.push_back({now, bytes});
@@ -80,10 +79,9 @@ Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const
   }
   const Time since = waiter.waits_since() + rules.reserve_after;
   Bytes left = State::capacity(device, rules) - device.other - need;
-  for (const LeaseId id : device.leases) {
+  for (const auto& [bytes, id] : device.by_charge) {
     const Lease& lease = *state.find(id);
-    if (id == waiter.id || (!lease.ended() && lease.granted_at && *lease.granted_at > since))
-      left -= state.charged(lease, device.reading.uuid);
+    if (id == waiter.id || (!lease.ended() && lease.granted_at && *lease.granted_at > since)) left -= bytes;
   }
   return left;
 }
@@ -172,11 +170,6 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
     if (choices[i].shadow.start) chosen.until = std::max(chosen.until, *choices[i].shadow.start);
   }
   return chosen;
-}
-
-const HeldRooms::Entry* HeldRooms::on(std::string_view device) const {
-  const auto held = held_.find(device);
-  return held == held_.end() ? nullptr : &entries_[held->second.entry];
 }
 
 Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const {

@@ -11,8 +11,9 @@
 #include "core/rules.h"
 #include "core/state.h"
 
-#include <map>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace sublet::core {
@@ -32,8 +33,6 @@ class HeldRooms {
   };
 
   const std::vector<Entry>& entries() const { return entries_; }
-  // Who has the device held, if anybody has.
-  const Entry* on(std::string_view device) const;
   // How much of `room`, what is free on the device, a waiter may take there.
   Bytes allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const;
   // The least that anybody may take there, however far behind and for however long.
@@ -50,7 +49,7 @@ class HeldRooms {
   const Time now_;
   bool any_ = false;  // one of those that take any device has its room
   std::vector<Entry> entries_;
-  std::map<std::string, Held, std::less<>> held_;  // by device
+  std::unordered_map<std::string, Held> held_;  // by device
 };
 
 }  // namespace sublet::core

@@ -95,10 +95,11 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named) {
   note_held(held);
   if (auto turn = place(*next, &held); turn || held.devices() == 0) return turn;
   std::vector<QueueKey> fits = sets;
+  const std::vector<Bytes> open = open_rooms(held);
   for (const auto& [count, waiting] : state_.queue_.any()) {
     if (const auto room = state_.room_for(count)) waiting.within(*room, looked_past, fits);
-    const auto open = open_room_for(count, held);
-    const QueueKey* key = open ? waiting.first_within(*open) : nullptr;
+    const auto place = static_cast<std::size_t>(count);
+    const QueueKey* key = place <= open.size() ? waiting.first_within(open[place - 1]) : nullptr;
     if (key != nullptr) fits.push_back(*key);
   }
   for (const auto& [device, first] : named.all()) {
@@ -116,10 +117,12 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named) {
 // Where the waiter would be put now, if it may.
 std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms* held) const {
   const Lease& lease = *state_.find(key.lease);
+  const auto allowance_in = [&](const Room& room) {
+    return held == nullptr ? room.free : held->allowance(key, lease, room.device, room.free);
+  };
   const auto allowance = [&](const std::string& device) -> std::optional<Bytes> {
     const auto& room = state_.devices_.at(device).indexed.room;
-    if (!room) return std::nullopt;
-    return held == nullptr ? room->free : held->allowance(key, lease, device, room->free);
+    return room ? std::optional(allowance_in(*room)) : std::nullopt;
   };
   if (lease.waits_in_place()) {
     for (const std::string& device : lease.devices) {
@@ -138,13 +141,12 @@ std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms
   std::vector<std::pair<Bytes, const Room*>> chosen;
   const auto whole = state_.rooms_.lower_bound(Room{lease.vram, INT_MIN, {}});
   for (auto room = whole; room != state_.rooms_.end() && chosen.size() < count; ++room)
-    if (*allowance(room->device) >= lease.vram) chosen.emplace_back(lease.vram, &*room);
+    if (allowance_in(*room) >= lease.vram) chosen.emplace_back(lease.vram, &*room);
   if (chosen.size() < count && lease.least() < lease.vram) {
     chosen.clear();
     const std::size_t enough = count + (held == nullptr ? 0 : held->devices());
     for (auto room = state_.rooms_.rbegin(); room != state_.rooms_.rend() && chosen.size() < enough; ++room)
-      if (const Bytes allowed = *allowance(room->device); allowed >= lease.least())
-        chosen.emplace_back(allowed, &*room);
+      if (const Bytes allowed = allowance_in(*room); allowed >= lease.least()) chosen.emplace_back(allowed, &*room);
     std::stable_sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     if (chosen.size() > count) chosen.resize(count);
   }
@@ -160,14 +162,17 @@ std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms
   return turn;
 }
 
-// As room_for(), of what is left to those who stand behind all for whom room is held.
-std::optional<Bytes> Stepper::open_room_for(int count, const HeldRooms& held) const {
+// As room_for(1), room_for(2) …, of what is left to those who stand behind all for whom room is held.
+std::vector<Bytes> Stepper::open_rooms(const HeldRooms& held) const {
   std::vector<Bytes> open;
-  const std::size_t enough = static_cast<std::size_t>(count) + held.devices();
+  if (state_.queue_.any().empty()) return open;
+  const std::size_t most = static_cast<std::size_t>(state_.queue_.any().rbegin()->first);
+  const std::size_t enough = most + held.devices();
   for (auto room = state_.rooms_.rbegin(); room != state_.rooms_.rend() && open.size() < enough; ++room)
     open.push_back(held.open_room(room->device, room->free));
   std::sort(open.begin(), open.end(), std::greater<>());
-  return open.size() < static_cast<std::size_t>(count) ? std::nullopt : std::optional(open[count - 1]);
+  if (open.size() > most) open.resize(most);
+  return open;
 }
 
 // Remembers for whom room is held where, and tells those for whom it is new.

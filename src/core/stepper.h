@@ -58,7 +58,7 @@ class Stepper {
   };
   std::optional<Turn> next_turn(const NamedFits& named);
   std::optional<Turn> place(const QueueKey& key, const HeldRooms* held) const;
-  std::optional<Bytes> open_room_for(int count, const HeldRooms& held) const;
+  std::vector<Bytes> open_rooms(const HeldRooms& held) const;
   void note_held(const HeldRooms& held);
   void grant(Lease& lease, const Turn& turn);
   void start_ttl(Lease& lease);
