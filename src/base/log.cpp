@@ -32,6 +32,8 @@ void init(std::string_view name, bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
+void silence() { spdlog::set_level(spdlog::level::off); }
+
 void write(Level level, std::string_view message) {
   static const bool journal = for_journal();
   static constexpr const char* prefix[] = {"<7>", "<6>", "<4>", "<3>"};

@@ -14,6 +14,8 @@ enum class Level { debug, info, warn, error };
 
 // `name` stands in front of each line; `verbose` lets debug lines through. Call once, before threads start.
 void init(std::string_view name, bool verbose);
+// Nothing is said from now on: for simulations, where the same is said a million times.
+void silence();
 void write(Level level, std::string_view message);
 
 template <typename... Args>

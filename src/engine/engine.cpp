@@ -138,8 +138,11 @@ Engine::AfterCommit Engine::what_follows(core::Plan& plan) {
   next.changed.reserve(plan.changed.size());
   for (const core::Lease& lease : plan.changed) {
     next.changed.push_back(lease.id);
-    // The keeper's note has done its work once the end is stored.
-    if (lease.ended() && !lease.owner.exit_record.empty()) next.done_records.push_back(lease.owner.exit_record);
+    if (!lease.ended()) continue;
+    // Only once the end is stored: one that is lost with the store leaves the lease to those who hold it, and to its
+    // keeper, whose note has then done its work.
+    next.ended.push_back(lease.id);
+    if (!lease.owner.exit_record.empty()) next.done_records.push_back(lease.owner.exit_record);
   }
   next.actions = std::move(plan.actions);
   next.transitions = plan.transitions;
@@ -176,6 +179,7 @@ void Engine::reach(std::span<const std::string_view> transitions, std::string_vi
 void Engine::start(const AfterCommit& next) {
   reach(next.transitions, Failpoints::told);
   for (const LeaseId id : next.changed) announce(id);
+  for (const LeaseId id : next.ended) forget_holders(id);
   for (const std::string& path : next.done_records) host_.remove_exit_record(path);
   for (const core::Action& action : next.actions) perform(action);
   reach(next.transitions, Failpoints::done);
@@ -192,10 +196,16 @@ void Engine::perform(const core::Action& action) {
     if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM, asked_by)) return;
     not_killed(wanted->lease, programs_.why_not_signalled(wanted->lease));
   } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
-    park(yielding->lease);
+    if (lives(yielding->lease)) park(yielding->lease);
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
-    unpark(returning->lease);
+    if (lives(returning->lease)) unpark(returning->lease);
   }
+}
+
+// One that ended before the order was durable is not parked any more: nobody would bring its program back.
+bool Engine::lives(LeaseId id) const {
+  const core::Lease* lease = state_.find(id);
+  return lease != nullptr && !lease->ended();
 }
 
 void Engine::not_killed(LeaseId lease, const std::string& why) {
@@ -211,7 +221,6 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (!lease.booked.empty() && !lease.ended()) programs_.book(lease);
     if (!lease.ended()) continue;
     keep_ended(lease);
-    forget_holders(lease.id);
     parker_.forget(lease.id);
     unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
@@ -377,6 +386,7 @@ Status Engine::open_store() {
       store_problem_.empty() ? std::nullopt : std::optional(store_warning(store_problem_, store_problem_since_));
   store_problem_.clear();
   settling_.clear();
+  unparks_waiting_.clear();
   recently_ended_.clear();
   recently_ended_order_.clear();
   if (!lost.empty()) {

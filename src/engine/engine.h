@@ -147,6 +147,7 @@ class Engine {
   Status open_store();
   void adopt(Time now);
   void perform(const core::Action& action);
+  bool lives(LeaseId lease) const;
   void park(LeaseId lease);
   void unpark(LeaseId lease);
   void unparked(LeaseId lease, const ParkOutcome& outcome);
@@ -173,6 +174,7 @@ class Engine {
   struct AfterCommit {
     std::uint64_t sequence = 0;
     std::vector<LeaseId> changed = {};
+    std::vector<LeaseId> ended = {};  // of those
     std::vector<std::string> done_records = {};  // of ended leases: files to remove
     std::vector<core::Action> actions = {};
     std::vector<std::string_view> transitions = {};

@@ -34,6 +34,8 @@ std::vector<gpu::BallastWish> Engine::ballast_for(LeaseId id) const {
   return ballast;
 }
 
+// What comes of an order from before the store failed answers nothing any more: the core, which has read the store
+// anew, undoes what was half done by an order of its own, and waits for that one.
 void Engine::park(LeaseId lease) {
   if (parker_.busy(lease)) {  // still with an order from before the store failed: undone by what the core orders next
     boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "an earlier order has not come back"}); });
@@ -41,8 +43,9 @@ void Engine::park(LeaseId lease) {
   }
   parker_.park(
       lease, [this, lease] { return tree_of(lease); },
-      [this, lease](const ParkOutcome& outcome) {
+      [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
         if (unparks_waiting_.erase(lease) != 0) return unpark(lease);
+        if (epoch != store_epoch_) return;
         log::info("{}: {}", to_string(lease),
                   outcome.kind == ParkOutcome::Kind::done
                       ? fmt::format("{} processes parked in {}", outcome.parked.size(), format_duration(outcome.took))
@@ -56,10 +59,11 @@ void Engine::unpark(LeaseId lease) {
     unparks_waiting_.insert(lease);
     return;
   }
-  parker_.unpark(lease, tree_of(lease), ballast_for(lease), [this, lease](const ParkOutcome& outcome) {
-    if (unparks_waiting_.erase(lease) != 0) return unpark(lease);
-    unparked(lease, outcome);
-  });
+  parker_.unpark(lease, tree_of(lease), ballast_for(lease),
+                 [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
+                   if (unparks_waiting_.erase(lease) != 0) return unpark(lease);
+                   if (epoch == store_epoch_) unparked(lease, outcome);
+                 });
 }
 
 void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {

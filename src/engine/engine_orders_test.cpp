@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine orders, and to whom it listens, around ends and stores that fail: cases that the seeded simulation
+// (tests/sim) has found.
+#include "engine/engine.h"
+
+#include "store/faulty_store.h"
+#include "store/memory_store.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+#include <map>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+using core::LeaseState;
+using store::FaultyStore;
+
+// One empty card, as often as the test says.
+class OneCard final : public Probe {
+ public:
+  void start(Events events) override { events_ = std::move(events); }
+  void stop() override {}
+  void take_now() override {}
+  void set_busy(bool) override {}
+  const std::string& library() const override { return none_; }
+  const std::string& driver_version() const override { return none_; }
+  const std::string& problem() const override { return none_; }
+  void tell() {
+    gpu::GpuDevice card;
+    card.uuid = "GPU-1";
+    card.name = "Simulated";
+    card.simulated = true;
+    card.total = 24 * GiB;
+    gpu::GpuSnapshot snapshot;
+    snapshot.devices = {card};
+    events_.snapshot(std::move(snapshot), monotonic_ns());
+  }
+
+ private:
+  Events events_;
+  std::string none_;
+};
+
+// Notes its orders, and answers when the test says so.
+class NotingParker final : public Parker {
+ public:
+  void park(LeaseId lease, List, Done done) override { orders.emplace_back("park"), waiting[lease] = std::move(done); }
+  void unpark(LeaseId lease, std::vector<ProcessRef>, std::vector<gpu::BallastWish>, Done done) override {
+    orders.emplace_back("unpark"), waiting[lease] = std::move(done);
+  }
+  bool busy(LeaseId lease) const override { return waiting.contains(lease); }
+  bool stuck(LeaseId) const override { return false; }
+  void forget(LeaseId lease) override { waiting.erase(lease); }
+  void answer(LeaseId lease) {
+    const auto done = waiting.extract(lease);
+    done.mapped()({.kind = ParkOutcome::Kind::done});
+  }
+  std::vector<std::string> orders;
+  std::map<LeaseId, Done> waiting;
+};
+
+class EngineOrders : public testing::Test {
+ protected:
+  EngineOrders() {
+    Machine machine = real_machine(io_, {.probe = {}, .parker = {}, .actor = {.helper = {}, .socket = "/nonexistent"}});
+    machine.probe = std::unique_ptr<Probe>(probe_);
+    machine.parker = std::unique_ptr<Parker>(parker_);
+    Options options;
+    options.exit_dir = "/nonexistent/exits";
+    options.boot_id = "boot";
+    engine_.emplace(io_, store_, std::move(machine), std::move(options));
+    EXPECT_TRUE(engine_->start());
+    probe_->tell();
+    settle();
+  }
+  ~EngineOrders() override { engine_->stop(); }
+
+  void turn() {
+    io_.restart();
+    io_.poll();
+  }
+  void settle() {
+    inner_.pump();
+    turn();
+  }
+
+  void request(const core::Fact& fact) {
+    const auto done = engine_->request(fact, {}, [this](const core::Lease& lease) {
+      id_ = lease.id;
+      return Answered{};
+    });
+    EXPECT_TRUE(done) << done.error().detail;
+  }
+
+  // An active lease of this test's own process.
+  void run() {
+    core::Submit submit;
+    submit.held = true;
+    submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
+    submit.lease.vram = GiB;
+    request(submit);
+    const auto own = proc::ProcRoot::open()->read(::getpid());
+    core::Attach attach{id_, 0, {}, true, {}};
+    attach.owner = {.kind = core::OwnerKind::process, .process = own->ref, .keeper = {}, .exit_record = {}, .inode = 0};
+    request(attach);
+    settle();
+  }
+  void pause() { request(core::Pause{id_, 0, "the test wants it", {.available = 64 * GiB, .headroom = {}}}); }
+  LeaseState state() const { return engine_->state().find(id_)->state; }
+
+  asio::io_context io_{1};
+  store::MemoryStore inner_;
+  FaultyStore store_{inner_};
+  OneCard* probe_ = new OneCard;  // the machine's
+  NotingParker* parker_ = new NotingParker;
+  std::optional<Engine> engine_;
+  LeaseId id_;
+};
+
+TEST_F(EngineOrders, WhatEndedBeforeItsOrderWasDurableIsNotParked) {
+  run();
+  pause();
+  request(core::ProgramEnded{id_, 0, false});
+  settle();
+  EXPECT_TRUE(parker_->orders.empty()) << "nobody would bring it back";
+}
+
+TEST_F(EngineOrders, AnEndThatIsLostLeavesTheLeaseToThoseWhoHoldIt) {
+  core::Submit submit;
+  submit.held = true;
+  submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
+  submit.lease.vram = GiB;
+  request(submit);
+  engine_->hold(id_, 1);
+  settle();
+  store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
+  request(core::Release{.lease = id_});
+  settle();
+  ASSERT_NE(engine_->state().find(id_), nullptr);
+  EXPECT_FALSE(engine_->state().find(id_)->unheld_since) << "its connection is open";
+}
+
+TEST_F(EngineOrders, WhatComesOfAnOrderFromBeforeTheStoreFailedAnswersNoLaterOne) {
+  run();
+  pause();
+  settle();
+  ASSERT_EQ(parker_->orders, std::vector<std::string>{"park"});
+  store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
+  request(core::Renew{.lease = id_, .generation = 0, .ttl = std::chrono::hours(1)});
+  settle();
+  EXPECT_EQ(state(), LeaseState::resuming) << "read anew, and undone";
+  parker_->answer(id_);  // the park of before; the order to unpark is not durable yet
+  EXPECT_EQ(state(), LeaseState::resuming);
+  settle();
+  EXPECT_EQ(parker_->orders.back(), "unpark");
+  EXPECT_EQ(parker_->orders.size(), 2U);
+  parker_->answer(id_);
+  settle();
+  EXPECT_EQ(state(), LeaseState::active);
+}
+
+}  // namespace
+}  // namespace sublet::engine

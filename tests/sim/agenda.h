@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What will happen and when, on the simulated CLOCK_MONOTONIC. Two things of one moment happen in the order in which
+// they were put down.
+#pragma once
+
+#include "base/units.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+namespace sublet::sim {
+
+class Agenda {
+ public:
+  using Id = std::pair<std::int64_t, std::uint64_t>;  // when, and a number of its own; {} is none
+
+  std::int64_t now_ns() const { return now_ns_; }
+  Id in(Duration from_now, std::function<void()> what) {
+    const Id id{now_ns_ + from_now.count(), ++last_};
+    entries_.emplace(id, std::move(what));
+    return id;
+  }
+  void cancel(Id id) { entries_.erase(id); }
+
+  std::int64_t next_ns() const { return entries_.empty() ? INT64_MAX : entries_.begin()->first.first; }
+  // Time goes on to the next entry, unless it is there already, and what is written there happens.
+  bool happen() {
+    if (entries_.empty()) return false;
+    const auto entry = entries_.extract(entries_.begin());
+    if (entry.key().first > now_ns_) now_ns_ = entry.key().first;
+    entry.mapped()();
+    return true;
+  }
+  // Time goes on and nothing happens, not even what is due: nobody runs.
+  void stand_still(Duration d) { now_ns_ += d.count(); }
+  // The machine sleeps: this clock stands, and the wall clock goes on.
+  void sleep(Duration d) { slept_ += d, ++now_ns_; }
+  Duration slept() const { return slept_; }
+
+ private:
+  std::int64_t now_ns_ = 1'000'000'000'000;
+  Duration slept_{};
+  std::uint64_t last_ = 0;
+  std::map<Id, std::function<void()>> entries_;
+};
+
+}  // namespace sublet::sim

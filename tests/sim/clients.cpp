@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::sim {
+
+using core::LeaseState;
+using core::OwnerKind;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t calls_kept = 24;  // the store remembers more
+
+}  // namespace
+
+void Clients::serve(Daemon* daemon) {
+  daemon_ = daemon;
+  for (auto& [lease, client] : clients_) client.session = 0, client.waiting = false;
+}
+
+Bytes Clients::some_bytes(Random& random) const {
+  return random.between(1, 24) * 512 * MiB + random.between(0, 3) * 300 * KiB;
+}
+
+core::HostMemory Clients::host(LeaseId lease) const { return daemon_->engine().host_memory(seen(lease)); }
+
+// ------------------------------------------------------------------------------------------------ calls
+
+void Clients::send(Client* client, core::Fact fact, bool keyed) {
+  const LeaseId lease = client == nullptr ? LeaseId{} : client->lease;
+  std::string key;
+  if (keyed) {
+    key = fmt::format("key-{}", ++last_key_);
+    if (auto* submit = std::get_if<core::Submit>(&fact)) submit->lease.command = key;
+    calls_.push_back({key, fact, std::nullopt});
+    if (calls_.size() > calls_kept) calls_.pop_front();
+  }
+  if (client != nullptr) client->waiting = true;
+  daemon_->call(fact, key, [this, lease, key](const Daemon::Answer& answer) { answered(lease, key, answer); });
+}
+
+void Clients::answered(LeaseId asker, const std::string& key, const Daemon::Answer& answer) {
+  if (const auto client = clients_.find(asker); client != clients_.end()) client->second.waiting = false;
+  verdict_.mix(answer.body);
+  if (!asker && answer.lease && !clients_.contains(answer.lease)) clients_[answer.lease].lease = answer.lease;
+  if (key.empty()) return;
+  const auto call = std::find_if(calls_.begin(), calls_.end(), [&](const Call& had) { return had.key == key; });
+  if (call == calls_.end()) return;
+  check_answer(*call, answer);
+  if (answer.durable && answer.status == 200) call->body = answer.body;
+}
+
+// Once it was told, it is what is told.
+void Clients::check_answer(const Call& call, const Daemon::Answer& answer) {
+  if (!call.body || answer.status == 503) return;
+  verdict_.expect(answer.again && answer.body == *call.body, "answer-forgotten", [&] {
+    return fmt::format("{} was answered '{}', and is now '{}'", call.key, *call.body, answer.body);
+  });
+}
+
+void Clients::retry(Random& random) {
+  if (daemon_ == nullptr || calls_.empty()) return;
+  const Call call = random.pick(calls_);
+  daemon_->call(call.fact, call.key,
+                [this, key = call.key](const Daemon::Answer& answer) { answered({}, key, answer); });
+}
+
+// ------------------------------------------------------------------------------------------------ a new one
+
+void Clients::submit(Random& random) {
+  if (daemon_ == nullptr || daemon_->engine().state().leases().size() > 14) return;
+  core::Submit submit;
+  core::Lease& lease = submit.lease;
+  lease.uid = 1000;
+  lease.user = lease.tenant = "ana";
+  lease.consumer = random.chance(50) ? "train" : "infer";
+  lease.vram = random.chance(3) ? 100 * GiB : some_bytes(random);
+  lease.tier = static_cast<core::Tier>(random.below(4));
+  lease.priority = static_cast<int>(random.between(-3, 3));
+  if (random.chance(10)) lease.pausable = core::Pausable::no;
+  if (random.chance(20)) lease.wanted_device = World::uuid_of(random.below(config_.cards.size()));
+  else if (random.chance(20)) lease.device_count = static_cast<int>(random.between(1, 3));
+  if (random.chance(20)) lease.min_vram = Bytes{lease.vram.count / 2};
+  if (random.chance(15)) lease.tag = fmt::format("tag{}", random.below(4));
+  lease.owner.kind = random.chance(60) ? OwnerKind::connection : OwnerKind::token;
+  if (lease.owner.kind == OwnerKind::token || random.chance(10)) lease.ttl = random.time(5s, 90s);
+  submit.may_queue = random.chance(85);
+  submit.held = random.chance(70);
+  const bool stays = random.chance(85);
+  const std::uint64_t before = daemon_->engine().state().last_id();
+  send(nullptr, submit, random.chance(60));
+  const LeaseId made{daemon_->engine().state().last_id()};
+  if (made.number == before || !submit.held) return;
+  // As the edge does: the connection holds it from the moment on at which it was decided.
+  Client& client = clients_[made];
+  client.lease = made;
+  if (stays) return hold(client, true);
+  daemon_->engine().not_held(made);
+  oracle_.held(made, false, daemon_->engine().now());
+}
+
+void Clients::hold(Client& client, bool hold) {
+  if (hold == (client.session != 0)) return;
+  const Time now = daemon_->engine().now();
+  if (hold) {
+    client.session = ++last_session_;
+    oracle_.held(client.lease, true, now);
+    daemon_->engine().hold(client.lease, client.session);
+  } else {
+    oracle_.held(client.lease, false, now);
+    daemon_->engine().session_closed(std::exchange(client.session, 0));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ what comes next
+
+void Clients::act(Random& random) {
+  if (daemon_ == nullptr || clients_.empty()) return;
+  auto at = std::next(clients_.begin(), static_cast<std::ptrdiff_t>(random.below(clients_.size())));
+  Client& client = at->second;
+  if (client.waiting) return;
+  const core::Lease* lease = seen(client.lease);
+  if (lease == nullptr || lease->ended()) {
+    Program* program = world_.program_of(client.lease);
+    if (program != nullptr && program->lives) return world_.end_program(*program, 0, false);
+    if (disk_.store().ended(client.lease) || daemon_->engine().state().find(client.lease) == nullptr)
+      clients_.erase(at);
+    return;
+  }
+  if (random.chance(10)) return hold(client, client.session == 0);
+  if (client.session == 0 && lease->owner.kind == OwnerKind::connection && random.chance(60)) hold(client, true);
+  switch (lease->state) {
+    case LeaseState::queued:
+      if (random.chance(8)) send(&client, core::Release{.lease = lease->id}, random.chance(50));
+      return;
+    case LeaseState::offered:
+      if (random.chance(70)) send(&client, core::Claim{lease->id, lease->generation}, random.chance(50));
+      return;
+    case LeaseState::active: return act_active(client, *lease, random);
+    case LeaseState::pausing:
+    case LeaseState::paused:
+    case LeaseState::resuming:
+      if (random.chance(50)) send(&client, core::Resume{lease->id, 0}, random.chance(50));
+      else if (random.chance(10)) leave(client, *lease, random);
+      return;
+    case LeaseState::poisoned:
+      if (random.chance(20)) send(&client, core::Release{.lease = lease->id, .stop = true}, false);
+      return;
+    case LeaseState::ended: return;
+  }
+}
+
+void Clients::act_active(Client& client, const core::Lease& lease, Random& random) {
+  const Program* program = world_.program_of(lease.id);
+  if (program == nullptr && random.chance(70)) return attach(client, lease, random);
+  switch (random.below(12)) {
+    case 0:
+    case 1:
+    case 2:
+      if (lease.ttl) return send(&client, core::Renew{lease.id, lease.generation, {}}, random.chance(30));
+      return;
+    case 3:
+    case 4: return resize(client, lease, random);
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+      return send(&client, core::Pause{lease.id, lease.generation, "somebody asked", host(lease.id)},
+                  random.chance(50));
+    case 9: return leave(client, lease, random);
+    default: return;
+  }
+}
+
+// Its program is held by its keeper until the answer is durable: it uses nothing before.
+void Clients::attach(Client& client, const core::Lease& lease, Random& random) {
+  if (random.chance(5)) return send(&client, core::ProgramFailed{lease.id, "no such file", 127}, false);
+  std::vector<std::size_t> cards;
+  for (const std::string& uuid : lease.devices) {
+    if (const auto card = world_.card_of(uuid)) cards.push_back(*card);
+  }
+  Program& program = world_.start_program(lease.id, std::move(cards), Bytes{});
+  program.deaf = random.chance(config_.deaf_programs);
+  core::Attach attach{lease.id, lease.generation, {}, true, {}};
+  attach.owner = {.kind = OwnerKind::process,
+                  .process = program.main,
+                  .keeper = program.keeper,
+                  .exit_record = fmt::format("/exits/{}", to_string(lease.id)),
+                  .inode = 0};
+  send(&client, attach, random.chance(50));
+}
+
+// Less than what its program holds it does not want, and what it gives back it uses no more.
+void Clients::resize(Client& client, const core::Lease& lease, Random& random) {
+  Bytes wanted = random.chance(50) ? some_bytes(random) : lease.vram + random.between(-3, 3) * 512 * MiB;
+  Program* program = world_.program_of(lease.id);
+  if (program != nullptr) {
+    for (const std::size_t card : program->cards) wanted = std::max(wanted, world_.held_by(lease.id, card));
+    program->within = std::min(program->within, wanted);
+  }
+  send(&client, core::Resize{lease.id, lease.generation, wanted, random.chance(80)}, random.chance(50));
+}
+
+void Clients::leave(Client& client, const core::Lease& lease, Random& random) {
+  Program* program = world_.program_of(lease.id);
+  if (program != nullptr && program->lives && random.chance(50)) {
+    world_.end_program(*program, static_cast<int>(random.below(3)), random.chance(20));
+    if (random.chance(50)) send(&client, core::ProgramEnded{lease.id, program->exit_status, program->by_signal}, false);
+    return;
+  }
+  send(&client,
+       core::Release{.lease = lease.id,
+                     .generation = random.chance(50) ? lease.generation : 0,
+                     .force = random.chance(20),
+                     .stop = random.chance(50),
+                     .revoke = random.chance(15)},
+       random.chance(50));
+}
+
+void Clients::work(Random& random) {
+  std::vector<Program*> living;
+  for (const auto& [lease, program] : world_.programs()) {
+    if (program.lives) living.push_back(world_.program_of(lease));
+  }
+  if (living.empty()) return;
+  Program& program = *random.pick(living);
+  const core::Lease* lease = seen(program.lease);
+  const auto client = clients_.find(program.lease);
+  const bool asks = client != clients_.end() && client->second.waiting;
+  const bool owns = lease != nullptr && lease->owner.process == program.main && !lease->ended();
+  if (!owns || asks) return;  // its keeper holds it, or nobody does
+  const bool active = lease->state == LeaseState::active;
+  if (active) program.within = lease->vram;
+  world_.let_work(program, random, random.chance(config_.over_use), active ? std::optional(lease->vram) : std::nullopt);
+}
+
+void Clients::lose_keeper(Random& random) {
+  std::vector<Program*> living;
+  for (const auto& [lease, program] : world_.programs()) {
+    if (program.lives) living.push_back(world_.program_of(lease));
+  }
+  if (!living.empty()) random.pick(living)->keeper_alive = false;
+}
+
+// ------------------------------------------------------------------------------------------------ mistakes
+
+core::Fact Clients::some_fact(LeaseId lease, std::uint64_t generation, Random& random) const {
+  switch (random.below(9)) {
+    case 0: return core::Claim{lease, generation};
+    case 1: return core::Renew{lease, generation, random.time(1s, 60s)};
+    case 2: return core::Pause{lease, generation, "by mistake", host(lease)};
+    case 3: return core::Resume{lease, generation};
+    case 4: return core::Resize{lease, generation, lease.number % 2 == 0 ? 100 * GiB : Bytes{0}, random.chance(50)};
+    case 5: return core::Release{.lease = lease, .generation = generation, .force = random.chance(20)};
+    case 6: return core::Attach{lease, generation == 0 ? 1 : generation, {}, true, {}};
+    case 7: return core::Release{.lease = lease, .generation = generation, .stop = true};
+    default: return core::Claim{lease, generation};
+  }
+}
+
+// Of any lease, often with a generation that is not its own, in whatever state it is.
+void Clients::blunder(Random& random) {
+  if (daemon_ == nullptr) return;
+  const std::uint64_t last = daemon_->engine().state().last_id();
+  const LeaseId lease{last == 0 ? 1 : last - random.below(std::min<std::uint64_t>(last, 12))};
+  const auto client = clients_.find(lease);
+  if (client != clients_.end() && client->second.waiting) return;
+  const core::Lease* now = daemon_->engine().state().find(lease);
+  const std::uint64_t generation = now == nullptr ? random.below(4) : now->generation;
+  if (random.chance(60) && generation > 1) {  // an old one changes nothing, whatever it asks for
+    const std::uint64_t intended = daemon_->engine().intended();
+    const core::Fact fact = some_fact(lease, generation - 1, random);
+    const bool acts = !std::holds_alternative<core::Release>(fact) || (now != nullptr && !now->ended());
+    daemon_->call(fact, {}, [this, acts, lease](const Daemon::Answer& answer) {
+      verdict_.expect(!acts || answer.status >= 400, "old-generation",
+                      [&] { return "a late call was obeyed: " + to_string(lease) + ": " + answer.body; });
+    });
+    (void)intended;
+    return;
+  }
+  send(client == clients_.end() ? nullptr : &client->second, some_fact(lease, 0, random), random.chance(20));
+}
+
+// ------------------------------------------------------------------------------------------------ the end
+
+void Clients::wind_down(bool all) {
+  if (daemon_ == nullptr) return;
+  std::vector<core::Lease> leases;
+  for (const auto& [id, row] : disk_.store().durable()) leases.push_back(row.lease);
+  for (const core::Lease& lease : leases) {
+    Program* program = world_.program_of(lease.id);
+    const bool lives = program != nullptr && program->lives;
+    if (lease.ended()) {
+      if (lives) world_.end_program(*program, 0, false);
+      continue;
+    }
+    Client& client = clients_[lease.id];
+    client.lease = lease.id;
+    if (lease.parking && lease.state != LeaseState::poisoned) {
+      send(&client, core::Resume{lease.id, 0}, false);
+    } else if (lives && (all || !lease.parking)) {
+      if (lease.state == LeaseState::poisoned) send(&client, core::Release{.lease = lease.id, .stop = true}, false);
+      else world_.end_program(*program, 0, false);
+    } else if (!lives && !lease.parking) {
+      send(&client, core::Release{.lease = lease.id, .force = true}, false);
+    }
+  }
+  for (const auto& [lease, program] : world_.programs()) {
+    if (all && program.lives && seen(lease) == nullptr) world_.end_program(*world_.program_of(lease), 0, false);
+  }
+}
+
+}  // namespace sublet::sim

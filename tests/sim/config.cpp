@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace sublet::sim {
+
+using namespace std::chrono_literals;
+
+Config::Config(std::uint64_t with) : seed(with) {
+  Random random(seed * 0x2545f4914f6cdd1dULL + 17);
+  const auto count = 1 + random.below(3);
+  for (std::uint64_t i = 0; i < count; ++i) cards.push_back(random.between(12, 40) * GiB);
+  driver_reserved = random.below(2) * 400 * MiB;
+  host_memory = random.between(20, 120) * GiB;
+  headroom_known = random.chance(20);
+  sqlite = random.chance(12);
+  honest = random.chance(40);
+
+  rules.headroom = random.below(2) * 256 * MiB;
+  rules.reserve_after = std::array<Duration, 3>{0s, 10s, 60s}[random.below(3)];
+  rules.aging_per_minute = std::array{1.0, 0.0, 5.0}[random.below(3)];
+  rules.ledger_limit = random.between(16, 64) * GiB;
+  rules.verify_timeout = random.time(2s, 20s);
+  rules.forget_after = 2min;
+  rules.grace = random.time(5s, 30s);
+
+  const auto some = [&random](double likely, double most) {
+    return random.chance(likely) ? most * static_cast<double>(random.between(1, 10)) / 10 : 0.0;
+  };
+  if (!honest) {
+    outsiders = some(60, 3);
+    over_use = some(40, 10);
+    lies = some(40, 15);
+    liars = some(50, 40);
+    final_faults = some(40, 20);
+  }
+  lost_cards = honest ? 0 : some(30, 1);
+  ghosts = some(40, 30);
+  refusals = some(50, 30);
+  unknowns = some(50, 20);
+  stuck = some(40, 10);
+  short_host = some(40, 20);
+  store_faults = some(40, 2);
+  crashes = some(60, 1);
+  stalls = some(40, 0.5);
+  dumb_clients = some(70, 20);
+  deaf_programs = some(50, 40);
+  slowest_commit = std::array<Duration, 3>{0ms, 20ms, 3s}[random.below(3)];
+}
+
+void Config::calm() {
+  for (double* rate : {&outsiders, &over_use, &lies, &lost_cards, &ghosts, &refusals, &unknowns, &stuck, &liars,
+                       &final_faults, &short_host, &store_faults, &crashes, &stalls, &dumb_clients})
+    *rate = 0;
+}
+
+std::string Config::text() const {
+  return fmt::format(
+      "{} cards, {}, {} store, outsiders {} over_use {} lies {} lost {} ghosts {} refusals {} unknowns {} "
+      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {}",
+      cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, lost_cards,
+      ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls, dumb_clients,
+      deaf_programs);
+}
+
+}  // namespace sublet::sim

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kind of world a run has, drawn from its seed: how many cards, which rules, and which faults how often. A run
+// that has all faults at once hides what one alone would show, so most have a few.
+#pragma once
+
+#include "core/rules.h"
+#include "random.h"
+
+#include <string>
+#include <vector>
+
+namespace sublet::sim {
+
+struct Config {
+  std::uint64_t seed = 0;
+  core::Rules rules;
+  std::vector<Bytes> cards;  // their totals
+  Bytes driver_reserved;
+  Bytes host_memory;
+  bool headroom_known = false;  // a cgroup limits what may be parked
+  bool sqlite = false;          // the store is the daemon's own, on files; else the one in memory
+
+  // Nobody takes a card's bytes but within a lease, and the driver does what it says it did: then no program with a
+  // lease may ever see the card full, and every restore must succeed.
+  bool honest = false;
+
+  // Percent of the occasions.
+  double outsiders = 0;      // processes under no lease
+  double over_use = 0;       // programs that take more than their lease
+  double lies = 0;           // readings that cannot be true
+  double lost_cards = 0;     // fall off the bus, for a while
+  double ghosts = 0;         // freed bytes that the card gives back late
+  double refusals = 0;       // park: cannot be done, undone
+  double unknowns = 0;       // park and unpark: nobody knows how far it came
+  double stuck = 0;          // never answers
+  double liars = 0;          // says that it has yielded, and has not, or not all, or late, or takes it again
+  double final_faults = 0;   // restore: never again
+  double short_host = 0;     // host memory is short
+  double store_faults = 0;   // commits that fail, kept or lost
+  double crashes = 0;        // of the daemon
+  double stalls = 0;         // the daemon stands still
+  double dumb_clients = 0;   // requests with old generations, of wrong leases, in wrong states
+  double deaf_programs = 0;  // do not end at SIGTERM
+  Duration slowest_commit{};
+
+  explicit Config(std::uint64_t seed);
+  void calm();  // no faults from now on
+  std::string text() const;
+};
+
+}  // namespace sublet::sim

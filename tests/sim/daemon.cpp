@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include <cstdlib>
+
+namespace sublet::sim {
+
+using namespace std::chrono_literals;
+
+// ------------------------------------------------------------------------------------------------ the disk
+
+Disk::Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracle)
+    : config_(config), agenda_(agenda), random_(config.seed ^ 0xd15c) {
+  // Little is kept, so that much is thrown away.
+  const store::Limits limits{.ended_per_user = 40, .remembered_rows = 200, .reasons_per_lease = 20, .events = 300};
+  if (config.sqlite) {
+    const bool in_memory = ::access("/dev/shm", W_OK) == 0;
+    std::string name = in_memory ? "/dev/shm/sublet-sim-XXXXXX" : "/tmp/sublet-sim-XXXXXX";
+    directory_ = ::mkdtemp(name.data());
+    sqlite_ = std::make_unique<store::SqliteStore>(directory_ / "store.db", limits, [this] { wake(); });
+    faulty_.emplace(*sqlite_);
+  } else {
+    memory_ = std::make_unique<store::MemoryStore>(limits, [this] { wake(); });
+    faulty_.emplace(*memory_);
+  }
+  watched_.emplace(*faulty_, verdict, [&oracle](const store::Batch& batch) { oracle.intended(batch); });
+}
+
+Disk::~Disk() {
+  crash();
+  std::error_code ignored;
+  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+}
+
+void Disk::wake() {
+  if (std::exchange(woken_, true)) return;
+  agenda_.in(random_.time(0ns, config_.slowest_commit), [this] { pump(); });
+}
+
+void Disk::pump() {
+  woken_ = false;
+  // One transaction may hold all that waits, or only the first of it.
+  const std::size_t at_most = random_.chance(70) ? SIZE_MAX : 1 + random_.below(3);
+  if (memory_) memory_->pump(at_most);
+  else sqlite_->pump(at_most);
+  if (watched_->backlog().batches > 0) wake();
+}
+
+void Disk::crash() {
+  if (memory_) memory_->crash();
+  else sqlite_->crash();
+}
+
+void Disk::fail_next(Random& random) {
+  faulty_->fail_commit(1 + random.below(3),
+                       random.chance(50) ? store::FaultyStore::Fate::lost : store::FaultyStore::Fate::kept,
+                       unavailable("the disk says no"));
+}
+
+void Disk::heal() { faulty_->fail_commit(0, store::FaultyStore::Fate::lost, unavailable("")); }
+
+// ------------------------------------------------------------------------------------------------ the daemon
+
+Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk,
+               std::uint64_t seed, Time wall)
+    : config_(config),
+      verdict_(verdict),
+      oracle_(oracle),
+      disk_(disk),
+      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, false, {}}),
+      parts_(make_machine(life_, wall)) {
+  const Clock* clock = parts_.machine.clock.get();
+  const auto lease_of = [this](ProcessRef process) {
+    const proc::Member* member = parts_.programs->member(process);
+    return member == nullptr ? LeaseId{} : member->lease;
+  };
+  life_->reading = [this, clock, lease_of](const gpu::GpuSnapshot& reading, std::int64_t asked_ns) {
+    parts_.programs->scan();  // as the engine is about to
+    oracle_.reading(reading, clock->at_monotonic(asked_ns), lease_of);
+  };
+  engine::Options options;
+  options.rules = config.rules;
+  options.boot_id = "boot";
+  options.exit_dir = "/exits";
+  options.mode = "dir";
+  engine_.emplace(io_, disk.store(), std::move(parts_.machine), std::move(options));
+  oracle_.ended();  // until it has read its store
+  disk.store().when_opened(
+      [this, clock](Time last) { oracle_.begin(&*engine_, &disk_.store(), std::max(clock->now(), last)); });
+  const Status started = engine_->start();
+  verdict_.expect(started.has_value(), "does-not-start", [&] { return started.error().detail; });
+}
+
+Daemon::~Daemon() { oracle_.ended(); }
+
+void Daemon::turn() {
+  io_.restart();
+  io_.poll();
+}
+
+void Daemon::no_more_faults() { life_->faults = false; }
+
+void Daemon::call(const core::Fact& fact, const std::string& key, Told told) {
+  if (key.empty() || !engine_->maybe_remembered(1000, key)) return decide(fact, key, told);
+  engine_->remembered(
+      1000, key, [this, fact, key, told = std::move(told)](Result<std::optional<store::Remembered>> found) {
+        if (!found) return told({.status = 503, .body = {}, .lease = {}});
+        if (!*found) return decide(fact, key, told);
+        told({.status = (*found)->status, .body = (*found)->body, .lease = {}, .durable = true, .again = true});
+      });
+}
+
+void Daemon::decide(const core::Fact& fact, const std::string& key, const Told& told) {
+  Answer answer;
+  const auto made =
+      engine_->request(fact, {.uid = 1000, .key = key, .fingerprint = "f"}, [&](const core::Lease& lease) {
+        answer.lease = lease.id;
+        answer.generation = lease.generation;
+        return engine::Answered{
+            200, fmt::format("{} {} {}", to_string(lease.id), core::to_string(lease.state), lease.generation)};
+      });
+  if (!made) {
+    answer.status = http_status(made.error().code);
+    answer.body = to_string(made.error().code);
+    verdict_.expect(!made.error().detail.empty(), "unexplained", [] { return std::string("a refusal without words"); });
+    return told(answer);
+  }
+  answer.status = made->status;
+  answer.body = made->body;
+  boost::asio::co_spawn(
+      io_,
+      [this, answer, told]() mutable -> boost::asio::awaitable<void> {
+        answer.durable = co_await engine_->durable(engine_->intended());
+        if (answer.durable) oracle_.told(answer.lease, answer.generation);
+        told(answer);
+      },
+      boost::asio::detached);
+}
+
+}  // namespace sublet::sim

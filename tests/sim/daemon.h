@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon without its edge: an engine, a store, a machine, from one start to its end, however it ends.
+#pragma once
+
+#include "machine.h"
+#include "oracle.h"
+#include "store/faulty_store.h"
+#include "store/memory_store.h"
+#include "store/sqlite_store.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include <filesystem>
+#include <optional>
+
+namespace sublet::sim {
+
+// What outlives the daemon: the store's files, or what stands for them; a store in memory.
+class Disk {
+ public:
+  Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracle);
+  ~Disk();
+  Disk(const Disk&) = delete;
+
+  WatchedStore& store() { return *watched_; }
+  void crash();
+  // The next commit fails, and is kept all the same or lost.
+  void fail_next(Random& random);
+  void heal();
+  void pump();
+
+ private:
+  void wake();
+
+  const Config& config_;
+  Agenda& agenda_;
+  Random random_;
+  std::filesystem::path directory_;
+  std::unique_ptr<store::MemoryStore> memory_;
+  std::unique_ptr<store::SqliteStore> sqlite_;
+  std::optional<store::FaultyStore> faulty_;
+  std::optional<WatchedStore> watched_;
+  bool woken_ = false;
+};
+
+class Daemon {
+ public:
+  Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk,
+         std::uint64_t seed, Time wall);
+  ~Daemon();
+
+  // Runs whatever became ready.
+  void turn();
+  void no_more_faults();
+
+  // As the edge does it: an answer that was given is given again; else it is decided, and `told` says, once that is
+  // known, whether the answer is durable.
+  struct Answer {
+    int status = 0;
+    std::string body;  // the lease, or the error's code
+    LeaseId lease;
+    std::uint64_t generation = 0;
+    bool durable = false;
+    bool again = false;  // as remembered
+  };
+  using Told = std::function<void(const Answer&)>;
+  void call(const core::Fact& fact, const std::string& key, Told told);
+
+  engine::Engine& engine() { return *engine_; }
+  const SimPrograms& programs() const { return *parts_.programs; }
+
+ private:
+  void decide(const core::Fact& fact, const std::string& key, const Told& told);
+
+  const Config& config_;
+  Verdict& verdict_;
+  Oracle& oracle_;
+  Disk& disk_;
+  std::shared_ptr<Life> life_;
+  boost::asio::io_context io_{1};
+  Parts parts_;
+  std::optional<engine::Engine> engine_;
+};
+
+}  // namespace sublet::sim

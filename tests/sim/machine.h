@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine that one life of the engine runs on: its interfaces, answered by the world. Ends with that life; the
+// world goes on.
+#pragma once
+
+#include "engine/machine.h"
+#include "watched_store.h"
+#include "world.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+
+namespace sublet::sim {
+
+// What all parts of one life share. Things on the agenda outlive it and ask whether it is still there.
+struct Life {
+  World& world;
+  Agenda& agenda;
+  Verdict& verdict;
+  const WatchedStore& store;
+  Random random;  // what this life meets
+  bool faults = true;
+  bool reconciled = false;  // the store was opened anew: what was ordered before may still be under way
+  // A reading is about to be told.
+  std::function<void(const gpu::GpuSnapshot&, std::int64_t asked_ns)> reading;
+};
+
+// On the agenda, if the life it belongs to still goes on by then.
+template <typename What>
+Agenda::Id later(const std::shared_ptr<Life>& life, Duration from_now, What what) {
+  return life->agenda.in(from_now, [weak = std::weak_ptr<Life>(life), what = std::move(what)] {
+    if (weak.lock()) what();
+  });
+}
+
+class SimProbe;
+class SimPrograms;
+class SimParker;
+
+struct Parts {
+  engine::Machine machine;
+  SimProbe* probe;
+  SimPrograms* programs;
+  SimParker* parker;
+};
+
+// `wall`: what the wall clock says when this life begins.
+Parts make_machine(const std::shared_ptr<Life>& life, Time wall);
+
+class SimProbe final : public engine::Probe {
+ public:
+  explicit SimProbe(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+  void start(Events events) override;
+  void stop() override { stopped_ = true; }
+  void take_now() override;
+  void set_busy(bool busy) override;
+  const std::string& library() const override { return none_; }
+  const std::string& driver_version() const override { return none_; }
+  const std::string& problem() const override { return problem_; }
+
+ private:
+  void ask_in(Duration from_now);
+  void ask();
+  void answer(gpu::GpuSnapshot reading, std::int64_t asked_ns);
+  void spoil(gpu::GpuSnapshot& reading);
+
+  std::shared_ptr<Life> life_;
+  Events events_;
+  Agenda::Id next_{};
+  Duration slept_{};  // by the time when it was asked
+  bool asked_ = false, busy_ = true, wanted_ = false, stopped_ = false;
+  std::string none_, problem_;
+};
+
+class SimPrograms final : public engine::Programs {
+ public:
+  explicit SimPrograms(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+  Status open(Events events) override;
+  void introduce_all() override {}
+  void follow(const core::Lease& lease, bool adopted) override;
+  void book(const core::Lease&) override {}
+  void forget(LeaseId lease) override;
+  void forget_others(const std::function<bool(LeaseId)>& keep) override;
+  void scan() override;
+  const proc::Member* member(ProcessRef process) const override;
+  std::vector<ProcessRef> tree(LeaseId lease) const override;
+  bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
+  bool keeper_alive(LeaseId lease) const override;
+  void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
+  bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }
+  std::string why_not_signalled(LeaseId) const override { return {}; }
+  Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override;
+  Status check_pid_namespace(std::int32_t) const override { return {}; }
+  Result<proc::CgroupRef> check_cgroup(const std::string&) const override;
+  const proc::ProcRoot& root() const override;
+
+  bool follows(LeaseId lease) const { return followed_.contains(lease); }
+
+ private:
+  void look(LeaseId lease, int number);
+  void check_signal(LeaseId lease) const;
+
+  struct Followed {
+    core::Owner owner;
+    int number = 0;  // of the owner
+  };
+  std::shared_ptr<Life> life_;
+  Events events_;
+  std::map<LeaseId, Followed> followed_;
+  std::map<ProcessRef, proc::Member> members_;
+  int last_number_ = 0;
+};
+
+class SimParker final : public engine::Parker {
+ public:
+  explicit SimParker(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+  void park(LeaseId lease, List list, Done done) override;
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast, Done done) override;
+  bool busy(LeaseId lease) const override { return orders_.contains(lease); }
+  bool stuck(LeaseId lease) const override { return stuck_.contains(lease); }
+  void forget(LeaseId lease) override;
+
+ private:
+  void finish(LeaseId lease, std::uint64_t number, engine::ParkOutcome outcome);
+  engine::ParkOutcome parked(LeaseId lease);
+  engine::ParkOutcome lied(LeaseId lease);
+  engine::ParkOutcome unparked(LeaseId lease);
+  void check_order(LeaseId lease, bool park) const;
+
+  struct Order {
+    std::uint64_t number;
+    Done done;
+  };
+  std::shared_ptr<Life> life_;
+  std::map<LeaseId, Order> orders_;
+  std::set<LeaseId> stuck_;
+  std::uint64_t last_number_ = 0;
+};
+
+}  // namespace sublet::sim

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seeded simulation: many runs, or one that is replayed; a run that fails is made as small as it can be.
+#include "shrink.h"
+
+#include "base/log.h"
+#ifdef SUBLET_PLANT_BUGS
+#include "bugs.h"
+#endif
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string_view>
+
+namespace sublet::sim {
+namespace {
+
+constexpr std::size_t events_of_a_run = 3000;
+constexpr int shrink_tries = 400;
+
+struct Arguments {
+  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> steps;
+  bool trace = false;
+  bool bugs = false;
+  std::uint64_t bug = 0;  // this one alone
+};
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+int usage() {
+  fmt::print(stderr,
+             "usage: sim [--steps N]                    as many steps, of runs with new seeds (1000000)\n"
+             "       sim --seed N [--steps N] [--trace]  one run of so many events, again\n");
+#ifdef SUBLET_PLANT_BUGS
+  fmt::print(stderr,
+             "       sim --bugs                           find every planted bug\n"
+             "       sim --bug N [...]                    as above, with that one planted\n");
+#endif
+  return 2;
+}
+
+// What failed, and the least that fails in the same way.
+void report(std::uint64_t seed, std::size_t events, const Outcome& outcome) {
+  fmt::print("FAILED: {}: {}\n", outcome.invariant, outcome.detail);
+  fmt::print("  seed {}, {} events, after {} steps; world: {}\n", seed, events, outcome.steps, Config(seed).text());
+  fmt::print("  replay: ./dev sim --seed {} --steps {} --trace\n", seed, events);
+}
+
+int replay(const Arguments& arguments) {
+  const Config config(*arguments.seed);
+  const std::vector<Event> events = draw_events(config, arguments.steps.value_or(events_of_a_run));
+  fmt::print("seed {}: {}\n", config.seed, config.text());
+  const Outcome outcome = run_apart(config.seed, events, arguments.trace);
+  fmt::print("{} steps, {} leases, {} pauses, {} lives of the daemon, hash {:016x}\n", outcome.steps, outcome.leases,
+             outcome.pauses, outcome.lives, outcome.hash);
+  if (!outcome.failed()) return 0;
+  report(config.seed, events.size(), outcome);
+  const std::vector<Event> least = shrink(config.seed, events, outcome.invariant, shrink_tries);
+  fmt::print("  the least that fails so, {} of {} events:\n", least.size(), events.size());
+  const Outcome again = run_apart(config.seed, least, true);
+  fmt::print("  {}: {}\n", again.invariant, again.detail);
+  return 1;
+}
+
+int campaign(std::uint64_t steps) {
+  const std::uint64_t first = std::random_device{}();
+  fmt::print("seeds from {}\n", first);
+  const double began = seconds();
+  Outcome all;
+  std::uint64_t runs = 0;
+  for (std::uint64_t seed = first; all.steps < steps; ++seed, ++runs) {
+    const Config config(seed);
+    const Outcome outcome = run_apart(seed, draw_events(config, events_of_a_run));
+    if (outcome.failed()) {
+      report(seed, events_of_a_run, outcome);
+      Arguments arguments;
+      arguments.seed = seed;
+      return replay(arguments);
+    }
+    all.steps += outcome.steps;
+    all.leases += outcome.leases;
+    all.pauses += outcome.pauses;
+    all.lives += outcome.lives;
+  }
+  const double took = seconds() - began;
+  fmt::print(
+      "{} steps in {} runs held every invariant: {} leases, {} pauses, {} lives of the daemon; {:.1f} s, {:.0f} "
+      "steps a second\n",
+      all.steps, runs, all.leases, all.pauses, all.lives, took, static_cast<double>(all.steps) / took);
+  return 0;
+}
+
+#ifdef SUBLET_PLANT_BUGS
+int find_bugs() {
+  constexpr std::uint64_t most_seeds = 400;
+  fmt::print("{:>3}  {:<34} {:<7} {:>5} {:>8}  {}\n", "bug", "name", "where", "seed", "steps", "found as");
+  int missed = 0;
+  for (const BugInfo& bug : planted_bugs()) {
+    planted_bug = bug.bug;
+    std::uint64_t seed = 1, steps = 0;
+    Outcome outcome;
+    for (; seed <= most_seeds && !outcome.failed(); ++seed) {
+      outcome = run_apart(seed, draw_events(Config(seed), events_of_a_run));
+      steps += outcome.steps;
+    }
+    if (!outcome.failed()) ++missed;
+    fmt::print("{:>3}  {:<34} {:<7} {:>5} {:>8}  {}\n", static_cast<int>(bug.bug), bug.name, bug.where,
+               outcome.failed() ? std::to_string(seed - 1) : "-", steps,
+               outcome.failed() ? outcome.invariant : "NOT FOUND");
+    std::fflush(stdout);
+  }
+  fmt::print("{} of {} planted bugs were found\n", planted_bugs().size() - static_cast<std::size_t>(missed),
+             planted_bugs().size());
+  return missed == 0 ? 0 : 1;
+}
+#endif
+
+std::optional<Arguments> parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--trace") {
+      arguments.trace = true;
+    } else if (word == "--bugs") {
+      arguments.bugs = true;
+    } else {
+      if (i + 1 == argc) return std::nullopt;
+      const char* text = argv[++i];
+      std::uint64_t number = 0;
+      const auto [end, error] = std::from_chars(text, text + std::strlen(text), number);
+      if (error != std::errc() || *end != '\0') return std::nullopt;
+      if (word == "--seed") arguments.seed = number;
+      else if (word == "--steps") arguments.steps = number;
+      else if (word == "--bug") arguments.bug = number;
+      else return std::nullopt;
+    }
+  }
+  return arguments;
+}
+
+}  // namespace
+}  // namespace sublet::sim
+
+int main(int argc, char** argv) {
+  using namespace sublet;
+  const auto arguments = sim::parse(argc, argv);
+  if (!arguments) return sim::usage();
+  log::init("sim", arguments->trace);
+  if (!arguments->trace) log::silence();
+#ifdef SUBLET_PLANT_BUGS
+  if (arguments->bugs) return sim::find_bugs();
+  planted_bug = static_cast<Bug>(arguments->bug);
+#else
+  if (arguments->bugs || arguments->bug != 0) {
+    fmt::print(stderr, "sim: no bugs are planted in what is shipped; sim_planted has them\n");
+    return 2;
+  }
+#endif
+  return arguments->seed ? sim::replay(*arguments) : sim::campaign(arguments->steps.value_or(1'000'000));
+}

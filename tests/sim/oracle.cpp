@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is checked as it is decided: every change of a lease, and every promise.
+#include "oracle.h"
+
+#include "gpu/snapshot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::sim {
+
+using core::LeaseState;
+using namespace std::chrono_literals;
+
+Oracle::Oracle(const Config& config, Verdict& verdict, const World& world)
+    : config_(config), verdict_(verdict), world_(world) {}
+
+void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time now) {
+  if (engine_ == nullptr) held_.clear();
+  if (engine_ == nullptr) last_id_ = 0;  // who was told of an id knows that it is durable
+  engine_ = engine;
+  store_ = store;
+  std::erase_if(over_, [store](LeaseId id) { return !store->ended(id); });
+  readings_.clear();
+  unread_.clear();
+  ends_.clear();
+  leases_.clear();
+  unheld_.clear();
+  forgiven_.clear();
+  back_by_.clear();
+  for (const auto& [id, row] : store->durable()) {
+    const Lease& lease = leases_[id] = row.lease;
+    if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
+    if (!lease.ended() && lease.owner.kind == core::OwnerKind::connection && !held_.contains(id)) unheld_[id] = now;
+    last_id_ = std::max(last_id_, id.number);
+  }
+  stood_still(now);
+  last_now_ = now;  // what was decided and not stored may be decided again
+}
+
+void Oracle::stood_still(Time now) {
+  for (const auto& [id, lease] : leases_) {
+    if (lease.ended()) continue;
+    if (lease.expires_at) forgiven_[id] = now + config_.rules.reconnect;
+    if (unheld_.contains(id)) back_by_[id] = now + config_.rules.reconnect;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ readings
+
+void Oracle::reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
+  const gpu::GpuSnapshot judged = gpu::judge(snapshot);
+  if (!judged.problem.empty()) return;
+  for (const auto& [uuid, reading] : readings_) unread_.insert(uuid);
+  std::map<std::string, int> listed;
+  for (const gpu::GpuDevice& device : judged.devices) ++listed[device.uuid];
+  for (const gpu::GpuDevice& device : judged.devices) {
+    if (!device.problem.empty() || listed[device.uuid] > 1 || device.used < Bytes{}) {
+      unread_.insert(device.uuid);
+      continue;
+    }
+    Reading& reading = readings_[device.uuid] = {began, device.total, device.driver_reserved, device.used, {}};
+    for (const gpu::GpuProcess& process : device.processes)
+      reading.of[lease_of(process.process)] += process.used.value_or(Bytes{});
+    unread_.erase(device.uuid);
+  }
+  // What ended before this began is as it is seen now.
+  std::erase_if(ends_, [&](const auto& entry) {
+    const End& end = entry.second;
+    return std::all_of(end.devices.begin(), end.devices.end(), [&](const std::string& uuid) {
+      const auto found = readings_.find(uuid);
+      return found != readings_.end() && !unread_.contains(uuid) && found->second.began >= end.at;
+    });
+  });
+}
+
+// ------------------------------------------------------------------------------------------------ decisions
+
+void Oracle::intended(const store::Batch& batch) {
+  if (engine_ == nullptr) return;
+  for (const core::Reason& reason : batch.reasons) {
+    if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
+    last_words_[reason.lease] = reason.text;
+    verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",
+                    [&] { return "an empty reason for " + to_string(reason.lease); });
+  }
+  // Who gives room up first, as it is stored.
+  std::vector<const Lease*> granted;
+  for (const Lease& lease : batch.changed) {
+    const auto old = leases_.find(lease.id);
+    const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
+    check_change(before ? &*before : nullptr, lease, batch);
+    const bool held = before && before->reserves();
+    const bool grown = held && lease.reserves() && lease.reserved_each() > before->reserved_each() &&
+                       (before->state == LeaseState::active || before->parked());
+    leases_[lease.id] = lease;
+    if (lease.reserves() && (!held || grown)) granted.push_back(&lease);
+  }
+  for (const Lease* lease : granted) check_room(*lease, batch.now, "given");
+  for (const LeaseId id : batch.settled) {
+    const auto lease = leases_.find(id);
+    verdict_.expect(lease == leases_.end() || lease->second.ended(), "settled-alive",
+                    [&] { return to_string(id) + " is settled and has not ended"; });
+    leases_.erase(id);
+  }
+  std::erase_if(leases_, [](const auto& entry) { return entry.second.ended() && !entry.second.had_process; });
+}
+
+void Oracle::check_change(const Lease* before, const Lease& lease, const store::Batch& batch) {
+  const auto name = [&] { return fmt::format("{} ({})", to_string(lease.id), core::to_string(lease.state)); };
+  verdict_.mix(lease.id.number * 64 + static_cast<std::uint64_t>(lease.state));
+  if (before == nullptr) {
+    verdict_.expect(lease.id.number > last_id_, "id-again", [&] { return name() + " is new, and its number is not"; });
+    verdict_.expect(!over_.contains(lease.id), "id-again", [&] { return name() + " is back from the dead"; });
+    last_id_ = std::max(last_id_, lease.id.number);
+    ++leases_seen_;
+    if (lease.owner.kind == core::OwnerKind::connection && lease.unheld_since) unheld_[lease.id] = batch.now;
+  } else {
+    verdict_.expect(lease.generation >= before->generation, "generation-shrank", name);
+    check_transition(*before, lease);
+    if (lease.state != before->state) {
+      verdict_.expect(std::any_of(batch.reasons.begin(), batch.reasons.end(),
+                                  [&](const core::Reason& reason) { return reason.lease == lease.id; }),
+                      "unexplained", [&] { return name() + " changed its state, and nothing says why"; });
+    }
+  }
+  const std::set<std::string> distinct(lease.devices.begin(), lease.devices.end());
+  verdict_.expect(
+      !lease.reserves() ||
+          (distinct.size() == static_cast<std::size_t>(lease.device_count) && distinct.size() == lease.devices.size()),
+      "gang", [&] { return fmt::format("{} has {} of {} devices", name(), distinct.size(), lease.device_count); });
+  const bool yields = lease.state == LeaseState::pausing || lease.state == LeaseState::resuming || lease.parked();
+  verdict_.expect(lease.parking.has_value() == yields, "parking-state", name);
+  if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active))
+    check_ledger_entry(lease);
+  pauses_seen_ += lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing;
+  if (before != nullptr && lease.expires_at != before->expires_at && !lease.ended()) forgiven_.erase(lease.id);
+  if (lease.ended() && (before == nullptr || !before->ended())) check_end(before, lease, batch.now);
+  if (lease.owner.kind != core::OwnerKind::connection) unheld_.erase(lease.id);
+}
+
+void Oracle::check_transition(const Lease& before, const Lease& lease) {
+  using S = LeaseState;
+  static const std::map<S, std::set<S>> may{
+      {S::queued, {S::queued, S::offered, S::active, S::ended}},
+      {S::offered, {S::queued, S::offered, S::active, S::ended}},
+      {S::active, {S::active, S::pausing, S::ended}},
+      {S::pausing, {S::pausing, S::paused, S::resuming, S::ended}},
+      {S::paused, {S::paused, S::resuming, S::ended}},
+      {S::resuming, {S::resuming, S::active, S::poisoned, S::ended}},
+      {S::poisoned, {S::poisoned, S::ended}},
+      {S::ended, {S::ended}},
+  };
+  verdict_.expect(may.at(before.state).contains(lease.state), "transition", [&] {
+    return fmt::format("{} went from {} to {}", to_string(lease.id), core::to_string(before.state),
+                       core::to_string(lease.state));
+  });
+  verdict_.expect(!before.ended() || lease.end_reason == before.end_reason, "end-changed",
+                  [&] { return to_string(lease.id) + " ended twice, for two reasons"; });
+  const bool given = !before.reserves() && lease.reserves();
+  verdict_.expect(!given || lease.generation > before.generation, "generation-stood",
+                  [&] { return to_string(lease.id) + " was given its room, and its generation did not grow"; });
+}
+
+void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
+  over_.insert(lease.id);
+  const auto unheld = unheld_.find(lease.id);
+  const auto says = [&](const char* what) {
+    return [&, what] {
+      return fmt::format("{} ended ({}): {}", to_string(lease.id), core::to_string(lease.end_reason), what);
+    };
+  };
+  using R = core::EndReason;
+  verdict_.expect(lease.end_reason != R::none, "end-without-reason", says("no reason"));
+  verdict_.expect(
+      lease.end_reason != R::expired ||
+          (before != nullptr && before->expires_at && *before->expires_at <= now &&
+           before->state == LeaseState::active && (!forgiven_.contains(lease.id) || forgiven_.at(lease.id) <= now)),
+      "expired-early", says("its time was not over"));
+  const bool by_connection =
+      lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
+  verdict_.expect(!by_connection || (unheld != unheld_.end() && now >= unheld->second + config_.rules.linger &&
+                                     (!back_by_.contains(lease.id) || now >= back_by_.at(lease.id))),
+                  "gone-early", says("somebody held it, or could still come back"));
+  unheld_.erase(lease.id);
+  if (!lease.had_process || before == nullptr || !before->reserves()) return;
+  ends_[lease.id] = {now, before->parked() ? Bytes{} : lease.vram, lease.devices};
+}
+
+// ------------------------------------------------------------------------------------------------ promises
+
+// What must be counted as taken there, by what was read and what was promised since.
+Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
+  Bytes leases, seen;
+  std::set<LeaseId> counted;
+  const auto count = [&](LeaseId id, Bytes promised) {
+    const auto used = reading.of.find(id);
+    const Bytes uses = used == reading.of.end() ? Bytes{} : used->second;
+    leases += std::max(promised, uses);
+    seen += uses;
+    counted.insert(id);
+  };
+  for (const auto& [id, lease] : leases_) {
+    if (!lease.reserves()) continue;
+    if (std::find(lease.devices.begin(), lease.devices.end(), device) == lease.devices.end()) continue;
+    count(id, lease.reserved_each());
+  }
+  for (const auto& [id, end] : ends_) {
+    if (counted.contains(id) || end.at <= reading.began) continue;
+    if (std::find(end.devices.begin(), end.devices.end(), device) != end.devices.end()) count(id, end.each);
+  }
+  Bytes others;
+  for (const auto& [id, used] : reading.of) {
+    if (!counted.contains(id)) others += used;
+  }
+  return leases + std::max(others, reading.used - seen);
+}
+
+void Oracle::check_room(const Lease& lease, Time now, const char* what) {
+  for (const std::string& uuid : lease.devices) {
+    const auto found = readings_.find(uuid);
+    const bool known =
+        found != readings_.end() && !unread_.contains(uuid) && now - found->second.began <= config_.rules.max_age;
+    verdict_.expect(known, "granted-on-a-guess", [&] {
+      return fmt::format("{} is {} room on {}, of which nothing is known", to_string(lease.id), what, uuid);
+    });
+    if (!known) return;
+    const Reading& reading = found->second;
+    const Bytes capacity = reading.total - reading.driver_reserved - config_.rules.headroom;
+    const Bytes taken = claimed(uuid, reading);
+    verdict_.expect(taken <= capacity, "promised-twice", [&] {
+      return fmt::format("{} is {} {} on {}: {} of {} are spoken for", to_string(lease.id), what,
+                         format_size(lease.reserved_each()), uuid, format_size(taken), format_size(capacity));
+    });
+  }
+}
+
+void Oracle::check_ledger_entry(const Lease& lease) {
+  Bytes entries = lease.parking->entry, uses;
+  for (const auto& [id, other] : leases_) {
+    if (id != lease.id && other.parking && !other.ended()) entries += other.parking->entry;
+  }
+  for (const std::string& uuid : lease.devices) {
+    const auto found = readings_.find(uuid);
+    const auto device = engine_->state().devices().find(uuid);
+    if (found == readings_.end() || device == engine_->state().devices().end()) continue;
+    if (device->second.read_at != found->second.began) continue;  // of a moment at which the machine slept
+    const auto used = found->second.of.find(lease.id);
+    uses += std::max(lease.vram, used == found->second.of.end() ? Bytes{} : used->second);
+  }
+  verdict_.expect(entries <= config_.rules.ledger_limit, "ledger-limit", [&] {
+    return fmt::format("{} is entered with {}, {} in all", to_string(lease.id), format_size(lease.parking->entry),
+                       format_size(entries));
+  });
+  verdict_.expect(lease.pausable != core::Pausable::no, "pinned-and-paused", [&] { return to_string(lease.id); });
+  verdict_.expect(readings_.empty() || lease.parking->entry >= uses || !unread_.empty(), "ledger-entry", [&] {
+    return fmt::format("{} is entered with {}, and holds {}", to_string(lease.id), format_size(lease.parking->entry),
+                       format_size(uses));
+  });
+}
+
+std::string Oracle::why_parked() const {
+  std::string text;
+  for (const auto& [id, lease] : leases_) {
+    if (!lease.parking || lease.ended()) continue;
+    const auto words = last_words_.find(id);
+    text += fmt::format("{} is {}: {}; ", to_string(id), core::to_string(lease.state),
+                        words == last_words_.end() ? "" : words->second);
+  }
+  return text;
+}
+
+void Oracle::told(LeaseId lease, std::uint64_t generation) {
+  const Lease* durable = store_->find(lease);
+  verdict_.expect(store_->ended(lease) || (durable != nullptr && durable->generation >= generation),
+                  "told-before-durable", [&] {
+                    return fmt::format("somebody was told of {} at generation {}, which is not durable",
+                                       to_string(lease), generation);
+                  });
+}
+
+void Oracle::held(LeaseId lease, bool held, Time now) {
+  if (trace_) fmt::print("    {} is {}\n", to_string(lease), held ? "held" : "let go");
+  held ? void(held_.insert(lease)) : void(held_.erase(lease));
+  const auto found = leases_.find(lease);
+  if (found == leases_.end() || found->second.owner.kind != core::OwnerKind::connection) return;
+  if (held) unheld_.erase(lease), back_by_.erase(lease);
+  else unheld_.emplace(lease, now);
+}
+
+}  // namespace sublet::sim

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold whatever happens, worked out anew from what was read, stored and told, and without the engine's own
+// sums. Each invariant has a short name; it is what a failed run is called by.
+#pragma once
+
+#include "engine/engine.h"
+#include "watched_store.h"
+#include "world.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace sublet::sim {
+
+class Oracle {
+ public:
+  Oracle(const Config& config, Verdict& verdict, const World& world);
+
+  // A new life of the engine has begun, or its store was opened anew: what was observed is to be observed again.
+  void begin(const engine::Engine* engine, const WatchedStore* store, Time now);
+  void ended() { engine_ = nullptr; }
+  // The daemon stood still, or its machine slept, until now, for longer than any load explains.
+  void stood_still(Time now);
+
+  // Called as it happens.
+  void reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
+  void intended(const store::Batch& batch);
+  void told(LeaseId lease, std::uint64_t generation);
+  void held(LeaseId lease, bool held, Time now);
+
+  void trace(bool on) { trace_ = on; }
+  std::uint64_t leases_seen() const { return leases_seen_; }
+  std::uint64_t pauses_seen() const { return pauses_seen_; }
+  std::string why_parked() const;  // the last word on those who are
+
+  // `overdue`: something should have happened by now, and is still to come.
+  void after_step(bool overdue);
+  // Nothing is left to do, nobody wants anything, and no fault is about.
+  void at_rest();
+
+ private:
+  using Lease = core::Lease;
+  struct Reading {
+    Time began;
+    Bytes total, driver_reserved, used;
+    std::map<LeaseId, Bytes> of;  // by lease; {}: of nobody's
+  };
+  struct End {
+    Time at;
+    Bytes each;  // what it is charged on each of its devices until it is measured
+    std::vector<std::string> devices;
+  };
+
+  void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
+  void check_transition(const Lease& before, const Lease& lease);
+  void check_end(const Lease* before, const Lease& lease, Time now);
+  void check_room(const Lease& lease, Time now, const char* what);
+  void check_ledger_entry(const Lease& lease);
+  Bytes claimed(const std::string& device, const Reading& reading) const;
+
+  void check_sums(const core::State& state, Time now);
+  void check_queue(const core::State& state, Time now);
+  void check_served(const core::State& state, Time now);
+  void check_due(Time now);
+  void check_durable();
+
+  const Config& config_;
+  Verdict& verdict_;
+  const World& world_;
+  const engine::Engine* engine_ = nullptr;
+  const WatchedStore* store_ = nullptr;
+  std::map<LeaseId, Lease> leases_;          // as last intended; the ended ones until they settle
+  std::map<std::string, Reading> readings_;  // the last one that can be believed, by device
+  std::set<std::string> unread_;             // devices whose newest reading cannot be
+  std::map<LeaseId, End> ends_;              // of leases that had a process, until a later reading
+  std::set<LeaseId> held_;                   // by connections of this life
+  std::map<LeaseId, Time> unheld_;           // connection leases that nobody holds, since
+  std::set<LeaseId> over_;                   // ended, once and for all
+  std::uint64_t last_id_ = 0;
+  std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
+  std::map<LeaseId, std::string> last_words_;
+  std::uint64_t leases_seen_ = 0, pauses_seen_ = 0;
+  std::map<LeaseId, Time> back_by_;  // nobody may be gone for want of a connection before
+  Time last_now_;
+  bool trace_ = false;
+};
+
+}  // namespace sublet::sim

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is checked after every step: the engine's state against itself, its indices against its leases, and what it
+// should have done by now.
+#include "oracle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::sim {
+
+using core::LeaseState;
+using namespace std::chrono_literals;
+
+void Oracle::after_step(bool overdue) {
+  if (engine_ == nullptr || verdict_.failed() || !engine_->store_problem().empty()) return;
+  const core::State& state = engine_->state();
+  const Time now = engine_->now();
+  verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });
+  last_now_ = now;
+  verdict_.mix(state.last_id() * 1000 + state.leases().size() * 10 + state.queue().size());
+  check_sums(state, now);
+  check_queue(state, now);
+  check_served(state, now);
+  if (!overdue) check_due(now);
+  check_durable();
+}
+
+void Oracle::check_sums(const core::State& state, Time now) {
+  Bytes entries, unsettled;
+  int live = 0;
+  for (const auto& [id, lease] : state.leases()) {
+    live += !lease.ended();
+    if (lease.parking && !lease.ended()) {
+      entries += lease.parking->entry;
+      if (!lease.parking->settled) unsettled += lease.parking->entry;
+    }
+    const auto kept = leases_.find(id);
+    verdict_.expect(kept != leases_.end() && kept->second.state == lease.state &&
+                        kept->second.generation == lease.generation && kept->second.devices == lease.devices &&
+                        kept->second.vram == lease.vram && kept->second.parking == lease.parking,
+                    "not-stored", [&, &id = id] { return to_string(id) + " is not as it was stored"; });
+    const bool waits = lease.state == LeaseState::queued || lease.waits_in_place();
+    verdict_.expect(state.queue().contains(id) == waits, "queue-index", [&, &id = id] {
+      return to_string(id) + (waits ? " waits in no queue" : " waits, and should not");
+    });
+  }
+  verdict_.expect(state.ledger_entries() == entries && state.ledger_unsettled() == unsettled, "ledger-sum", [&] {
+    return fmt::format("{} and {} unsettled, instead of {} and {}", format_size(state.ledger_entries()),
+                       format_size(state.ledger_unsettled()), format_size(entries), format_size(unsettled));
+  });
+  verdict_.expect(engine_->meter().live(1000) == live, "meter",
+                  [&] { return fmt::format("{} leases are counted, {} live", engine_->meter().live(1000), live); });
+  for (const auto& [uuid, device] : state.devices()) {
+    Bytes charged;
+    std::size_t here = 0;
+    for (const auto& [id, lease] : state.leases()) {
+      const bool on = std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
+      const bool settles = on && lease.ended() && state.charge(id, uuid).settling;
+      if (!on || !(lease.reserves() || settles)) continue;
+      ++here;
+      charged += state.charged(lease, uuid);
+      verdict_.expect(device.leases.contains(id), "device-index",
+                      [&, &id = id, &uuid = uuid] { return to_string(id) + " is not booked on " + uuid; });
+      verdict_.expect(!lease.reserves() || state.charged(lease, uuid) >= lease.reserved_each(), "charged-too-little",
+                      [&, &id = id] { return to_string(id); });
+    }
+    verdict_.expect(device.leases.size() == here && device.charged == charged, "device-sum", [&, &uuid = uuid] {
+      return fmt::format("{} charges {} for {} leases, instead of {} for {}", uuid, format_size(device.charged),
+                         device.leases.size(), format_size(charged), here);
+    });
+    const auto found = readings_.find(uuid);
+    if (found == readings_.end() || !state.known(device, config_.rules, now)) continue;
+    const Reading& reading = found->second;
+    const Bytes most = reading.total - reading.driver_reserved - config_.rules.headroom - claimed(uuid, reading);
+    verdict_.expect(state.effective_free(device, config_.rules, now) <= most, "free-from-nowhere", [&, &uuid = uuid] {
+      return fmt::format("{} has {} free by its reading and its leases, and {} are offered", uuid, format_size(most),
+                         format_size(state.effective_free(device, config_.rules, now)));
+    });
+  }
+}
+
+void Oracle::check_queue(const core::State& state, Time now) {
+  if (state.queue().empty()) return;
+  const std::vector<LeaseId> order = state.queue().in_order();
+  verdict_.expect(order.size() == state.queue().size(), "queue-order", [] { return std::string("not all are in it"); });
+  const auto aged = [&](const Lease& lease) {
+    const double minutes = static_cast<double>((now - lease.waits_since()).count()) / 60e9;
+    return static_cast<double>(lease.priority) + config_.rules.aging_per_minute * minutes;
+  };
+  const Lease* before = nullptr;
+  for (const LeaseId id : order) {
+    const Lease* lease = state.find(id);
+    if (lease != nullptr && before != nullptr) {
+      const double difference = aged(*before) - aged(*lease);
+      const bool tied = difference < 1e-6 && difference > -1e-6;
+      const bool right = before->tier != lease->tier ? before->tier > lease->tier
+                         : !tied                     ? difference > 0
+                                                     : before->waits_since() <= lease->waits_since();
+      verdict_.expect(right, "queue-order", [&] {
+        return fmt::format("{} stands before {}, and should not", to_string(before->id), to_string(lease->id));
+      });
+    }
+    before = lease;
+  }
+}
+
+// Nobody waits who fits, unless room is held for somebody else.
+void Oracle::check_served(const core::State& state, Time now) {
+  if (state.queue().empty() || !state.held_rooms().empty()) return;
+  for (const auto& [id, lease] : state.leases()) {
+    if (!state.queue().contains(id)) continue;
+    const auto fits = [&, &waiter = lease](const std::string& uuid, const core::Device& device) {
+      if (!state.known(device, config_.rules, now)) return false;
+      const Bytes held = waiter.waits_in_place() ? state.charged(waiter, uuid) : Bytes{};
+      const Bytes needed = waiter.waits_in_place() ? waiter.wanted_vram() - held : waiter.least();
+      return state.effective_free(device, config_.rules, now) >= std::max(needed, Bytes{});
+    };
+    int fitting = 0;
+    for (const auto& [uuid, device] : state.devices()) {
+      const bool may = lease.waits_in_place()
+                           ? std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end()
+                           : lease.wanted_device.empty() || lease.wanted_device == uuid;
+      fitting += may && fits(uuid, device);
+    }
+    const int needed = lease.waits_in_place() ? static_cast<int>(lease.devices.size()) : lease.device_count;
+    verdict_.expect(fitting < needed, "waits-although-it-fits", [&, &id = id, &waiter = lease] {
+      return fmt::format("{} ({}) waits for {} on {} devices", to_string(id), core::to_string(waiter.state),
+                         format_size(waiter.wanted_vram()), needed);
+    });
+  }
+}
+
+// Time alone has done what it should have.
+void Oracle::check_due(Time now) {
+  constexpr Duration late = 2ms;  // an alarm may ring a little after its time
+  // Things are done in the order of their times: what is due now is still to come.
+  for (const auto& [id, lease] : engine_->state().leases()) {
+    if (lease.ended()) continue;
+    const auto passed = [&](const std::optional<Time>& at) { return at && *at + late < now; };
+    verdict_.expect(lease.state != LeaseState::offered || !passed(lease.offer_ends_at), "offer-overdue",
+                    [&, &id = id] { return to_string(id); });
+    verdict_.expect(lease.state != LeaseState::active || !passed(lease.expires_at), "expiry-overdue",
+                    [&, &id = id] { return to_string(id); });
+    if (lease.state != LeaseState::pausing && lease.state != LeaseState::resuming) {
+      verdict_.expect(lease.state != LeaseState::offered || lease.offer_ends_at.has_value(), "offer-without-end",
+                      [&, &id = id] { return to_string(id); });
+    } else {
+      verdict_.expect(!lease.expires_at, "ttl-runs-while-parked", [&, &id = id] { return to_string(id); });
+    }
+  }
+}
+
+// What is not durable yet is known to be so, to whoever asks when an answer may leave.
+void Oracle::check_durable() {
+  for (const WatchedStore::Pending& batch : store_->pending()) {
+    if (batch.sequence > engine_->intended()) continue;  // of a life that is over
+    for (const Lease& lease : batch.changed) {
+      verdict_.expect(engine_->intended_of(lease.id) >= batch.sequence, "durable-by-mistake", [&] {
+        return fmt::format("{} changed in batch {}, which is not durable", to_string(lease.id), batch.sequence);
+      });
+    }
+  }
+  verdict_.expect(engine_->log().last() <= store_->last_event(), "event-before-durable", [&] {
+    return fmt::format("event {} is told, {} is durable", engine_->log().last(), store_->last_event());
+  });
+}
+
+void Oracle::at_rest() {
+  if (engine_ == nullptr || verdict_.failed()) return;
+  const core::State& state = engine_->state();
+  for (const auto& [id, lease] : state.leases()) {
+    verdict_.fail("left-over", fmt::format("{} is {} for ever{}", to_string(id), core::to_string(lease.state),
+                                           lease.ended() ? ", and its bytes are never measured gone" : ""));
+  }
+  verdict_.expect(state.queue().empty(), "left-over", [] { return std::string("somebody waits for ever"); });
+  verdict_.expect(state.ledger_entries() == Bytes{}, "ledger-left",
+                  [&] { return format_size(state.ledger_entries()) + " are entered for nobody"; });
+  for (const auto& [uuid, device] : state.devices()) {
+    verdict_.expect(device.charged == Bytes{} && device.leases.empty(), "charged-for-nobody",
+                    [&, &uuid = uuid] { return uuid + " charges " + format_size(device.charged); });
+  }
+  (void)world_;
+}
+
+}  // namespace sublet::sim

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store as the engine sees it, with somebody who remembers what it was given: what is durable, what may be, and
+// whether a store that is opened again holds what it was told to keep.
+#pragma once
+
+#include "store/store.h"
+#include "verdict.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+
+namespace sublet::sim {
+
+class WatchedStore final : public store::Store {
+ public:
+  // `seen`: a batch was intended, with the leases as they stood in the batches before.
+  using Seen = std::function<void(const store::Batch&)>;
+  WatchedStore(store::Store& inner, Verdict& verdict, Seen seen)
+      : inner_(inner), verdict_(verdict), seen_(std::move(seen)) {}
+
+  Result<store::Loaded> open(store::Events events) override;
+  void close() override { inner_.close(); }
+  std::uint64_t intend(store::Batch batch) override;
+  store::Backlog backlog() const override { return inner_.backlog(); }
+  void read(std::function<void(store::Reader&)> work) override { inner_.read(std::move(work)); }
+  bool maybe_remembered(std::uint32_t uid, std::string_view key) const override {
+    return inner_.maybe_remembered(uid, key);
+  }
+
+  // Called at each open, with what is durable by then, and the latest time that is.
+  void when_opened(std::function<void(Time)> opened) { opened_ = std::move(opened); }
+
+  struct Row {
+    core::Lease lease;
+    bool settled = false;
+  };
+  using Rows = std::map<LeaseId, Row>;
+  // Certainly durable: as of the last commit that was told.
+  const Rows& durable() const { return durable_; }
+  const core::Lease* find(LeaseId id) const;
+  bool ended(LeaseId id) const { return ended_.contains(id); }  // durably, at any time
+  std::uint64_t durable_sequence() const { return durable_sequence_; }
+  std::uint64_t last_event() const { return last_event_; }  // highest number that is durable
+  struct Pending {
+    std::uint64_t sequence;
+    std::vector<core::Lease> changed;
+    std::vector<LeaseId> settled;
+    std::uint64_t last_event;
+  };
+  const std::deque<Pending>& pending() const { return pending_; }
+  // Of all that was ever intended, whether or not it became durable.
+  std::uint64_t highest_id() const { return highest_id_; }
+
+ private:
+  void note(const core::Lease& lease);
+  static void apply(const Pending& batch, Rows& rows);
+  void committed(std::uint64_t sequence);
+  void check_loaded(const store::Loaded& loaded);
+  static std::string difference(const Rows& rows, const std::vector<core::Lease>& loaded);
+
+  store::Store& inner_;
+  Verdict& verdict_;
+  const Seen seen_;
+  std::function<void(Time)> opened_;
+  store::Events events_;
+  Rows durable_;
+  std::set<LeaseId> ended_;
+  std::map<std::string, LeaseId> made_by_;  // what a call with a key has made, durably: one lease
+  std::deque<Pending> pending_;             // not known to be durable
+  std::uint64_t durable_sequence_ = 0;
+  std::uint64_t last_event_ = 0;
+  std::uint64_t highest_id_ = 0;
+  Time last_time_;
+};
+
+}  // namespace sublet::sim

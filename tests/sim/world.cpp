@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::sim {
+
+using namespace std::chrono_literals;
+
+World::World(const Config& config, Agenda& agenda, Verdict& verdict)
+    : config_(config), agenda_(agenda), verdict_(verdict), fate_(config.seed ^ 0x5bd1e995) {
+  for (const Bytes total : config.cards) cards_.push_back({total, {}, false});
+}
+
+std::optional<std::size_t> World::card_of(const std::string& uuid) const {
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    if (uuid.size() == 5 && uuid[4] == static_cast<char>('0' + card)) return card;
+  }
+  return std::nullopt;
+}
+
+// ------------------------------------------------------------------------------------------------ programs
+
+Process& World::add_process(LeaseId lease) {
+  const ProcessRef ref{++last_pid_, static_cast<std::uint64_t>(last_pid_) * 10};
+  return processes_
+      .emplace(ref, Process{ref, lease, std::vector<Bytes>(cards_.size()), std::vector<Bytes>(cards_.size())})
+      .first->second;
+}
+
+Program& World::start_program(LeaseId lease, std::vector<std::size_t> cards, Bytes within) {
+  const ProcessRef keeper{++last_pid_, static_cast<std::uint64_t>(last_pid_) * 10};
+  Program& program = programs_[lease];
+  program = Program{.lease = lease,
+                    .main = add_process(lease).ref,
+                    .keeper = keeper,
+                    .cards = std::move(cards),
+                    .within = within,
+                    .exit_status = {}};
+  return program;
+}
+
+Program* World::program_of(LeaseId lease) {
+  const auto found = programs_.find(lease);
+  return found == programs_.end() ? nullptr : &found->second;
+}
+
+void World::fork(Program& program) { add_process(program.lease); }
+
+void World::free_all(Process& process) {
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    Bytes& held = process.held[card];
+    if (held > Bytes{} && fate_.chance(config_.ghosts)) {
+      cards_[card].ghosts += held;
+      const Bytes late = held;
+      agenda_.in(fate_.time(50ms, 5s),
+                 [this, card, late] { cards_[card].ghosts = std::max(cards_[card].ghosts - late, Bytes{}); });
+    }
+    held = {};
+  }
+}
+
+void World::end_process(ProcessRef process) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end()) return;
+  free_all(found->second);
+  const LeaseId lease = found->second.lease;
+  processes_.erase(found);
+  Program* program = lease ? program_of(lease) : nullptr;
+  if (program == nullptr) return;
+  program->lives = std::any_of(processes_.begin(), processes_.end(),
+                               [lease](const auto& entry) { return entry.second.lease == lease; });
+}
+
+void World::end_program(Program& program, std::optional<int> status, bool by_signal) {
+  if (!program.lives) return;
+  if (!program.exit_status) program.exit_status = status;
+  program.by_signal = by_signal;
+  std::vector<ProcessRef> all;
+  for (const auto& [ref, process] : processes_) {
+    if (process.lease == program.lease) all.push_back(ref);
+  }
+  for (const ProcessRef ref : all) end_process(ref);
+  program.lives = false;
+}
+
+// By a signal that is nobody's we know; the whole of it, or one of its processes.
+void World::kill_some_program(Random& random) {
+  std::vector<ProcessRef> all;
+  for (const auto& [ref, process] : processes_) {
+    if (process.lease) all.push_back(ref);
+  }
+  if (all.empty()) return;
+  const ProcessRef one = random.pick(all);
+  const LeaseId lease = processes_.at(one).lease;
+  Program* program = program_of(lease);
+  if (program == nullptr || random.chance(30)) return end_process(one);
+  end_program(*program, 137, true);
+}
+
+Bytes World::held_by(LeaseId lease, std::size_t card) const {
+  Bytes held;
+  for (const auto& [ref, process] : processes_) {
+    if (process.lease == lease) held += process.held[card];
+  }
+  return held;
+}
+
+Bytes World::parked_by(LeaseId lease) const {
+  Bytes parked;
+  for (const auto& [ref, process] : processes_) {
+    if (process.lease != lease) continue;
+    for (const Bytes bytes : process.parked) parked += bytes;
+  }
+  return parked;
+}
+
+bool World::quiet(LeaseId lease) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [lease](const auto& entry) { return entry.second.lease == lease && entry.second.keeps_quiet; });
+}
+
+std::string World::why_full(std::size_t card) const {
+  std::string text =
+      fmt::format("card {} of {}, ghosts {}:", card, format_size(cards_[card].total), format_size(cards_[card].ghosts));
+  for (const auto& [ref, process] : processes_) {
+    if (process.held[card] > Bytes{}) {
+      text +=
+          fmt::format(" pid {} of {} holds {};", ref.pid, to_string(process.lease), format_size(process.held[card]));
+    }
+  }
+  return text;
+}
+
+void World::let_work(Program& program, Random& random, bool over_use, std::optional<Bytes> entitled) {
+  if (!program.lives || quiet(program.lease)) return;
+  std::vector<Process*> its;
+  for (auto& [ref, process] : processes_) {
+    if (process.lease == program.lease) its.push_back(&process);
+  }
+  if (its.size() < 3 && random.chance(10)) return fork(program);
+  Process& process = *random.pick(its);
+  const std::size_t card = random.pick(program.cards);
+  if (random.chance(25)) {
+    process.held[card] = Bytes{random.between(0, process.held[card].count)};
+    return;
+  }
+  const Bytes held = held_by(program.lease, card);
+  Bytes most = program.within - held;
+  if (over_use) most += random.between(1, 4) * GiB;
+  if (most <= Bytes{}) return;
+  const Bytes more = random.chance(40) ? most : Bytes{random.between(1, most.count)};
+  if (more <= room(card)) {
+    process.held[card] += more;
+    return;
+  }
+  // With ghosts about the driver itself keeps what it owes.
+  verdict_.expect(!config_.honest || !entitled || held + more > *entitled || cards_[card].ghosts > Bytes{},
+                  "out-of-memory", [&] {
+                    return fmt::format("{} may use {} and holds {}, takes {} more, and there is no room: {}",
+                                       to_string(program.lease), format_size(*entitled), format_size(held),
+                                       format_size(more), why_full(card));
+                  });
+}
+
+// ------------------------------------------------------------------------------------------------ outsiders
+
+void World::disturb(Random& random) {
+  std::vector<Process*> outsiders;
+  for (auto& [ref, process] : processes_) {
+    if (!process.lease) outsiders.push_back(&process);
+  }
+  if (!outsiders.empty() && random.chance(40)) return end_process(random.pick(outsiders)->ref);
+  Process& process = outsiders.empty() || random.chance(50) ? add_process({}) : *random.pick(outsiders);
+  const std::size_t card = random.below(cards_.size());
+  process.held[card] += std::clamp(random.between(1, 16) * 512 * MiB, Bytes{}, std::max(room(card), Bytes{}));
+}
+
+void World::end_outsiders() {
+  std::vector<ProcessRef> all;
+  for (const auto& [ref, process] : processes_) {
+    if (!process.lease) all.push_back(ref);
+  }
+  for (const ProcessRef ref : all) end_process(ref);
+}
+
+bool World::has_outsider(std::size_t card) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [card](const auto& entry) { return !entry.second.lease && entry.second.held[card] > Bytes{}; });
+}
+
+// ------------------------------------------------------------------------------------------------ parking
+
+void World::lock(LeaseId lease) {
+  for (auto& [ref, process] : processes_) {
+    if (process.lease == lease) process.keeps_quiet = true;
+  }
+}
+
+void World::yield(LeaseId lease, int percent) {
+  for (auto& [ref, process] : processes_) {
+    if (process.lease != lease) continue;
+    process.keeps_quiet = true;
+    for (std::size_t card = 0; card < cards_.size(); ++card) {
+      const Bytes movable = std::max(process.held[card] - residue, Bytes{});
+      const Bytes moved{movable.count / 100 * percent};
+      const Bytes all = percent == 100 ? movable : moved;
+      process.held[card] -= all;
+      process.parked[card] += all;
+    }
+  }
+}
+
+void World::grab_again(LeaseId lease, Random& random) {
+  for (auto& [ref, process] : processes_) {
+    if (process.lease != lease) continue;
+    const std::size_t card = random.below(cards_.size());
+    process.held[card] += std::clamp(random.between(1, 4) * GiB, Bytes{}, std::max(room(card), Bytes{}));
+    return;
+  }
+}
+
+bool World::restore(LeaseId lease) {
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    Bytes needed;
+    for (const auto& [ref, process] : processes_) {
+      if (process.lease == lease) needed += process.parked[card];
+    }
+    if (needed > Bytes{} && (needed > room(card) || cards_[card].lost)) {
+      verdict_.expect(!config_.honest || cards_[card].ghosts > Bytes{}, "restore-without-room", [&] {
+        return fmt::format("{} is to get {} back: {}", to_string(lease), format_size(needed), why_full(card));
+      });
+      return false;
+    }
+  }
+  for (auto& [ref, process] : processes_) {
+    if (process.lease != lease) continue;
+    process.keeps_quiet = false;
+    for (std::size_t card = 0; card < cards_.size(); ++card) {
+      process.held[card] += std::exchange(process.parked[card], Bytes{});
+    }
+  }
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------ cards
+
+Bytes World::room(std::size_t card) const {
+  Bytes used = cards_[card].ghosts + config_.driver_reserved;
+  for (const auto& [ref, process] : processes_) used += process.held[card];
+  return cards_[card].total - used;
+}
+
+Bytes World::total_parked() const {
+  Bytes parked;
+  for (const auto& [ref, process] : processes_) {
+    for (const Bytes bytes : process.parked) parked += bytes;
+  }
+  return parked;
+}
+
+void World::heal() {
+  for (Card& card : cards_) card.lost = false, card.ghosts = {};
+}
+
+gpu::GpuSnapshot World::read(std::int64_t began_ns) const {
+  gpu::GpuSnapshot snapshot;
+  snapshot.began_ns = snapshot.ended_ns = began_ns;
+  snapshot.devices.reserve(cards_.size());
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    if (cards_[card].lost) continue;
+    gpu::GpuDevice& device = snapshot.devices.emplace_back();
+    device.uuid = uuid_of(card);
+    device.name = "Simulated Card";
+    device.index = static_cast<int>(card);
+    device.simulated = true;
+    device.total = cards_[card].total;
+    device.driver_reserved = config_.driver_reserved;
+    device.used = cards_[card].total - config_.driver_reserved - room(card);
+    for (const auto& [ref, process] : processes_) {
+      if (process.held[card] > Bytes{}) device.processes.push_back({.process = ref, .used = process.held[card]});
+    }
+  }
+  return snapshot;
+}
+
+}  // namespace sublet::sim

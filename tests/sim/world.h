@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is really there, whatever anybody believes: cards, the processes that hold their bytes, host memory.
+#pragma once
+
+#include "agenda.h"
+#include "config.h"
+#include "gpu/snapshot.h"
+#include "verdict.h"
+
+#include "base/ids.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sublet::sim {
+
+struct Process {
+  ProcessRef ref;
+  LeaseId lease;            // whose program it is; none: an outsider
+  std::vector<Bytes> held;  // on each card
+  std::vector<Bytes> parked;
+  bool keeps_quiet = false;  // its VRAM is on the host, or it is locked: it allocates nothing
+};
+
+// A program that was started for a lease, with its keeper.
+struct Program {
+  LeaseId lease;
+  ProcessRef main, keeper;
+  std::vector<std::size_t> cards;  // that it may use
+  Bytes within;                    // it uses no more than that on each, if it is honest
+  bool keeper_alive = true;
+  bool lives = true;  // any process of it
+  bool deaf = false;
+  std::optional<int> exit_status;
+  bool by_signal = false;
+};
+
+class World {
+ public:
+  World(const Config& config, Agenda& agenda, Verdict& verdict);
+
+  static std::string uuid_of(std::size_t card) { return "GPU-" + std::to_string(card); }
+  std::optional<std::size_t> card_of(const std::string& uuid) const;
+
+  // --- programs ---
+  Program& start_program(LeaseId lease, std::vector<std::size_t> cards, Bytes within);
+  Program* program_of(LeaseId lease);
+  const std::map<LeaseId, Program>& programs() const { return programs_; }
+  void fork(Program& program);
+  void end_program(Program& program, std::optional<int> status, bool by_signal);
+  void end_process(ProcessRef process);
+  void kill_some_program(Random& random);
+  // What of the program's bytes is on the card, its processes together.
+  Bytes held_by(LeaseId lease, std::size_t card) const;
+  Bytes parked_by(LeaseId lease) const;
+  bool quiet(LeaseId lease) const;
+  // One step in a program's life: takes more, gives back, forks. What fails for want of room is judged: `entitled` is
+  // what a lease promises it right now on each of its cards.
+  void let_work(Program& program, Random& random, bool over_use, std::optional<Bytes> entitled);
+
+  // --- outsiders ---
+  void disturb(Random& random);
+  void end_outsiders();
+  bool has_outsider(std::size_t card) const;
+
+  // --- parking, as it really happens ---
+  void lock(LeaseId lease);
+  // Moves so much of a hundred of what it holds to the host, all but the residue at 100.
+  void yield(LeaseId lease, int percent);
+  void grab_again(LeaseId lease, Random& random);  // though it was parked
+  // False: a card has no room for what has to come back; nothing was changed.
+  bool restore(LeaseId lease);
+
+  // --- the cards ---
+  gpu::GpuSnapshot read(std::int64_t began_ns) const;
+  void lose_card(std::size_t card, bool lost) { cards_[card].lost = lost; }
+  bool lost(std::size_t card) const { return cards_[card].lost; }
+  Bytes room(std::size_t card) const;
+  Bytes total_parked() const;
+  void heal();  // no card is lost, nothing lingers
+
+  const std::map<ProcessRef, Process>& processes() const { return processes_; }
+  const Config& config() const { return config_; }
+  static constexpr Bytes residue = 4 * MiB;
+
+ private:
+  struct Card {
+    Bytes total;
+    Bytes ghosts;  // freed, and not given back yet
+    bool lost = false;
+  };
+  Process& add_process(LeaseId lease);
+  void free_all(Process& process);
+  std::string why_full(std::size_t card) const;
+
+  const Config& config_;
+  Agenda& agenda_;
+  Verdict& verdict_;
+  Random fate_;  // of what is nobody's decision
+  std::vector<Card> cards_;
+  std::map<ProcessRef, Process> processes_;  // living
+  std::map<LeaseId, Program> programs_;      // the last one of each lease
+  std::int32_t last_pid_ = 1000;
+};
+
+}  // namespace sublet::sim
