@@ -18,6 +18,10 @@ Result<std::string> render_processes(const nlohmann::json& processes, const Comm
 // `leases`: the reply of /v1/leases, or null when it could not be had.
 std::string render_status(const nlohmann::json& status, const nlohmann::json& leases, const Look& look);
 
+// "2 active, 1 paused", in the order of a lease's life; "" for none. `counts`: leases of /v1/status.
+std::string counts_phrase(const nlohmann::json& counts);
+// "4.0 GiB of 32.0 GiB parked in host memory", "" while nothing is. `status`: the reply of /v1/status.
+std::string parked_phrase(const nlohmann::json& status);
 // "[###===xx...  ]", so many characters inside the brackets. What is there at all gets at least one; "" without a size.
 std::string device_bar(const nlohmann::json& device, std::size_t columns);
 

@@ -19,6 +19,22 @@ std::int64_t bytes(const json& object, const char* key) {
 
 }  // namespace
 
+std::string counts_phrase(const json& counts) {
+  static constexpr const char* order[] = {"active", "offered", "queued", "pausing", "paused", "resuming", "poisoned"};
+  std::string out;
+  for (const char* state : order) {
+    const auto count = number_at(counts, state).value_or(0);
+    if (count > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, state);
+  }
+  return out;
+}
+
+std::string parked_phrase(const json& status) {
+  const json& ledger = member(status, "ledger");
+  if (bytes(ledger, "parked_bytes") <= 0) return {};
+  return fmt::format("{} of {} parked in host memory", size_at(ledger, "parked_bytes"), size_at(ledger, "limit_bytes"));
+}
+
 std::string device_bar(const json& device, std::size_t columns) {
   const std::int64_t total = bytes(device, "total_bytes");
   if (total == 0) return {};
@@ -67,16 +83,6 @@ std::string device_lines(const json& device, const Look& look) {
   return out + "\n";
 }
 
-std::string counts(const json& leases) {
-  static constexpr const char* order[] = {"active", "offered", "queued", "pausing", "paused", "resuming", "poisoned"};
-  std::string out;
-  for (const char* state : order) {
-    const auto count = number_at(leases, state).value_or(0);
-    if (count > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, state);
-  }
-  return out.empty() ? "no leases" : "leases: " + out;
-}
-
 std::string daemon_line(const json& daemon, const Look& look) {
   const auto since = time_at(daemon, "since");
   std::string out = fmt::format("subletd {} ", text_at(daemon, "version"));
@@ -121,13 +127,11 @@ std::string render_status(const json& status, const json& leases, const Look& lo
   for (const auto& device : devices) out += "\n" + device_lines(device, look);
   if (devices.empty()) out += "\n" + paint("no device is known", Paint::yellow, look) + "\n";
   else out += "  # used by leases   = leased, not used yet   x under no lease   . free\n";
-  out += "\n" + counts(member(status, "leases"));
+  const std::string counts = counts_phrase(member(status, "leases"));
+  out += "\n" + (counts.empty() ? "no leases" : "leases: " + counts);
   if (bytes(status, "waiting_bytes") > 0)
     out += fmt::format(", {} wanted by those that wait", size_at(status, "waiting_bytes"));
-  const json& ledger = member(status, "ledger");
-  if (bytes(ledger, "parked_bytes") > 0)
-    out += fmt::format(", {} of {} parked in host memory", size_at(ledger, "parked_bytes"),
-                       size_at(ledger, "limit_bytes"));
+  if (const std::string parked = parked_phrase(status); !parked.empty()) out += ", " + parked;
   out += "\n";
   if (!list_at(leases, "leases").empty()) {
     const auto table = render_leases(leases, Common{}, look);

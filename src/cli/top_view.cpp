@@ -30,12 +30,11 @@ void head(Lines& out, const TopData& data, const Look& look) {
   const auto since = time_at(daemon, "since");
   std::string line = fmt::format("sublet top   {}Z", format_rfc3339(look.now).substr(11, 8));
   if (since) line += fmt::format("   subletd {} up {}", text_at(daemon, "version"), compact(look.now - *since));
-  const auto& counts = member(data.status, "leases");
-  for (const char* state : {"active", "offered", "queued"}) {
-    if (const auto count = number_at(counts, state).value_or(0); count > 0)
-      line += fmt::format("   {} {}", count, state);
-  }
+  if (const std::string counts = counts_phrase(member(data.status, "leases")); !counts.empty()) line += "   " + counts;
+  if (const auto wanted = number_at(data.status, "waiting_bytes").value_or(0); wanted > 0)
+    line += fmt::format("   {} wanted", format_size(Bytes{wanted}));
   out.push_back({line, Paint::bold});
+  if (const std::string parked = parked_phrase(data.status); !parked.empty()) out.push_back({parked, Paint::cyan});
   if (!data.problem.empty()) out.push_back({fmt::format("! {}; trying on", data.problem), Paint::red});
   for (const auto& warning : list_at(data.status, "warnings")) {
     out.push_back({fmt::format("! {}: {}", text_at(warning, "code"), text_at(warning, "text")), Paint::red});
@@ -45,8 +44,11 @@ void head(Lines& out, const TopData& data, const Look& look) {
 void devices(Lines& out, const json& status, std::size_t columns) {
   for (const auto& device : list_at(status, "devices")) {
     const bool well = text_at(device, "state") == "ok";
-    const std::string numbers =
+    std::string numbers =
         fmt::format(" {} free of {}", size_at(device, "effective_free_bytes"), size_at(device, "total_bytes"));
+    if (!well) numbers = fmt::format(" {}", text_at(device, "state"));  // what is not known is not zero
+    else if (number_at(device, "other_bytes").value_or(0) > 0)
+      numbers += fmt::format(", {} under no lease", size_at(device, "other_bytes"));
     const std::string name = fmt::format("{:<5} ", text_at(device, "id"));
     const std::size_t taken = name.size() + numbers.size() + 3;
     const std::size_t width = columns > taken + 10 ? std::min<std::size_t>(columns - taken, 100) : 10;
@@ -82,6 +84,7 @@ json sorted(const json& leases, TopSort sort) {
 Paint paint_of(const json& row) {
   const std::string state = text_at(row, "state");
   if (state == "queued") return Paint::yellow;
+  if (state == "poisoned") return Paint::red;
   return state == "active" ? Paint::green : Paint::cyan;
 }
 

@@ -73,6 +73,27 @@ TEST(TopView, ItSaysWhatIsWrongAndWhoIsUnderNoLease) {
   }
 }
 
+TEST(TopView, ItTellsOfWhoIsParkedAndWhere) {
+  TopState state;
+  TopData seen = data();
+  json paused = lease("lease-5", "paused", 2LL << 30, "ana");
+  paused["parked_bytes"] = 1LL << 30;
+  paused["pause"] = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"returns", false}};
+  seen.leases["leases"].push_back(paused);
+  seen.status["leases"] = {{"active", 1}, {"paused", 1}};
+  seen.status["ledger"] = {{"parked_bytes", 1LL << 30}, {"limit_bytes", 32LL << 30}};
+  seen.status["waiting_bytes"] = 3LL << 30;
+  seen.status["devices"][0]["other_bytes"] = 10;
+  std::string all;
+  for (const TopLine& line : top_lines(seen, state, {30, 160}, {})) all += line.text + "\n";
+  for (const char* part :
+       {"1 active, 1 paused   3.0 GiB wanted", "1.0 GiB of 32.0 GiB parked in host memory",
+        "1.0 GiB parked by the driver: its owner asked for it", "50 B free of 100 B, 10 B under no lease"})
+    EXPECT_NE(all.find(part), std::string::npos) << part << "\n" << all;
+  seen.status["devices"][0]["state"] = "unknown";
+  EXPECT_NE(top_lines(seen, state, {30, 160}, {})[3].text.find("] unknown"), std::string::npos);
+}
+
 TEST(TopView, NothingIsLargerThanTheWindowAndTheSelectedRowIsInSight) {
   for (std::size_t rows = 0; rows < 14; ++rows) {
     for (const std::size_t columns : {1U, 20U, 80U}) {
