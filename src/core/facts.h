@@ -12,12 +12,19 @@
 
 namespace sublet::core {
 
+// On whose word room is made for a waiter beyond what its tier and its turn give it.
+struct Ordered {
+  std::uint32_t uid = 0;
+  bool anybodys = false;  // others' programs may be asked to yield, not only this user's own
+};
+
 // A new lease. `lease` carries what was asked (id, state and times are the core's to fill in). `may_queue`
 // false: refuse with Memory instead of queueing. `held`: a wait or connection of the owner is open.
 struct Submit {
   Lease lease;
   bool may_queue = true;
   bool held = false;
+  std::optional<Ordered> ordered = {};  // if it has to wait, room is made for it
 };
 
 // The owner takes an offered place. `generation` 0 = not given.
@@ -82,6 +89,19 @@ struct Pause {
 struct Resume {
   LeaseId lease;
   std::uint64_t generation = 0;
+};
+
+// Room is to be made now for one that waits: by pausing whom it costs least, whether of a lower tier or not.
+struct Preempt {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  Ordered by = {};
+};
+
+// The answer to the action WeighHost.
+struct HostWeighed {
+  LeaseId lease;
+  HostMemory host = {};
 };
 
 // What came of the action Park. Not done: whatever was begun is undone, or has to be.
@@ -165,7 +185,8 @@ struct Woke {
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Release, HeldChanged, ProgramEnded,
-                          ProgramFailed, Parked, Unparked, Snapshot, SnapshotFailed, Woke, Tick>;
+using Fact =
+    std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Release, HeldChanged,
+                 ProgramEnded, ProgramFailed, Parked, Unparked, Snapshot, SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

@@ -172,7 +172,19 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
   return chosen;
 }
 
+Bytes HeldRooms::kept_for(const Making& making, const std::string& device) const {
+  return state_.queue().contains(making.asker) ? state_.need(*state_.find(making.asker), device) : Bytes{};
+}
+
+// Who is of a higher tier goes ahead; everybody else leaves what is needed for whom room is being made.
+Bytes HeldRooms::beside_making(const Lease& lease, const std::string& device, Bytes room) const {
+  const Making* making = state_.making_on(device);
+  const bool bound = making != nullptr && making->asker != lease.id && lease.tier <= making->tier;
+  return bound ? room - kept_for(*making, device) : room;
+}
+
 Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const {
+  room = beside_making(lease, device, room);
   const auto held = held_.find(device);
   if (held == held_.end()) return room;
   const Entry& entry = entries_[held->second.entry];
@@ -185,6 +197,7 @@ Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const std::s
 }
 
 Bytes HeldRooms::open_room(const std::string& device, Bytes room) const {
+  if (const Making* making = state_.making_on(device)) room -= kept_for(*making, device);
   const auto held = held_.find(device);
   return held == held_.end() ? room : std::min(room, held->second.left);
 }

@@ -37,11 +37,14 @@ class HeldRooms {
   Bytes allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const;
   // The least that anybody may take there, however far behind and for however long.
   Bytes open_room(const std::string& device, Bytes room) const;
-  std::size_t devices() const { return held_.size(); }
+  // On so many devices something is held, or made for somebody.
+  std::size_t devices() const { return held_.size() + state_.makings().size(); }
 
  private:
   void add(const QueueKey& key);
   std::optional<HeldRoom> choose(const Lease& waiter) const;
+  Bytes kept_for(const Making& making, const std::string& device) const;
+  Bytes beside_making(const Lease& lease, const std::string& device, Bytes room) const;
   bool free_to_hold(const std::string& device) const;
 
   const State& state_;

@@ -30,6 +30,7 @@ enum class EndReason {
   lost
 };
 enum class Tier { spot, batch, standard, interactive, critical };  // ascending: a higher one goes first
+inline constexpr std::size_t tier_count = 5;
 enum class Pausable { automatic, cooperative, interposer, driver, no };
 enum class OwnerKind { connection, process, token };
 enum class PauseMethod { cooperative, interposer, driver };

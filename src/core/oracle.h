@@ -71,6 +71,7 @@ class Oracle {
   std::map<LeaseId, Lease> leases_before_;
   std::map<std::string, Bytes> free_before_;
   bool due_before_ = false;
+  std::set<LeaseId> made_room_for_;
   Time wake_before_ = Time::never();
 };
 

@@ -77,6 +77,8 @@ void Oracle::before(const State& state, const Fact& fact, Time now) {
   free_before_.clear();
   for (const auto& [uuid, device] : state.devices()) free_before_[uuid] = state.effective_free(device, rules_, now);
   due_before_ = wake_before_ <= now;
+  made_room_for_.clear();
+  for (const Making& making : state.makings()) made_room_for_.insert(making.asker);
 }
 
 void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time now) {
@@ -293,8 +295,10 @@ void Oracle::check_settling(const State& state) const {
   for (const auto& entry : unsettled_) EXPECT_NE(state.find(entry.first), nullptr) << to_string(entry.first);
 }
 
-// Room there is held for one that stands before the lease.
+// Room there is held for one that stands before the lease, or made for one to whose tier it does not go ahead.
 bool Oracle::held_from(const State& state, const Lease& lease, const std::string& uuid) {
+  const Making* making = state.making_on(uuid);
+  if (making != nullptr && making->asker != lease.id && lease.tier <= making->tier) return true;
   const auto& rooms = state.held_rooms();
   return std::any_of(rooms.begin(), rooms.end(), [&](const HeldRoom& room) {
     const bool here = std::find(room.devices.begin(), room.devices.end(), uuid) != room.devices.end();
@@ -323,11 +327,15 @@ int Oracle::devices_with(const State& state, const Lease& lease, const std::map<
 
 // Grants rest on known devices with room for all that is promised there, and pass nobody who would have fitted.
 void Oracle::check_grants(const State& state, const Plan& plan, Time now) const {
+  const bool spot_ended = std::any_of(plan.changed.begin(), plan.changed.end(), [](const Lease& lease) {
+    return lease.tier == Tier::spot && lease.end_reason == EndReason::revoked;
+  });
   for (const Lease& lease : plan.changed) {
     const auto old = leases_before_.find(lease.id);
     const bool waited = old == leases_before_.end() || old->second.state == LeaseState::queued;
     if (!waited || !lease.reserves()) continue;
     check_promises(state, lease, now);
+    if (made_room_for_.contains(lease.id) || spot_ended || !state.makings().empty()) continue;
     if (due_before_) continue;  // bytes may have come free after it was granted, within the step
     std::map<std::string, Bytes> given;
     for (const std::string& uuid : lease.devices) given[uuid] = lease.vram;

@@ -3,6 +3,7 @@
 // wake.
 #pragma once
 
+#include "core/cost.h"
 #include "core/lease.h"
 
 #include <optional>
@@ -34,13 +35,20 @@ struct Unpark {
   LeaseId lease;
 };
 
-using Action = std::variant<TakeSnapshot, SignalProgram, Park, Unpark>;
+// What host memory would take of this lease's bytes at this moment is to be found out; answered by the fact
+// HostWeighed.
+struct WeighHost {
+  LeaseId lease;
+};
+
+using Action = std::variant<TakeSnapshot, SignalProgram, Park, Unpark, WeighHost>;
 
 struct Plan {
   Result<LeaseId> outcome = LeaseId{};  // of the request that the fact was; a LeaseId of 0 for other facts
   std::vector<Lease> changed;           // new values, each lease once; to store first, then to announce
   std::size_t givers = 0;               // so many come first in `changed`; the others were given room, in that order
   std::vector<Reason> reasons;          // to store with them
+  std::vector<LearnedMove> learned;     // how long moves took, to store: State::load() gets them again
   std::vector<LeaseId> settled;         // ended leases that had a process and are now measured gone: out of the state
   std::vector<Action> actions;          // to start after the commit
   // What happened to leases, each name once (core/transitions.h): a crash in the middle of any of them is tested.

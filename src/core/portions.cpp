@@ -30,6 +30,7 @@ std::vector<Plan> portions(Plan plan, std::size_t size) {
   first.outcome = std::move(plan.outcome);
   first.givers = plan.givers;
   first.settled = std::move(plan.settled);
+  first.learned = std::move(plan.learned);
   first.transitions = std::move(plan.transitions);
   all.back().actions = std::move(plan.actions);
   for (Plan& portion : all) {

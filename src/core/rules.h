@@ -4,6 +4,8 @@
 
 #include "base/units.h"
 
+#include <optional>
+
 namespace sublet::core {
 
 struct Rules {
@@ -17,8 +19,12 @@ struct Rules {
   Duration max_age = std::chrono::seconds(15);         // gpu.max_age
   Bytes ledger_limit = 32 * GiB;                       // ledger.limit: parked bytes in host memory
   Bytes ledger_reserve = 2 * GiB;                      // ledger.reserve: host memory that parking leaves free
-  bool allow_swap = false;                           // ledger.allow_swap: park although it may be swapped out
+  bool allow_swap = false;                             // ledger.allow_swap: park although it may be swapped out
   Duration verify_timeout = std::chrono::seconds(30);  // pause.verify_timeout
+  bool automatic = true;                               // pause.automatic: higher tiers displace, equals take turns
+  double overhead = 0.10;                              // pause.overhead: of a turn, that may go into switching
+  std::optional<Duration> min_residency;               // pause.min_residency; unset: max(10 s, 10 × a switch)
+  Duration cooldown = std::chrono::seconds(10);        // pause.cooldown: of one whose pause failed; doubled each time
   Duration forget_after = std::chrono::minutes(10);    // gpu.forget_after: a device that is gone for so long stays gone
 };
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/state.h"
 
+#include "core/methods.h"
+
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <numeric>
 
 namespace sublet::core {
 namespace {
@@ -117,6 +120,40 @@ const Device* State::capacity_for(int count) const {
   return &devices_.at(std::next(capacities_.rbegin(), count - 1)->second);
 }
 
+Standing State::standing(LeaseId id) const {
+  const auto lease = leases_.find(id);
+  const auto found = sides_.find(id);
+  if (lease == leases_.end() || found == sides_.end()) return {};
+  const Side& side = found->second;
+  return {std::max(side.restored_at, lease->second.granted_at.value_or(Time{})),
+          side.turn.had,
+          side.tried_at,
+          side.spared_until,
+          side.spared_why,
+          side.failures};
+}
+
+const Making* State::making_on(std::string_view device) const {
+  for (const Making& making : makings_)
+    if (std::find(making.devices.begin(), making.devices.end(), device) != making.devices.end()) return &making;
+  return nullptr;
+}
+
+const Making* State::making_for(LeaseId asker) const {
+  const auto found =
+      std::find_if(makings_.begin(), makings_.end(), [asker](const Making& making) { return making.asker == asker; });
+  return found == makings_.end() ? nullptr : &*found;
+}
+
+std::optional<Ordered> State::ordered(LeaseId waiter) const {
+  const auto side = sides_.find(waiter);
+  return side == sides_.end() ? std::nullopt : side->second.ordered;
+}
+
+bool State::somebody_might_yield(Tier tier) const {
+  return std::accumulate(might_yield_.begin(), might_yield_.begin() + static_cast<int>(tier) + 1, 0) > 0;
+}
+
 // -------------------------------------------------------------------------------- changing
 
 Lease& State::add(Lease lease) {
@@ -176,6 +213,10 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
   device.charged += sign * bytes;
   device.leased_used += sign * charge.used;
   if (charge.settling) device.settling += sign * bytes;
+  if (lease.reserves() && core::might_yield(lease)) {
+    device.might_yield[static_cast<std::size_t>(lease.tier)] += sign;
+    might_yield_[static_cast<std::size_t>(lease.tier)] += sign;
+  }
   if (sign > 0) {
     device.leases.insert(lease.id);
     device.by_charge.insert({bytes, lease.id});
@@ -247,6 +288,12 @@ void State::resize(Lease& lease, Bytes vram) {
   for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
 }
 
+void State::set_owner(Lease& lease, Owner owner) {
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
+  lease.owner = std::move(owner);
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+}
+
 void State::requeue_in_place(const Lease& lease) {
   if (queue_.contains(lease.id)) queue_.erase(lease.id);
   if (!lease.waits_in_place()) return;
@@ -273,6 +320,7 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
 // -------------------------------------------------------------------------------- indices over all devices
 
 void State::moved(Device& device) {
+  room_stale_ = true;
   if (!device.indexed.moved) moved_.push_back(device.reading.uuid);
   device.indexed.moved = true;
 }
@@ -424,8 +472,9 @@ void State::load_histories(std::map<std::string, ConsumerHistory> histories) {
 }
 
 State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
-                  const Rules& rules, Time now) {
+                  const Rules& rules, Time now, const std::vector<LearnedMove>& moves) {
   State state;
+  for (const LearnedMove& move : moves) state.costs_.learn(move);
   state.last_id_ = last_id;
   state.queue_.set_aging(rules.aging_per_minute);
   state.load_histories(std::move(history));

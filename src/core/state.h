@@ -3,8 +3,10 @@
 // reads. Not thread-safe: it belongs to the engine's loop thread.
 #pragma once
 
+#include "core/cost.h"
 #include "core/facts.h"
 #include "core/lease.h"
+#include "core/making.h"
 #include "core/queue.h"
 #include "core/rules.h"
 
@@ -78,7 +80,9 @@ struct Device {
   Bytes leased_used;                  // Σ over leases of used
   Bytes settling;                     // the part of `charged` of leases that have ended
   Bytes unleased;                     // Σ of the listed processes under no lease
-  Bytes other;                        // max(unleased, used − leased_used): the hidden and the dying hold bytes too
+  // Of them, those on whom others may have a claim, by tier (core/methods.h).
+  std::array<int, tier_count> might_yield{};
+  Bytes other;  // max(unleased, used − leased_used): the hidden and the dying hold bytes too
 
   // As it stands in the indices over all devices.
   struct Indexed {
@@ -148,15 +152,33 @@ class State {
   // What may still be entered.
   Bytes ledger_free(const Rules& rules, const HostMemory& host) const;
 
+  // --- who yields to whom ---
+  const CostModel& costs() const { return costs_; }
+  Standing standing(LeaseId id) const;
+  const std::vector<Making>& makings() const { return makings_; }
+  const Making* making_on(std::string_view device) const;                  // null: none is made there
+  const Making* making_for(LeaseId asker) const;                           // null: none is made for it
+  const std::map<std::string, NextTurn>& turns() const { return turns_; }  // the next on each device, by uuid
+  std::optional<Ordered> ordered(LeaseId waiter) const;                    // room for it was ordered
+  // Whether anybody of this tier, or of one below it, is there on whom there might be a claim.
+  bool somebody_might_yield(Tier tier) const;
+
   // --- restart ---
   // What the store held; ended leases that must still settle are given too. Owners get rules.reconnect from `now`;
   // every lease's bytes count as reserved at once. A device that a lease names is listed, without a reading, until a
   // snapshot knows better. Call step with a Tick next.
   static State load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
-                    const Rules& rules, Time now);
+                    const Rules& rules, Time now, const std::vector<LearnedMove>& moves = {});
 
  private:
   friend class Stepper;
+
+  // The contest for room among equals, as far as the lease takes part in it.
+  struct Turns {
+    bool counts = false;
+    Duration had{};             // up to `since`
+    std::optional<Time> since;  // it has its room and counts since then
+  };
 
   // What is known of a lease and needs no store: it is measured or observed again after a restart.
   struct Side {
@@ -173,6 +195,16 @@ class State {
     int retries = 0;                 // of Unpark
     Time restored_at;                // what it holds was not measured before a snapshot that began later
     Time look_at = Time::never();    // for the next proof, or the next try
+    Bytes moved;                     // what its processes held when it was asked to yield
+    Time moving_since;               // Park or Unpark was ordered then
+    std::optional<Time> held_at;     // began then: the last snapshot that shows it holding on
+    // As one that may be asked to yield:
+    bool weighed = false;         // WeighHost is ordered and not answered
+    int failures = 0;             // of pauses, in a row
+    Time tried_at, spared_until;  // of the last of them
+    std::string spared_why;
+    Turns turn;
+    std::optional<Ordered> ordered;  // as one that waits
     Time due = Time::never();        // as it stands in timers_
     bool touched = false;            // by the step under way
     bool given = false;              // room, by the step under way
@@ -188,6 +220,7 @@ class State {
   // Ended: charged until measured gone. `measured`: what it was last seen to hold was proven to be all that it holds.
   void settle(LeaseId id, bool measured);
   void resize(Lease& lease, Bytes vram);
+  void set_owner(Lease& lease, Owner owner);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
   void set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state);  // with what it reserves and enters
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
@@ -230,6 +263,15 @@ class State {
   Time last_queued_at_;             // no two leases are queued at the same time
   Time snapshot_began_;             // of the newest snapshot
   std::string snapshot_problem_;
+  CostModel costs_;
+  std::vector<Making> makings_;            // on devices of their own; as of the last step
+  std::map<std::string, NextTurn> turns_;  // the same
+  std::set<LeaseId> contending_;           // their turns are counted
+  std::set<LeaseId> ordered_;              // room was ordered for them
+  std::vector<QueueKey> askers_;           // those who were looked at last
+  bool room_stale_ = true;                 // something changed since
+  Time room_look_at_ = Time::never();      // then more may be had
+  std::array<int, tier_count> might_yield_{};
   std::vector<LeaseId> unsignalled_;  // loaded while being stopped: the order may have been lost
 };
 

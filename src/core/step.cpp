@@ -23,6 +23,7 @@ Plan Stepper::run(const Fact& fact) {
     finish_half_done();
     run_timers();
     grant_waiting();
+    make_room();
   }
   finish();
   return std::move(plan_);
@@ -106,6 +107,7 @@ void Stepper::finish() {
 Time Stepper::wake_at() const {
   Time wake = Time::never();
   if (!state_.timers_.empty()) wake = state_.timers_.begin()->first;
+  wake = std::min(wake, state_.room_look_at_);
   if (state_.queue_.empty() || state_.ages_.empty()) return wake;
   // When a reading grows too old, those that wait are told another reason.
   return std::min(wake, state_.ages_.begin()->first + rules_.max_age + Duration(1));

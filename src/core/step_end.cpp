@@ -136,6 +136,7 @@ void Stepper::stop_program(Lease& lease) {
 // to measure, and the bytes are free at once.
 void Stepper::end(Lease& lease, EndReason why, std::string text) {
   assert(!lease.ended());
+  one_piece_ = one_piece_ || state_.sides_.at(lease.id).given;  // it gives up again what it was given in this step
   const bool ran = lease.state == LeaseState::active;
   const bool parked = lease.parked();
   lease.resize.reset();

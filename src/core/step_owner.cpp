@@ -63,8 +63,9 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
   if (book) lease->booked.push_back(fact.booked);
   lease->had_process = true;
   if (fact.as_owner) {
-    lease->owner = fact.owner;
-    lease->owner.kind = OwnerKind::process;
+    Owner owner = fact.owner;
+    owner.kind = OwnerKind::process;
+    state_.set_owner(*lease, std::move(owner));
     lease->unheld_since.reset();
     ++lease->generation;
     state_.sides_.at(lease->id).program_ended = false;

@@ -2,6 +2,7 @@
 // How a lease yields its VRAM and gets it back, in two phases each: it is asked, and then it is verified; its room is
 // reserved, and then it is restored. Whatever goes wrong on the way is undone by a resume, repeated until its program
 // is known to run: "not verified" never means "active".
+#include "core/methods.h"
 #include "core/stepper.h"
 #include "core/words.h"
 
@@ -13,13 +14,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What the driver leaves of each process on a device that it parked: measured, 4 MiB; a context that is kept costs
-// more.
-constexpr Bytes driver_residue = 64 * MiB;
-
 constexpr int proofs_needed = 2;          // snapshots in a row that show the bytes gone
 constexpr Duration look_interval = 20ms;  // between two looks while it is verified
-constexpr Duration first_retry = 1s;      // of a resume that did not come through; doubled each time
+// A lease counts as one that lied no sooner than this after it said that it has yielded: drivers measure now and then.
+constexpr Duration liar_at_least = 2s;
+constexpr Duration first_retry = 1s;  // of a resume that did not come through; doubled each time
 constexpr Duration longest_retry = 30s;
 
 Bytes held_by(const State& state, const Lease& lease) {
@@ -33,23 +32,20 @@ Bytes held_by(const State& state, const Lease& lease) {
 // -------------------------------------------------------------------------------- asked to yield
 
 Status Stepper::check_pause(const Lease& lease, const HostMemory& host) const {
-  const auto unsafe = [&lease](std::string why, std::string hint) {
-    return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
-  };
   if (lease.state != LeaseState::active)
     return Error{Code::Stale,
                  "pause needs a lease that is active; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
                  "`sublet why " + to_string(lease.id) + "` says what it waits for"};
-  if (lease.stop_requested) return unsafe("its program is being ended", "wait for its end: `sublet wait`");
-  if (lease.pausable == Pausable::no) return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
-  if (lease.pausable == Pausable::cooperative || lease.pausable == Pausable::interposer)
-    return unsafe("it asked for the method " + std::string(to_string(lease.pausable)) + ", which this version has not",
-                  "start it with --pausable driver");
-  if (lease.owner.kind != OwnerKind::process)
-    return unsafe("it has no program of its own that could be parked", "programs under `sublet run` have");
+  if (lease.stop_requested)
+    return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: its program is being ended",
+                 "wait for its end: `sublet wait`"};
+  if (const auto method = pause_method_of(lease); !method) return method.error();
   if (host.may_swap && !rules_.allow_swap)
-    return unsafe("this machine may write what is parked to its swap device, which takes minutes and more to come back",
-                  "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true");
+    return Error{Code::PauseUnsafe,
+                 name_of(lease) +
+                     " cannot be paused: this machine may write what is parked to its swap device, which takes minutes "
+                     "and more to come back",
+                 "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true"};
   const Bytes bytes = held_by(state_, lease);
   const Bytes free = state_.ledger_free(rules_, host);
   if (bytes <= free) return {};
@@ -70,26 +66,36 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
     return lease.id;
   }
   if (const Status may = check_pause(lease, fact.host); !may) return may.error();
+  begin_pause(lease, fact.reason, false);
+  return lease.id;
+}
+
+// `returns`: it waits to come back as soon as it has yielded.
+void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns) {
   if (lease.resize) forget_resize(lease, "it is paused");
+  const PauseMethod method = *pause_method_of(lease);
   const Bytes entry = held_by(state_, lease);
   state_.set_parking(lease,
-                     Parking{.method = PauseMethod::driver,
+                     Parking{.method = method,
                              .since = now_,
-                             .reason = fact.reason,
+                             .reason = reason,
                              .entry = entry,
-                             .residue = std::min(driver_residue, lease.vram)},
+                             .residue = residue_of(lease, method),
+                             .returns = returns},
                      LeaseState::pausing);
   lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   explain(lease, "pausing",
-          fact.reason + ": its program is asked to yield up to " + format_size(entry) + on_devices(state_, lease) +
+          reason + ": its program is asked to yield up to " + format_size(entry) + on_devices(state_, lease) +
               " by the driver; the ledger has entered them");
   State::Side& side = state_.sides_.at(lease.id);
   side.acting = true;
   side.yielded_at.reset();
+  side.held_at.reset();
+  side.moved = state_.use(lease.id).used;
+  side.moving_since = now_;
   plan_.actions.emplace_back(Park{lease.id});
   state_.schedule(lease, rules_);
   touch(lease);
-  return lease.id;
 }
 
 Result<LeaseId> Stepper::on(const Parked& fact) {
@@ -109,6 +115,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
     state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
     touch(*lease);
   }
+  learn(*lease, Move::pause, side.moved, now_ - side.moving_since);
   side.yielded_at = now_;
   side.proofs = 0;
   state_.verifying_.insert(lease->id);
@@ -130,19 +137,38 @@ void Stepper::verify_yielding(Time began) {
     }
     State::Side& side = state_.sides_.at(id);
     if (began < *side.yielded_at || (side.proofs > 0 && began <= side.proven_at)) continue;
-    side.proofs = yields(*lease, began) ? side.proofs + 1 : 0;
+    const bool gone = yields(*lease, began);
+    if (!gone && told(*lease, began)) side.held_at = began;
+    side.proofs = gone ? side.proofs + 1 : 0;
     side.proven_at = began;
     if (side.proofs >= proofs_needed) settle_down(*lease);
   }
 }
 
-bool Stepper::yields(const Lease& lease, Time began) const {
+// Whether the snapshot that was begun then says of all its devices what it holds there.
+bool Stepper::told(const Lease& lease, Time began) const {
   return std::all_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
     const Device& device = state_.devices_.at(uuid);
-    const Charge& charge = state_.charge(lease.id, uuid);
-    return device.read_at == began && device.problem.empty() && !device.lost && !charge.untold &&
-           charge.used <= lease.parking->residue;
+    return device.read_at == began && device.problem.empty() && !device.lost && !state_.charge(lease.id, uuid).untold;
   });
+}
+
+bool Stepper::yields(const Lease& lease, Time began) const {
+  return told(lease, began) && std::all_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
+           return state_.charge(lease.id, uuid).used <= lease.parking->residue;
+         });
+}
+
+// Longer than the bytes of this consumer ever took to be measured gone.
+Duration Stepper::liar_after(const Lease& lease) const {
+  const Bytes bytes = state_.sides_.at(lease.id).moved;
+  return std::clamp(state_.costs_.predict(lease.consumer, lease.parking->method, Move::settle, bytes).longest,
+                    std::min(liar_at_least, rules_.verify_timeout), rules_.verify_timeout);
+}
+
+void Stepper::learn(const Lease& lease, Move move, Bytes bytes, Duration took) {
+  plan_.learned.push_back({lease.consumer, lease.parking->method, move, {bytes, took}, now_});
+  state_.costs_.learn(plan_.learned.back());
 }
 
 void Stepper::settle_down(Lease& lease) {
@@ -151,6 +177,8 @@ void Stepper::settle_down(Lease& lease) {
   state_.verifying_.erase(lease.id);
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   State::Side& side = state_.sides_.at(lease.id);
+  side.failures = 0;
+  learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
   explain(lease, "paused",
           "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +
               format_duration(now_ - lease.parking->since) + " after it was asked; " +
@@ -168,6 +196,7 @@ void Stepper::undo(Lease& lease, const std::string& why) {
   state_.sides_.at(lease.id).yielded_at.reset();
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
   explain(lease, "resuming", "the pause is undone: " + why);
+  spare(lease, why);
   unpark(lease);
 }
 
@@ -210,6 +239,8 @@ void Stepper::want_back(Lease& lease) {
 void Stepper::bring_back(Lease& lease) {
   state_.queue_.erase(lease.id);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
+  state_.sides_.at(lease.id).moving_since = now_;
+  state_.sides_.at(lease.id).moved = lease.parking->entry;
   explain(lease, "resuming",
           "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
               format_duration(now_ - lease.parking->since) + ": its program is restored");
@@ -248,9 +279,12 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     state_.schedule(*lease, rules_);
     return lease->id;
   }
+  const bool first = side.retries == 0;
   side.retries = 0;
   side.look_at = Time::never();
   const Parking parking = *lease->parking;
+  if (fact.how == Unparked::How::runs && first && side.moving_since > parking.since)
+    learn(*lease, Move::resume, side.moved, now_ - side.moving_since);
   if (fact.how == Unparked::How::never) {
     state_.set_parking(*lease, parking, LeaseState::poisoned);
     explain(*lease, "poisoned", "its program can never be restored: " + fact.detail + "; it is kept, and not killed");
@@ -274,6 +308,9 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
 void Stepper::look_again(Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
   if (lease.state == LeaseState::resuming) return unpark(lease);
+  if (side.held_at && *side.held_at - *side.yielded_at >= liar_after(lease))
+    return undo(lease, "it said that it has yielded, and " + format_duration(*side.held_at - *side.yielded_at) +
+                           " later it still held " + format_size(state_.use(lease.id).used));
   if (now_ - *side.yielded_at >= rules_.verify_timeout)
     return undo(lease, "its bytes were not measured gone within " + format_duration(rules_.verify_timeout));
   want_snapshot();

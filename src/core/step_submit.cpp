@@ -125,6 +125,7 @@ LeaseId Stepper::admit(const Submit& fact) {
   if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = now_;
   Lease& kept = state_.add(std::move(lease));
   state_.sides_.at(kept.id).held = fact.held;
+  if (fact.ordered) order_room(kept, *fact.ordered);
   enqueue(kept);
   return kept.id;
 }

@@ -6,6 +6,7 @@
 #include "core/plan.h"
 #include "core/step.h"
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@ namespace sublet::core {
 
 class HeldRooms;
 class NamedFits;
+struct Contenders;
 
 class Stepper {
  public:
@@ -30,7 +32,9 @@ class Stepper {
   Result<LeaseId> on(const Resize& fact);  // step_resize.cpp
   Result<LeaseId> on(const Pause& fact);   // step_pause.cpp
   Result<LeaseId> on(const Resume& fact);
-  Result<LeaseId> on(const Parked& fact);
+  Result<LeaseId> on(const Preempt& fact);  // step_room.cpp
+  Result<LeaseId> on(const HostWeighed& fact);
+  Result<LeaseId> on(const Parked& fact);  // step_pause.cpp
   Result<LeaseId> on(const Unparked& fact);
   Result<LeaseId> on(const Release& fact);  // step_end.cpp
   Result<LeaseId> on(const ProgramEnded& fact);
@@ -73,7 +77,11 @@ class Stepper {
 
   // Yielding and coming back (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;
+  void begin_pause(Lease& lease, const std::string& reason, bool returns);
+  void learn(const Lease& lease, Move move, Bytes bytes, Duration took);
+  Duration liar_after(const Lease& lease) const;
   void verify_yielding(Time began);
+  bool told(const Lease& lease, Time began) const;
   bool yields(const Lease& lease, Time began) const;
   void settle_down(Lease& lease);
   void undo(Lease& lease, const std::string& why);
@@ -83,6 +91,23 @@ class Stepper {
   void unpark(Lease& lease);
   void look_again(Lease& lease);
   void finish_half_done();
+
+  // Making room by having others yield (step_room.cpp).
+  void make_room();
+  bool room_stale();
+  void list_askers(std::vector<QueueKey>& first);
+  bool give_up(const std::vector<Making>& before);
+  void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);
+  void look_again_at(Time at);
+  bool begin_making(Making making);
+  void wait_for_turn(const Lease& waiter, std::set<LeaseId>& counted);
+  void count_turns(const Contenders& contenders, std::set<LeaseId>& counted);
+  bool advance(const Making& making);
+  std::string yield_text(const Making& making) const;
+  void end_spot(Lease& lease, const Making& making);
+  void spare(Lease& lease, const std::string& why);
+  Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;
+  void order_room(Lease& lease, const Ordered& by);
 
   // Ending and everything that time alone does (step_end.cpp).
   void end(Lease& lease, EndReason why, std::string text);

@@ -199,6 +199,8 @@ void Engine::perform(const core::Action& action) {
     if (lives(yielding->lease)) park(yielding->lease);
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
     if (lives(returning->lease)) unpark(returning->lease);
+  } else if (const auto* asked = std::get_if<core::WeighHost>(&action)) {
+    boost::asio::post(io_, [this, lease = asked->lease] { tick(core::HostWeighed{lease, host_memory(find(lease))}); });
   }
 }
 

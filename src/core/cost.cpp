@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace sublet::core {
+namespace {
+
+using Line = MoveCurve::Line;
+
+constexpr double gib = 1024.0 * 1024.0 * 1024.0;
+// Of two samples in a row, further from the line than this factor: the line is no longer true.
+constexpr double far_off = 1.75;
+constexpr double recency = 0.92;  // what a sample counts for, relative to the next newer one
+// How far the expected line is believed before there are samples, relative to its own figures, for lines that were
+// measured with others and for lines that are merely assumed; and the spread that is expected, in so many samples'
+// worth.
+constexpr double noise = 0.1;
+constexpr double trusted = 0.5;
+constexpr double spread_expected = 0.15, spread_worth = 3;
+// From the spread to the limits: 95 of 100 below 1.9 of them (a little more than the 1.645 of a normal distribution
+// whose spread is known), and nobody beyond 7.
+constexpr double to_p95 = 1.9, to_longest = 7.0;
+constexpr std::size_t entries_kept = 8192;
+
+// Before anything was measured on this machine. Driver: measured on an H200 (PCIe gen 5), see docs/performance.md; the
+// others move at the speed of a bus of the last generation.
+Line assumed(PauseMethod method, Move move) {
+  if (move == Move::settle) return {0.1, 0, spread_expected};
+  if (method == PauseMethod::driver)
+    return move == Move::pause ? Line{0.8, gib / 2e9, spread_expected} : Line{0.4, gib / 5e9, spread_expected};
+  return {0.5, gib / 10e9, spread_expected};
+}
+
+Duration seconds(double s) { return Duration(std::llround(std::min(s, 1e6) * 1e9)); }
+
+int side_of(double took, double expected) {
+  if (took > expected * far_off) return 1;
+  return took * far_off < expected ? -1 : 0;
+}
+
+double took_s(const MoveSample& sample) { return static_cast<double>(sample.took.count()) / 1e9; }
+
+struct Word {
+  Move move;
+  std::string_view text;
+};
+constexpr std::array words{Word{Move::pause, "pause"}, Word{Move::settle, "settle"}, Word{Move::resume, "resume"}};
+
+}  // namespace
+
+std::string_view to_string(Move move) {
+  return std::find_if(words.begin(), words.end(), [move](const Word& word) { return word.move == move; })->text;
+}
+
+std::optional<Move> parse_move(std::string_view text) {
+  for (const Word& word : words)
+    if (word.text == text) return word.move;
+  return std::nullopt;
+}
+
+double Line::at(Bytes bytes) const {
+  return std::max(fixed_s + s_per_gib * static_cast<double>(bytes.count) / gib, 1e-3);
+}
+
+void MoveCurve::add(const MoveSample& sample, const Line& expected) {
+  const int off = samples_.empty() ? 0 : side_of(took_s(sample), fit(expected).at(sample.bytes));
+  if (off != 0 && off == off_) samples_.erase(samples_.begin(), samples_.end() - 1);
+  else if (samples_.size() == moves_kept) samples_.erase(samples_.begin());
+  samples_.push_back(sample);
+  off_ = off;
+}
+
+Line MoveCurve::fit(const Line& expected) const {
+  // What counts is the error relative to the line, which is not known yet: the first time each sample counts relative
+  // to itself, which makes little of what took far too long; the second time the line is nearly known, and one that
+  // lies far off it counts as if it were just that far.
+  const Line near = fit(expected, nullptr);
+  return with_spread(fit(expected, &near), expected);
+}
+
+Line MoveCurve::fit(const Line& expected, const Line* near) const {
+  // Normal equations of: Σ weight·(took − fixed − slope·size)² + how far both are from what is expected of them.
+  const double a0 = std::max(expected.fixed_s, 1e-3), b0 = std::max(expected.s_per_gib, 1e-3);
+  const double hold_a = std::pow(noise / (trusted * a0), 2), hold_b = std::pow(noise / (trusted * b0), 2);
+  double aa = hold_a, ab = 0, bb = hold_b, ay = hold_a * expected.fixed_s, by = hold_b * expected.s_per_gib;
+  double age = 1;
+  for (auto sample = samples_.rbegin(); sample != samples_.rend(); ++sample, age *= recency) {
+    const double size = static_cast<double>(sample->bytes.count) / gib;
+    const double line = near == nullptr ? std::max(took_s(*sample), 1e-3) : near->at(sample->bytes);
+    const double took = std::clamp(took_s(*sample), line / far_off, line * far_off);
+    const double weight = age / (line * line);
+    aa += weight, ab += weight * size, bb += weight * size * size;
+    ay += weight * took, by += weight * size * took;
+  }
+  const double determinant = aa * bb - ab * ab;  // above zero: both are held to something
+  Line line{(ay * bb - by * ab) / determinant, (by * aa - ay * ab) / determinant, 0};
+  if (line.fixed_s < 0) line = {0, by / bb, 0};
+  if (line.s_per_gib < 0) line = {ay / aa, 0, 0};
+  return line;
+}
+
+Line MoveCurve::with_spread(Line line, const Line& expected) const {
+  double squares = spread_worth * std::pow(expected.spread, 2), worth = spread_worth;
+  double age = 1;
+  for (auto sample = samples_.rbegin(); sample != samples_.rend(); ++sample, age *= recency) {
+    squares += age * std::pow(took_s(*sample) / line.at(sample->bytes) - 1, 2);
+    worth += age;
+  }
+  line.spread = std::sqrt(squares / worth);
+  return line;
+}
+
+Line CostModel::machine_line(PauseMethod method, Move move) const {
+  const Line start = assumed(method, move);
+  const auto entry = entries_.find({"", method, move});
+  return entry == entries_.end() ? start : entry->second.curve.fit(start);
+}
+
+Line CostModel::line(const std::string& consumer, PauseMethod method, Move move) const {
+  const Line start = machine_line(method, move);
+  const auto entry = entries_.find({consumer, method, move});
+  return consumer.empty() || entry == entries_.end() ? start : entry->second.curve.fit(start);
+}
+
+void CostModel::learn(const LearnedMove& learned) {
+  const auto add = [&](const std::string& consumer, const Line& expected) {
+    Entry& entry = entries_[{consumer, learned.method, learned.move}];
+    entry.curve.add(learned.sample, expected);
+    entry.last_at = learned.at;
+  };
+  if (!learned.consumer.empty()) add(learned.consumer, machine_line(learned.method, learned.move));
+  add("", assumed(learned.method, learned.move));
+  if (entries_.size() <= entries_kept) return;
+  auto oldest = entries_.end();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry)
+    if (!entry->first.consumer.empty() && (oldest == entries_.end() || entry->second.last_at < oldest->second.last_at))
+      oldest = entry;
+  if (oldest != entries_.end()) entries_.erase(oldest);
+}
+
+Prediction CostModel::predict(const std::string& consumer, PauseMethod method, Move move, Bytes bytes) const {
+  const Line its = line(consumer, method, move);
+  const auto entry = entries_.find({consumer, method, move});
+  const double likely = its.at(bytes);
+  Prediction prediction{seconds(likely), seconds(likely * (1 + to_p95 * its.spread)),
+                        seconds(likely * (1 + to_longest * its.spread)), 0};
+  if (!consumer.empty() && entry != entries_.end()) prediction.samples = entry->second.curve.samples().size();
+  return prediction;
+}
+
+}  // namespace sublet::core

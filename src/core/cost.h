@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long it takes a consumer to yield its VRAM, to be measured gone, and to come back: predicted from how long it
+// took before. Plain values; the same samples in the same order give the same predictions, over a restart too.
+#pragma once
+
+#include "base/units.h"
+#include "core/lease.h"
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sublet::core {
+
+// What is timed: from the order to the answer that it has yielded; from there until two measurements show it; from the
+// order to restore until it runs.
+enum class Move { pause, settle, resume };
+
+std::string_view to_string(Move move);
+std::optional<Move> parse_move(std::string_view text);
+
+struct MoveSample {
+  Bytes bytes;  // that were moved
+  Duration took{};
+  bool operator==(const MoveSample&) const = default;
+};
+
+// One that was measured, as it is stored: a restart learns them again in the order of `at`.
+struct LearnedMove {
+  std::string consumer;
+  PauseMethod method = PauseMethod::driver;
+  Move move = Move::pause;
+  MoveSample sample;
+  Time at;
+};
+
+struct Prediction {
+  Duration likely{};        // as often longer as shorter
+  Duration at_most{};       // 95 of 100 take no longer
+  Duration longest{};       // longer than that is a fault
+  std::size_t samples = 0;  // of this very consumer; 0: as others did here, or assumed
+};
+
+// The newest samples of one kind of move, and the line through them: took = fixed + bytes ÷ rate.
+inline constexpr std::size_t moves_kept = 16;
+class MoveCurve {
+ public:
+  struct Line {
+    double fixed_s = 0;    // seconds
+    double s_per_gib = 0;  // seconds for each GiB
+    double spread = 0;     // standard deviation of what was measured, relative to the line
+    double at(Bytes bytes) const;
+  };
+
+  // `expected`: the line that holds where nothing is known yet. What two samples in a row contradict by far is
+  // forgotten: the link, or the program, is another now.
+  void add(const MoveSample& sample, const Line& expected);
+  // The line through the samples, drawn to `expected` where they say little: a regularised least-squares fit of
+  // relative errors, the newer counting more (Bishop, Pattern Recognition and Machine Learning, 2006, eq. 3.28).
+  Line fit(const Line& expected) const;
+  const std::vector<MoveSample>& samples() const { return samples_; }
+
+ private:
+  Line fit(const Line& expected, const Line* near) const;
+  Line with_spread(Line line, const Line& expected) const;
+
+  std::vector<MoveSample> samples_;  // newest last
+  int off_ = 0;                      // the newest was far above (1) or below (-1) what was expected of it
+};
+
+class CostModel {
+ public:
+  void learn(const LearnedMove& learned);
+  Prediction predict(const std::string& consumer, PauseMethod method, Move move, Bytes bytes) const;
+
+  struct Key {
+    std::string consumer;  // "" for all of this machine together
+    PauseMethod method = PauseMethod::driver;
+    Move move = Move::pause;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Entry {
+    MoveCurve curve;
+    Time last_at;
+  };
+  const std::map<Key, Entry>& entries() const { return entries_; }
+  MoveCurve::Line line(const std::string& consumer, PauseMethod method, Move move) const;
+
+ private:
+  MoveCurve::Line machine_line(PauseMethod method, Move move) const;
+  std::map<Key, Entry> entries_;
+};
+
+}  // namespace sublet::core

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A link and a program as they might be: a fixed part, a rate, and jitter of the whole.
+struct Link {
+  double fixed_s, gib_per_s, jitter;
+  std::mt19937_64 random{20261122};
+
+  Duration takes(Bytes bytes) {
+    std::normal_distribution<double> noise(1.0, jitter);
+    const double s = fixed_s + static_cast<double>(bytes.count) / static_cast<double>(GiB.count) / gib_per_s;
+    return Duration(std::llround(s * std::max(noise(random), 0.3) * 1e9));
+  }
+};
+
+Bytes some_size(std::mt19937_64& random) { return {(512 + static_cast<std::int64_t>(random() % 3584)) * MiB.count}; }
+
+double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+struct Errors {
+  std::vector<double> relative;
+  int within_p95 = 0, beyond_longest = 0, count = 0;
+  double median() {
+    std::nth_element(relative.begin(), relative.begin() + count / 2, relative.end());
+    return relative[static_cast<std::size_t>(count / 2)];
+  }
+};
+
+Errors errors_of(CostModel& model, Link& link, int rounds) {
+  Errors errors;
+  std::mt19937_64 random{7};
+  for (int i = 0; i < rounds; ++i) {
+    const Bytes bytes = some_size(random);
+    const Prediction said = model.predict("train", PauseMethod::driver, Move::pause, bytes);
+    const Duration took = link.takes(bytes);
+    model.learn({"train", PauseMethod::driver, Move::pause, {bytes, took}, Time{i + 1}});
+    if (i < 6) continue;
+    ++errors.count;
+    errors.relative.push_back(std::abs(seconds(took) / seconds(said.likely) - 1));
+    errors.within_p95 += took <= said.at_most;
+    errors.beyond_longest += took > said.longest;
+  }
+  return errors;
+}
+
+TEST(Cost, FollowsALinkThatJitters) {
+  CostModel model;
+  Link link{0.8, 1.9, 0.2};
+  Errors errors = errors_of(model, link, 4000);
+  EXPECT_LE(errors.median(), 0.15);
+  EXPECT_GE(errors.within_p95, errors.count * 90 / 100);
+  EXPECT_LE(errors.within_p95, errors.count * 99 / 100);
+  EXPECT_LE(errors.beyond_longest, errors.count / 1000);
+}
+
+TEST(Cost, FollowsWithinFivePausesWhenTheLinkIsCutToAQuarter) {
+  for (const double jitter : {0.0, 0.05, 0.2}) {
+    CostModel model;
+    Link link{0.5, 8, jitter};
+    (void)errors_of(model, link, 30);
+    link.gib_per_s = 2;
+    std::mt19937_64 random{11};
+    for (int i = 0; i < 5; ++i) {
+      const Bytes bytes = some_size(random);
+      model.learn({"train", PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{100 + i}});
+    }
+    link.jitter = 0;
+    for (const Bytes bytes : {GiB, 2 * GiB, 4 * GiB}) {
+      const double said = seconds(model.predict("train", PauseMethod::driver, Move::pause, bytes).likely);
+      EXPECT_NEAR(said / seconds(link.takes(bytes)), 1, 0.1 + jitter) << bytes.count << " with jitter " << jitter;
+    }
+  }
+}
+
+TEST(Cost, OneThatWasNeverSeenIsExpectedToMoveAsOthersDidHere) {
+  CostModel model;
+  const Prediction assumed = model.predict("new", PauseMethod::driver, Move::pause, 8 * GiB);
+  EXPECT_EQ(assumed.samples, 0u);
+  EXPECT_NEAR(seconds(assumed.likely), 0.8 + 8 * 1.0737 / 2, 0.1) << "2 GB/s and 0.8 s, until something is measured";
+  Link link{0.2, 10, 0.05};
+  for (int i = 0; i < 12; ++i) {
+    const Bytes bytes = static_cast<std::int64_t>(1 + i % 4) * GiB;
+    model.learn({"train", PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{i + 1}});
+  }
+  EXPECT_NEAR(seconds(model.predict("new", PauseMethod::driver, Move::pause, 8 * GiB).likely), 1.0, 0.25);
+  EXPECT_EQ(model.predict("train", PauseMethod::driver, Move::pause, GiB).samples, 12u);
+}
+
+TEST(Cost, OneSampleThatIsFarOffIsNotBelieved) {
+  CostModel model;
+  Link link{0.5, 4, 0.02};
+  (void)errors_of(model, link, 16);
+  const double before = seconds(model.predict("train", PauseMethod::driver, Move::pause, 2 * GiB).likely);
+  model.learn({"train", PauseMethod::driver, Move::pause, {2 * GiB, 30s}, Time{99}});
+  EXPECT_LT(seconds(model.predict("train", PauseMethod::driver, Move::pause, 2 * GiB).likely), before * 1.3);
+}
+
+TEST(Cost, SaysTheSameAfterARestart) {
+  CostModel model, reloaded;
+  Link link{0.5, 4, 0.2};
+  std::vector<LearnedMove> stored;
+  std::mt19937_64 random{3};
+  for (int i = 0; i < 50; ++i) {
+    const Bytes bytes = some_size(random);
+    if (i == 40) link.gib_per_s = 1;
+    stored.push_back(
+        {i % 3 == 0 ? "infer" : "train", PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{i + 1}});
+    model.learn(stored.back());
+  }
+  for (const LearnedMove& move : stored) reloaded.learn(move);
+  for (const char* consumer : {"train", "infer", "new"})
+    EXPECT_EQ(model.predict(consumer, PauseMethod::driver, Move::pause, 3 * GiB).at_most,
+              reloaded.predict(consumer, PauseMethod::driver, Move::pause, 3 * GiB).at_most);
+}
+
+TEST(Cost, NamesOfMovesAreThoseOfTheStore) {
+  for (const Move move : {Move::pause, Move::settle, Move::resume}) EXPECT_EQ(parse_move(to_string(move)), move);
+  EXPECT_EQ(parse_move("jump"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace sublet::core

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cover.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace sublet::core {
+namespace {
+
+using Chosen = std::vector<std::size_t>;
+
+// What a set costs, and what decides between sets that cost the same.
+struct Score {
+  Duration cost{};
+  std::size_t count = 0;
+  bool operator<(const Score& other) const { return std::tie(cost, count) < std::tie(other.cost, other.count); }
+};
+
+// Depth first over the givers, those that give most for their cost first; a branch is left when what is still to come
+// cannot give enough, or when it costs as much as the best that is known already.
+class Search {
+ public:
+  Search(std::span<const Giver> givers, Chosen order, Bytes need)
+      : givers_(givers), order_(std::move(order)), need_(need), rest_(order_.size() + 1) {
+    for (std::size_t i = order_.size(); i-- > 0;) rest_[i] = rest_[i + 1] + givers_[order_[i]].gain;
+  }
+
+  std::optional<Chosen> run() {
+    if (rest_.front() < need_) return std::nullopt;
+    descend(0, {}, {});
+    return best_;
+  }
+
+ private:
+  void descend(std::size_t at, Bytes gained, Score score) {
+    if (found_ && !(score < best_score_)) return;
+    if (gained >= need_) {
+      best_ = taken_;
+      best_score_ = score;
+      found_ = true;
+      return;
+    }
+    if (at == order_.size() || gained + rest_[at] < need_) return;
+    const Giver& giver = givers_[order_[at]];
+    taken_.push_back(order_[at]);
+    descend(at + 1, gained + giver.gain, {score.cost + giver.cost, score.count + 1});
+    taken_.pop_back();
+    descend(at + 1, gained, score);
+  }
+
+  std::span<const Giver> givers_;
+  Chosen order_;
+  Bytes need_;
+  std::vector<Bytes> rest_;  // what the givers from here on give together
+  Chosen taken_, best_;
+  Score best_score_;
+  bool found_ = false;
+};
+
+double price(const Giver& giver, Bytes need) {
+  return static_cast<double>(giver.cost.count()) / static_cast<double>(std::min(giver.gain, need).count);
+}
+
+// Takes them in order until it is enough, then leaves out, the dearest first, whoever is not needed.
+Chosen greedy(std::span<const Giver> givers, const Chosen& order, Bytes need) {
+  Chosen chosen;
+  Bytes gained;
+  for (const std::size_t i : order) {
+    if (gained >= need) break;
+    chosen.push_back(i);
+    gained += givers[i].gain;
+  }
+  Chosen dearest = chosen;
+  std::stable_sort(dearest.begin(), dearest.end(),
+                   [&](std::size_t a, std::size_t b) { return givers[a].cost > givers[b].cost; });
+  for (const std::size_t i : dearest) {
+    if (gained - givers[i].gain < need) continue;
+    gained -= givers[i].gain;
+    std::erase(chosen, i);
+  }
+  return chosen;
+}
+
+Duration cost_of(std::span<const Giver> givers, const Chosen& chosen) {
+  Duration cost{};
+  for (const std::size_t i : chosen) cost += givers[i].cost;
+  return cost;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::size_t>> cheapest_cover(std::span<const Giver> givers, Bytes need) {
+  if (need <= Bytes{}) return Chosen{};
+  Chosen order;
+  Bytes all;
+  for (std::size_t i = 0; i < givers.size(); ++i)
+    if (givers[i].gain > Bytes{}) order.push_back(i), all += givers[i].gain;
+  if (all < need) return std::nullopt;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return price(givers[a], need) < price(givers[b], need); });
+  std::optional<Chosen> chosen;
+  if (order.size() <= searched_whole) {
+    chosen = Search(givers, order, need).run();
+  } else {
+    chosen = greedy(givers, order, need);
+    Chosen largest = order;
+    std::stable_sort(largest.begin(), largest.end(),
+                     [&](std::size_t a, std::size_t b) { return givers[a].gain > givers[b].gain; });
+    Chosen other = greedy(givers, largest, need);
+    // One that is enough alone may be cheaper than any sum.
+    for (const std::size_t i : order)
+      if (givers[i].gain >= need && givers[i].cost < cost_of(givers, other)) other = {i};
+    if (cost_of(givers, other) < cost_of(givers, *chosen)) chosen = other;
+  }
+  std::stable_sort(chosen->begin(), chosen->end(), [&](std::size_t a, std::size_t b) {
+    return givers[a].cost != givers[b].cost ? givers[a].cost < givers[b].cost : a < b;
+  });
+  return chosen;
+}
+
+}  // namespace sublet::core

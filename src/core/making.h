@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Room that is being made for somebody by asking others to yield, and turns of those who do not fit together.
+#pragma once
+
+#include "core/cost.h"
+#include "core/lease.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sublet::core {
+
+// On what ground others have to make room: they are of a lower tier; it is the asker's turn among equals; or somebody
+// who may has ordered it.
+enum class Ground { tier, turn, order };
+
+// Somebody who yields, or would.
+struct Victim {
+  LeaseId lease;
+  bool ends = false;  // a spot lease that cannot be paused: it is ended, with notice
+  PauseMethod method = PauseMethod::driver;
+  Bytes gain;                // on the devices where room is made
+  Bytes bytes;               // that are moved, on all of its devices
+  Prediction pause, resume;  // what it takes; nothing where it ends
+  Duration cost{};           // pause and resume, or what is lost with its end, and what its unreliability adds
+  bool operator<(const Victim& other) const { return cost != other.cost ? cost < other.cost : lease < other.lease; }
+};
+
+// Somebody who is not asked to yield, and why not.
+struct Spared {
+  LeaseId lease;
+  std::string why;
+};
+
+// One waiter's room, for as long as it is made: what is free on these devices is kept for it meanwhile.
+struct Making {
+  LeaseId asker;
+  Tier tier = Tier::standard;  // of the asker: who is above it is not kept out
+  Ground ground = Ground::tier;
+  std::vector<std::string> devices;  // uuids
+  std::vector<Victim> victims;       // still to be asked, the cheapest first; none: all that is needed is under way
+};
+
+// How a lease stands as one that may be asked to yield.
+struct Standing {
+  Time came_back;          // since then it has its room: granted, or back from a pause
+  Duration had{};          // of the turns that are counted at present: how long it had its room
+  Time tried_at;           // a pause of it failed then …
+  Time spared_until;       // … and is not tried again before this
+  std::string spared_why;  // what went wrong
+  int failures = 0;        // in a row
+};
+
+// The next turn on a device: who leaves, and who comes in for it.
+struct NextTurn {
+  std::string device;
+  Time at;  // the quantum of those who leave ends
+  std::vector<LeaseId> enters, leaves;
+};
+
+// What would be done to make room now: for a preview, and for the decision itself.
+struct RoomPlan {
+  bool found = false;
+  std::string why_not;               // not found: one sentence
+  std::vector<std::string> devices;  // found: where; not found: where least is lacking, if anywhere
+  std::vector<Victim> victims;       // the cheapest first; none: nobody has to yield any more …
+  bool under_way = false;            // … or others are yielding there already
+  Duration pause{};                  // until the room is there, the victims one after the other
+  Duration cost{};
+  Bytes short_bytes;           // not found: lacking there although all yield who may
+  std::vector<Spared> spared;  // those on these devices who are not asked
+};
+
+}  // namespace sublet::core

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// By what a lease could be made to yield. Private to this folder.
+#pragma once
+
+#include "core/lease.h"
+
+namespace sublet::core {
+
+// The method by which it would be paused, or, as PauseUnsafe, why there is none. Says nothing of whether it is the
+// moment: its state, the room in host memory.
+Result<PauseMethod> pause_method_of(const Lease& lease);
+
+// What it keeps, and reserves, on each of its devices while it is paused so.
+Bytes residue_of(const Lease& lease, PauseMethod method);
+
+// A spot lease that cannot be paused may be ended instead, with notice: one whose program Sublet can end, or that has
+// none whose bytes would stay.
+bool may_be_ended(const Lease& lease);
+
+// Whether there is any ground at all on which somebody else could be given its room; does not change while a lease
+// keeps its owner.
+bool might_yield(const Lease& lease);
+
+}  // namespace sublet::core

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making room: who waits and may ask others to yield has them asked, the cheapest first and one after the other, and
+// what is free there is kept for it meanwhile. Nothing of this is stored: it is decided anew, from how things are, each
+// time that they have changed, so that a set that cannot be completed any more is given up by itself, and those who
+// yielded for it come back by their place in the queue.
+#include "core/methods.h"
+#include "core/stepper.h"
+#include "core/turns.h"
+#include "core/victims.h"
+#include "core/words.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+// So many waiters, the first in the order, may have others asked.
+constexpr std::size_t askers = 8;
+// What is given up may let others start, and they may change what is to be done; more often it is put off to the next
+// step.
+constexpr int rounds = 4;
+constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
+
+}  // namespace
+
+// -------------------------------------------------------------------------------- what is to be done
+
+void Stepper::make_room() {
+  for (int round = 0; round < rounds && room_stale(); ++round) {
+    const std::vector<Making> before = std::exchange(state_.makings_, {});
+    state_.turns_.clear();
+    state_.room_look_at_ = Time::never();
+    std::set<LeaseId> counted;
+    for (const QueueKey& key : state_.askers_) look_for_room(*find(key.lease), counted);
+    for (const LeaseId id : state_.contending_)
+      if (Lease* lease = find(id); lease != nullptr && !counted.contains(id)) state_.sides_.at(id).turn = {};
+    state_.contending_ = std::move(counted);
+    bool freed = give_up(before);
+    const std::vector<Making> makings = state_.makings_;
+    for (const Making& making : makings) freed |= advance(making);
+    if (!freed) break;
+    grant_waiting();
+  }
+}
+
+// Whether anything has changed that matters here: a device, or who the first waiters are, or it is time to look.
+bool Stepper::room_stale() {
+  std::vector<QueueKey> first;
+  list_askers(first);
+  state_.reindex(rules_, now_);
+  const bool time = state_.room_look_at_ <= now_;
+  if (time) state_.room_look_at_ = Time::never();
+  if (!time && !state_.room_stale_ && first == state_.askers_) return false;
+  state_.room_stale_ = false;
+  state_.askers_ = std::move(first);
+  if (state_.askers_.empty()) return !state_.makings_.empty() || !state_.contending_.empty();
+  return true;
+}
+
+// The first that wait, and those for whom room was ordered, wherever they stand.
+void Stepper::list_askers(std::vector<QueueKey>& first) {
+  if (rules_.automatic) state_.queue_.all().first(askers, first);
+  if (state_.ordered_.empty()) return;
+  std::erase_if(state_.ordered_, [&](LeaseId id) {
+    const QueueKey* key = state_.queue_.key(id);
+    if (key == nullptr) {
+      if (Lease* lease = find(id)) state_.sides_.at(lease->id).ordered.reset();
+      return true;
+    }
+    if (std::find(first.begin(), first.end(), *key) == first.end()) first.push_back(*key);
+    return false;
+  });
+  std::sort(first.begin(), first.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
+}
+
+// What was kept for those who have no need of it any more, or no hope, is there for all again.
+bool Stepper::give_up(const std::vector<Making>& before) {
+  bool freed = false;
+  for (const Making& old : before) {
+    for (const std::string& device : old.devices) {
+      if (const Making* now = state_.making_on(device); now != nullptr && now->asker == old.asker) continue;
+      state_.opened_.push_back(device);
+      freed = true;
+    }
+  }
+  return freed;
+}
+
+void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
+  const std::optional<Ordered> ordered = state_.sides_.at(waiter.id).ordered;
+  if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
+  const Asking asking{waiter, ordered};
+  RoomPlan plan = plan_room(state_, rules_, asking, now_);
+  if (plan.found && plan.victims.empty() && !plan.under_way) return;  // it comes by itself
+  if (plan.found) {
+    begin_making({waiter.id, waiter.tier, asking.ground(), plan.devices, plan.victims});
+    return;
+  }
+  for (const Spared& spared : plan.spared) look_again_at(state_.standing(spared.lease).spared_until);
+  if (!ordered) wait_for_turn(waiter, counted);
+}
+
+void Stepper::look_again_at(Time at) {
+  if (at > now_) state_.room_look_at_ = std::min(state_.room_look_at_, at);
+}
+
+bool Stepper::begin_making(Making making) {
+  for (const std::string& device : making.devices)
+    if (state_.making_on(device) != nullptr) return false;  // of one that stands before it
+  state_.makings_.push_back(std::move(making));
+  return true;
+}
+
+// -------------------------------------------------------------------------------- turns
+
+void Stepper::wait_for_turn(const Lease& waiter, std::set<LeaseId>& counted) {
+  if (waiter.waits_in_place() ? waiter.devices.size() != 1 : waiter.device_count != 1) return;
+  for (const auto& [uuid, device] : state_.devices_) {
+    if (!device.might_yield[static_cast<std::size_t>(waiter.tier)] || !waits_for(waiter, device)) continue;
+    if (!state_.known(device, rules_, now_)) continue;
+    const Contenders contenders = contenders_on(state_, waiter, device, now_);
+    if (contenders.residents.empty()) continue;
+    count_turns(contenders, counted);
+    auto turn = turn_of(state_, rules_, waiter, device, contenders, now_);
+    if (!turn) continue;
+    const auto by_itself = room_by_itself(state_, rules_, device, state_.need(waiter, uuid), now_);
+    if (by_itself && *by_itself <= std::max(turn->at, now_)) continue;
+    if (turn->at > now_) {
+      look_again_at(turn->at);
+      const auto known = state_.turns_.find(uuid);
+      if (known == state_.turns_.end() || turn->at < known->second.at) state_.turns_[uuid] = std::move(*turn);
+      continue;
+    }
+    Making making{waiter.id, waiter.tier, Ground::turn, {uuid}, {}};
+    for (const LeaseId id : turn->leaves) making.victims.push_back(as_victim(state_, *find(id), device, now_));
+    std::sort(making.victims.begin(), making.victims.end());
+    if (begin_making(std::move(making))) return;
+  }
+}
+
+// Time with room counts only while somebody else of equal standing waits for it. Who comes to the contest starts as if
+// it had had as much as the one who had least.
+void Stepper::count_turns(const Contenders& contenders, std::set<LeaseId>& counted) {
+  std::vector<LeaseId> all = contenders.residents;
+  all.insert(all.end(), contenders.waiters.begin(), contenders.waiters.end());
+  std::optional<Duration> least;
+  for (const LeaseId id : all) {
+    State::Turns& turn = state_.sides_.at(id).turn;
+    if (turn.since) turn.had += now_ - std::exchange(turn.since, now_).value_or(now_);
+    if (turn.counts) least = std::min(least.value_or(turn.had), turn.had);
+  }
+  for (const LeaseId id : all) {
+    State::Turns& turn = state_.sides_.at(id).turn;
+    if (!turn.counts) turn.had = least.value_or(Duration{});
+    turn.counts = true;
+    turn.since = find(id)->state == LeaseState::active ? std::optional(now_) : std::nullopt;
+    counted.insert(id);
+  }
+}
+
+// -------------------------------------------------------------------------------- doing it
+
+// One after the other: the next is asked when the one before has yielded, or could not. True: room may be there at
+// once.
+bool Stepper::advance(const Making& making) {
+  for (const std::string& uuid : making.devices)
+    for (const LeaseId id : state_.devices_.at(uuid).leases)
+      if (state_.leases_.at(id).state == LeaseState::pausing || state_.sides_.at(id).weighed) return false;
+  if (making.victims.empty()) return false;
+  Lease& victim = *find(making.victims.front().lease);
+  if (making.victims.front().ends) {
+    end_spot(victim, making);
+    return true;
+  }
+  state_.sides_.at(victim.id).weighed = true;
+  plan_.actions.emplace_back(WeighHost{victim.id});
+  return false;
+}
+
+// Only now is it known what host memory takes, and a moment has passed: everything is looked at again.
+Result<LeaseId> Stepper::on(const HostWeighed& fact) {
+  Lease* victim = find(fact.lease);
+  if (victim == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
+  state_.sides_.at(victim->id).weighed = false;
+  state_.room_stale_ = true;
+  const auto making = std::find_if(state_.makings_.begin(), state_.makings_.end(), [&](const Making& of) {
+    return !of.victims.empty() && of.victims.front().lease == victim->id;
+  });
+  if (making == state_.makings_.end()) return victim->id;
+  if (const Status may = check_pause(*victim, fact.host); !may) {
+    spare(*victim, may.error().detail);
+    return victim->id;
+  }
+  begin_pause(*victim, yield_text(*making), true);
+  return victim->id;
+}
+
+std::string Stepper::yield_text(const Making& making) const {
+  const Lease& asker = *state_.find(making.asker);
+  switch (making.ground) {
+    case Ground::tier:
+      return "it makes room for " + name_of(asker) + ", of the tier " + std::string(to_string(asker.tier)) +
+             ", which " + need_text(asker);
+    case Ground::turn: return "it is the turn of " + name_of(asker) + ", which " + need_text(asker);
+    case Ground::order: break;
+  }
+  return "room is wanted for " + name_of(asker) + ", which " + need_text(asker);
+}
+
+// It cannot be paused, and has agreed to be ended when somebody above it needs its room.
+void Stepper::end_spot(Lease& lease, const Making& making) {
+  end(lease, EndReason::revoked, yield_text(making) + ", and it is of the tier spot and cannot be paused");
+}
+
+void Stepper::spare(Lease& lease, const std::string& why) {
+  State::Side& side = state_.sides_.at(lease.id);
+  const int doublings = std::min(side.failures++, most_doublings);
+  side.spared_why = why;
+  side.tried_at = now_;
+  side.spared_until = now_ + rules_.cooldown * (1 << doublings);
+  state_.room_stale_ = true;
+  look_again_at(side.spared_until);
+}
+
+// -------------------------------------------------------------------------------- on somebody's word
+
+Result<LeaseId> Stepper::on(const Preempt& fact) {
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (!state_.queue_.contains(lease.id)) {
+    if (lease.state == LeaseState::active || lease.state == LeaseState::offered) return lease.id;
+    return Error{Code::Stale,
+                 "room is made for who waits; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
+                 lease.parked() ? "`sublet resume " + to_string(lease.id) + "` has it wait to come back" : ""};
+  }
+  const RoomPlan plan = plan_room(state_, rules_, Asking{lease, fact.by}, now_);
+  if (!plan.found) return cannot_make_room(lease, plan);
+  order_room(lease, fact.by);
+  explain(lease, "queued",
+          "room is made for it on the word of " + std::string(fact.by.anybodys ? "an administrator" : "its owner"));
+  return lease.id;
+}
+
+Error Stepper::cannot_make_room(const Lease& lease, const RoomPlan& plan) const {
+  std::string text = "no room can be made for " + name_of(lease) + ", which " + need_text(lease) + ": " + plan.why_not;
+  for (const Spared& spared : plan.spared) text += "; " + name_of(*state_.find(spared.lease)) + ": " + spared.why;
+  return Error{Code::Undrainable, std::move(text), "`sublet queue` shows who waits, `sublet ps` who holds what"};
+}
+
+void Stepper::order_room(Lease& lease, const Ordered& by) {
+  state_.sides_.at(lease.id).ordered = by;
+  state_.ordered_.insert(lease.id);
+  state_.room_stale_ = true;
+}
+
+}  // namespace sublet::core

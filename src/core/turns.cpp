@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/turns.h"
+
+#include "core/methods.h"
+#include "core/victims.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration shortest_residency = 10s;
+constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
+constexpr std::size_t waiters_counted = 8;
+
+Duration moving(const State& state, const Lease& lease, Move move) {
+  const auto method = pause_method_of(lease);
+  const Bytes bytes = lease.parking ? lease.parking->entry : lease.vram;
+  return state.costs().predict(lease.consumer, method ? *method : PauseMethod::driver, move, bytes).likely;
+}
+
+}  // namespace
+
+bool waits_for(const Lease& lease, const Device& device) {
+  if (lease.waits_in_place()) return lease.devices.size() == 1 && lease.devices.front() == device.reading.uuid;
+  return lease.device_count == 1 && (lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid);
+}
+
+Contenders contenders_on(const State& state, const Lease& waiter, const Device& device, Time now) {
+  Contenders contenders;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
+    if (lease.devices.size() != 1 || !pause_method_of(lease) || now < state.standing(id).spared_until) continue;
+    contenders.residents.push_back(id);
+  }
+  if (contenders.residents.empty()) return {};
+  for (const LeaseId id : state.queue().in_order(waiters_counted)) {
+    const Lease& lease = *state.find(id);
+    if (lease.tier == waiter.tier && waits_for(lease, device)) contenders.waiters.push_back(id);
+  }
+  return contenders;
+}
+
+Duration residency(const State& state, const Rules& rules, const Lease& lease) {
+  if (rules.min_residency) return *rules.min_residency;
+  return std::max(shortest_residency,
+                  residency_per_switch * (moving(state, lease, Move::pause) + moving(state, lease, Move::resume)));
+}
+
+std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                                const Contenders& contenders, Time now) {
+  struct Candidate {
+    const Lease* lease;
+    bool resident;
+    Duration had;
+    Bytes takes;  // beyond what it keeps when it is out
+  };
+  const std::string& uuid = device.reading.uuid;
+  std::vector<Candidate> candidates;
+  Bytes room = state.effective_free(device, rules, now);
+  for (const LeaseId id : device.leases) {  // on their way out already
+    const Lease& lease = *state.find(id);
+    if (lease.state == LeaseState::pausing) room += state.charged(lease, uuid) - lease.parking->residue;
+  }
+  for (const LeaseId id : contenders.residents) {
+    const Lease& lease = *state.find(id);
+    const Bytes gain = state.charged(lease, uuid) - residue_of(lease, *pause_method_of(lease));
+    room += gain;
+    candidates.push_back({&lease, true, state.standing(id).had, gain});
+  }
+  for (const LeaseId id : contenders.waiters) {
+    const Lease& lease = *state.find(id);
+    candidates.push_back({&lease, false, state.standing(id).had, state.need(lease, uuid)});
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.had != b.had) return a.had < b.had;
+    if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
+    return !a.resident && b.resident;  // a quantum has ended: who has had no more than the others goes on with them
+  });
+  NextTurn turn{uuid, {}, {}, {}};
+  bool comes = false;
+  for (const Candidate& candidate : candidates) {
+    const bool fits = candidate.takes <= room;
+    if (fits) room -= candidate.takes;
+    if (fits && !candidate.resident) turn.enters.push_back(candidate.lease->id);
+    if (!fits && candidate.resident) turn.leaves.push_back(candidate.lease->id);
+    comes |= fits && candidate.lease->id == waiter.id;
+  }
+  if (!comes) return std::nullopt;
+  Duration switching{}, stays{};
+  for (const LeaseId id : turn.leaves) {
+    const Lease& lease = *state.find(id);
+    switching += moving(state, lease, Move::pause);
+    turn.at = std::max(turn.at, state.standing(id).came_back);
+  }
+  for (const LeaseId id : turn.enters) {
+    const Lease& lease = *state.find(id);
+    if (lease.parking) switching += moving(state, lease, Move::resume);
+    stays = std::max(stays, residency(state, rules, lease));
+  }
+  const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.overhead));
+  if (!turn.leaves.empty()) turn.at = turn.at + std::max(quantum, stays);
+  return turn;
+}
+
+}  // namespace sublet::core

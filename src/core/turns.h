@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases of equal standing that do not fit together take turns: at the end of a quantum those that had least of the
+// device come first, then whoever still fits; who stays is not paused. Private to this folder; reads only.
+#pragma once
+
+#include "core/making.h"
+#include "core/rules.h"
+#include "core/state.h"
+
+#include <optional>
+#include <vector>
+
+namespace sublet::core {
+
+// Who takes turns on a device with this waiter: leases of its tier that have room there and could yield it, and the
+// first of those that wait for it. Empty: nobody that has room could yield.
+struct Contenders {
+  std::vector<LeaseId> residents, waiters;
+};
+Contenders contenders_on(const State& state, const Lease& waiter, const Device& device, Time now);
+
+// Whether it waits for room on this device, and on no second one.
+bool waits_for(const Lease& lease, const Device& device);
+
+// The turn that brings this waiter in: the next one, or the one that is due. None: others come before it, or nobody has
+// to leave, or it would have its room before.
+std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                                const Contenders& contenders, Time now);
+
+// How long a lease has its room before a turn takes it away again: see pause.min_residency.
+Duration residency(const State& state, const Rules& rules, const Lease& lease);
+
+}  // namespace sublet::core

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/victims.h"
+
+#include "core/cover.h"
+#include "core/expect.h"
+#include "core/methods.h"
+#include "core/words.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Who came back a moment ago is left alone for a moment, by everybody but the critical.
+constexpr Duration breath = 2s;
+// A spot lease that is ended loses all it did, and starts again from nothing.
+constexpr Duration start_again = 60s;
+// What a pause that failed of late adds to the price of the next one.
+constexpr Duration unreliable = 10s;
+// An asker that takes any device has room made for it on one of so many of the roomiest.
+constexpr std::size_t devices_tried = 16;
+
+struct OnDevice {
+  const Device* device = nullptr;
+  std::vector<Victim> victims;
+  Duration pause{}, cost{};
+  Bytes short_bytes;  // more than 0: all who may be asked are not enough
+  std::vector<Spared> spared;
+  std::string why_not;
+  bool under_way = false;  // somebody yields there already
+
+  bool found() const { return why_not.empty(); }
+};
+
+std::vector<Giver> givers_of(const std::vector<Victim>& victims) {
+  std::vector<Giver> givers;
+  for (const Victim& victim : victims) givers.push_back({victim.gain, victim.cost});
+  return givers;
+}
+
+OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+  OnDevice plan;
+  plan.device = &device;
+  const Bytes lacks = lacking(state, rules, asking, device, now);
+  std::vector<Victim> candidates;
+  Bytes gain;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    plan.under_way |= lease.state == LeaseState::pausing;
+    if (id == asking.lease.id || lease.ended() || lease.state == LeaseState::pausing) continue;
+    if (std::string why = why_spared(state, asking, lease, now); !why.empty()) {
+      plan.spared.push_back({id, std::move(why)});
+      continue;
+    }
+    candidates.push_back(as_victim(state, lease, device, now));
+    gain += std::max(candidates.back().gain, Bytes{});
+  }
+  const auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
+  if (!chosen) {
+    plan.short_bytes = lacks - gain;
+    plan.why_not = candidates.empty() ? "nobody on " + name_of(device) + " may be asked to yield"
+                                      : "all who may be asked to yield on " + name_of(device) + " hold only " +
+                                            format_size(gain) + " of the " + format_size(lacks) + " that are lacking";
+    return plan;
+  }
+  for (const std::size_t i : *chosen) {
+    plan.victims.push_back(candidates[i]);
+    plan.pause += candidates[i].pause.likely;
+    plan.cost += candidates[i].cost;
+  }
+  return plan;
+}
+
+// Nothing is paused if the wait that it would save is shorter than what it costs.
+void weigh_wait(const State& state, const Rules& rules, const Asking& asking, OnDevice& plan, Time now) {
+  if (!plan.found() || plan.victims.empty() || asking.ground() == Ground::order) return;
+  const Bytes need = state.need(asking.lease, plan.device->reading.uuid);
+  const auto by_itself = room_by_itself(state, rules, *plan.device, need, now);
+  const Duration price = plan.pause;  // a higher tier does not wait for what it costs others to come back
+  if (!by_itself || *by_itself - now > price) return;
+  plan.why_not = "the room on " + name_of(*plan.device) + " should be there by itself in " +
+                 format_duration(*by_itself - now) + ", and to have others yield takes " + format_duration(price);
+}
+
+std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
+  std::vector<const Device*> devices;
+  const auto add = [&](const std::string& uuid) {
+    const auto device = state.devices().find(uuid);
+    if (device != state.devices().end()) devices.push_back(&device->second);
+  };
+  if (lease.waits_in_place()) {
+    for (const std::string& uuid : lease.devices) add(uuid);
+  } else if (!lease.wanted_device.empty()) {
+    if (const Device* device = state.find_device(lease.wanted_device)) devices.push_back(device);
+  } else {
+    for (auto room = state.rooms().rbegin(); room != state.rooms().rend() && devices.size() < devices_tried; ++room)
+      add(room->device);
+  }
+  return devices;
+}
+
+}  // namespace
+
+std::string why_spared(const State& state, const Asking& asking, const Lease& lease, Time now) {
+  if (lease.state != LeaseState::active) return "it is " + std::string(to_string(lease.state));
+  if (lease.stop_requested) return "its program is being ended already";
+  if (const auto method = pause_method_of(lease); !method && !may_be_ended(lease)) return method.error().detail;
+  const bool by_order = asking.ordered && (asking.ordered->anybodys || asking.ordered->uid == lease.uid);
+  if (!by_order && lease.tier >= asking.lease.tier)
+    return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
+           std::string(to_string(asking.lease.tier));
+  const Standing standing = state.standing(lease.id);
+  if (now < standing.spared_until)
+    return "a pause of it failed " + format_duration(now - standing.tried_at) + " ago, and it is left alone for " +
+           format_duration(standing.spared_until - now) + ": " + standing.spared_why;
+  const bool at_once = by_order || asking.lease.tier == Tier::critical;
+  if (!at_once && now < standing.came_back + breath) return "it came back a moment ago";
+  return {};
+}
+
+Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now) {
+  const auto method = pause_method_of(lease);
+  Victim victim;
+  victim.lease = lease.id;
+  victim.ends = !method;
+  victim.gain = state.charged(lease, device.reading.uuid);
+  const int failures = state.standing(lease.id).failures;
+  if (!method) {
+    victim.cost = start_again + std::max(now - lease.granted_at.value_or(now), Duration{});
+    return victim;
+  }
+  victim.method = *method;
+  victim.gain -= residue_of(lease, *method);
+  for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
+  victim.pause = state.costs().predict(lease.consumer, *method, Move::pause, victim.bytes);
+  victim.resume = state.costs().predict(lease.consumer, *method, Move::resume, victim.bytes);
+  victim.cost = victim.pause.likely + victim.resume.likely + failures * unreliable;
+  return victim;
+}
+
+Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+  Bytes need = state.need(asking.lease, device.reading.uuid);
+  need -= state.effective_free(device, rules, now);
+  need -= device.settling;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    if (lease.state == LeaseState::pausing) need -= state.charged(lease, device.reading.uuid) - lease.parking->residue;
+  }
+  return need;
+}
+
+std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Device& device, Bytes need, Time now) {
+  std::vector<std::pair<Time, Bytes>> ends;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    const Expected end = expected_end(state, rules, lease, lease.granted_at.value_or(now), now);
+    const Bytes bytes = state.charged(lease, device.reading.uuid);
+    if (end.basis == Basis::settling) ends.emplace_back(now, bytes);
+    else if (end.known()) ends.emplace_back(end.at, bytes);
+  }
+  std::sort(ends.begin(), ends.end());
+  Bytes free = state.effective_free(device, rules, now);
+  if (free >= need) return now;
+  for (const auto& [at, bytes] : ends)
+    if (free += bytes; free >= need) return at;
+  return std::nullopt;
+}
+
+RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now) {
+  std::vector<OnDevice> plans;
+  const std::vector<const Device*> devices = devices_for(state, asking.lease);
+  for (const Device* device : devices) {
+    if (!state.known(*device, rules, now)) continue;
+    plans.push_back(plan_on(state, rules, asking, *device, now));
+    weigh_wait(state, rules, asking, plans.back(), now);
+  }
+  const std::size_t count =
+      asking.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(asking.lease.device_count);
+  std::stable_sort(plans.begin(), plans.end(), [](const OnDevice& a, const OnDevice& b) {
+    if (a.found() != b.found()) return a.found();
+    return a.found() ? a.cost < b.cost : a.short_bytes < b.short_bytes;
+  });
+  RoomPlan room;
+  room.found = plans.size() >= count && count > 0 && plans[count - 1].found();
+  if (plans.size() < count || count == 0) {
+    room.why_not = "of the devices that it may use only " + std::to_string(plans.size()) + " are known";
+    return room;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    OnDevice& plan = plans[i];
+    room.devices.push_back(plan.device->reading.uuid);
+    room.under_way |= plan.under_way;
+    room.spared.insert(room.spared.end(), plan.spared.begin(), plan.spared.end());
+    if (!plan.found()) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
+    for (const Victim& victim : plan.victims) {  // one on several of them yields once
+      const auto same = std::find_if(room.victims.begin(), room.victims.end(),
+                                     [&](const Victim& other) { return other.lease == victim.lease; });
+      if (same == room.victims.end()) room.victims.push_back(victim);
+      else same->gain += victim.gain;
+    }
+  }
+  std::sort(room.victims.begin(), room.victims.end());
+  if (!room.found) room.victims.clear();
+  for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
+  return room;
+}
+
+}  // namespace sublet::core

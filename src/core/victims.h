@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has to yield for whom: the cheapest set that frees enough, of those who may be asked. Private to this folder;
+// reads only.
+#pragma once
+
+#include "core/making.h"
+#include "core/rules.h"
+#include "core/state.h"
+
+namespace sublet::core {
+
+// Who asks for room: a waiter, or one that is only thought of (`lease.id` none).
+struct Asking {
+  const Lease& lease;  // its tier, size and devices
+  std::optional<Ordered> ordered{};
+
+  Ground ground() const { return ordered ? Ground::order : Ground::tier; }
+};
+
+// Whether it is this lease's moment to yield to the asker: "" or why not. Not of turns: turns.h.
+std::string why_spared(const State& state, const Asking& asking, const Lease& lease, Time now);
+
+// What it would be to have this lease yield on one device.
+Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now);
+
+// What the asker lacks on the device when all who yield already have done so; 0 or less: nothing.
+Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now);
+
+// On the cheapest of the devices that it may use.
+RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now);
+
+// Until when the room on the device will be there by itself, as far as the ends of leases are known.
+std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Device& device, Bytes need, Time now);
+
+}  // namespace sublet::core
