@@ -61,6 +61,10 @@ struct Config {
     Duration write_time = std::chrono::seconds(10);
   } limits;
   struct Pause {
+    bool automatic = true;
+    Duration cooldown = std::chrono::seconds(10);
+    Duration min_residency{};  // 0: max(10 s, ten times what a pause and a resume take)
+    double overhead = 0.10;
     Duration verify_timeout = std::chrono::seconds(30);
   } pause;
   struct Queue {

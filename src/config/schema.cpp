@@ -70,6 +70,17 @@ constexpr Key table[] = {
      +[](Config& c) -> std::int64_t& { return c.limits.waiters; }},
     {"limits.write_time", "100ms", "10m", "Time after which a peer that takes nothing of its answer is cut off.",
      +[](Config& c) -> Duration& { return c.limits.write_time; }},
+    {"pause.automatic", "", "", "Whoever waits has others yield: those of a lower tier, and its equals by turns.",
+     +[](Config& c) -> bool& { return c.pause.automatic; }},
+    {"pause.cooldown", "100ms", "1h",
+     "How long a lease whose pause failed is left alone; doubled with each failure in a row, up to 64 times.",
+     +[](Config& c) -> Duration& { return c.pause.cooldown; }},
+    {"pause.min_residency", "0s", "1d",
+     "How long a lease has its room at least before a turn takes it away; 0s: ten times what its pause and its resume "
+     "take, 10 s at least.",
+     +[](Config& c) -> Duration& { return c.pause.min_residency; }},
+    {"pause.overhead", "0.001", "1", "The part of the time that turns may spend on switching.",
+     +[](Config& c) -> double& { return c.pause.overhead; }},
     {"pause.verify_timeout", "100ms", "1h", "A pause whose bytes are not measured gone within this time is undone.",
      +[](Config& c) -> Duration& { return c.pause.verify_timeout; }},
     {"queue.aging_per_minute", "0", "1000", "Points of priority that each minute of waiting adds.",
@@ -93,8 +104,7 @@ constexpr Key table[] = {
 constexpr LaterKey later_table[] = {
     {"enforcer.grace", "the enforcer"},           {"enforcer.interval", "the enforcer"},
     {"enforcer.policy", "the enforcer"},          {"fairshare.window", "fair share between tenants"},
-    {"pause.cooldown", "pausing for others"},     {"pause.min_residency", "pausing for others"},
-    {"pause.orphan_after", "pausing for others"}, {"pause.overhead", "pausing for others"},
+    {"pause.orphan_after", "pausing for others"},
 };
 
 std::string spelled(Duration duration) {

@@ -31,6 +31,7 @@ struct Victim {
 struct Spared {
   LeaseId lease;
   std::string why;
+  Time until = Time::never();  // by time alone
 };
 
 // One waiter's room, for as long as it is made: what is free on these devices is kept for it meanwhile.
@@ -44,6 +45,7 @@ struct Making {
 
 // How a lease stands as one that may be asked to yield.
 struct Standing {
+  Time restored;           // back from a pause
   Time came_back;          // since then it has its room: granted, or back from a pause
   Duration had{};          // of the turns that are counted at present: how long it had its room
   Time tried_at;           // a pause of it failed then …

@@ -11,9 +11,6 @@
 namespace sublet::core {
 namespace {
 
-// Consumers are named by users: what is remembered of them is bounded, the longest unused goes first.
-constexpr std::size_t consumers_kept = 4096;
-
 Time after(Time t, Duration d) {
   if (d.count() > 0 && t.ns > std::numeric_limits<std::int64_t>::max() - d.count()) return Time::never();
   return t + d;
@@ -125,11 +122,9 @@ Standing State::standing(LeaseId id) const {
   const auto found = sides_.find(id);
   if (lease == leases_.end() || found == sides_.end()) return {};
   const Side& side = found->second;
-  return {std::max(side.restored_at, lease->second.granted_at.value_or(Time{})),
-          side.turn.had,
-          side.tried_at,
-          side.spared_until,
-          side.spared_why,
+  return {side.restored_at,  std::max(side.restored_at, lease->second.granted_at.value_or(Time{})),
+          side.turn.had,     side.tried_at,
+          side.spared_until, side.spared_why,
           side.failures};
 }
 
@@ -424,52 +419,7 @@ void State::schedule(const Lease& lease, const Rules& rules) {
   side.due = due;
 }
 
-namespace {
-
-std::optional<Duration> median_of(std::vector<Duration> runs) {
-  if (runs.empty()) return std::nullopt;
-  const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2);
-  std::nth_element(runs.begin(), middle, runs.end());
-  return *middle;
-}
-
-}  // namespace
-
-void State::remember(const std::string& consumer, Bytes peak, std::optional<Duration> run) {
-  if (consumer.empty() || (!run && peak <= Bytes{})) return;
-  auto& [history, sequence] = history_[consumer];
-  if (sequence != 0) history_order_.erase(sequence);
-  sequence = ++history_sequence_;
-  history_order_.emplace(sequence, consumer);
-  history.peak_used = std::max(history.peak_used, peak);
-  if (run) {
-    if (history.runs.size() == runs_kept) history.runs.erase(history.runs.begin());
-    history.runs.push_back(*run);
-    history.median = median_of(history.runs);
-  }
-  while (history_.size() > consumers_kept) {
-    history_.erase(history_order_.begin()->second);
-    history_order_.erase(history_order_.begin());
-  }
-}
-
 // -------------------------------------------------------------------------------- restart
-
-void State::load_histories(std::map<std::string, ConsumerHistory> histories) {
-  std::vector<std::pair<Time, std::string>> by_use;
-  by_use.reserve(histories.size());
-  for (const auto& [consumer, history] : histories) by_use.emplace_back(history.last_used, consumer);
-  std::sort(by_use.begin(), by_use.end());
-  if (by_use.size() > consumers_kept)
-    by_use.erase(by_use.begin(), by_use.end() - static_cast<std::ptrdiff_t>(consumers_kept));
-  for (const auto& [last_used, consumer] : by_use) {
-    const std::uint64_t sequence = ++history_sequence_;
-    history_order_.emplace(sequence, consumer);
-    ConsumerHistory& kept = histories.at(consumer);
-    kept.median = median_of(kept.runs);
-    history_.emplace(consumer, std::pair(std::move(kept), sequence));
-  }
-}
 
 State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
                   const Rules& rules, Time now, const std::vector<LearnedMove>& moves) {

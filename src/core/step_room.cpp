@@ -98,7 +98,7 @@ void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
     begin_making({waiter.id, waiter.tier, asking.ground(), plan.devices, plan.victims});
     return;
   }
-  for (const Spared& spared : plan.spared) look_again_at(state_.standing(spared.lease).spared_until);
+  for (const Spared& spared : plan.spared) look_again_at(spared.until);
   if (!ordered) wait_for_turn(waiter, counted);
 }
 

@@ -50,8 +50,8 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     const Lease& lease = *state.find(id);
     plan.under_way |= lease.state == LeaseState::pausing;
     if (id == asking.lease.id || lease.ended() || lease.state == LeaseState::pausing) continue;
-    if (std::string why = why_spared(state, asking, lease, now); !why.empty()) {
-      plan.spared.push_back({id, std::move(why)});
+    if (auto left_alone = spared(state, asking, lease, now)) {
+      plan.spared.push_back(std::move(*left_alone));
       continue;
     }
     candidates.push_back(as_victim(state, lease, device, now));
@@ -103,21 +103,28 @@ std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
 
 }  // namespace
 
-std::string why_spared(const State& state, const Asking& asking, const Lease& lease, Time now) {
-  if (lease.state != LeaseState::active) return "it is " + std::string(to_string(lease.state));
-  if (lease.stop_requested) return "its program is being ended already";
-  if (const auto method = pause_method_of(lease); !method && !may_be_ended(lease)) return method.error().detail;
+std::optional<Spared> spared(const State& state, const Asking& asking, const Lease& lease, Time now) {
+  const auto because = [&lease](std::string why, Time until = Time::never()) {
+    return Spared{lease.id, std::move(why), until};
+  };
+  if (lease.state != LeaseState::active) return because("it is " + std::string(to_string(lease.state)));
+  if (lease.stop_requested) return because("its program is being ended already");
+  if (const auto method = pause_method_of(lease); !method && !may_be_ended(lease))
+    return because(method.error().detail);
   const bool by_order = asking.ordered && (asking.ordered->anybodys || asking.ordered->uid == lease.uid);
   if (!by_order && lease.tier >= asking.lease.tier)
-    return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
-           std::string(to_string(asking.lease.tier));
+    return because("it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
+                   std::string(to_string(asking.lease.tier)));
   const Standing standing = state.standing(lease.id);
   if (now < standing.spared_until)
-    return "a pause of it failed " + format_duration(now - standing.tried_at) + " ago, and it is left alone for " +
-           format_duration(standing.spared_until - now) + ": " + standing.spared_why;
+    return because("a pause of it failed " + format_duration(now - standing.tried_at) +
+                       " ago, and it is left alone for " + format_duration(standing.spared_until - now) + ": " +
+                       standing.spared_why,
+                   standing.spared_until);
   const bool at_once = by_order || asking.lease.tier == Tier::critical;
-  if (!at_once && now < standing.came_back + breath) return "it came back a moment ago";
-  return {};
+  if (!at_once && now < standing.restored + breath)
+    return because("it came back from a pause a moment ago", standing.restored + breath);
+  return std::nullopt;
 }
 
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now) {

@@ -17,8 +17,8 @@ struct Asking {
   Ground ground() const { return ordered ? Ground::order : Ground::tier; }
 };
 
-// Whether it is this lease's moment to yield to the asker: "" or why not. Not of turns: turns.h.
-std::string why_spared(const State& state, const Asking& asking, const Lease& lease, Time now);
+// Whether it is this lease's moment to yield to the asker: nothing, or why not. Not of turns: turns.h.
+std::optional<Spared> spared(const State& state, const Asking& asking, const Lease& lease, Time now);
 
 // What it would be to have this lease yield on one device.
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now);

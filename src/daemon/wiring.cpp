@@ -19,6 +19,11 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .ledger_reserve = config.ledger.reserve,
                    .allow_swap = config.ledger.allow_swap,
                    .verify_timeout = config.pause.verify_timeout,
+                   .automatic = config.pause.automatic,
+                   .overhead = config.pause.overhead,
+                   .min_residency = config.pause.min_residency > Duration{} ? std::optional(config.pause.min_residency)
+                                                                            : std::nullopt,
+                   .cooldown = config.pause.cooldown,
                    .forget_after = config.gpu.forget_after};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;

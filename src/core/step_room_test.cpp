@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/world.h"
+
+#include <map>
+#include <set>
+
+namespace sublet::core::testing {
+namespace {
+
+constexpr HostMemory plenty{256 * GiB, std::nullopt};
+
+// One card of 24 GiB whose programs do what they are told: they yield when they are asked, and come back.
+struct Card : World {
+  std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and what it uses
+  std::set<LeaseId> yielded;
+  std::size_t obeyed = 0;  // of `actions`
+  int next_pid = 100;
+
+  Card() { measure(); }
+
+  Lease want(Bytes vram, Tier tier, std::string consumer = "train") {
+    Lease lease = wish(vram, std::move(consumer));
+    lease.tier = tier;
+    lease.owner.kind = OwnerKind::connection;
+    return lease;
+  }
+  LeaseId start(Bytes vram, Tier tier, std::string consumer = "train") {
+    const LeaseId id = submit(want(vram, tier, std::move(consumer)), true);
+    if (state_of(id) == LeaseState::active) attach(id);
+    return id;
+  }
+  void attach(LeaseId id) {
+    const int pid = next_pid += 2;
+    step(Attach{id, 0, kept_process(pid), true, {}});
+    programs[id] = {pid, at(id).vram};
+    measure();
+  }
+  void measure() {
+    now = now + 20ms;
+    std::vector<ProcessUse> processes;
+    for (const auto& [id, program] : programs)
+      if (!yielded.contains(id)) processes.push_back(uses(program.first, program.second, id));
+    snapshot({gpu(0, 24 * GiB, std::move(processes))});
+  }
+  // Carries out what was ordered, at the speed of 2 GiB/s, until nothing is ordered any more.
+  void obey(HostMemory host = plenty, int orders = 200) {
+    for (int order = 0; order < orders && obeyed < actions.size(); ++order) {
+      const Action action = actions[obeyed++];
+      if (const auto* weigh = std::get_if<WeighHost>(&action)) step(HostWeighed{weigh->lease, host});
+      if (const auto* park = std::get_if<Park>(&action)) {
+        now = now + moving(park->lease);
+        yielded.insert(park->lease);
+        step(Parked{park->lease, true, {}, programs.at(park->lease).second});
+        measure();
+        measure();
+      }
+      if (const auto* unpark = std::get_if<Unpark>(&action)) {
+        now = now + moving(unpark->lease);
+        yielded.erase(unpark->lease);
+        step(Unparked{unpark->lease});
+        measure();
+      }
+    }
+  }
+  Duration moving(LeaseId id) const { return 1s * (programs.at(id).second.count / GiB.count) / 2; }
+  void quit(LeaseId id) {
+    programs.erase(id);
+    step(ProgramEnded{id, 0, false});
+    measure();
+    obey();
+  }
+  // Lets time pass as the daemon does, with everything that is ordered meanwhile.
+  void live(Duration d) {
+    const Time until = now + d;
+    while (now < until) {
+      now = std::max(now, std::min({until, now + 1s, std::max(last.wake_at, now + 1ms)}));
+      step(Tick{});
+      measure();
+      obey();
+    }
+  }
+};
+
+TEST(Room, AHigherTierHasALowerOneYieldAndThatComesBack) {
+  Card w;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+  ASSERT_NE(w.state.making_for(urgent), nullptr);
+  w.obey();
+  EXPECT_EQ(w.state_of(batch), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_SAYS(w.at(batch).parking->reason, "of the tier interactive, which needs 10.0 GiB");
+  EXPECT_TRUE(w.at(batch).parking->returns) << "it waits to come back";
+  EXPECT_TRUE(w.state.makings().empty());
+  w.attach(urgent);
+  w.quit(urgent);
+  EXPECT_EQ(w.state_of(batch), LeaseState::active);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+}
+
+TEST(Room, NobodyYieldsToALowerTierOrIfPinned) {
+  Card w;
+  Lease pinned = w.want(20 * GiB, Tier::batch);
+  pinned.pausable = Pausable::no;
+  const LeaseId id = w.submit(pinned, true);
+  w.attach(id);
+  w.start(10 * GiB, Tier::critical, "infer");
+  w.obey();
+  EXPECT_EQ(w.state_of(id), LeaseState::active) << "pinned";
+
+  Card v;
+  const LeaseId critical = v.start(20 * GiB, Tier::critical);
+  v.start(10 * GiB, Tier::interactive, "infer");
+  v.live(200s);
+  EXPECT_EQ(v.state_of(critical), LeaseState::active);
+}
+
+TEST(Room, TheCheapestThatIsEnoughYields) {
+  Card w;
+  const LeaseId large = w.start(12 * GiB, Tier::batch, "large");
+  const LeaseId small = w.start(6 * GiB, Tier::batch, "small");
+  const LeaseId tiny = w.start(4 * GiB, Tier::batch, "tiny");
+  w.start(7 * GiB, Tier::interactive, "infer");
+  w.obey();
+  EXPECT_EQ(w.state_of(small), LeaseState::paused) << "2 GiB are free, and 5 more are enough";
+  EXPECT_EQ(w.state_of(large), LeaseState::active);
+  EXPECT_EQ(w.state_of(tiny), LeaseState::active);
+}
+
+TEST(Room, OneAfterTheOtherAndWhatFreesUpIsKeptForTheAsker) {
+  Card w;
+  const LeaseId a = w.start(8 * GiB, Tier::batch, "a"), b = w.start(8 * GiB, Tier::batch, "b"),
+                c = w.start(8 * GiB, Tier::batch, "c");
+  const LeaseId next = w.start(3 * GiB, Tier::batch, "d");
+  const LeaseId urgent = w.start(20 * GiB, Tier::interactive, "infer");
+  int most = 0;
+  while (w.state_of(urgent) != LeaseState::active && w.obeyed < w.actions.size()) {
+    EXPECT_EQ(w.state_of(next), LeaseState::queued) << "what frees up is kept for whom it was made";
+    w.obey(plenty, 1);
+    int pausing = 0;
+    for (const LeaseId id : {a, b, c}) pausing += w.state_of(id) == LeaseState::pausing;
+    most = std::max(most, pausing);
+  }
+  EXPECT_LE(most, 1);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.state_of(next), LeaseState::active) << "and what is left over is for whoever fits";
+}
+
+TEST(Room, WhenTheAskerGoesThoseWhoYieldedComeBack) {
+  Card w;
+  const LeaseId a = w.start(12 * GiB, Tier::batch, "a"), b = w.start(12 * GiB, Tier::batch, "b");
+  const LeaseId urgent = w.start(20 * GiB, Tier::interactive, "infer");
+  w.step(HostWeighed{std::get<WeighHost>(w.actions[w.obeyed++]).lease, plenty});  // the first is asked
+  const LeaseId first = w.state_of(a) == LeaseState::pausing ? a : b;
+  EXPECT_EQ(w.state_of(first), LeaseState::pausing);
+  w.step(Release{urgent});
+  EXPECT_EQ(w.told(urgent).end_reason, EndReason::cancelled);
+  w.obey();
+  EXPECT_EQ(w.state_of(a), LeaseState::active);
+  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+}
+
+TEST(Room, WhoCannotBeParkedIsLeftAloneForAWhileAndTheNextIsAsked) {
+  Card w;
+  const LeaseId cheap = w.start(10 * GiB, Tier::batch, "cheap"), dear = w.start(12 * GiB, Tier::batch, "dear");
+  const LeaseId urgent = w.start(8 * GiB, Tier::interactive, "infer");
+  ASSERT_EQ(std::get<WeighHost>(w.actions[w.obeyed++]).lease, cheap);
+  w.step(HostWeighed{cheap, plenty});
+  w.obeyed = w.actions.size();
+  w.step(Parked{cheap, false, "pid 102 is traced"});
+  EXPECT_EQ(w.state_of(cheap), LeaseState::resuming) << "not verified is not active";
+  w.obey();
+  EXPECT_EQ(w.state_of(cheap), LeaseState::active);
+  EXPECT_EQ(w.state_of(dear), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_SAYS(w.state.standing(cheap).spared_why, "pid 102 is traced");
+}
+
+TEST(Room, WithoutHostMemoryNobodyIsAsked) {
+  Card w;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  w.obey(HostMemory{4 * GiB, std::nullopt});
+  EXPECT_EQ(w.state_of(batch), LeaseState::active);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+  EXPECT_TRUE(w.state.makings().empty()) << "a set that cannot be had holds nothing";
+  EXPECT_SAYS(w.state.standing(batch).spared_why, "host memory takes 2.0 GiB more");
+  w.live(15s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active) << "tried again when there is more";
+}
+
+TEST(Room, NothingIsPausedForAWaitThatIsShorter) {
+  Card w;
+  const LeaseId ends = w.start(20 * GiB, Tier::batch);
+  w.step(Renew{ends, 0, 3s});
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  EXPECT_TRUE(w.state.makings().empty()) << "its room is there in 3 s, and a pause of 20 GiB takes 11";
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+}
+
+TEST(Room, ASpotLeaseThatCannotBePausedIsEndedWithNotice) {
+  Card w;
+  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
+  lease.pausable = Pausable::no;
+  const LeaseId spot = w.submit(lease, true);
+  w.attach(spot);
+  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
+  EXPECT_EQ(w.signals(spot, false), 1) << "SIGTERM first";
+  EXPECT_EQ(w.signals(spot, true), 0);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued) << "its bytes are not measured gone";
+  w.live(31s);
+  EXPECT_EQ(w.signals(spot, true), 1) << "its grace is over";
+  w.quit(spot);
+  w.live(1s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
+TEST(Room, ASpotLeaseThatCanBePausedIsPaused) {
+  Card w;
+  const LeaseId spot = w.start(20 * GiB, Tier::spot, "crawl");
+  w.start(10 * GiB, Tier::standard);
+  w.obey();
+  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
+}
+
+TEST(Room, OnSomebodysWordEqualsYieldToo) {
+  Card w;
+  const LeaseId holder = w.start(20 * GiB, Tier::standard);
+  const LeaseId waiter = w.start(10 * GiB, Tier::standard, "infer");
+  EXPECT_TRUE(w.state.makings().empty());
+  EXPECT_EQ(w.step(Preempt{waiter, 0, Ordered{4711, false}}).outcome.error().code, Code::Undrainable)
+      << "others' programs are not his to pause";
+  ASSERT_TRUE(w.step(Preempt{waiter, 0, Ordered{1000, false}}).outcome.has_value());
+  w.obey();
+  EXPECT_EQ(w.state_of(holder), LeaseState::paused);
+  EXPECT_EQ(w.state_of(waiter), LeaseState::active);
+}
+
+TEST(Room, WithoutItsSwitchOnlyAWordPausesAnybody) {
+  Card w;
+  w.rules.automatic = false;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch);
+  const LeaseId urgent = w.start(10 * GiB, Tier::critical, "infer");
+  w.live(120s);
+  EXPECT_EQ(w.state_of(batch), LeaseState::active);
+  ASSERT_TRUE(w.step(Preempt{urgent, 0, Ordered{0, true}}).outcome.has_value());
+  w.obey();
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
+// -------------------------------------------------------------------------------- turns
+
+struct Shares {
+  std::map<LeaseId, Duration> had;
+  int switches = 0;
+};
+
+Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
+  Shares shares;
+  std::map<LeaseId, LeaseState> before;
+  const Time until = w.now + d;
+  while (w.now < until) {
+    const Time then = w.now;
+    w.live(1s);
+    for (const LeaseId id : all) {
+      if (w.state_of(id) == LeaseState::active && !w.programs.contains(id)) w.attach(id);
+      if (w.state_of(id) == LeaseState::active) shares.had[id] += w.now - then;
+      shares.switches += before[id] == LeaseState::active && w.state_of(id) != LeaseState::active;
+      before[id] = w.state_of(id);
+    }
+  }
+  return shares;
+}
+
+TEST(Turns, TwoThatDoNotFitTogetherShareTheCardEqually) {
+  Card w;
+  w.rules.min_residency = 20s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
+  Shares shares = share(w, {a, b}, 1200s);
+  EXPECT_GT(shares.switches, 6);
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s) << "a quantum";
+  EXPECT_GE(shares.had[a] + shares.had[b], 1200s * 85 / 100) << "the rest is spent on switching";
+}
+
+TEST(Turns, WhoAlwaysFitsIsNeverPaused) {
+  Card w;
+  w.rules.min_residency = 15s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b"),
+                c = w.start(8 * GiB, Tier::standard, "c");
+  Shares shares = share(w, {a, b, c}, 1200s);
+  EXPECT_GE(shares.had[c], 1190s) << "60, 50 and 35 % of the card: the third fits with either";
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s);
+}
+
+TEST(Turns, AWorkingSetThatFitsIsNeverRotated) {
+  Card w;
+  w.rules.min_residency = 1s;
+  const LeaseId a = w.start(12 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b");
+  EXPECT_EQ(share(w, {a, b}, 300s).switches, 0);
+}
+
+TEST(Turns, TheNextOneIsAnnounced) {
+  Card w;
+  w.rules.min_residency = 100s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a");
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
+  ASSERT_EQ(w.state.turns().size(), 1u);
+  const NextTurn& turn = w.state.turns().begin()->second;
+  EXPECT_EQ(turn.leaves, std::vector<LeaseId>{a});
+  EXPECT_EQ(turn.enters, std::vector<LeaseId>{b});
+  EXPECT_GT(turn.at, w.now + 90s);
+  EXPECT_LE(turn.at, w.now + 130s);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing
