@@ -105,13 +105,15 @@ void Oracle::check_queue(const core::State& state, Time now) {
   }
 }
 
-// Nobody waits who fits, unless room is held for somebody else.
+// Nobody waits who fits, unless room is held, or being made, for somebody else.
 void Oracle::check_served(const core::State& state, Time now) {
   if (state.queue().empty() || !state.held_rooms().empty()) return;
   for (const auto& [id, lease] : state.leases()) {
     if (!state.queue().contains(id)) continue;
     const auto fits = [&, &waiter = lease](const std::string& uuid, const core::Device& device) {
       if (!state.known(device, config_.rules, now)) return false;
+      const core::Making* making = state.making_on(uuid);  // is kept for whom it is made, but from higher tiers
+      if (making != nullptr && making->asker != waiter.id && waiter.tier <= making->tier) return false;
       const Bytes held = waiter.waits_in_place() ? state.charged(waiter, uuid) : Bytes{};
       const Bytes needed = waiter.waits_in_place() ? waiter.wanted_vram() - held : waiter.least();
       return state.effective_free(device, config_.rules, now) >= std::max(needed, Bytes{});
