@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/methods.h"
 
+#include "base/planted.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -18,7 +19,8 @@ Result<PauseMethod> pause_method_of(const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
     return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
   };
-  if (lease.pausable == Pausable::no) return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
+  if (lease.pausable == Pausable::no && !planted(Bug::pins_do_not_hold))
+    return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
   if (lease.pausable == Pausable::cooperative || lease.pausable == Pausable::interposer)
     return unsafe("it asked for the method " + std::string(to_string(lease.pausable)) + ", which this version has not",
                   "start it with --pausable driver");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/queue.h"
 
+#include "base/planted.h"
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -22,7 +24,7 @@ std::uint64_t mix(std::uint64_t x) {
 }  // namespace
 
 bool QueueKey::before(const QueueKey& other) const {
-  if (tier != other.tier) return tier > other.tier;
+  if (tier != other.tier && !planted(Bug::tiers_are_equal)) return tier > other.tier;
   if (points != other.points) return points > other.points;
   if (since != other.since) return since < other.since;
   return lease < other.lease;

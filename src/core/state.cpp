@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/state.h"
 
+#include "base/planted.h"
 #include "core/methods.h"
 
 #include <algorithm>
@@ -79,7 +80,8 @@ Use State::use(LeaseId id) const {
 }
 
 bool State::known(const Device& device, const Rules& rules, Time now) const {
-  return device.read_at && device.problem.empty() && !device.lost && now - *device.read_at <= rules.max_age;
+  return device.read_at && (device.problem.empty() || planted(Bug::problems_do_not_matter)) && !device.lost &&
+         (now - *device.read_at <= rules.max_age || planted(Bug::old_readings_count));
 }
 
 Bytes State::capacity(const Device& device, const Rules& rules) {
@@ -88,7 +90,8 @@ Bytes State::capacity(const Device& device, const Rules& rules) {
 
 Bytes State::effective_free(const Device& device, const Rules& rules, Time now) const {
   if (!known(device, rules, now)) return {};
-  return capacity(device, rules) - device.charged - device.other;
+  const Bytes other = planted(Bug::others_do_not_count) ? Bytes{} : device.other;
+  return capacity(device, rules) - device.charged - other;
 }
 
 Bytes State::charged(const Lease& lease, std::string_view device) const {
@@ -369,7 +372,8 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
   if (!lease.ended()) {
     if (lease.owner.kind == OwnerKind::connection && lease.unheld_since)
       due = std::min(due, std::max(after(*lease.unheld_since, rules.linger), side.grace_until));
-    if (lease.state == LeaseState::offered && lease.offer_ends_at) due = std::min(due, *lease.offer_ends_at);
+    if (lease.state == LeaseState::offered && lease.offer_ends_at && !planted(Bug::offers_last))
+      due = std::min(due, *lease.offer_ends_at);
     if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) due = std::min(due, side.look_at);
   }
@@ -425,7 +429,7 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
                   const Rules& rules, Time now, const std::vector<LearnedMove>& moves) {
   State state;
   for (const LearnedMove& move : moves) state.costs_.learn(move);
-  state.last_id_ = last_id;
+  state.last_id_ = planted(Bug::ids_come_again) ? 0 : last_id;
   state.queue_.set_aging(rules.aging_per_minute);
   state.load_histories(std::move(history));
   std::sort(leases.begin(), leases.end(), [](const Lease& a, const Lease& b) { return a.id < b.id; });
@@ -450,7 +454,7 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     if (lease.parking && !lease.ended()) {
       state.ledger_entries_ += lease.parking->entry;
       if (!lease.parking->settled) state.ledger_unsettled_ += lease.parking->entry;
-      if (!lease.parked()) state.half_done_.push_back(lease.id);
+      if (!lease.parked() && !planted(Bug::half_done_stays_so)) state.half_done_.push_back(lease.id);
     }
     if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);
     state.schedule(lease, rules);

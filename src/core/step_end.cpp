@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How leases end: given back, taken back, with their program, or by time alone.
 #include "core/stepper.h"
+
+#include "base/planted.h"
 #include "core/words.h"
 
 #include <cassert>
@@ -140,11 +142,12 @@ void Stepper::end(Lease& lease, EndReason why, std::string text) {
   const bool ran = lease.state == LeaseState::active;
   const bool parked = lease.parked();
   lease.resize.reset();
+  if (lease.parking && planted(Bug::ledger_keeps_the_dead)) lease.parking.reset(), lease.state = LeaseState::active;
   if (lease.parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
   if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   if (lease.state == LeaseState::queued) {
     // It held nothing.
-  } else if (lease.had_process) {
+  } else if (lease.had_process && !planted(Bug::an_end_frees_at_once)) {
     state_.settle(lease.id, parked);
     want_snapshot();
   } else {

@@ -2,6 +2,8 @@
 // Who gets what became free. One order for all devices; a lease is granted where it leaves the least, and on all of its
 // devices at once or on none.
 #include "core/held_room.h"
+
+#include "base/planted.h"
 #include "core/stepper.h"
 #include "core/words.h"
 
@@ -198,6 +200,7 @@ void Stepper::note_held(const HeldRooms& held) {
 
 void Stepper::grant(Lease& lease, const Turn& turn) {
   lease.devices = turn.devices;
+  if (planted(Bug::a_gang_of_fewer) && lease.devices.size() > 1) lease.devices.pop_back();
   Bytes free = state_.devices_.at(lease.devices.front()).indexed.room->free;
   for (const std::string& device : lease.devices) free = std::min(free, state_.devices_.at(device).indexed.room->free);
   const Duration waited = now_ - lease.created_at;

@@ -4,6 +4,8 @@
 // is known to run: "not verified" never means "active".
 #include "core/methods.h"
 #include "core/stepper.h"
+
+#include "base/planted.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -48,7 +50,7 @@ Status Stepper::check_pause(const Lease& lease, const HostMemory& host) const {
                  "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true"};
   const Bytes bytes = held_by(state_, lease);
   const Bytes free = state_.ledger_free(rules_, host);
-  if (bytes <= free) return {};
+  if (bytes <= free || planted(Bug::ledger_has_no_limit)) return {};
   return Error{Code::HostMemory,
                name_of(lease) + " holds " + format_size(bytes) + ", and host memory takes " + format_size(free) +
                    " more of parked bytes: " + format_size(state_.ledger_entries()) + " of " +
@@ -83,7 +85,8 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns)
                              .residue = residue_of(lease, method),
                              .returns = returns},
                      LeaseState::pausing);
-  lease.expires_at.reset();  // its time stands still: who is parked cannot renew
+  if (!planted(Bug::time_runs_while_parked))
+    lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   explain(lease, "pausing",
           reason + ": its program is asked to yield up to " + format_size(entry) + on_devices(state_, lease) +
               " by the driver; the ledger has entered them");
@@ -118,6 +121,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   learn(*lease, Move::pause, side.moved, now_ - side.moving_since);
   side.yielded_at = now_;
   side.proofs = 0;
+  if (planted(Bug::yielding_is_not_verified)) return settle_down(*lease), lease->id;
   state_.verifying_.insert(lease->id);
   look_again(*lease);
   state_.schedule(*lease, rules_);
@@ -194,6 +198,7 @@ void Stepper::settle_down(Lease& lease) {
 void Stepper::undo(Lease& lease, const std::string& why) {
   state_.verifying_.erase(lease.id);
   state_.sides_.at(lease.id).yielded_at.reset();
+  if (planted(Bug::undone_is_active)) return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
   explain(lease, "resuming", "the pause is undone: " + why);
   spare(lease, why);
@@ -226,6 +231,7 @@ void Stepper::want_back(Lease& lease) {
   state_.set_parking(lease, std::move(parking), lease.state);
   touch(lease);
   if (lease.state == LeaseState::pausing) return;  // one thing after the other
+  if (planted(Bug::back_without_room)) return state_.requeue_in_place(lease), bring_back(lease);
   state_.requeue_in_place(lease);
   grant_waiting();
   if (lease.state == LeaseState::paused)

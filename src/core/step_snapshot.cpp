@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the devices report: what of it is believed, who is charged for it, what is thereby measured gone.
 #include "core/stepper.h"
+
+#include "base/planted.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -128,7 +130,8 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     Lease& lease = state_.leases_.at(id);
     const auto listed = seen.find(id);
     const Charge now = listed == seen.end() ? Charge{} : listed->second;
-    state_.measure(lease, device, now, !lease.ended_at || began >= *lease.ended_at);
+    state_.measure(lease, device, now,
+                   !lease.ended_at || began >= *lease.ended_at || planted(Bug::any_reading_settles));
     lease.peak_used = std::max(lease.peak_used, now.used);
     if (lease.waits_in_place()) state_.requeue_in_place(lease);
     if (listed != seen.end() && !lease.had_process) {

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
+#include "base/planted.h"
 #include "core/portions.h"
 #include "store/secret.h"
 
@@ -57,7 +58,7 @@ Time Engine::notice() {
   const Time now = clock_.now();
   const Duration away = now - std::exchange(alive_at_, now) - asleep;
   if (asleep > Duration::zero()) fell_asleep(asleep, now);
-  else if (away <= standstill(options_.rules)) return now;
+  else if (away <= standstill(options_.rules) || planted(Bug::standstills_go_unnoticed)) return now;
   else log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
   intend(core::step(state_, options_.rules, core::Woke{asleep}, now), now, std::nullopt);
   return now;
@@ -125,7 +126,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
     if (to_store && first == 0) first = intended_;
     reach(next.transitions, Failpoints::queued);
     next.sequence = intended_;
-    if (committed_ >= intended_) start(next);
+    if (committed_ >= intended_ || planted(Bug::done_before_durable)) start(next);
     else if (!next.nothing()) after_commit_.push_back(std::move(next));
   }
   pace_probe(now);
@@ -207,7 +208,7 @@ void Engine::perform(const core::Action& action) {
 // One that ended before the order was durable is not parked any more: nobody would bring its program back.
 bool Engine::lives(LeaseId id) const {
   const core::Lease* lease = state_.find(id);
-  return lease != nullptr && !lease->ended();
+  return (lease != nullptr && !lease->ended()) || planted(Bug::orders_for_the_dead);
 }
 
 void Engine::not_killed(LeaseId lease, const std::string& why) {
@@ -223,6 +224,7 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (!lease.booked.empty() && !lease.ended()) programs_.book(lease);
     if (!lease.ended()) continue;
     keep_ended(lease);
+    if (planted(Bug::ends_forget_holders)) forget_holders(lease.id);
     parker_.forget(lease.id);
     unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
@@ -291,7 +293,7 @@ void Engine::committed(std::uint64_t sequence) {
     }
     start(ready);
   }
-  if (log_.committed(committed_)) {
+  if (log_.committed(planted(Bug::told_before_durable) ? intended_ : committed_)) {
     for (const auto& timer : followers_) timer->cancel();
   }
   while (!durable_waiters_.empty() && durable_waiters_.front().sequence <= committed_) {
@@ -303,13 +305,13 @@ void Engine::committed(std::uint64_t sequence) {
 
 std::uint64_t Engine::intended_of(LeaseId lease) const {
   const auto last = changed_in_.find(lease);
-  return last == changed_in_.end() ? 0 : last->second;
+  return last == changed_in_.end() || planted(Bug::changes_look_durable) ? 0 : last->second;
 }
 
 asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
   const std::uint64_t epoch = store_epoch_;
   if (!store_problem_.empty()) co_return false;
-  if (committed_ >= sequence) co_return true;
+  if (committed_ >= sequence || planted(Bug::answered_before_durable)) co_return true;
   const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
       [this, sequence](auto handler) {
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
@@ -353,7 +355,7 @@ Status Engine::open_store() {
   auto loaded = store_.open(events());
   if (!loaded) return loaded.error();
   // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
-  clock_.go_on_from(loaded->last_time);
+  if (!planted(Bug::time_goes_back)) clock_.go_on_from(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
   std::map<std::string, core::ConsumerHistory> history;
   for (auto& [consumer, runs] : loaded->history)
@@ -378,7 +380,8 @@ Status Engine::open_store() {
     restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
   }
   // An id that was given out and not stored is not given out again: somebody may still hold it.
-  const std::uint64_t last_id = std::max(loaded->last_id, state_.last_id());
+  const std::uint64_t last_id =
+      planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now);
   committed_ = intended_ = 0;
   boot_id_stored_ = false;

@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "engine/engine.h"
 
+#include "base/planted.h"
+
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
@@ -45,7 +47,7 @@ void Engine::park(LeaseId lease) {
       lease, [this, lease] { return tree_of(lease); },
       [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
         if (unparks_waiting_.erase(lease) != 0) return unpark(lease);
-        if (epoch != store_epoch_) return;
+        if (epoch != store_epoch_ && !planted(Bug::old_orders_answer)) return;
         log::info("{}: {}", to_string(lease),
                   outcome.kind == ParkOutcome::Kind::done
                       ? fmt::format("{} processes parked in {}", outcome.parked.size(), format_duration(outcome.took))
@@ -55,14 +57,14 @@ void Engine::park(LeaseId lease) {
 }
 
 void Engine::unpark(LeaseId lease) {
-  if (parker_.busy(lease)) {
+  if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
     unparks_waiting_.insert(lease);
     return;
   }
   parker_.unpark(lease, tree_of(lease), ballast_for(lease),
                  [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (unparks_waiting_.erase(lease) != 0) return unpark(lease);
-                   if (epoch == store_epoch_) unparked(lease, outcome);
+                   if (epoch == store_epoch_ || planted(Bug::old_orders_answer)) unparked(lease, outcome);
                  });
 }
 

@@ -2,6 +2,8 @@
 // Access tokens, and what every change that was asked for has in common: it may be refused for want of a store, and its
 // answer may be remembered.
 #include "engine/engine.h"
+
+#include "base/planted.h"
 #include "store/secret.h"
 
 #include <fmt/format.h>
@@ -39,7 +41,7 @@ Status Engine::may_decide() const {
 
 std::optional<store::Remembered> Engine::remembered_answer(const Remember& remember, const Answered& answer,
                                                            Time now) const {
-  if (remember.key.empty()) return std::nullopt;
+  if (remember.key.empty() || planted(Bug::answers_are_not_kept)) return std::nullopt;
   return store::Remembered{remember.uid, remember.key, remember.fingerprint, answer.status, answer.body, now};
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/meter.h"
 
+#include "base/planted.h"
+
 #include <algorithm>
 
 namespace sublet::engine {
@@ -43,7 +45,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
       ++waits_[static_cast<std::size_t>(bound - wait_bounds.begin())];
       waited_seconds_ += waited;
     }
-    if (!lease.ended()) continue;
+    if (!lease.ended() || planted(Bug::ends_are_not_counted)) continue;
     ++ended_[lease.end_reason];
     if (--of_user_[entry.uid] == 0) of_user_.erase(entry.uid);
     live_.erase(lease.id);

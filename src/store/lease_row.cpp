@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/lease_row.h"
 
+#include "base/planted.h"
 #include "store/history.h"
 
 #include <fmt/format.h>
@@ -131,7 +132,7 @@ std::optional<core::Parking> read_parking(Decoder& column) {
   parking.entry = column.bytes();
   parking.settled = column.boolean();
   parking.residue = column.bytes();
-  parking.returns = column.boolean();
+  parking.returns = column.boolean() && !planted(Bug::parking_half_stored);
   parking.then_stop = column.boolean();
   if (method.empty()) return std::nullopt;
   const auto known = core::parse_pause_method(method);

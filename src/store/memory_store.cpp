@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/memory_store.h"
 
+#include "base/planted.h"
 #include "store/failed_reader.h"
 #include "store/history.h"
 
@@ -67,7 +68,8 @@ void MemoryStore::pump(std::size_t at_most) {
     for (std::size_t i = 0; i < count; ++i) tables_.put(queue_[i], limits_);
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count));
     tables_.prune(limits_);
-    if (events_.committed) events_.committed(last_sequence_ - queue_.size());
+    if (events_.committed)
+      events_.committed(last_sequence_ - (planted(Bug::commits_are_told_early) ? 0 : queue_.size()));
   }
   if (!queue_.empty()) return;
   std::vector<std::function<void(Reader&)>> reads;
@@ -80,6 +82,7 @@ void MemoryStore::pump(std::size_t at_most) {
 void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
   for (const core::Lease& lease : batch.changed) {
     assert(lease.id && "a lease without an id");
+    if (planted(Bug::torn_batches) && &lease != &batch.changed.front()) break;
     Row& row = leases[lease.id];
     row.lease = lease;
     if (lease.ended() && !lease.had_process) row.settled = true;
@@ -87,7 +90,7 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
   }
   for (const LeaseId id : batch.settled) {
     if (const auto found = leases.find(id); found != leases.end() && found->second.lease.ended()) {
-      found->second.settled = true;
+      found->second.settled = !planted(Bug::settled_comes_back);
     }
   }
   for (const core::Reason& reason : batch.reasons) {

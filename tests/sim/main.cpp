@@ -99,7 +99,7 @@ int campaign(std::uint64_t steps) {
 #ifdef SUBLET_PLANT_BUGS
 int find_bugs() {
   constexpr std::uint64_t most_seeds = 400;
-  fmt::print("{:>3}  {:<34} {:<7} {:>5} {:>8}  {}\n", "bug", "name", "where", "seed", "steps", "found as");
+  fmt::print("{:>3}  {:<6}  {:<64} {:>4} {:>8}  {}\n", "bug", "where", "what it does", "seed", "steps", "found as");
   int missed = 0;
   for (const BugInfo& bug : planted_bugs()) {
     planted_bug = bug.bug;
@@ -110,7 +110,7 @@ int find_bugs() {
       steps += outcome.steps;
     }
     if (!outcome.failed()) ++missed;
-    fmt::print("{:>3}  {:<34} {:<7} {:>5} {:>8}  {}\n", static_cast<int>(bug.bug), bug.name, bug.where,
+    fmt::print("{:>3}  {:<6}  {:<64} {:>4} {:>8}  {}\n", static_cast<int>(bug.bug), bug.where, bug.what,
                outcome.failed() ? std::to_string(seed - 1) : "-", steps,
                outcome.failed() ? outcome.invariant : "NOT FOUND");
     std::fflush(stdout);

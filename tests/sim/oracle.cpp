@@ -134,6 +134,8 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   verdict_.expect(lease.parking.has_value() == yields, "parking-state", name);
   if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active))
     check_ledger_entry(lease);
+  if (lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing)
+    check_yielded(lease);
   pauses_seen_ += lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing;
   if (before != nullptr && lease.expires_at != before->expires_at && !lease.ended()) forgiven_.erase(lease.id);
   if (lease.ended() && (before == nullptr || !before->ended())) check_end(before, lease, batch.now);
@@ -233,6 +235,21 @@ void Oracle::check_room(const Lease& lease, Time now, const char* what) {
       return fmt::format("{} is {} {} on {}: {} of {} are spoken for", to_string(lease.id), what,
                          format_size(lease.reserved_each()), uuid, format_size(taken), format_size(capacity));
     });
+  }
+}
+
+// Who counts as paused was seen to hold no more than it may keep, wherever it had its room.
+void Oracle::check_yielded(const Lease& lease) {
+  for (const std::string& uuid : lease.devices) {
+    const auto found = readings_.find(uuid);
+    const bool known =
+        found != readings_.end() && !unread_.contains(uuid) && found->second.began >= lease.parking->since;
+    const auto used = known ? found->second.of.find(lease.id) : std::map<LeaseId, Bytes>::const_iterator{};
+    verdict_.expect(known && (used == found->second.of.end() || used->second <= lease.parking->residue),
+                    "paused-unseen", [&] {
+                      return fmt::format("{} counts as paused, and nothing shows its bytes gone from {}",
+                                         to_string(lease.id), uuid);
+                    });
   }
 }
 

@@ -57,6 +57,7 @@ class Oracle {
   void check_transition(const Lease& before, const Lease& lease);
   void check_end(const Lease* before, const Lease& lease, Time now);
   void check_room(const Lease& lease, Time now, const char* what);
+  void check_yielded(const Lease& lease);
   void check_ledger_entry(const Lease& lease);
   Bytes claimed(const std::string& device, const Reading& reading) const;
 

@@ -27,7 +27,7 @@ void WatchedStore::apply(const Pending& batch, Rows& rows) {
 
 std::uint64_t WatchedStore::intend(store::Batch batch) {
   seen_(batch);
-  Pending pending{0, batch.changed, batch.settled, batch.events.empty() ? 0 : batch.events.back()->number};
+  Pending pending{0, batch.changed, batch.settled, batch.events.empty() ? 0 : batch.events.back()->number, batch.now};
   for (const core::Lease& lease : batch.changed) highest_id_ = std::max(highest_id_, lease.id.number);
   last_time_ = std::max(last_time_, batch.now);
   for (const core::Reason& reason : batch.reasons) verdict_.mix(reason.text);
@@ -51,6 +51,7 @@ void WatchedStore::committed(std::uint64_t sequence) {
     const Pending& batch = pending_.front();
     apply(batch, durable_);
     last_event_ = std::max(last_event_, batch.last_event);
+    durable_time_ = std::max(durable_time_, batch.now);
     for (const core::Lease& lease : batch.changed) note(lease);
     for (const core::Lease& lease : batch.changed) {
       const auto row = durable_.find(lease.id);
@@ -108,6 +109,7 @@ void WatchedStore::check_loaded(const store::Loaded& loaded) {
   verdict_.expect(loaded.last_event >= last_event_, "events-lost", [&] {
     return fmt::format("event {} was durable, and the newest is {}", last_event_, loaded.last_event);
   });
+  verdict_.expect(loaded.last_time >= durable_time_, "time-lost", [] { return std::string("time starts earlier"); });
   verdict_.expect(loaded.last_time <= last_time_, "time-from-nowhere", [] { return std::string("a later time"); });
   last_event_ = loaded.last_event;
   pending_.clear();

@@ -48,6 +48,7 @@ class WatchedStore final : public store::Store {
     std::vector<core::Lease> changed;
     std::vector<LeaseId> settled;
     std::uint64_t last_event;
+    Time now;
   };
   const std::deque<Pending>& pending() const { return pending_; }
   // Of all that was ever intended, whether or not it became durable.
@@ -72,7 +73,7 @@ class WatchedStore final : public store::Store {
   std::uint64_t durable_sequence_ = 0;
   std::uint64_t last_event_ = 0;
   std::uint64_t highest_id_ = 0;
-  Time last_time_;
+  Time last_time_, durable_time_;
 };
 
 }  // namespace sublet::sim

@@ -9,6 +9,7 @@ import pytest
 
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 SIM = BUILD / "test" / "sim"
+PLANTED = BUILD / "test" / "sim_planted"
 
 pytestmark = pytest.mark.skipif(not SIM.exists(), reason="tests/sim is not built")
 
@@ -43,3 +44,29 @@ def test_bad_arguments_are_refused(arguments):
     done = run(*arguments)
     assert done.returncode == 2
     assert "usage: sim" in done.stderr
+
+
+def test_every_planted_bug_is_found():
+    done = run("--bugs", program=PLANTED)
+    assert done.returncode == 0, done.stdout
+    found = re.search(r"^(\d+) of (\d+) planted bugs were found$", done.stdout, re.M)
+    assert found and found[1] == found[2] and int(found[1]) >= 30
+    rows = re.findall(r"^ *\d+  (core|engine|store) ", done.stdout, re.M)
+    assert len(rows) == int(found[1]) and rows.count("core") <= len(rows) / 2
+
+
+def test_what_is_found_is_made_small_and_can_be_replayed():
+    done = run("--bug", 21, "--seed", 1, program=PLANTED)
+    assert done.returncode == 1
+    invariant = re.search(r"^FAILED: ([a-z-]+): ", done.stdout, re.M)[1]
+    least, events = map(int, re.search(r"the least that fails so, (\d+) of (\d+) events", done.stdout).groups())
+    assert least < events / 10
+    assert re.search(rf"^  {invariant}: ", done.stdout, re.M), "the small run fails in the same way"
+    replay = re.search(r"replay: ./dev sim --seed (\d+) --steps (\d+)", done.stdout)
+    again = run("--bug", 21, "--seed", replay[1], "--steps", replay[2], program=PLANTED)
+    assert again.stdout == done.stdout
+
+
+def test_what_is_shipped_has_no_bugs_planted():
+    done = run("--bugs")
+    assert done.returncode == 2 and "no bugs are planted" in done.stderr

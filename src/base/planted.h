@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes that the seeded simulation must find: each is a bug somebody could make, at the place where it would be
+// made. In what is shipped planted() is false and the mistakes are not compiled; one program, tests/sim's sim_planted,
+// is made of the same sources with them, and makes the one that it is told to. tests/sim/bugs.cpp says what each does.
+#pragma once
+
+namespace sublet {
+
+enum class Bug {
+  none,
+  // core
+  old_readings_count,
+  problems_do_not_matter,
+  others_do_not_count,
+  an_end_frees_at_once,
+  any_reading_settles,
+  yielding_is_not_verified,
+  back_without_room,
+  undone_is_active,
+  ledger_keeps_the_dead,
+  ledger_has_no_limit,
+  tiers_are_equal,
+  generations_do_not_matter,
+  time_runs_while_parked,
+  sleepers_are_late,
+  offers_last,
+  a_gang_of_fewer,
+  pins_do_not_hold,
+  ids_come_again,
+  half_done_stays_so,
+  // engine
+  answered_before_durable,
+  done_before_durable,
+  told_before_durable,
+  two_orders_at_once,
+  old_orders_answer,
+  ends_forget_holders,
+  orders_for_the_dead,
+  changes_look_durable,
+  lost_ids_come_again,
+  time_goes_back,
+  standstills_go_unnoticed,
+  readings_begin_late,
+  readings_of_before_a_sleep,
+  answers_are_not_kept,
+  ends_are_not_counted,
+  // store
+  torn_batches,
+  commits_are_told_early,
+  settled_comes_back,
+  parking_half_stored,
+  keys_are_forgotten,
+  batches_in_disorder,
+  events_count_anew,
+  times_are_not_kept,
+  last_id_of_the_living,
+};
+
+#ifdef SUBLET_PLANT_BUGS
+inline Bug planted_bug = Bug::none;
+inline bool planted(Bug bug) { return planted_bug == bug; }
+#else
+constexpr bool planted(Bug) { return false; }
+#endif
+
+}  // namespace sublet
