@@ -170,6 +170,7 @@ bool Stepper::advance(const Making& making) {
       if (state_.leases_.at(id).state == LeaseState::pausing || state_.sides_.at(id).weighed) return false;
   if (making.victims.empty()) return false;
   Lease& victim = *find(making.victims.front().lease);
+  if (victim.ended()) return false;  // for another asker, on another of its devices
   if (making.victims.front().ends) {
     end_spot(victim, making);
     return true;

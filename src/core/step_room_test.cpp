@@ -317,5 +317,25 @@ TEST(Turns, TheNextOneIsAnnounced) {
   EXPECT_LE(turn.at, w.now + 130s);
 }
 
+TEST(Room, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
+  World w;
+  const auto cards = [] { return std::vector{gpu(0, 8 * GiB), gpu(1, 8 * GiB)}; };
+  w.snapshot(cards());
+  Lease both = wish(6 * GiB, "crawl");
+  both.tier = Tier::spot;
+  both.device_count = 2;
+  const LeaseId spot = w.submit(both);
+  w.pass(20s);  // nothing is known any more, so that both wait
+  for (int card = 0; card < 2; ++card) {
+    Lease asker = wish(6 * GiB, "train");
+    asker.wanted_device = uuid_of(card);
+    w.submit(asker);
+  }
+  w.snapshot(cards());
+  EXPECT_TRUE(w.gone(spot));
+  EXPECT_TRUE(w.at({spot.number + 1}).reserves());
+  EXPECT_TRUE(w.at({spot.number + 2}).reserves());
+}
+
 }  // namespace
 }  // namespace sublet::core::testing
