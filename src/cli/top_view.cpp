@@ -52,7 +52,7 @@ void devices(Lines& out, const json& status, std::size_t columns) {
     const std::string name = fmt::format("{:<5} ", text_at(device, "id"));
     const std::size_t taken = name.size() + numbers.size() + 3;
     const std::size_t width = columns > taken + 10 ? std::min<std::size_t>(columns - taken, 100) : 10;
-    out.push_back({name + device_bar(device, width) + numbers, well ? Paint::none : Paint::red});
+    out.push_back({fmt::format("{}{}{}", name, device_bar(device, width), numbers), well ? Paint::none : Paint::red});
     const std::string problem = text_at(device, "problem");
     if (!problem.empty()) out.push_back({"      " + problem, Paint::red});
   }

@@ -458,7 +458,7 @@ Engine::Engine(asio::io_context& io, store::Store& store, Machine machine, Optio
 Engine::~Engine() = default;
 
 Status Engine::start() {
-  const Status watched =
+  Status watched =
       programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
                       .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }});
   if (!watched) return watched;

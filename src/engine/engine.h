@@ -147,7 +147,7 @@ class Engine {
   Status open_store();
   void adopt(Time now);
   void perform(const core::Action& action);
-  bool lives(LeaseId lease) const;
+  bool lives(LeaseId id) const;
   void park(LeaseId lease);
   void unpark(LeaseId lease);
   void unparked(LeaseId lease, const ParkOutcome& outcome);

@@ -4,7 +4,7 @@
 
 #include "base/fd.h"
 
-#include <signal.h>
+#include <csignal>
 
 #include <optional>
 

@@ -24,6 +24,8 @@ refuses() {
 }
 # says TEXT WHAT: what the last command said.
 says() { grep -qF -- "$1" /tmp/said || failed "$2: it does not say '$1'"; passed "$2"; }
+# says_nothing_of TEXT WHAT: what the last command did not say.
+says_nothing_of() { ! grep -qF -- "$1" /tmp/said || failed "$2: it says '$1'"; passed "$2"; }
 as() { runuser -u "$1" -- "${@:2}"; }
 gone() { [[ ! -e $1 && ! -L $1 ]]; }
 
@@ -100,6 +102,8 @@ start_daemon
 until_true bash -c "sublet gpus -o gpu,state --no-header | grep -qx 'gpu0 *ok'" || failed "the card is read"
 check "a program runs under a lease and checks every byte" \
   as ana sublet run --wait 60s --vram 1GiB -- simgpu-load --alloc 512MiB --seconds 1 --verify
+says_nothing_of "exit record" "... whose keeper may leave its exit record, and leaves it in silence"
+says_nothing_of "was not told" "... and tells the daemon how it ended"
 as ana sublet run --wait 60s --vram 3GiB --tag long -- simgpu-load --alloc 256MiB --seconds 600 >/tmp/ana 2>&1 &
 long=$!
 until_true sublet ps -o tag,state --no-header || failed "leases are listed"
@@ -121,10 +125,11 @@ check "the store is kept" test -s /var/lib/sublet/store.db
 kill -KILL "$daemon"; wait "$daemon" || true
 start_daemon
 check "leases outlive the upgrade and the daemon" bash -c "sublet ps -o tag,state --no-header | grep -qx 'long *active'"
+check "ana makes room" as ana sublet resize long 1GiB
+check "ben's turn came" wait "$second"
 check "ana's program ran all the time" as ana sublet stop long
 check "the report names both" bash -c "sublet report -o name --no-header | grep -qx ana"
 wait "$long" || true
-check "ben's turn came" wait "$second"
 stop_daemon
 
 # ------------------------------------------------------------------------------------------ remove, purge
