@@ -32,7 +32,7 @@ class Machine:
     """How long the machine of all processes started from here has slept."""
 
     def __init__(self, directory, library, monkeypatch):
-        self.seconds = 0
+        self.seconds = self.moved = 0
         self.file = directory / "asleep"
         self.sleep(0)
         monkeypatch.setenv("SUBLET_TEST_ASLEEP", str(self.file))
@@ -42,12 +42,20 @@ class Machine:
 
     def sleep(self, seconds):
         self.seconds += seconds
+        self.write()
+
+    def set_clock(self, seconds):
+        """Somebody sets the clock on the wall forward, or back, while the machine runs."""
+        self.moved += seconds
+        self.write()
+
+    def write(self):
         fresh = self.file.with_suffix(".new")
-        fresh.write_text(str(self.seconds))
+        fresh.write_text(f"{self.seconds} {self.moved}")
         fresh.rename(self.file)
 
     def wall(self):
-        return time.time() + self.seconds
+        return time.time() + self.seconds + self.moved
 
 
 @pytest.fixture
@@ -122,3 +130,20 @@ def test_a_sleep_while_no_daemon_runs_counts_as_little(start_daemon, machine):
     now = daemon.api().lease(lease)
     assert now["state"] == "active"
     assert machine.wall() + 3000 < at(now["expires_at"]) <= machine.wall() + 3600
+
+
+@pytest.mark.parametrize("hours", [5, -5])
+def test_a_clock_that_is_set_is_no_sleep_and_moves_nothing(start_daemon, machine, hours):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    api = daemon.api()
+    kept = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 3600})["id"]
+    over = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 3})["id"]
+    before = api.lease(kept)["expires_at"]
+    machine.set_clock(hours * 3600)
+    ends(api, over, "expired")  # after its three seconds, not before and not in five hours
+    assert at(api.lease(over)["ended_at"]) - at(api.lease(over)["created_at"]) < 60
+    assert (api.lease(kept)["state"], api.lease(kept)["expires_at"]) == ("active", before)
+    assert not woke(daemon) and "slept" not in daemon.log()
+    daemon.restart()
+    left = at(daemon.api().lease(kept)["expires_at"]) - max(machine.wall(), machine.wall() - hours * 3600)
+    assert daemon.api().lease(kept)["state"] == "active" and 3000 < left <= 3600

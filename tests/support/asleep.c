@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
    Preloaded into a process, it lets the machine have slept: the clocks that go on while a machine sleeps are ahead by
-   as many seconds as the file named by SUBLET_TEST_ASLEEP says, and CLOCK_MONOTONIC, which stands still, is not. The
-   kernel can do that too (time namespaces), but not to a process that runs. */
+   as many seconds as the file named by SUBLET_TEST_ASLEEP says, and CLOCK_MONOTONIC, which stands still, is not. A
+   second number in the file is by how much somebody has set the clock on the wall besides. The kernel can do that too
+   (time namespaces), but not to a process that runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
-static time_t asleep(void) {
+static time_t ahead(clockid_t clock) {
   const char *path = getenv("SUBLET_TEST_ASLEEP");
   const int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  char text[32] = {0};
+  char text[64] = {0};
+  long asleep = 0, set = 0;
   if (file < 0) return 0;
-  if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
+  if (read(file, text, sizeof text - 1) > 0) sscanf(text, "%ld %ld", &asleep, &set);
   close(file);
-  return atol(text);
+  return clock == CLOCK_BOOTTIME ? asleep : asleep + set;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
@@ -25,7 +28,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
   if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
   const int result = real(clock, now);
   if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_BOOTTIME))
-    now->tv_sec += asleep();
+    now->tv_sec += ahead(clock);
   return result;
 }
 
