@@ -76,7 +76,7 @@ std::optional<int> Acquire::take(const client::Answer<client::Reply>& answer) {
 }
 
 std::optional<int> Acquire::ask(const Wanted& wanted) {
-  client::Request request{"POST", "/v1/leases", client::to_text(wanted.body), client::new_idempotency_key(), {}};
+  client::Request request{"POST", wanted.target, client::to_text(wanted.body), client::new_idempotency_key(), {}};
   auto answer = client_.call(request);
   if (!answer && answer.error().kind == FailureKind::lost) answer = client_.insist(request, keep::patience(listener_));
   if (!answer && answer.error().kind == FailureKind::answered &&
@@ -99,6 +99,7 @@ std::optional<int> Acquire::ask(const Wanted& wanted) {
     const auto& token = member(*body, "token");
     if (token.is_string()) token_ = token.get<std::string>();
   }
+  if (body && wanted.asked) wanted.asked(*body);
   if (lease_.state == "queued") note_queued();
   return std::nullopt;
 }

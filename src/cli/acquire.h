@@ -19,10 +19,13 @@
 namespace sublet::cli {
 
 struct Wanted {
-  nlohmann::json body;              // of POST /v1/leases
+  nlohmann::json body;              // of the POST
   std::optional<Duration> at_most;  // give up after so long
   // Called with the token as soon as there is one; false: the lease is given back.
   std::function<bool(const std::string& token)> keep_token;
+  std::string target = "/v1/leases";  // what is asked
+  // Called with the answer, before it is waited for.
+  std::function<void(const nlohmann::json& reply)> asked = {};
 };
 
 struct Acquired {

@@ -97,12 +97,13 @@ int Hold::go() {
   learn_devices(*status, look);
   Talk talk(common_, -1, false, look);
   TokenFile file;
-  if (!flags_.token_file.empty()) {
+  if (!flags_.token_file.empty() && !flags_.lease.dry_run) {
     if (const auto created = file.create(flags_.token_file); !created) return fail(created.error());
   }
   const auto size = choose_size(flags_.lease, consumer(), *status, client_);
   if (!size) return fail(size.error());
   if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
+  if (flags_.lease.dry_run) return dry_run(common_, client_, body(size->bytes), look);
   keep::Signals signals;
   keep::Events events;
   client_.set_interrupt(events.interrupt());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_flags.h"
 
-#include "cli/output.h"
+#include "cli/fetch.h"
+#include "cli/render.h"
 
 #include <fmt/format.h>
 
@@ -76,14 +77,13 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command.option("--tenant", flags.tenant, "Who is charged (else you)").type("NAME");
   command.option("--name", flags.name, "The consumer: what is remembered is remembered by this name").type("CONSUMER");
   command.option("--tag", flags.tag, "A name for this lease, unique among yours").type("TAG");
-  command.option("--pausable", flags.pausable, "auto or driver: may be paused by the driver; no: never")
-      .type("HOW");
+  command.option("--pausable", flags.pausable, "auto or driver: may be paused by the driver; no: never").type("HOW");
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   const Option wait = command.duration("--wait", flags.wait, "Give up after waiting for so long (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
   command.not_yet({"--share"}, "shares of the compute");
   command.not_yet({"--soft"}, "limits on what a program takes");
-  command.not_yet({"--dry-run"}, "planning");
+  command.flag("--dry-run", flags.dry_run, "Say what would happen, and who would be paused for it; do nothing");
 }
 
 Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const json& status,
@@ -122,6 +122,22 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   if (flags.priority) body["priority"] = *flags.priority;
   if (flags.ttl) body["ttl_seconds"] = *flags.ttl / std::chrono::seconds(1);
   return body;
+}
+
+int dry_run(const Common& common, client::Client& client, json body, const Look& look) {
+  body["dry_run"] = true;
+  const auto reply = client.post("/v1/leases", body);
+  if (!reply) return fail(common, reply.error());
+  const auto answer = client::parse(*reply);
+  if (!answer) return fail(common, answer.error());
+  if (common.json) {
+    fmt::print("{}\n", reply->text);
+  } else {
+    const auto text = render_dry_run(*answer, common, look);
+    if (!text) return fail(text.error());
+    fmt::print("{}", *text);
+  }
+  return text_at(*answer, "would") == "wait" ? kWouldWait : kOk;
 }
 
 std::string consumer_name(const std::vector<std::string>& command) {

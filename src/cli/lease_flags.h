@@ -2,7 +2,7 @@
 // What `run` and `hold` say about the lease they want.
 #pragma once
 
-#include "cli/verb.h"
+#include "cli/output.h"
 #include "client/client.h"
 
 #include <nlohmann/json.hpp>
@@ -23,6 +23,7 @@ struct LeaseFlags {
   std::optional<Duration> ttl;
   std::optional<Duration> wait;  // give up after so long; unset: never
   bool no_wait = false;
+  bool dry_run = false;
 };
 
 // Declares the flags that both verbs have. `flags` must outlive the parse.
@@ -41,6 +42,10 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
 
 // The body of POST /v1/leases.
 nlohmann::json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram);
+
+// Says what would come of a request with this body, and does nothing: 0 if it would start, at once or once others have
+// made room; 75 if it would have to wait.
+int dry_run(const Common& common, client::Client& client, nlohmann::json body, const Look& look);
 
 // A consumer's name from a command line: the program's, or the script's that an interpreter is given.
 std::string consumer_name(const std::vector<std::string>& command);

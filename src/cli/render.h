@@ -35,6 +35,11 @@ std::string holders_phrase(const nlohmann::json& queue);
 
 Result<std::string> render_report(const nlohmann::json& report, const Common& common, const Look& look);
 
+// Who yields to make room (a reply of /v1/preempt, or its like), or why nobody can.
+Result<std::string> render_room(const nlohmann::json& room, const Common& common, const Look& look);
+// What would come of a request: the reply of /v1/leases with dry_run.
+Result<std::string> render_dry_run(const nlohmann::json& reply, const Common& common, const Look& look);
+
 // What -o may choose, by verb; empty for a verb that prints no table.
 std::span<const Column> columns_of(std::string_view verb);
 std::span<const Column> ps_columns();

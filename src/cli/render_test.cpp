@@ -236,5 +236,54 @@ TEST(Doctor, JudgesTheSnapshot) {
   EXPECT_EQ(simulated.at(0).text, "NVML sees 1 device, driver 1, by /l: SIMULATED, no real GPU is behind it");
 }
 
+const json room = json::parse(R"json({"found": true, "why_not": "", "devices": ["GPU-1111"], "under_way": false,
+  "pause_ms": 6300, "cost_ms": 69000, "short_bytes": 0, "spared": [], "victims": [
+  {"lease": "lease-1", "consumer": "train", "user": "ana", "tier": "batch", "method": "driver", "bytes": 6442450944,
+   "gain_bytes": 8589934592, "pause_ms": 6300, "pause_p95_ms": 61000, "resume_ms": 850, "cost_ms": 7150, "samples": 3},
+  {"lease": "lease-2", "consumer": "eval", "user": "ben", "tier": "spot", "method": "end", "bytes": 0,
+   "gain_bytes": 1073741824, "pause_ms": 0, "pause_p95_ms": 0, "resume_ms": 0, "cost_ms": 61000, "samples": 0}]})json");
+
+TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
+  EXPECT_EQ(*render_room(room, Common{}, at_noon()),
+            "LEASE    CONSUMER  USER  TIER   HOW       FREES    MOVES  PAUSE  AT MOST   BACK  KNOWN FROM\n"
+            "lease-1  train     ana   batch  driver  8.0 GiB  6.0 GiB   6.3s       1m  850ms  3 pauses of it\n"
+            "lease-2  eval      ben   spot   ended   1.0 GiB        -      -        -      -  it cannot be paused\n"
+            "It takes about 6.3s until there is room on gpu0; 1m with the way back.\n");
+  json nobody = room;
+  nobody["victims"] = json::array();
+  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Nobody has to yield: there is room.\n");
+  nobody["under_way"] = true;
+  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Others are yielding already: nobody else has to.\n");
+}
+
+const json no_room = json::parse(R"json({"found": false, "why_not": "nobody on gpu0 may be asked to yield",
+  "devices": ["GPU-1111"], "short_bytes": 1073741824, "victims": [], "spared": [
+  {"lease": "lease-1", "why": "it is pinned: it was started with --pausable no"}]})json");
+
+TEST(Room, SaysWhyThereIsNone) {
+  EXPECT_EQ(*render_room(no_room, Common{}, at_noon()),
+            "No room can be made on gpu0: nobody on gpu0 may be asked to yield; 1.0 GiB would be lacking.\n"
+            "  lease-1 is not asked: it is pinned: it was started with --pausable no\n");
+  EXPECT_EQ(render_room(json{}, Common{}, at_noon())->substr(0, 15), "No room can be ");
+}
+
+TEST(DryRun, SaysWhatWouldCome) {
+  json reply{{"would", "start"}, {"devices", {"GPU-1111"}}, {"vram_bytes", 1 << 30}, {"queue", nullptr}};
+  EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()), "It would start at once, with 1.0 GiB on gpu0.\n");
+  reply["would"] = "make_room";
+  reply["room"] = room;
+  EXPECT_TRUE(render_dry_run(reply, Common{}, at_noon())
+                  ->starts_with("It would start with 1.0 GiB on gpu0, once others have made room:\nLEASE "));
+  reply["would"] = "wait";
+  reply["queue"] = leases["leases"][1]["queue"];
+  reply["room"] = no_room;
+  EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()),
+            "It would have to wait: place 1, 1.0 GiB short on gpu0; starts in about 5 min.\n"
+            "The estimate: lease-1 expires.\n"
+            "The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB.\n"
+            "Nobody is made to yield: nobody on gpu0 may be asked to yield.\n"
+            "  lease-1 is not asked: it is pinned: it was started with --pausable no\n");
+}
+
 }  // namespace
 }  // namespace sublet::cli

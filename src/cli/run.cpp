@@ -93,6 +93,10 @@ bool Run::fits_outer(const client::Lease& outer) const {
 }
 
 int Run::become(const client::Lease& outer, Talk& talk) {
+  if (flags_.lease.dry_run) {
+    fmt::print("It would start at once, inside {} ({}).\n", outer.id, format_size(outer.vram));
+    return kOk;
+  }
   talk.say(fmt::format("inside {} ({}) already: using it", outer.id, format_size(outer.vram)));
   talk.note("nested", {{"lease", outer.id}});
   std::vector<char*> arguments;
@@ -109,16 +113,17 @@ int Run::run_under_lease(Talk& talk) {
   const auto size = choose_size(flags_.lease, consumer_, status_, client_);
   if (!size) return our_code(fail(size.error()));
   if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
-  keep::Signals signals;
-  keep::Events events;
-  client_.set_interrupt(events.interrupt());
-  const keep::Listener listener = talk.listener();
   Wanted wanted;
   wanted.body = lease_body(flags_.lease, consumer_, size->bytes);
   wanted.body["command"] = shown_command(command_);
   wanted.body["owner"] = {{"connection", true}};
   if (flags_.lease.no_wait) wanted.body["queue"] = false;
+  if (flags_.lease.dry_run) return our_code(dry_run(common_, client_, wanted.body, talk.line().look()));
   wanted.at_most = flags_.lease.wait;
+  keep::Signals signals;
+  keep::Events events;
+  client_.set_interrupt(events.interrupt());
+  const keep::Listener listener = talk.listener();
   Acquire acquire(client_, events, signals, listener, talk.line());
   auto acquired = acquire.run(wanted);
   if (const int* code = std::get_if<int>(&acquired)) {

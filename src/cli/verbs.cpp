@@ -15,6 +15,8 @@ Action add_resize(Command command, Common& common);
 Action add_renew(Command command, Common& common);
 Action add_pause(Command command, Common& common);
 Action add_resume(Command command, Common& common);
+Action add_preempt(Command command, Common& common);
+Action add_free(Command command, Common& common);
 Action add_wait(Command command, Common& common);
 Action add_stop(Command command, Common& common);
 Action add_status(Command command, Common& common);
@@ -43,6 +45,8 @@ constexpr Verb kVerbs[] = {
     {"resize", "Work", "Change how much a lease has", add_resize},
     {"pause", "Work", "Park a program in host memory and give its VRAM to others", add_pause},
     {"resume", "Work", "Bring a paused program back", add_resume},
+    {"preempt", "Work", "Have others yield now for a lease that waits", add_preempt},
+    {"free", "Work", "Have others yield for something outside, and keep the room for a while", add_free},
     {"stop", "Work", "End a lease's program: asked first, killed after a grace", add_stop},
     {"wait", "Work", "Wait until a lease has ended; exits with its program's status", add_wait},
     {"status", "Look", "The whole at a glance: daemon, devices, leases, warnings", add_status},
@@ -61,8 +65,8 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "preempt", "free",    "logs",   "tenant",  "session", "stack",    "shim", "adapter",
-    "enforce", "approve", "update", "restart", "remove",  "simulate", "plan",
+    "logs",    "tenant", "session", "stack",  "shim",     "adapter", "enforce",
+    "approve", "update", "restart", "remove", "simulate", "plan",
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "http/find_lease.h"
 #include "http/render.h"
 #include "http/resources.h"
-#include "store/secret.h"
 
 #include <fmt/format.h>
 
@@ -14,18 +13,6 @@ namespace {
 
 using core::Lease;
 using core::LeaseState;
-
-bool has_token(const Request& request, const Lease& lease) {
-  return !request.lease_token.empty() && store::is_secret(request.lease_token, lease.token);
-}
-
-// The owner's own uid, an admin, or whoever has the lease's token.
-Status may_act(const Request& request, const Lease& lease) {
-  if (request.peer.may_act_for(lease.uid)) return {};
-  if (has_token(request, lease)) return {};
-  return denied(fmt::format("{} belongs to user {}", to_string(lease.id), lease.user),
-                "its owner or an admin can do this");
-}
 
 std::uint64_t take_generation(Body& body) {
   return static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));

@@ -2,6 +2,7 @@
 #include "http/find_lease.h"
 
 #include "base/text.h"
+#include "store/secret.h"
 
 #include <fmt/format.h>
 
@@ -28,6 +29,17 @@ Result<const core::Lease*> find_live_tag(const Call& call, const std::string& na
 }
 
 }  // namespace
+
+bool has_token(const Request& request, const core::Lease& lease) {
+  return !request.lease_token.empty() && store::is_secret(request.lease_token, lease.token);
+}
+
+Status may_act(const Request& request, const core::Lease& lease) {
+  if (request.peer.may_act_for(lease.uid)) return {};
+  if (has_token(request, lease)) return {};
+  return denied(fmt::format("{} belongs to user {}", to_string(lease.id), lease.user),
+                "its owner or an admin can do this");
+}
 
 Reply with_lease(Call& call, const std::string& name, std::function<Reply(const core::Lease&)> next) {
   const auto id = parse_lease_id(name);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asking for a lease, reading leases, waiting for one.
 #include "base/text.h"
-#include "http/body.h"
+#include "core/rehearse.h"
+#include "http/asking.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
-#include "http/secrets.h"
 
 #include <fmt/format.h>
 
@@ -68,8 +68,110 @@ Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
   return {};
 }
 
-// A device is asked for as gpu0, 0, a uuid or the beginning of one.
-Status take_device(Body& body, const core::State& state, Lease& lease) {
+Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& engine, Lease& lease) {
+  if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) lease.ttl = std::chrono::seconds(*ttl);
+  lease.owner.kind = lease.ttl ? core::OwnerKind::token : core::OwnerKind::connection;
+  const json* given = body.object("owner");
+  if (given == nullptr) return {};
+  Body owner(*given, "owner.");
+  const auto pid = owner.integer("pid", 1, INT32_MAX);
+  const bool connection = owner.boolean("connection").value_or(false);
+  if (auto finished = owner.finish(); !finished) return finished;
+  if (pid && connection) return bad_request("owner has both a pid and a connection", "give one of them");
+  if (connection) lease.owner.kind = core::OwnerKind::connection;
+  if (!pid) return {};
+  if (auto here = may_name_processes(peer, *pid); !here) return here;
+  if (auto same = engine.programs().check_pid_namespace(peer.pid); !same) return same;
+  const auto uid = peer.role == engine::Role::admin && peer.uid == 0 ? std::nullopt : std::optional(peer.uid);
+  const auto process = engine.programs().identify(static_cast<std::int32_t>(*pid), uid);
+  if (!process) return process.error();
+  lease.owner.kind = core::OwnerKind::process;
+  lease.owner.process = process->process;
+  lease.owner.inode = process->inode;
+  lease.had_process = true;
+  return {};
+}
+
+Result<Asked> read_request(Call& call, bool& dry_run) {
+  Body body(call.request.body);
+  Asked asked;
+  Lease& lease = asked.submit.lease;
+  const engine::Peer& peer = call.request.peer;
+  const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
+  const auto least = body.integer("min_vram_bytes", 1, 1LL << 62);
+  lease.device_count = static_cast<int>(body.integer("devices", 1, 1024).value_or(1));
+  asked.submit.may_queue = body.boolean("queue").value_or(true);
+  asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
+  dry_run = body.boolean("dry_run").value_or(false);
+  if (auto taken = take_names(body, peer, lease); !taken) return taken.error();
+  if (auto taken = take_rank(body, peer, lease); !taken) return taken.error();
+  if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
+  if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
+  if (auto finished = body.finish(); !finished) return finished.error();
+  if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM the program needs, in bytes");
+  lease.vram = {*vram};
+  lease.min_vram = {least.value_or(0)};
+  asked.token = new_secret(call.request);
+  lease.token = store::hash_secret(asked.token.text);
+  asked.submit.held = true;
+  return asked;
+}
+
+Response lease_response(const Call& call, const Lease& lease, int status = 200) {
+  return as_json(status, render_lease(lease, call.engine, call.request.peer, true));
+}
+
+int status_of(const Lease& lease) { return lease.state == LeaseState::queued ? 202 : 201; }
+
+std::string with_fields(std::string text, const std::string& more) {
+  if (!more.empty()) text.back() = ',', text += more + "}";
+  return text;
+}
+
+std::string location_of(LeaseId id) { return "/v1/leases/" + to_string(id); }
+
+WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Duration at_most, std::string token,
+                            std::string more = {}) {
+  return {.lease = id,
+          .since = LeaseState::queued,
+          .hold = true,
+          .release_hold = !by_connection,
+          .submitted = true,
+          .at_most = at_most,
+          .answer = [&engine = call.engine, peer = call.request.peer, token = std::move(token),
+                     more = std::move(more)](const Lease& lease) {
+            const std::string shown = with_fields(render_lease(lease, engine, peer, true), more);
+            return as_json(status_of(lease), with_field(shown, "token", token), location_of(lease.id));
+          }};
+}
+
+// What would come of it, and nothing is made.
+Response rehearsed(const Call& call, const Asked& asked) {
+  const engine::Engine& engine = call.engine;
+  const auto found = core::rehearse(engine.state(), engine.rules(), asked.submit, engine.now());
+  if (!found) return problem(found.error());
+  JsonText out;
+  out.begin_object().field("would", core::to_string(found->would)).key("devices").begin_array();
+  const bool known = found->would == core::Would::make_room;
+  for (const std::string& device : known ? found->room.devices : found->lease.devices) out.value(device);
+  out.end_array().field("vram_bytes", found->lease.vram.count).key("queue");
+  if (found->queue.place > 0) write_queue_info(out, found->queue);
+  else out.value(nullptr);
+  out.key("room").begin_object();
+  write_room(out, found->room, engine.state());
+  return as_json(200, out.end_object().end_object().take());
+}
+
+}  // namespace
+
+Status may_have_more(const engine::Engine& engine, const engine::Peer& peer) {
+  const int live = engine.meter().live(peer.uid);
+  if (live < engine.options().leases_per_user) return {};
+  return Error{Code::Quota, fmt::format("user {} has {} leases that have not ended, the limit", peer.user, live),
+               "release some, or raise limits.leases"};
+}
+
+Status take_device(Body& body, const core::State& state, core::Lease& lease) {
   const auto wanted = body.text("device");
   if (!wanted || wanted->empty() || *wanted == "any") return {};
   std::vector<std::string> names;
@@ -99,110 +201,35 @@ Status take_device(Body& body, const core::State& state, Lease& lease) {
                    names.empty() ? "no GPU has been read yet" : fmt::format("there is {}", fmt::join(names, ", ")));
 }
 
-Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& engine, Lease& lease) {
-  if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) lease.ttl = std::chrono::seconds(*ttl);
-  lease.owner.kind = lease.ttl ? core::OwnerKind::token : core::OwnerKind::connection;
-  const json* given = body.object("owner");
-  if (given == nullptr) return {};
-  Body owner(*given, "owner.");
-  const auto pid = owner.integer("pid", 1, INT32_MAX);
-  const bool connection = owner.boolean("connection").value_or(false);
-  if (auto finished = owner.finish(); !finished) return finished;
-  if (pid && connection) return bad_request("owner has both a pid and a connection", "give one of them");
-  if (connection) lease.owner.kind = core::OwnerKind::connection;
-  if (!pid) return {};
-  if (auto here = may_name_processes(peer, *pid); !here) return here;
-  if (auto same = engine.programs().check_pid_namespace(peer.pid); !same) return same;
-  const auto uid = peer.role == engine::Role::admin && peer.uid == 0 ? std::nullopt : std::optional(peer.uid);
-  const auto process = engine.programs().identify(static_cast<std::int32_t>(*pid), uid);
-  if (!process) return process.error();
-  lease.owner.kind = core::OwnerKind::process;
-  lease.owner.process = process->process;
-  lease.owner.inode = process->inode;
-  lease.had_process = true;
-  return {};
-}
-
-struct Asked {
-  core::Submit submit;
-  Duration wait{};
-  Secret token;
-};
-
-Result<Asked> read_request(Call& call) {
-  Body body(call.request.body);
-  Asked asked;
-  Lease& lease = asked.submit.lease;
-  const engine::Peer& peer = call.request.peer;
-  const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
-  const auto least = body.integer("min_vram_bytes", 1, 1LL << 62);
-  lease.device_count = static_cast<int>(body.integer("devices", 1, 1024).value_or(1));
-  asked.submit.may_queue = body.boolean("queue").value_or(true);
-  asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
-  if (auto taken = take_names(body, peer, lease); !taken) return taken.error();
-  if (auto taken = take_rank(body, peer, lease); !taken) return taken.error();
-  if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
-  if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
-  if (auto finished = body.finish(); !finished) return finished.error();
-  if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM the program needs, in bytes");
-  lease.vram = {*vram};
-  lease.min_vram = {least.value_or(0)};
-  asked.token = new_secret(call.request);
-  lease.token = store::hash_secret(asked.token.text);
-  asked.submit.held = true;
-  return asked;
-}
-
-Response lease_response(const Call& call, const Lease& lease, int status = 200) {
-  return as_json(status, render_lease(lease, call.engine, call.request.peer, true));
-}
-
-int status_of(const Lease& lease) { return lease.state == LeaseState::queued ? 202 : 201; }
-
-std::string location_of(LeaseId id) { return "/v1/leases/" + to_string(id); }
-
-WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Duration at_most, std::string token) {
-  return {.lease = id,
-          .since = LeaseState::queued,
-          .hold = true,
-          .release_hold = !by_connection,
-          .submitted = true,
-          .at_most = at_most,
-          .answer = [&engine = call.engine, peer = call.request.peer, token = std::move(token)](const Lease& lease) {
-            const std::string shown = render_lease(lease, engine, peer, true);
-            return as_json(status_of(lease), with_field(shown, "token", token), location_of(lease.id));
-          }};
-}
-
-}  // namespace
-
-Reply post_lease(Call& call) {
-  auto asked = read_request(call);
-  if (!asked) return problem(asked.error());
+Reply submit(Call& call, Asked asked) {
   engine::Engine& engine = call.engine;
   const engine::Peer peer = call.request.peer;
-  if (const int live = engine.meter().live(peer.uid); live >= engine.options().leases_per_user) {
-    return problem({Code::Quota, fmt::format("user {} has {} leases that have not ended, the limit", peer.user, live),
-                    "release some, or raise limits.leases"});
-  }
   LeaseId id;
   std::string shown;  // with its token, which belongs to this reply alone
-  auto answered = engine.request(asked->submit, call.remember, [&](const Lease& lease) {
+  auto answered = engine.request(asked.submit, call.remember, [&](const Lease& lease) {
     id = lease.id;
-    const std::string made = render_lease(lease, engine, peer, true);
-    shown = with_field(made, "token", asked->token.text);
-    return engine::Answered{status_of(lease), sealed(made, asked->token)};
+    const std::string made = with_fields(render_lease(lease, engine, peer, true), asked.more);
+    shown = with_field(made, "token", asked.token.text);
+    return engine::Answered{status_of(lease), sealed(made, asked.token)};
   });
   if (!answered) return problem(answered.error());
-  const bool by_connection = asked->submit.lease.owner.kind == core::OwnerKind::connection;
+  const bool by_connection = asked.submit.lease.owner.kind == core::OwnerKind::connection;
   if (by_connection) engine.hold(id, call.request.session);
-  if (asked->wait <= Duration::zero() || answered->status == 201) {
+  if (asked.wait <= Duration::zero() || answered->status == 201) {
     if (!by_connection) engine.not_held(id);
     Response response = as_json(answered->status, std::move(shown), location_of(id));
     response.after = answered->after;
     return response;
   }
-  return wait_for_grant(call, id, by_connection, asked->wait, asked->token.text);
+  return wait_for_grant(call, id, by_connection, asked.wait, asked.token.text, asked.more);
+}
+
+Reply post_lease(Call& call) {
+  bool dry_run = false;
+  auto asked = read_request(call, dry_run);
+  if (!asked) return problem(asked.error());
+  if (auto more = may_have_more(call.engine, call.request.peer); !more) return problem(more.error());
+  return dry_run ? Reply(rehearsed(call, *asked)) : submit(call, std::move(*asked));
 }
 
 // A retry of a call that made a lease: the same answer, and the same consequences for the connection it came on.

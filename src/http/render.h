@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "core/explain.h"
+#include "core/making.h"
 #include "engine/engine.h"
 #include "http/message.h"
 
@@ -16,6 +17,8 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                          bool detailed);
 void write_queue_info(JsonText& out, const core::QueueInfo& info);
+// The fields of a plan to make room, into an object that was begun.
+void write_room(JsonText& out, const core::RoomPlan& room, const core::State& state);
 json render_device(const core::Device& device, const engine::Engine& engine, Time now);
 
 }  // namespace sublet::http

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp,
-// events.cpp, metrics.cpp, report.cpp, tokens.cpp.
+// room.cpp (making room), events.cpp, metrics.cpp, report.cpp, tokens.cpp.
 #pragma once
 
 #include "http/message.h"
@@ -33,5 +33,7 @@ Reply post_resize(Call& call);
 Reply post_release(Call& call);
 Reply post_pause(Call& call);
 Reply post_resume(Call& call);
+Reply post_preempt(Call& call);
+Reply post_free(Call& call);
 
 }  // namespace sublet::http

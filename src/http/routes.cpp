@@ -38,6 +38,8 @@ constexpr std::array table{
     Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/pause", Role::user, post_pause, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/resume", Role::user, post_resume, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/preempt", Role::user, post_preempt, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/free", Role::user, post_free, true, replay_lease, Scope::submit},
     Route{Method::get, "/v1/ledger", Role::user, get_ledger},
 };
 

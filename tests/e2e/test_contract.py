@@ -43,6 +43,9 @@ def good_calls(daemon, api):
     assert api.post(lease + "/attach", {"pid": program.pid, "owner": False}).status == 200
     assert api.post(lease + "/renew", {}).status == 200
     assert api.post(lease + "/resize", {"vram_bytes": 2 * GIB}).status == 200
+    assert api.post("/v1/leases", dict(ASK, dry_run=True)).status == 200
+    assert api.post("/v1/free", {"vram_bytes": GIB, "preview": True}).status == 200
+    assert api.post("/v1/preempt", {"lease": first["id"]}).status == 200
     third = api.post("/v1/leases", ASK)
     assert third.status == 201 and api.post(lease + "/resize", {"vram_bytes": 3 * GIB}).status == 202
     assert api.post(f"/v1/leases/{third['id']}/release", {}).status == 200
@@ -66,6 +69,18 @@ def pause_and_resume(daemon, api):
     daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "program", "--", "simgpu-load", "--alloc", "64MiB",
                  "--seconds", "600")
     wait_until(lambda: api.get("/v1/leases/program").body.get("used_bytes"), "it runs")
+    # For the second one, and for something outside, it makes room.
+    assert api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB, tag="other")).status == 202
+    assert api.post("/v1/preempt", {"lease": "other"}).status == 202
+    wait_until(lambda: api.get("/v1/leases/other")["state"] == "offered", "it has the room")
+    api.post("/v1/leases/other/release", {})
+    wait_until(lambda: api.get("/v1/leases/program")["state"] == "active", "it is back")
+    freed = api.post("/v1/free", {"vram_bytes": 3 * GIB})
+    assert freed.status == 202
+    api.post(f"/v1/leases/{freed['id']}/release", {})
+    freed = api.post("/v1/free", {"vram_bytes": 256 << 20})
+    assert freed.status == 201 and api.post(f"/v1/leases/{freed['id']}/release", {}).status == 200
+    wait_until(lambda: api.get("/v1/leases/program")["state"] == "active", "it is back")
     for call, state in (("pause", "paused"), ("resume", "active")):
         assert api.post(f"/v1/leases/program/{call}", {}).status == 202
         wait_until(lambda: api.get("/v1/leases/program")["state"] == state, f"it is {state}")
@@ -75,16 +90,23 @@ def pause_and_resume(daemon, api):
 
 
 def bad_calls(api, ended, active):
+    ended = ended.rsplit("/", 1)[1]
     for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x",
                  "/v1/report?by=x"):
         assert api.get(path).status == 400
     for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
-                 f"{active}/resize", f"{active}/release", f"{active}/pause", f"{active}/resume"):
+                 f"{active}/resize", f"{active}/release", f"{active}/pause", f"{active}/resume", "/v1/preempt",
+                 "/v1/free"):
         assert api.post(path, {"no such field": 1}).status in (400, 409) and api.post(path, "{").status == 400
     assert api.post("/v1/leases", dict(ASK, device="gpu9")).status == 404
-    assert api.post("/v1/leases", dict(ASK, vram_bytes=1 << 60)).status == 422
+    assert api.post("/v1/free", {"vram_bytes": GIB, "device": "gpu9"}).status == 404
+    assert api.post("/v1/preempt", {"lease": "lease-99"}).status == 404
+    assert api.post("/v1/preempt", {"lease": ended}).status == 409
+    for path in ("/v1/leases", "/v1/free"):
+        assert api.post(path, {"vram_bytes": 1 << 60}).status == 422
     assert api.post(f"{active}/resize", {"vram_bytes": 1 << 60}).status == 422
     assert api.post("/v1/leases", dict(ASK, vram_bytes=4 * GIB - (600 << 20), queue=False)).status == 409
+    assert api.post("/v1/free", {"vram_bytes": 4 * GIB - (600 << 20)}).status == 409
     assert api.get("/v1/events?lease=lease-99").status == 404
     assert api.get("/v1/leases/lease-99").status == api.get("/v1/leases/lease-99/why").status == 404
     assert api.call("DELETE", "/v1/tokens/token-99").status == 404

@@ -66,7 +66,7 @@ def test_no_daemon():
 
 def test_wrong_words():
     scene = Transcript()
-    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["preempt", "lease-1"],
+    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["enforce", "lease-1"],
                   ["why"], ["run"], ["run", "--", "no-such-program"], ["run", "--share", "50", "--", "true"],
                   ["ps", "more"]):
         alone(scene, *words)

@@ -201,7 +201,7 @@ def test_sizes_that_are_none(size, why):
 
 @pytest.mark.parametrize("arguments, says", [
     (["quueue"], "did you mean 'queue'"),
-    (["preempt", "lease-1"], "'preempt' is not in this version"),
+    (["enforce", "lease-1"], "'enforce' is not in this version"),
     (["ps", "--jsn"], "did you mean '--json'"),
     (["run", "--share", "50", "--", "true"], "--share is not in this version"),
     (["why"], "LEASE"),
@@ -218,7 +218,7 @@ def test_help_shows_only_what_there_is():
     text = alone("--help").stdout
     for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold"):
         assert f"\n  {verb} " in text
-    for verb in ("preempt", "tenant", "stack", "simulate"):
+    for verb in ("enforce", "tenant", "stack", "simulate"):
         assert f"\n  {verb} " not in text
 
 
@@ -290,7 +290,7 @@ def test_a_directory_without_a_name_is_not_the_systems():
 @pytest.mark.parametrize("tag", ["--help", "-q", ".", ".."])
 def test_a_tag_that_reads_like_something_else_is_refused(daemon, tag):
     refused = daemon.cli("run", "--vram", "1GiB", f"--tag={tag}", "--", "true", check=2)
-    assert f"'{tag}'" in refused.stderr and "a flag or a path" in refused.stderr
+    assert f'tag is "{tag}"' in refused.stderr and "like a flag, a path or" in refused.stderr
 
 
 def test_what_a_hold_without_a_size_asks_for_is_said(daemon):

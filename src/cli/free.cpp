@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// `free`: room for something outside of Sublet, kept for a while.
+#include "cli/acquire.h"
+#include "cli/fetch.h"
+#include "cli/render.h"
+#include "cli/talk.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr Duration default_hold = 60s;
+
+struct FreeFlags {
+  std::optional<Bytes> size;
+  std::string gpu;
+  std::optional<Duration> hold, wait;
+  bool preview = false;
+};
+
+class Free {
+ public:
+  Free(const Common& common, const FreeFlags& flags, client::Client client)
+      : common_(common), flags_(flags), client_(std::move(client)), look_(look_for(common)) {}
+
+  int go();
+
+ private:
+  const Common& common_;
+  const FreeFlags& flags_;
+  client::Client client_;
+  Look look_;
+
+  Duration hold() const { return flags_.hold.value_or(default_hold); }
+  json body() const;
+  int preview();
+  int tell(const Acquired& acquired);
+};
+
+json Free::body() const {
+  json body{{"vram_bytes", flags_.size->count}, {"hold_seconds", hold() / 1s}};
+  if (!flags_.gpu.empty() && flags_.gpu != "any") body["device"] = flags_.gpu;
+  return body;
+}
+
+int Free::preview() {
+  json ask = body();
+  ask["preview"] = true;
+  const auto reply = client_.post("/v1/free", ask);
+  if (!reply) return fail(common_, reply.error());
+  const auto room = client::parse(*reply);
+  if (!room) return fail(common_, room.error());
+  if (common_.json) {
+    fmt::print("{}\n", reply->text);
+  } else {
+    const auto text = render_room(*room, common_, look_);
+    if (!text) return fail(text.error());
+    fmt::print("{}", *text);
+  }
+  return flag_at(*room, "found") ? kOk : kFailed;
+}
+
+int Free::go() {
+  learn_devices(ask_also(client_, "/v1/devices"), look_);
+  if (flags_.preview) return preview();
+  Talk talk(common_, -1, false, look_);
+  keep::Signals signals;
+  keep::Events events;
+  client_.set_interrupt(events.interrupt());
+  const keep::Listener listener = talk.listener();
+  Wanted wanted{.body = body(), .at_most = flags_.wait, .keep_token = {}};
+  wanted.target = "/v1/free";
+  wanted.asked = [&](const json& reply) {
+    if (common_.json || list_at(member(reply, "room"), "victims").empty()) return;
+    const auto text = render_room(member(reply, "room"), common_, look_);
+    if (text) say(common_, text->substr(0, text->size() - 1));
+  };
+  auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);
+  if (const int* code = std::get_if<int>(&acquired)) return *code;
+  return tell(std::get<Acquired>(acquired));
+}
+
+int Free::tell(const Acquired& acquired) {
+  const client::Lease& lease = acquired.lease;
+  if (common_.json) {
+    const auto reply = client_.get("/v1/leases/" + client::encode(lease.id));
+    if (reply) fmt::print("{}\n", reply->text);
+    return kOk;
+  }
+  fmt::print("{}\n", lease.id);
+  say(common_, visible(fmt::format("sublet: {} are free on {} and kept for {} (as {}); 'sublet release {}' gives them "
+                                   "back before",
+                                   format_size(lease.vram), names_of(common_, lease.devices), format_duration(hold()),
+                                   lease.id, lease.id)));
+  return kOk;
+}
+
+}  // namespace
+
+Action add_free(Command command, Common& common) {
+  auto flags = std::make_shared<FreeFlags>();
+  command.size("SIZE", flags->size, "How much VRAM is to be free").required();
+  command.option("--gpu", flags->gpu, "Which device: gpu0, a uuid, or any").type("ID");
+  command.ttl("--for", flags->hold, "Keep it free for so long (60s)");
+  const Option wait = command.duration("--wait", flags->wait, "Give up after waiting for so long (exit 124)");
+  command.flag("--preview", flags->preview, "Say who would yield, for how long and at what cost, and do nothing")
+      .excludes(wait);
+  add_json(command, common);
+  command.footer(
+      "For a program that does not ask Sublet. Your own programs are paused for it, or anybody's on an admin's word, "
+      "and\n"
+      "come back by their place in the queue once the time is over or the lease that is printed is released. Ctrl-C "
+      "while\n"
+      "room is being made gives it up.");
+  return [&common, flags] {
+    auto client = connect(common);
+    if (!client) return fail(client.error());
+    return Free(common, *flags, std::move(*client)).go();
+  };
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// `preempt`: room is made now for a lease that waits.
+#include "base/clock.h"
+#include "cli/fetch.h"
+#include "cli/lease_verb.h"
+#include "cli/render.h"
+#include "cli/talk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr int gave_up = 124;
+
+struct PreemptFlags {
+  LeaseVerb verb;
+  std::optional<Duration> wait;
+  bool no_wait = false;
+  bool preview = false;
+};
+
+// It has what it waited for, or never will.
+bool settled(const json& lease) {
+  const std::string state = text_at(lease, "state");
+  if (state == "active") return !member(lease, "resize").is_object();
+  return state == "offered" || state == "ended" || state == "poisoned" ||
+         (state == "paused" && !flag_at(member(lease, "pause"), "returns"));
+}
+
+int tell(const Common& common, const json& lease) {
+  const std::string id = text_at(lease, "id");
+  const std::string state = text_at(lease, "state");
+  if (common.json) fmt::print("{}\n", lease.dump());
+  if (state == "active" || state == "offered") {
+    if (!common.json) {
+      say(common, state == "active" ? fmt::format("{} has its {}", id, size_at(lease, "reserved_bytes"))
+                                    : fmt::format("{} is offered its room: its owner claims it", id));
+    }
+    return kOk;
+  }
+  print_error(fmt::format("{} is {}", id, state == "ended" ? "ended: " + text_at(lease, "end_reason") : state),
+              "sublet why " + id);
+  return kFailed;
+}
+
+class Preempt {
+ public:
+  Preempt(const Common& common, const PreemptFlags& flags, client::Client client, std::string token)
+      : common_(common),
+        flags_(flags),
+        client_(std::move(client)),
+        token_(std::move(token)),
+        look_(look_for(common)),
+        talk_(common, -1, common.json, look_) {}
+
+  int go();
+
+ private:
+  const Common& common_;
+  const PreemptFlags& flags_;
+  client::Client client_;
+  std::string token_;
+  Look look_;
+  Talk talk_;
+
+  std::optional<int> show(const client::Reply& reply, const json& body);
+  int wait(json lease);
+};
+
+int Preempt::go() {
+  learn_devices(ask_also(client_, "/v1/devices"), look_);
+  const json ask{{"lease", flags_.verb.lease}, {"preview", flags_.preview}};
+  const auto reply = client_.call({"POST", "/v1/preempt", client::to_text(ask), {}, token_});
+  if (!reply) return fail(common_, reply.error());
+  const auto body = client::parse(*reply);
+  if (!body) return fail(common_, body.error());
+  if (const auto code = show(*reply, *body)) return *code;
+  const json& lease = member(*body, "lease");
+  if (settled(lease)) return tell(common_, lease);
+  if (flags_.no_wait) {
+    if (common_.json) fmt::print("{}\n", lease.dump());
+    return kOk;
+  }
+  return wait(lease);
+}
+
+// The table; the exit code if that is all.
+std::optional<int> Preempt::show(const client::Reply& reply, const json& body) {
+  if (common_.json) {
+    if (!flags_.preview) return std::nullopt;
+    fmt::print("{}\n", reply.text);
+  } else {
+    const auto text = render_room(body, common_, look_);
+    if (!text) return fail(text.error());
+    fmt::print("{}", *text);
+    std::fflush(stdout);
+  }
+  if (!flags_.preview) return std::nullopt;
+  return flag_at(body, "found") ? kOk : kFailed;
+}
+
+int Preempt::wait(json lease) {
+  const std::int64_t started = monotonic_ns();
+  const keep::Listener listener = talk_.listener();
+  const std::string id = text_at(lease, "id");
+  for (;;) {
+    if (settled(lease)) {
+      talk_.line().clear();
+      return tell(common_, lease);
+    }
+    if (const auto waiting = client::parse_lease(lease)) talk_.line().show(*waiting);
+    const Duration waited(monotonic_ns() - started);
+    if (flags_.wait && waited >= *flags_.wait) {
+      talk_.line().clear();
+      print_error(fmt::format("{} has not got its room within {}", id, format_duration(*flags_.wait)),
+                  "room is still being made for it: sublet why " + id);
+      return gave_up;
+    }
+    // Short ones: the estimate counts down, and the end of a wish to grow is no change of state.
+    const Duration at_most = flags_.wait ? std::clamp<Duration>(*flags_.wait - waited, 100ms, 2s) : 2s;
+    const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
+    auto reply =
+        client_.insist({"GET", lease_target({id, {}}, ask), {}, {}, token_}, keep::patience(listener), at_most + 30s);
+    if (!reply) return fail(common_, reply.error());
+    auto body = client::parse(*reply);
+    if (!body) return fail(common_, body.error());
+    lease = std::move(*body);
+  }
+}
+
+}  // namespace
+
+Action add_preempt(Command command, Common& common) {
+  auto flags = std::make_shared<PreemptFlags>();
+  add_lease(command, common, flags->verb);
+  command.flag("--preview", flags->preview, "Say who would yield, for how long and at what cost, and do nothing");
+  const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
+  command.flag("--no-wait", flags->no_wait, "Return at once, while room is being made").excludes(wait);
+  command.footer(
+      "Those who cost least are paused, one after the other, whatever their tier: your own programs, or anybody's on "
+      "an\n"
+      "admin's word. They come back by their place in the queue. Without --preview it returns when LEASE has its "
+      "room;\n"
+      "room is still made for it when this command is interrupted.");
+  return [&common, flags] {
+    auto client = connect(common);
+    if (!client) return fail(client.error());
+    const auto token = read_token(flags->verb);
+    if (!token) return fail(token.error());
+    return Preempt(common, *flags, std::move(*client), *token).go();
+  };
+}
+
+}  // namespace sublet::cli

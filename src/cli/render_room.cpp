@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who would yield to make room, for how long and at what cost; and what would come of a request.
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+// "850ms", "6.3s", "2m": a prediction, so not to the millisecond.
+std::string about(std::int64_t ms) {
+  if (ms < 1000) return fmt::format("{}ms", ms);
+  if (ms < 60'000) return fmt::format("{:.1f}s", static_cast<double>(ms) / 1000);
+  return compact(std::chrono::milliseconds(ms));
+}
+
+bool ends(const json& victim) { return text_at(victim, "method") == "end"; }
+
+Cell time_cell(const json& victim, const char* key) {
+  const auto ms = number_at(victim, key);
+  return {ms && !ends(victim) ? about(*ms) : "-"};
+}
+
+Cell how_cell(const json& victim, const Look&) {
+  if (ends(victim)) return {"ended", Paint::yellow};
+  return text_cell(victim, "method");
+}
+
+Cell basis_cell(const json& victim, const Look&) {
+  if (ends(victim)) return {"it cannot be paused"};
+  const auto samples = number_at(victim, "samples").value_or(0);
+  return {samples == 0 ? "no pause of it yet" : fmt::format("{} pause{} of it", samples, samples == 1 ? "" : "s")};
+}
+
+constexpr Column room_columns[] = {
+    {"lease", "LEASE", true, false, +[](const json& r, const Look&) { return text_cell(r, "lease"); }},
+    {"consumer", "CONSUMER", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
+    {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
+    {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
+    {"how", "HOW", true, false, how_cell},
+    {"frees", "FREES", true, true, +[](const json& r, const Look&) { return size_cell(r, "gain_bytes"); }},
+    {"moves", "MOVES", true, true,
+     +[](const json& r, const Look&) { return ends(r) ? Cell{"-"} : size_cell(r, "bytes"); }},
+    {"pause", "PAUSE", true, true, +[](const json& r, const Look&) { return time_cell(r, "pause_ms"); }},
+    {"most", "AT MOST", true, true, +[](const json& r, const Look&) { return time_cell(r, "pause_p95_ms"); }},
+    {"back", "BACK", true, true, +[](const json& r, const Look&) { return time_cell(r, "resume_ms"); }},
+    {"basis", "KNOWN FROM", true, false, basis_cell},
+};
+
+std::string on_devices(const json& object, const Look& look) {
+  std::string names;
+  for (const auto& uuid : list_at(object, "devices")) {
+    if (uuid.is_string()) names += (names.empty() ? " on " : ", ") + device_name(uuid.get<std::string>(), look);
+  }
+  return names;
+}
+
+std::string spared_lines(const json& room) {
+  std::string out;
+  for (const auto& spared : list_at(room, "spared"))
+    out += fmt::format("  {} is not asked: {}\n", text_at(spared, "lease"), text_at(spared, "why"));
+  return out;
+}
+
+std::string waiting(const json& reply, const Look& look) {
+  const json& queue = member(reply, "queue");
+  std::string out = fmt::format("It would have to wait: {}.\n", queue_phrase(reply, look));
+  const std::string basis = text_at(queue, "basis");
+  if (!basis.empty()) out += fmt::format("The estimate: {}.\n", basis);
+  const std::string holders = holders_phrase(queue);
+  if (!holders.empty()) out += fmt::format("The memory is held by {}.\n", holders);
+  const json& room = member(reply, "room");
+  if (!flag_at(room, "found"))
+    return out + fmt::format("Nobody is made to yield: {}.\n", text_at(room, "why_not")) + spared_lines(room);
+  if (list_at(room, "victims").empty()) return out;
+  return out + "Others could yield, and are not asked to by themselves: sublet preempt has them asked.\n";
+}
+
+}  // namespace
+
+Result<std::string> render_room(const json& room, const Common& common, const Look& look) {
+  if (!flag_at(room, "found")) {
+    const auto lacking = number_at(room, "short_bytes").value_or(0);
+    return fmt::format("No room can be made{}: {}{}.\n", on_devices(room, look), text_at(room, "why_not"),
+                       lacking > 0 ? fmt::format("; {} would be lacking", size_at(room, "short_bytes")) : "") +
+           spared_lines(room);
+  }
+  const json& victims = list_at(room, "victims");
+  if (victims.empty()) {
+    return std::string(flag_at(room, "under_way") ? "Others are yielding already: nobody else has to.\n"
+                                                  : "Nobody has to yield: there is room.\n");
+  }
+  auto table = render_table("preempt", room_columns, victims, common, look);
+  if (!table) return table;
+  return fmt::format("{}It takes about {} until there is room{}; {} with the way back.\n", *table,
+                     about(number_at(room, "pause_ms").value_or(0)), on_devices(room, look),
+                     about(number_at(room, "cost_ms").value_or(0)));
+}
+
+Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {
+  const std::string would = text_at(reply, "would");
+  if (would == "wait") return waiting(reply, look);
+  const std::string with = fmt::format("with {}{}", size_at(reply, "vram_bytes"), on_devices(reply, look));
+  if (would == "start") return fmt::format("It would start at once, {}.\n", with);
+  auto room = render_room(member(reply, "room"), common, look);
+  if (!room) return room;
+  return fmt::format("It would start {}, once others have made room:\n{}", with, *room);
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/rehearse.h"
+
+#include "core/step.h"
+#include "core/victims.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+// Whose turn has come has others leave who are of its own standing: that is no plan of room_plan().
+RoomPlan plan_of(const Making& making) {
+  RoomPlan room;
+  room.found = true;
+  room.devices = making.devices;
+  room.victims = making.victims;
+  room.under_way = making.victims.empty();
+  for (const Victim& victim : making.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
+  return room;
+}
+
+Lease outcome_of(const State& after, const Plan& plan) {
+  const LeaseId id = *plan.outcome;
+  if (const Lease* lease = after.find(id)) return *lease;
+  return *std::find_if(plan.changed.begin(), plan.changed.end(), [id](const Lease& lease) { return lease.id == id; });
+}
+
+}  // namespace
+
+RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
+                   Time now) {
+  return plan_room(state, rules, Asking{asked, ordered}, now);
+}
+
+std::string_view to_string(Would would) {
+  switch (would) {
+    case Would::start: return "start";
+    case Would::make_room: return "make_room";
+    case Would::wait: break;
+  }
+  return "wait";
+}
+
+Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit& fact, Time now) {
+  State after = state;
+  const Plan plan = step(after, rules, fact, now);
+  if (!plan.outcome) return plan.outcome.error();
+  Rehearsal found;
+  found.lease = outcome_of(after, plan);
+  Lease asked = fact.lease;
+  if (const Device* device = state.find_device(asked.wanted_device)) asked.wanted_device = device->reading.uuid;
+  found.room = room_plan(state, rules, asked, fact.ordered, now);
+  if (found.lease.state != LeaseState::queued) {
+    // A spot lease that could be ended at once is gone by now, in the copy.
+    found.would = found.room.victims.empty() ? Would::start : Would::make_room;
+    return found;
+  }
+  found.queue = queue_info(after, rules, found.lease, now);
+  if (const Making* making = after.making_for(found.lease.id)) {
+    found.would = Would::make_room;
+    if (making->ground == Ground::turn) found.room = plan_of(*making);
+  }
+  return found;
+}
+
+}  // namespace sublet::core

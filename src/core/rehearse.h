@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What would happen if it were asked for now: for previews and dry runs. Reads only. A rehearsal costs a copy of the
+// state, so it is for people who ask, never for a decision.
+#pragma once
+
+#include "core/explain.h"
+#include "core/facts.h"
+#include "core/making.h"
+
+#include <optional>
+
+namespace sublet::core {
+
+// Who would yield for a lease that waits, or is only thought of (id none), and at what cost; or why nobody can.
+RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
+                   Time now);
+
+enum class Would { start, make_room, wait };
+std::string_view to_string(Would would);
+
+struct Rehearsal {
+  Would would = Would::wait;
+  Lease lease;      // as it would be, under the id that it would get
+  QueueInfo queue;  // place 0: it would not have to wait
+  RoomPlan room;    // who would yield; where it would start at once, nobody
+};
+
+// The refusal, or what would come of it.
+Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit& fact, Time now);
+
+}  // namespace sublet::core

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/rehearse.h"
+
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+struct OneCard : World {
+  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
+
+  Submit asking(Bytes vram, Tier tier = Tier::standard) {
+    Submit fact;
+    fact.lease = wish(vram, "new");
+    fact.lease.tier = tier;
+    fact.held = true;
+    return fact;
+  }
+  LeaseId program(Bytes vram, int pid, Tier tier) {
+    Lease lease = wish(vram, "train");
+    lease.tier = tier;
+    lease.owner.kind = OwnerKind::connection;
+    const LeaseId id = submit(std::move(lease), true);
+    step(Attach{id, 0, kept_process(pid), true, {}});
+    running_.push_back(uses(pid, vram, id));
+    snapshot({gpu(0, 24 * GiB, running_)});
+    return id;
+  }
+  Rehearsal would(const Submit& fact) { return *rehearse(state, rules, fact, now); }
+
+ private:
+  std::vector<ProcessUse> running_;
+};
+
+TEST(Rehearse, ChangesNothingAndSaysWhatThenHappens) {
+  OneCard w;
+  const auto found = w.would(w.asking(8 * GiB));
+  EXPECT_EQ(found.would, Would::start);
+  EXPECT_EQ(found.lease.devices, std::vector{uuid_of(0)});
+  EXPECT_EQ(found.queue.place, 0u);
+  EXPECT_TRUE(w.state.leases().empty());
+  EXPECT_EQ(w.state.last_id(), 0u);
+  EXPECT_EQ(w.state_of(*w.step(w.asking(8 * GiB)).outcome), LeaseState::active);
+}
+
+TEST(Rehearse, RefusesAsTheRealOneIsRefused) {
+  OneCard w;
+  for (const Bytes size : {Bytes{}, 100 * GiB}) {
+    const auto refused = rehearse(w.state, w.rules, w.asking(size), w.now);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().detail, w.step(w.asking(size)).outcome.error().detail);
+  }
+}
+
+TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
+  OneCard w;
+  const LeaseId batch = w.program(20 * GiB, 100, Tier::batch);
+  const auto found = w.would(w.asking(10 * GiB));
+  EXPECT_EQ(found.would, Would::make_room);
+  ASSERT_EQ(found.room.victims.size(), 1u);
+  EXPECT_EQ(found.room.victims[0].lease, batch);
+  EXPECT_GT(found.room.pause, Duration{});
+  EXPECT_EQ(w.state_of(batch), LeaseState::active);
+  EXPECT_EQ(w.state.making_for(found.lease.id), nullptr);
+  w.rules.automatic = false;
+  EXPECT_EQ(w.would(w.asking(10 * GiB)).would, Would::wait);
+}
+
+TEST(Rehearse, WhoWouldBeEndedAtOnceIsNamedToo) {
+  OneCard w;
+  Lease spot = wish(20 * GiB, "spot");
+  spot.tier = Tier::spot;
+  spot.owner.kind = OwnerKind::token;
+  spot.ttl = 10min;
+  const LeaseId id = w.submit(std::move(spot), true);
+  ASSERT_EQ(w.state_of(id), LeaseState::active);
+  const auto found = w.would(w.asking(10 * GiB));
+  EXPECT_EQ(found.would, Would::make_room);
+  ASSERT_EQ(found.room.victims.size(), 1u);
+  EXPECT_TRUE(found.room.victims[0].ends);
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+}
+
+TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {
+  OneCard w;
+  const LeaseId batch = w.program(20 * GiB, 100, Tier::interactive);
+  const auto found = w.would(w.asking(10 * GiB));
+  EXPECT_EQ(found.would, Would::wait);
+  EXPECT_EQ(found.queue.place, 1u);
+  EXPECT_GT(found.queue.short_bytes, Bytes{});
+  EXPECT_FALSE(found.room.found);
+  ASSERT_EQ(found.room.spared.size(), 1u);
+  EXPECT_EQ(found.room.spared[0].lease, batch);
+  EXPECT_TRUE(w.state.queue().empty());
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/render.h"
+
+namespace sublet::http {
+namespace {
+
+std::int64_t ms(Duration duration) { return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count(); }
+
+void write_victim(JsonText& out, const core::Victim& victim, const core::State& state) {
+  const core::Lease* lease = state.find(victim.lease);
+  out.begin_object().field("lease", to_string(victim.lease));
+  out.field("consumer", lease != nullptr ? lease->consumer : "").field("user", lease != nullptr ? lease->user : "");
+  out.field("tier", core::to_string(lease != nullptr ? lease->tier : core::Tier::standard));
+  out.field("method", victim.ends ? std::string_view("end") : core::to_string(victim.method));
+  out.field("bytes", victim.bytes.count).field("gain_bytes", victim.gain.count);
+  out.field("pause_ms", ms(victim.pause.likely)).field("pause_p95_ms", ms(victim.pause.at_most));
+  out.field("resume_ms", ms(victim.resume.likely)).field("cost_ms", ms(victim.cost));
+  out.field("samples", victim.pause.samples).end_object();
+}
+
+}  // namespace
+
+void write_room(JsonText& out, const core::RoomPlan& room, const core::State& state) {
+  out.field("found", room.found).field("why_not", room.why_not).key("devices").begin_array();
+  for (const std::string& device : room.devices) out.value(device);
+  out.end_array().key("victims").begin_array();
+  for (const core::Victim& victim : room.victims) write_victim(out, victim, state);
+  out.end_array().field("under_way", room.under_way).field("pause_ms", ms(room.pause));
+  out.field("cost_ms", ms(room.cost)).field("short_bytes", room.short_bytes.count).key("spared").begin_array();
+  for (const core::Spared& spared : room.spared) {
+    out.begin_object().field("lease", to_string(spared.lease)).field("why", spared.why).end_object();
+  }
+  out.end_array();
+}
+
+}  // namespace sublet::http

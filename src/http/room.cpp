@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making room on somebody's word: for a lease that waits, and for what is outside of Sublet.
+#include "core/rehearse.h"
+#include "http/asking.h"
+#include "http/find_lease.h"
+#include "http/render.h"
+#include "http/resources.h"
+
+#include <fmt/format.h>
+
+namespace sublet::http {
+namespace {
+
+using core::Lease;
+using core::LeaseState;
+
+constexpr std::int64_t longest_hold = 7 * 86400;  // seconds
+
+// An admin may have anybody's programs yield, others their own.
+core::Ordered ordered_by(const engine::Peer& peer, std::uint32_t own) {
+  return {own, peer.role == engine::Role::admin};
+}
+
+std::string room_with_lease(const core::RoomPlan& room, const Lease& lease, const engine::Engine& engine,
+                            const engine::Peer& peer) {
+  JsonText out;
+  out.begin_object();
+  write_room(out, room, engine.state());
+  out.key("lease");
+  write_lease(out, lease, engine, peer, true);
+  return out.end_object().take();
+}
+
+struct Wish {
+  std::string lease;
+  std::uint64_t generation = 0;
+  bool preview = false;
+};
+
+Result<Wish> read_wish(const Request& request) {
+  Body body(request.body);
+  Wish wish;
+  wish.lease = body.text("lease").value_or("");
+  wish.generation = static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));
+  wish.preview = body.boolean("preview").value_or(false);
+  if (auto finished = body.finish(); !finished) return finished.error();
+  if (wish.lease.empty()) return bad_request("lease is missing", "name the one that waits, by its id or tag");
+  return wish;
+}
+
+Reply preempt_for(engine::Engine& engine, const Request& request, const engine::Remember& remember, const Wish& wish,
+                  const Lease& lease) {
+  if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
+  const engine::Peer& peer = request.peer;
+  const bool waits = engine.state().queue().contains(lease.id);
+  const bool there = lease.state == LeaseState::active || lease.state == LeaseState::offered;
+  if (!waits && !there) {
+    return problem({Code::Stale,
+                    fmt::format("room is made for who waits; {} {} {}", to_string(lease.id),
+                                lease.ended() ? "has" : "is", core::to_string(lease.state)),
+                    lease.parked() ? fmt::format("`sublet resume {}` has it wait to come back", to_string(lease.id))
+                                   : std::string()});
+  }
+  const core::Ordered by = ordered_by(peer, lease.uid);
+  core::RoomPlan room;
+  room.found = true;  // it has its room already
+  room.devices = lease.devices;
+  if (waits) room = core::room_plan(engine.state(), engine.rules(), lease, by, engine.now());
+  if (wish.preview) return as_json(200, room_with_lease(room, lease, engine, peer));
+  auto answered = engine.request(core::Preempt{lease.id, wish.generation, by}, remember, [&](const Lease& now) {
+    const int status = engine.state().queue().contains(now.id) ? 202 : 200;
+    return engine::Answered{status, room_with_lease(room, now, engine, peer)};
+  });
+  if (!answered) return problem(answered.error());
+  return as_json(std::move(*answered));
+}
+
+struct FreeWish {
+  Asked asked;
+  bool preview = false;
+};
+
+// Room for something outside is a lease like any other, which nobody's program uses.
+Result<FreeWish> read_free(Call& call) {
+  Body body(call.request.body);
+  const engine::Peer& peer = call.request.peer;
+  FreeWish wish;
+  Lease& lease = wish.asked.submit.lease;
+  const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
+  lease.ttl = std::chrono::seconds(body.integer("hold_seconds", 1, longest_hold).value_or(60));
+  wish.asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
+  wish.preview = body.boolean("preview").value_or(false);
+  if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
+  if (auto finished = body.finish(); !finished) return finished.error();
+  if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM is to be free, in bytes");
+  lease.vram = {*vram};
+  lease.uid = peer.uid;
+  lease.user = lease.tenant = peer.user;
+  lease.consumer = "free";
+  lease.pausable = core::Pausable::no;
+  lease.owner.kind = core::OwnerKind::token;
+  wish.asked.token = new_secret(call.request);
+  lease.token = store::hash_secret(wish.asked.token.text);
+  wish.asked.submit.held = true;
+  wish.asked.submit.ordered = ordered_by(peer, peer.uid);
+  return wish;
+}
+
+Error cannot_free(const Lease& lease, const core::RoomPlan& room, const core::State& state) {
+  std::string text = fmt::format("{} cannot be made free: {}", format_size(lease.vram), room.why_not);
+  for (const core::Spared& spared : room.spared) {
+    const Lease* other = state.find(spared.lease);
+    text += fmt::format("; {} ({}, {}): {}", to_string(spared.lease), other->consumer, other->user, spared.why);
+  }
+  return {Code::Undrainable, std::move(text), "`sublet ps` shows who holds what, `sublet run` waits for room"};
+}
+
+}  // namespace
+
+Reply post_preempt(Call& call) {
+  const auto wish = read_wish(call.request);
+  if (!wish) return problem(wish.error());
+  return with_lease(call, wish->lease,
+                    [&engine = call.engine, request = call.request, remember = call.remember,
+                     wish = *wish](const Lease& lease) { return preempt_for(engine, request, remember, wish, lease); });
+}
+
+Reply post_free(Call& call) {
+  auto wish = read_free(call);
+  if (!wish) return problem(wish.error());
+  const engine::Engine& engine = call.engine;
+  if (auto more = may_have_more(engine, call.request.peer); !more) return problem(more.error());
+  const auto found = core::rehearse(engine.state(), engine.rules(), wish->asked.submit, engine.now());
+  if (!found) return problem(found.error());
+  JsonText room;
+  room.begin_object();
+  write_room(room, found->room, engine.state());
+  room.end_object();
+  if (wish->preview) return as_json(200, room.take());
+  if (found->would == core::Would::wait && !found->room.found)
+    return problem(cannot_free(wish->asked.submit.lease, found->room, engine.state()));
+  wish->asked.more = "\"room\":" + room.text();
+  return submit(call, std::move(wish->asked));
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Room that is made on somebody's word: for a lease that waits, for something outside, and only thought of."""
+import re
+import signal
+
+import pytest
+
+from tests.support.parking import quick_checkpoints
+from tests.support.sublet import GIB, MIB, wait_until
+
+# Nobody yields by itself: what happens here was ordered.
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n[pause]\nautomatic = {}\n')
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG.format("false"))
+    quick_checkpoints(daemon)
+    return daemon
+
+
+@pytest.fixture
+def willing(start_daemon):
+    """Where a lower tier yields by itself."""
+    daemon = start_daemon("1x4GiB", config=CONFIG.format("true"))
+    quick_checkpoints(daemon)
+    return daemon
+
+
+def lease_of(daemon, tag):
+    return daemon.get(f"/v1/leases/{tag}").body
+
+
+def until(daemon, tag, state):
+    return wait_until(lambda: lease_of(daemon, tag).get("state") == state and lease_of(daemon, tag),
+                      f"{tag} is {state}")
+
+
+def program(daemon, tag, size, alloc, *flags, seconds=600):
+    """A program that fills `alloc` of the card and checks every byte of it at its end."""
+    child = daemon.spawn("sublet", "run", "--vram", size, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
+                         "--seconds", seconds, "--verify")
+    wait_until(lambda: lease_of(daemon, tag).get("used_bytes", 0) >= 256 * MIB, f"{tag} has filled its memory")
+    return child
+
+
+def waiter(daemon, tag, size, *flags):
+    child = daemon.spawn("sublet", "run", "--vram", size, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", "1GiB",
+                         "--seconds", "1", "--verify")
+    until(daemon, tag, "queued")
+    return child
+
+
+def nothing_happened(daemon, tags):
+    assert {lease["tag"]: lease["state"] for lease in daemon.leases()} == tags
+    assert daemon.get("/v1/ledger")["entries"] == []
+
+
+# ---------------------------------------------------------------------------------------------- preempt
+
+def test_a_preview_names_the_cheapest_and_does_nothing(daemon):
+    program(daemon, "large", "2GiB", "1500MiB")
+    program(daemon, "small", "1500MiB", "300MiB")
+    waiter(daemon, "new", "1GiB")
+    done = daemon.cli("preempt", "new", "--preview")
+    assert done.returncode == 0, done.stderr
+    head, row, total = done.stdout.splitlines()
+    assert head.split()[:5] == ["LEASE", "CONSUMER", "USER", "TIER", "HOW"]
+    small = lease_of(daemon, "small")
+    assert re.match(rf"{small['id']} +simgpu-load +\S+ +standard +driver +1\.4 GiB +\S+ \S+ +\S+ +\S+ +\S+ +"
+                    "no pause of it yet", row), row
+    assert re.match(r"It takes about \S+ until there is room on gpu0; \S+ with the way back\.", total), total
+    reply = daemon.api().post("/v1/preempt", {"lease": "new", "preview": True})
+    assert reply.status == 200 and reply["found"] and reply["why_not"] == ""
+    assert [(v["lease"], v["method"], v["samples"]) for v in reply["victims"]] == [(small["id"], "driver", 0)]
+    victim = reply["victims"][0]
+    assert 0 < victim["pause_ms"] <= victim["pause_p95_ms"] and victim["bytes"] == small["used_bytes"]
+    assert reply["cost_ms"] >= victim["pause_ms"] + victim["resume_ms"] - 1
+    nothing_happened(daemon, {"large": "active", "small": "active", "new": "queued"})
+
+
+def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
+    first = program(daemon, "first", "3GiB", "2GiB", seconds=4)
+    second = waiter(daemon, "second", "2GiB")
+    done = daemon.cli("preempt", "second")
+    assert done.returncode == 0 and "has its 2.0 GiB" in done.stderr, done.stderr
+    assert lease_of(daemon, "first")["id"] in done.stdout and "driver" in done.stdout
+    paused = lease_of(daemon, "first")
+    assert paused["state"] == "paused" and paused["pause"]["reason"].startswith("room is wanted for"), paused["pause"]
+    assert second.wait(timeout=60) == 0, second.communicate()[1]
+    until(daemon, "first", "active")
+    assert first.wait(timeout=60) == 0, "every byte is as it was: " + first.communicate()[1]
+    assert daemon.get("/v1/ledger")["entries"] == []
+
+
+def test_who_cannot_be_asked_is_named_with_the_reason(daemon):
+    program(daemon, "pinned", "3GiB", "1GiB", "--pausable", "no")
+    waiter(daemon, "new", "2GiB")
+    refused = daemon.api().post("/v1/preempt", {"lease": "new"})
+    assert (refused.status, refused["code"]) == (409, "Undrainable")
+    assert "pinned" in refused["detail"] and lease_of(daemon, "pinned")["id"] in refused["detail"]
+    done = daemon.cli("preempt", "new")
+    assert done.returncode == 1 and "no room can be made" in done.stderr and "pinned" in done.stderr, done.stderr
+    preview = daemon.cli("preempt", "new", "--preview")
+    assert preview.returncode == 1 and "No room can be made on gpu0: nobody" in preview.stdout, preview.stdout
+    assert "is not asked: " in preview.stdout and "lacking" in preview.stdout
+    nothing_happened(daemon, {"pinned": "active", "new": "queued"})
+
+
+def test_room_is_made_for_who_waits_only(daemon):
+    program(daemon, "runs", "2GiB", "1GiB")
+    api = daemon.api()
+    there = api.post("/v1/preempt", {"lease": "runs"})
+    assert there.status == 200 and there["victims"] == [] and there["lease"]["state"] == "active"
+    assert daemon.cli("pause", "runs").returncode == 0
+    for preview in (True, False):
+        refused = api.post("/v1/preempt", {"lease": "runs", "preview": preview})
+        assert (refused.status, refused["code"]) == (409, "Stale") and "resume" in refused["hint"], refused
+    assert api.post("/v1/preempt", {"lease": "nobody"}).status == 404
+    for body in ({}, {"lease": ""}, {"lease": 7}, {"lease": "runs", "previw": True}, {"lease": "runs", "preview": 1}):
+        assert api.post("/v1/preempt", body).status == 400, body
+
+
+def test_gives_up_waiting_when_it_was_told_to(daemon):
+    victim = program(daemon, "slow", "3GiB", "2GiB")
+    daemon.ctl("set", "checkpoint_bandwidth", 16 * MIB)
+    waiter(daemon, "new", "2GiB")
+    done = daemon.cli("preempt", "new", "--wait", "1s")
+    assert done.returncode == 124 and "room is still being made" in done.stderr, done.stderr
+    assert lease_of(daemon, "slow")["state"] == "pausing" and victim.poll() is None
+    assert daemon.cli("preempt", "new", "--no-wait").returncode == 0
+    assert lease_of(daemon, "new")["state"] == "queued"
+
+
+# ---------------------------------------------------------------------------------------------- dry run
+
+def dry(daemon, *flags, verb="run"):
+    return daemon.cli(verb, "--dry-run", *flags, *(["--", "true"] if verb == "run" else []))
+
+
+def test_a_dry_run_makes_nothing(willing):
+    for verb in ("run", "hold"):
+        done = dry(willing, "--vram", "2GiB", verb=verb)
+        assert done.returncode == 0 and done.stdout == "It would start at once, with 2.0 GiB on gpu0.\n", done.stderr
+    first = program(willing, "first", "3GiB", "1GiB", "--tier", "batch")
+    done = dry(willing, "--vram", "2GiB")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "It would start with 2.0 GiB on gpu0, once others have made room:"
+    assert lines[2].startswith(lease_of(willing, "first")["id"]) and " batch " in lines[2]
+    done = dry(willing, "--vram", "2GiB", "--tier", "spot")
+    assert done.returncode == 75, done.stderr
+    assert done.stdout.startswith("It would have to wait: place 1, 1.3 GiB short on gpu0"), done.stdout
+    assert "The memory is held by" in done.stdout and "Nobody is made to yield: nobody on gpu0 may" in done.stdout
+    nothing_happened(willing, {"first": "active"})
+    # What was said is what then happens.
+    done = willing.cli("run", "--vram", "2GiB", "--tag", "real", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert lease_of(willing, "first")["id"] == "lease-1" and lease_of(willing, "real")["id"] == "lease-2"
+    until(willing, "first", "active")
+    assert first.poll() is None
+
+
+def test_a_dry_run_is_refused_as_the_real_one_is(daemon, tmp_path):
+    hold = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "taken")
+    until(daemon, "taken", "active")
+    api = daemon.api()
+    for body, status, code in (({"vram_bytes": 9 * GIB}, 422, "TooLarge"),
+                               ({"vram_bytes": GIB, "tag": "taken"}, 409, "InUse"),
+                               ({"vram_bytes": 2 * GIB, "queue": False}, 409, "Memory"),
+                               ({"vram_bytes": GIB, "device": "gpu7"}, 404, "NotFound"),
+                               ({"vram_bytes": GIB, "tier": "fast"}, 400, "BadRequest")):
+        real, dry_run = api.post("/v1/leases", body), api.post("/v1/leases", dict(body, dry_run=True))
+        assert (dry_run.status, dry_run["code"]) == (status, code)
+        assert dry_run["detail"] == real["detail"]
+    assert dry(daemon, "--vram", "9GiB").returncode == 125
+    assert dry(daemon, "--vram", "9GiB", verb="hold").returncode == 1
+    file = tmp_path / "token"
+    done = dry(daemon, "--vram", "512MiB", "--token-file", file, "--ttl", "1m", verb="hold")
+    assert done.returncode == 0 and not file.exists(), done.stderr
+    assert len(daemon.leases(all=True)) == 1 and hold.poll() is None
+
+
+# ---------------------------------------------------------------------------------------------- free
+
+def test_room_for_something_outside_is_kept_and_given_back(daemon):
+    first = program(daemon, "first", "3GiB", "2GiB")
+    preview = daemon.cli("free", "2GiB", "--preview")
+    assert preview.returncode == 0 and "lease-1" in preview.stdout, preview.stderr
+    nothing_happened(daemon, {"first": "active"})
+    done = daemon.cli("free", "2GiB", "--for", "10m")
+    assert done.returncode == 0 and done.stdout == "lease-2\n", done.stderr
+    assert "2.0 GiB are free on gpu0 and kept for 10 min" in done.stderr and "release lease-2" in done.stderr
+    kept = lease_of(daemon, "lease-2")
+    assert (kept["consumer"], kept["state"], kept["owner"]["kind"]) == ("free", "active", "token")
+    assert lease_of(daemon, "first")["state"] == "paused"
+    outsider = daemon.spawn("simgpu-load", "--alloc", "1GiB", "--seconds", "1", "--verify")
+    assert outsider.wait(timeout=60) == 0, outsider.communicate()[1]
+    assert daemon.cli("release", "lease-2").returncode == 0
+    until(daemon, "first", "active")
+    assert first.poll() is None
+
+
+def test_when_the_time_is_over_they_come_back(daemon):
+    program(daemon, "first", "3GiB", "2GiB")
+    reply = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB, "device": "gpu0", "hold_seconds": 1,
+                                           "wait_seconds": 60})
+    assert reply.status == 201 and reply["room"]["victims"][0]["lease"] == "lease-1" and reply["token"]
+    until(daemon, "first", "active")
+    assert lease_of(daemon, reply["id"])["end_reason"] == "expired"
+
+
+def test_ctrl_c_gives_up_the_room(daemon):
+    program(daemon, "first", "3GiB", "2GiB")
+    daemon.ctl("set", "checkpoint_bandwidth", 64 * MIB)
+    child = daemon.spawn("sublet", "free", "2GiB")
+    wait_until(lambda: lease_of(daemon, "first")["state"] == "pausing", "it makes room")
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == 130
+    daemon.ctl("set", "checkpoint_bandwidth", 0)
+    wait_until(lambda: [lease["tag"] for lease in daemon.leases()] == ["first"], "nothing is left of it")
+    until(daemon, "first", "active")
+
+
+def test_what_cannot_be_made_free_is_refused(daemon):
+    program(daemon, "pinned", "3GiB", "1GiB", "--pausable", "no")
+    refused = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB})
+    assert (refused.status, refused["code"]) == (409, "Undrainable") and "lease-1" in refused["detail"], refused
+    done = daemon.cli("free", "2GiB")
+    assert done.returncode == 1 and "2.0 GiB cannot be made free: nobody on gpu0" in done.stderr, done.stderr
+    assert daemon.cli("free", "9GiB", "--preview").returncode == 1
+    assert daemon.cli("free").returncode == 2
+    assert len(daemon.leases(all=True)) == 1
