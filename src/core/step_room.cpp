@@ -165,11 +165,15 @@ void Stepper::count_turns(const Contenders& contenders, std::set<LeaseId>& count
 // One after the other: the next is asked when the one before has yielded, or could not. True: room may be there at
 // once.
 bool Stepper::advance(const Making& making) {
-  for (const std::string& uuid : making.devices)
-    for (const LeaseId id : state_.devices_.at(uuid).leases)
-      if (state_.leases_.at(id).state == LeaseState::pausing || state_.sides_.at(id).weighed) return false;
-  if (making.victims.empty()) return false;
+  const auto yielding = [this](const std::string& uuid) {
+    const auto& leases = state_.devices_.at(uuid).leases;
+    return std::any_of(leases.begin(), leases.end(), [this](LeaseId id) {
+      return state_.leases_.at(id).state == LeaseState::pausing || state_.sides_.at(id).weighed;
+    });
+  };
+  if (std::any_of(making.devices.begin(), making.devices.end(), yielding) || making.victims.empty()) return false;
   Lease& victim = *find(making.victims.front().lease);
+  if (std::any_of(victim.devices.begin(), victim.devices.end(), yielding)) return false;
   if (victim.ended()) return false;  // for another asker, on another of its devices
   if (making.victims.front().ends) {
     end_spot(victim, making);

@@ -317,6 +317,49 @@ TEST(Turns, TheNextOneIsAnnounced) {
   EXPECT_LE(turn.at, w.now + 130s);
 }
 
+TEST(Turns, WhoWantsToGrowIsNotPausedForItself) {
+  Card w;
+  w.rules.min_residency = 1s;
+  w.start(6 * GiB, Tier::standard, "a");
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
+  w.step(Resize{b, 0, 22 * GiB});
+  for (int second = 0; second < 120; ++second) {
+    w.pass(1s);
+    w.measure();
+    w.obey();
+    ASSERT_FALSE(contains(w.why(b, "pausing"), "it is the turn of " + to_string(b)));
+  }
+}
+
+TEST(Room, OneAtATimeOnAnyDeviceOfAVictim) {
+  World w;
+  const auto cards = [&w](std::vector<ProcessUse> first, std::vector<ProcessUse> second) {
+    w.now = w.now + 20ms;
+    w.snapshot({gpu(0, 8 * GiB, std::move(first)), gpu(1, 8 * GiB, std::move(second))});
+  };
+  cards({}, {});
+  const auto run = [&w](Bytes vram, int count, const std::string& device, int pid) {
+    Lease lease = wish(vram);
+    lease.tier = Tier::batch;
+    lease.owner.kind = OwnerKind::connection;
+    lease.device_count = count;
+    lease.wanted_device = device;
+    const LeaseId id = w.submit(lease, true);
+    w.step(Attach{id, 0, kept_process(pid), true, {}});
+    return id;
+  };
+  const LeaseId both = run(4 * GiB, 2, "", 100), one = run(4 * GiB, 1, uuid_of(0), 200);
+  cards({uses(100, 4 * GiB, both), uses(200, 4 * GiB, one)}, {uses(100, 4 * GiB, both)});
+  for (int card = 0; card < 2; ++card) {  // the first needs only the one there, the second the one on both
+    Lease asker = wish(card == 0 ? 3 * GiB : 7 * GiB, "infer");
+    asker.wanted_device = uuid_of(card);
+    w.submit(asker);
+  }
+  int weighed = 0;
+  for (const Action& action : w.actions) weighed += std::holds_alternative<WeighHost>(action);
+  EXPECT_EQ(weighed, 1);
+}
+
 TEST(Room, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
   World w;
   const auto cards = [] { return std::vector{gpu(0, 8 * GiB), gpu(1, 8 * GiB)}; };

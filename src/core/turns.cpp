@@ -33,12 +33,14 @@ Contenders contenders_on(const State& state, const Lease& waiter, const Device& 
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
+    if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
     if (lease.devices.size() != 1 || !pause_method_of(lease) || now < state.standing(id).spared_until) continue;
     contenders.residents.push_back(id);
   }
   if (contenders.residents.empty()) return {};
   for (const LeaseId id : state.queue().in_order(waiters_counted)) {
     const Lease& lease = *state.find(id);
+    if (lease.resize && id != waiter.id) continue;  // resident, and counted as such
     if (lease.tier == waiter.tier && waits_for(lease, device)) contenders.waiters.push_back(id);
   }
   return contenders;

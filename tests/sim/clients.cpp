@@ -90,11 +90,14 @@ void Clients::submit(Random& random) {
   if (lease.owner.kind == OwnerKind::token || random.chance(10)) lease.ttl = random.time(5s, 90s);
   submit.may_queue = random.chance(85);
   submit.held = random.chance(70);
+  if (random.chance(5)) submit.ordered = core::Ordered{1000, random.chance(50)};
   const bool stays = random.chance(85);
   const std::uint64_t before = daemon_->engine().state().last_id();
   send(nullptr, submit, random.chance(60));
   const LeaseId made{daemon_->engine().state().last_id()};
-  if (made.number == before || !submit.held) return;
+  if (made.number == before) return;
+  if (submit.ordered) oracle_.ordered(made);
+  if (!submit.held) return;
   // As the edge does: the connection holds it from the moment on at which it was decided.
   Client& client = clients_[made];
   client.lease = made;
@@ -136,6 +139,7 @@ void Clients::act(Random& random) {
   switch (lease->state) {
     case LeaseState::queued:
       if (random.chance(8)) send(&client, core::Release{.lease = lease->id}, random.chance(50));
+      else if (random.chance(10)) preempt(client, random);
       return;
     case LeaseState::offered:
       if (random.chance(70)) send(&client, core::Claim{lease->id, lease->generation}, random.chance(50));
@@ -152,6 +156,11 @@ void Clients::act(Random& random) {
       return;
     case LeaseState::ended: return;
   }
+}
+
+void Clients::preempt(Client& client, Random& random) {
+  oracle_.ordered(client.lease);
+  send(&client, core::Preempt{client.lease, 0, {.uid = 1000, .anybodys = random.chance(50)}}, random.chance(30));
 }
 
 void Clients::act_active(Client& client, const core::Lease& lease, Random& random) {
@@ -212,12 +221,14 @@ void Clients::leave(Client& client, const core::Lease& lease, Random& random) {
     if (random.chance(50)) send(&client, core::ProgramEnded{lease.id, program->exit_status, program->by_signal}, false);
     return;
   }
+  const bool revoke = random.chance(15);
+  if (revoke) oracle_.revoked(lease.id);
   send(&client,
        core::Release{.lease = lease.id,
                      .generation = random.chance(50) ? lease.generation : 0,
                      .force = random.chance(20),
                      .stop = random.chance(50),
-                     .revoke = random.chance(15)},
+                     .revoke = revoke},
        random.chance(50));
 }
 

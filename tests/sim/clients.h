@@ -43,6 +43,7 @@ class Clients {
   void answered(LeaseId client, const std::string& key, const Daemon::Answer& answer);
   void check_answer(const Call& call, const Daemon::Answer& answer);
   void act_active(Client& client, const core::Lease& lease, Random& random);
+  void preempt(Client& client, Random& random);
   void attach(Client& client, const core::Lease& lease, Random& random);
   void resize(Client& client, const core::Lease& lease, Random& random);
   void leave(Client& client, const core::Lease& lease, Random& random);

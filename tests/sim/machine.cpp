@@ -138,13 +138,15 @@ void SimProbe::ask() {
   const std::int64_t asked_ns = life_->agenda.now_ns();
   slept_ = life_->agenda.slept();
   const bool slow = life_->faults && life_->random.chance(5);
-  const Duration until_read = slow ? life_->random.time(0ns, 3s) : life_->random.time(0ns, 2ms);
+  const Duration until_read = life_->random.time(0ns, 3s);
   const Duration until_told = slow ? life_->random.time(0ns, 3s) : life_->random.time(0ns, 2ms);
-  later(life_, until_read, [this, asked_ns, until_told] {
+  const auto read = [this, asked_ns, until_told] {
     gpu::GpuSnapshot reading = life_->world.read(life_->agenda.now_ns());
     if (life_->faults && life_->random.chance(life_->world.config().lies)) spoil(reading);
     later(life_, until_told, [this, reading = std::move(reading), asked_ns] { answer(reading, asked_ns); });
-  });
+  };
+  if (slow) later(life_, until_read, read);
+  else read();
 }
 
 void SimProbe::answer(gpu::GpuSnapshot reading, std::int64_t asked_ns) {
@@ -182,7 +184,17 @@ void SimProbe::spoil(gpu::GpuSnapshot& reading) {
 
 Status SimPrograms::open(Events events) {
   events_ = std::move(events);
+  life_->world.when_ended([this](LeaseId lease) {
+    if (const auto found = followed_.find(lease); found != followed_.end()) look_soon(lease, found->second.number);
+  });
   return {};
+}
+
+SimPrograms::~SimPrograms() { life_->world.when_ended({}); }
+
+// Its end is noticed within a fraction of a second.
+void SimPrograms::look_soon(LeaseId lease, int number) {
+  later(life_, life_->random.time(0ns, 200ms), [this, lease, number] { look(lease, number); });
 }
 
 void SimPrograms::follow(const core::Lease& lease, bool) {
@@ -190,10 +202,9 @@ void SimPrograms::follow(const core::Lease& lease, bool) {
   const bool same = followed.number != 0 && followed.owner.process == lease.owner.process;
   followed.owner = lease.owner;
   if (!same) followed.number = ++last_number_;
-  later(life_, life_->random.time(0ns, 100ms), [this, id = lease.id, number = followed.number] { look(id, number); });
+  look_soon(lease.id, followed.number);
 }
 
-// Its end is noticed within a fraction of a second.
 void SimPrograms::look(LeaseId lease, int number) {
   const auto found = followed_.find(lease);
   if (found == followed_.end() || found->second.number != number) return;
@@ -201,10 +212,7 @@ void SimPrograms::look(LeaseId lease, int number) {
   const bool lives = program != nullptr && program->main == found->second.owner.process
                          ? program->lives
                          : life_->world.processes().contains(found->second.owner.process);
-  if (lives) {
-    later(life_, 200ms, [this, lease, number] { look(lease, number); });
-    return;
-  }
+  if (lives) return;
   core::ProgramEnded ended{lease, std::nullopt, false};
   if (program != nullptr && program->main == found->second.owner.process && program->keeper_alive) {
     ended.exit_status = program->exit_status;

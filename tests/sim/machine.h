@@ -77,6 +77,7 @@ class SimProbe final : public engine::Probe {
 class SimPrograms final : public engine::Programs {
  public:
   explicit SimPrograms(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+  ~SimPrograms() override;
   Status open(Events events) override;
   void introduce_all() override {}
   void follow(const core::Lease& lease, bool adopted) override;
@@ -99,6 +100,7 @@ class SimPrograms final : public engine::Programs {
   bool follows(LeaseId lease) const { return followed_.contains(lease); }
 
  private:
+  void look_soon(LeaseId lease, int number);
   void look(LeaseId lease, int number);
   void check_signal(LeaseId lease) const;
 

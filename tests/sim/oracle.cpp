@@ -29,6 +29,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   unheld_.clear();
   forgiven_.clear();
   back_by_.clear();
+  back_at_.clear();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
@@ -132,8 +133,12 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
       "gang", [&] { return fmt::format("{} has {} of {} devices", name(), distinct.size(), lease.device_count); });
   const bool yields = lease.state == LeaseState::pausing || lease.state == LeaseState::resuming || lease.parked();
   verdict_.expect(lease.parking.has_value() == yields, "parking-state", name);
-  if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active))
+  if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active)) {
     check_ledger_entry(lease);
+    if (lease.parking && lease.parking->returns) check_displaced(lease, batch.now);
+  }
+  if (lease.state != LeaseState::pausing) displaced_.erase(lease.id);
+  if (lease.state == LeaseState::active && before != nullptr && before->parking) back_at_[lease.id] = batch.now;
   if (lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing)
     check_yielded(lease);
   pauses_seen_ += lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing;
@@ -180,6 +185,11 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
           (before != nullptr && before->expires_at && *before->expires_at <= now &&
            before->state == LeaseState::active && (!forgiven_.contains(lease.id) || forgiven_.at(lease.id) <= now)),
       "expired-early", says("its time was not over"));
+  const bool displaced = lease.end_reason == R::revoked && !revoked_.contains(lease.id);
+  verdict_.expect(!displaced || (lease.tier == core::Tier::spot && (before == nullptr || !before->parking)),
+                  "ended-without-word", says("nobody asked for that, and it is not of the tier spot"));
+  verdict_.expect(!displaced || lease.pausable == core::Pausable::no || lease.owner.kind != core::OwnerKind::process,
+                  "pausable-and-ended", says("it could have been paused"));
   const bool by_connection =
       lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
   verdict_.expect(!by_connection || (unheld != unheld_.end() && now >= unheld->second + config_.rules.linger &&
@@ -236,6 +246,30 @@ void Oracle::check_room(const Lease& lease, Time now, const char* what) {
                          format_size(lease.reserved_each()), uuid, format_size(taken), format_size(capacity));
     });
   }
+}
+
+// Somebody else is to have its room: one of a higher tier, an equal whose turn it is, or one for whom it was ordered;
+// one victim at a time, and not one that has only just come back.
+void Oracle::check_displaced(const Lease& lease, Time now) {
+  const auto says = [&](const char* what) {
+    return [&lease, what] { return fmt::format("{} has to make room: {}", to_string(lease.id), what); };
+  };
+  bool claimed = false, by_order = false;
+  for (const auto& [id, other] : leases_) {
+    const bool waits = other.state == LeaseState::queued || other.waits_in_place();
+    by_order |= waits && ordered_.contains(id);
+    claimed |= id != lease.id && waits && other.tier >= lease.tier;
+    const bool beside = std::any_of(other.devices.begin(), other.devices.end(), [&](const std::string& uuid) {
+      return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
+    });
+    verdict_.expect(id == lease.id || !beside || other.state != LeaseState::pausing || !displaced_.contains(id),
+                    "two-victims", says("another on its device has not yielded yet"));
+  }
+  displaced_.insert(lease.id);
+  verdict_.expect(claimed || by_order, "displaced-for-nobody", says("nobody of its tier or above waits"));
+  const auto back = back_at_.find(lease.id);
+  verdict_.expect(by_order || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",
+                  says("it has run again for less than two seconds"));
 }
 
 // Who counts as paused was seen to hold no more than it may keep, wherever it had its room.

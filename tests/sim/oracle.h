@@ -27,6 +27,8 @@ class Oracle {
   // Called as it happens.
   void reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void intended(const store::Batch& batch);
+  void ordered(LeaseId lease) { ordered_.insert(lease); }  // room is to be made for it
+  void revoked(LeaseId lease) { revoked_.insert(lease); }  // somebody wants it taken
   void told(LeaseId lease, std::uint64_t generation);
   void held(LeaseId lease, bool held, Time now);
 
@@ -57,6 +59,7 @@ class Oracle {
   void check_transition(const Lease& before, const Lease& lease);
   void check_end(const Lease* before, const Lease& lease, Time now);
   void check_room(const Lease& lease, Time now, const char* what);
+  void check_displaced(const Lease& lease, Time now);
   void check_yielded(const Lease& lease);
   void check_ledger_entry(const Lease& lease);
   Bytes claimed(const std::string& device, const Reading& reading) const;
@@ -78,6 +81,9 @@ class Oracle {
   std::map<LeaseId, End> ends_;              // of leases that had a process, until a later reading
   std::set<LeaseId> held_;                   // by connections of this life
   std::map<LeaseId, Time> unheld_;           // connection leases that nobody holds, since
+  std::set<LeaseId> ordered_, revoked_;      // on somebody's word
+  std::set<LeaseId> displaced_;              // pausing for somebody else
+  std::map<LeaseId, Time> back_at_;          // runs again since, after a pause
   std::set<LeaseId> over_;                   // ended, once and for all
   std::uint64_t last_id_ = 0;
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored

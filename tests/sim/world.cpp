@@ -69,9 +69,10 @@ void World::end_process(ProcessRef process) {
   const LeaseId lease = found->second.lease;
   processes_.erase(found);
   Program* program = lease ? program_of(lease) : nullptr;
-  if (program == nullptr) return;
+  if (program == nullptr || !program->lives) return;
   program->lives = std::any_of(processes_.begin(), processes_.end(),
                                [lease](const auto& entry) { return entry.second.lease == lease; });
+  if (!program->lives && ended_) ended_(lease);
 }
 
 void World::end_program(Program& program, std::optional<int> status, bool by_signal) {
@@ -83,7 +84,6 @@ void World::end_program(Program& program, std::optional<int> status, bool by_sig
     if (process.lease == program.lease) all.push_back(ref);
   }
   for (const ProcessRef ref : all) end_process(ref);
-  program.lives = false;
 }
 
 // By a signal that is nobody's we know; the whole of it, or one of its processes.

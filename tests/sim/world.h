@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -49,6 +50,8 @@ class World {
   Program* program_of(LeaseId lease);
   const std::map<LeaseId, Program>& programs() const { return programs_; }
   void fork(Program& program);
+  // Called when the last process of a program has ended; one listener at a time.
+  void when_ended(std::function<void(LeaseId)> ended) { ended_ = std::move(ended); }
   void end_program(Program& program, std::optional<int> status, bool by_signal);
   void end_process(ProcessRef process);
   void kill_some_program(Random& random);
@@ -102,6 +105,7 @@ class World {
   std::vector<Card> cards_;
   std::map<ProcessRef, Process> processes_;  // living
   std::map<LeaseId, Program> programs_;      // the last one of each lease
+  std::function<void(LeaseId)> ended_;
   std::int32_t last_pid_ = 1000;
 };
 
