@@ -96,7 +96,6 @@ void Clients::submit(Random& random) {
   send(nullptr, submit, random.chance(60));
   const LeaseId made{daemon_->engine().state().last_id()};
   if (made.number == before) return;
-  if (submit.ordered) oracle_.ordered(made);
   if (!submit.held) return;
   // As the edge does: the connection holds it from the moment on at which it was decided.
   Client& client = clients_[made];
@@ -159,7 +158,6 @@ void Clients::act(Random& random) {
 }
 
 void Clients::preempt(Client& client, Random& random) {
-  oracle_.ordered(client.lease);
   send(&client, core::Preempt{client.lease, 0, {.uid = 1000, .anybodys = random.chance(50)}}, random.chance(30));
 }
 

@@ -122,6 +122,9 @@ void Daemon::decide(const core::Fact& fact, const std::string& key, const Told& 
       engine_->request(fact, {.uid = 1000, .key = key, .fingerprint = "f"}, [&](const core::Lease& lease) {
         answer.lease = lease.id;
         answer.generation = lease.generation;
+        const auto* submit = std::get_if<core::Submit>(&fact);
+        if (std::holds_alternative<core::Preempt>(fact) || (submit != nullptr && submit->ordered))
+          oracle_.ordered(lease.id);
         return engine::Answered{
             200, fmt::format("{} {} {}", to_string(lease.id), core::to_string(lease.state), lease.generation)};
       });

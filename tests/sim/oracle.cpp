@@ -30,6 +30,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   forgiven_.clear();
   back_by_.clear();
   back_at_.clear();
+  displaced_.clear();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
