@@ -40,6 +40,11 @@ Result<std::string> render_room(const nlohmann::json& room, const Common& common
 // What would come of a request: the reply of /v1/leases with dry_run.
 Result<std::string> render_dry_run(const nlohmann::json& reply, const Common& common, const Look& look);
 
+// A reply of /v1/consumers.
+Result<std::string> render_consumers(const nlohmann::json& reply, const Common& common, const Look& look);
+// "850ms", "6.3s", "2m": a prediction, so not to the millisecond.
+std::string about(Duration duration);
+
 // What -o may choose, by verb; empty for a verb that prints no table.
 std::span<const Column> columns_of(std::string_view verb);
 std::span<const Column> ps_columns();

@@ -10,18 +10,11 @@ using nlohmann::json;
 
 namespace {
 
-// "850ms", "6.3s", "2m": a prediction, so not to the millisecond.
-std::string about(std::int64_t ms) {
-  if (ms < 1000) return fmt::format("{}ms", ms);
-  if (ms < 60'000) return fmt::format("{:.1f}s", static_cast<double>(ms) / 1000);
-  return compact(std::chrono::milliseconds(ms));
-}
-
 bool ends(const json& victim) { return text_at(victim, "method") == "end"; }
 
 Cell time_cell(const json& victim, const char* key) {
   const auto ms = number_at(victim, key);
-  return {ms && !ends(victim) ? about(*ms) : "-"};
+  return {ms && !ends(victim) ? about(std::chrono::milliseconds(*ms)) : "-"};
 }
 
 Cell how_cell(const json& victim, const Look&) {
@@ -81,6 +74,12 @@ std::string waiting(const json& reply, const Look& look) {
 
 }  // namespace
 
+std::string about(Duration duration) {
+  if (duration < std::chrono::seconds(1)) return fmt::format("{}ms", duration / std::chrono::milliseconds(1));
+  if (duration >= std::chrono::minutes(1)) return compact(duration);
+  return fmt::format("{:.1f}s", std::chrono::duration<double>(duration).count());
+}
+
 Result<std::string> render_room(const json& room, const Common& common, const Look& look) {
   if (!flag_at(room, "found")) {
     const auto lacking = number_at(room, "short_bytes").value_or(0);
@@ -96,8 +95,8 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
   auto table = render_table("preempt", room_columns, victims, common, look);
   if (!table) return table;
   return fmt::format("{}It takes about {} until there is room{}; {} with the way back.\n", *table,
-                     about(number_at(room, "pause_ms").value_or(0)), on_devices(room, look),
-                     about(number_at(room, "cost_ms").value_or(0)));
+                     about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0))), on_devices(room, look),
+                     about(std::chrono::milliseconds(number_at(room, "cost_ms").value_or(0))));
 }
 
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {

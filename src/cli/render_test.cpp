@@ -285,5 +285,19 @@ TEST(DryRun, SaysWhatWouldCome) {
             "  lease-1 is not asked: it is pinned: it was started with --pausable no\n");
 }
 
+TEST(Consumers, ShowsWhatPausesTake) {
+  const json reply = json::parse(R"json({"consumers": [
+    {"consumer": "eval", "runs": 0, "peak_used_bytes": 0, "median_run_seconds": null, "moves": []},
+    {"consumer": "train", "runs": 3, "peak_used_bytes": 8589934592, "median_run_seconds": 7300, "moves": [
+      {"method": "driver", "move": "pause", "samples": 5, "fixed_ms": 800, "bytes_per_second": 2147483648,
+       "spread_ratio": 0.125},
+      {"method": "driver", "move": "settle", "samples": 5, "fixed_ms": 40, "bytes_per_second": null,
+       "spread_ratio": 0.5}]}], "moves": []})json");
+  EXPECT_EQ(*render_consumers(reply, Common{}, at_noon()),
+            "CONSUMER  RUNS  MEDIAN     PEAK  METHOD  PAUSES  PAUSE              SETTLE  RESUME  SPREAD\n"
+            "eval         0       -      0 B  -            -  -                  -       -            -\n"
+            "train        3      2h  8.0 GiB  driver       5  800ms + 2.0 GiB/s  40ms    -         12 %\n");
+}
+
 }  // namespace
 }  // namespace sublet::cli

@@ -11,15 +11,28 @@ Action add_report(Command command, Common& common) {
   struct Flags {
     std::optional<Duration> since;
     std::string by = "user";
+    bool consumers = false;
   };
   auto flags = std::make_shared<Flags>();
-  command.duration("--since", flags->since, "How far to look back (24h)");
-  command.option("--by", flags->by, "A row for each user, consumer or tenant").type("WHAT");
+  const Option since = command.duration("--since", flags->since, "How far to look back (24h)");
+  const Option by = command.option("--by", flags->by, "A row for each user, consumer or tenant").type("WHAT");
+  command.flag("--consumers", flags->consumers, "What is remembered of consumers, and how long their pauses take")
+      .excludes(since)
+      .excludes(by);
   add_table_flags(command, common);
   command.footer(
       "Held is size by time, at the lease's latest size. Never used is the part of it that lay above the lease's\n"
-      "own peak. A wait goes from the request to the grant, or until now. The window ends now.");
+      "own peak. A wait goes from the request to the grant, or until now. The window ends now.\n"
+      "--consumers: what estimates and prices rest on. A pause takes its fixed part and its bytes by the rate beside "
+      "it;\n"
+      "then it settles until it is measured gone. The spread is how far pauses were from what was expected of them.");
   return [&common, flags] {
+    if (flags->consumers) {
+      return show(common, "/v1/consumers", [&](const auto& body, auto&) {
+        return with_remark(common, render_consumers(body, common, look_for(common)),
+                           list_at(body, "consumers").empty() ? "nothing is remembered of any consumer yet" : "");
+      });
+    }
     const auto seconds = flags->since.value_or(std::chrono::hours(24)) / std::chrono::seconds(1);
     const std::string target = fmt::format("/v1/report?since={}s&by={}", seconds, client::encode(flags->by));
     return show(common, target, [&](const auto& body, auto&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp,
-// room.cpp (making room), events.cpp, metrics.cpp, report.cpp, tokens.cpp.
+// room.cpp (making room), consumers.cpp, events.cpp, metrics.cpp, report.cpp, tokens.cpp.
 #pragma once
 
 #include "http/message.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables: devices, processes, consumers; and the whole at a glance.
+// The tables: devices, processes, the ledger; and the whole at a glance.
 #include "engine/account.h"
 #include "http/render.h"
 #include "http/resources.h"
@@ -88,19 +88,6 @@ Reply get_processes(Call& call) {
     }
   }
   return Response{200, {{"processes", std::move(rows)}}, {}, false};
-}
-
-Reply get_consumers(Call& call) {
-  json rows = json::array();
-  for (const auto& [name, entry] : call.engine.state().histories()) {
-    const core::ConsumerHistory& history = entry.first;
-    json runs = json::array();
-    for (const Duration run : history.runs) {
-      runs.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(run).count());
-    }
-    rows.push_back({{"consumer", name}, {"peak_used_bytes", history.peak_used.count}, {"run_ms", std::move(runs)}});
-  }
-  return Response{200, {{"consumers", std::move(rows)}}, {}};
 }
 
 Reply get_ledger(Call& call) {

@@ -232,3 +232,25 @@ def test_what_cannot_be_made_free_is_refused(daemon):
     assert daemon.cli("free", "9GiB", "--preview").returncode == 1
     assert daemon.cli("free").returncode == 2
     assert len(daemon.leases(all=True)) == 1
+
+
+# ---------------------------------------------------------------------------------------------- what is learned
+
+def test_what_pauses_take_is_learned_and_shown(daemon):
+    assert "nothing is remembered" in daemon.cli("report", "--consumers", check=0).stderr
+    program(daemon, "first", "3GiB", "1GiB", "--name", "train")
+    for _ in range(2):
+        assert daemon.cli("pause", "first").returncode == 0
+        assert daemon.cli("resume", "first").returncode == 0
+    rows = daemon.get("/v1/consumers")["consumers"]
+    assert [row["consumer"] for row in rows] == ["train"]
+    moves = {move["move"]: move for move in rows[0]["moves"]}
+    assert set(moves) == {"pause", "settle", "resume"} and rows[0]["runs"] == 0
+    for move in moves.values():
+        assert (move["method"], move["samples"]) == ("driver", 2)
+    table = daemon.cli("report", "--consumers", check=0).stdout.splitlines()
+    assert table[1].startswith("train ") and table[2].startswith("(all) ") and " driver " in table[1]
+    # A price that rests on them says so.
+    waiter(daemon, "new", "2GiB")
+    assert " 2 pauses of it" in daemon.cli("preempt", "new", "--preview", check=0).stdout
+    assert daemon.cli("report", "--consumers", "--by", "user").returncode == 2

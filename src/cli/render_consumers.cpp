@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// `report --consumers`: what is remembered of consumers, and how long their pauses take.
+#include "cli/render.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+namespace sublet::cli {
+
+using nlohmann::json;
+
+namespace {
+
+// "0.8s + 2.0 GiB/s": a fixed part, and so many bytes in a second beside it.
+Cell move_cell(const json& row, const char* key) {
+  const json& move = member(row, key);
+  if (!move.is_object()) return {"-"};
+  std::string out = about(std::chrono::milliseconds(number_at(move, "fixed_ms").value_or(0)));
+  if (number_at(move, "bytes_per_second")) out += fmt::format(" + {}/s", size_at(move, "bytes_per_second"));
+  return {out};
+}
+
+Cell median_cell(const json& row, const Look&) {
+  const auto seconds = number_at(row, "median_run_seconds");
+  return {seconds ? compact(std::chrono::seconds(*seconds)) : "-"};
+}
+
+Cell pauses_cell(const json& row, const Look&) {
+  return {member(row, "pause").is_object() ? number_cell(member(row, "pause"), "samples") : Cell{"-"}};
+}
+
+// How far the pauses were from what was expected of them.
+Cell spread_cell(const json& row, const Look&) {
+  const json& spread = member(member(row, "pause"), "spread_ratio");
+  return {spread.is_number() ? fmt::format("{:.0f} %", 100 * spread.get<double>()) : "-"};
+}
+
+constexpr Column consumer_columns[] = {
+    {"consumer", "CONSUMER", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
+    {"runs", "RUNS", true, true, +[](const json& r, const Look&) { return number_cell(r, "runs"); }},
+    {"median", "MEDIAN", true, true, median_cell},
+    {"peak", "PEAK", true, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
+    {"method", "METHOD", true, false, +[](const json& r, const Look&) { return text_cell(r, "method"); }},
+    {"pauses", "PAUSES", true, true, pauses_cell},
+    {"pause", "PAUSE", true, false, +[](const json& r, const Look&) { return move_cell(r, "pause"); }},
+    {"settle", "SETTLE", true, false, +[](const json& r, const Look&) { return move_cell(r, "settle"); }},
+    {"resume", "RESUME", true, false, +[](const json& r, const Look&) { return move_cell(r, "resume"); }},
+    {"spread", "SPREAD", true, true, spread_cell},
+};
+
+// A row for each method by which it was paused; one without any for a consumer that never was.
+void add_rows(json& rows, const json& consumer, const json& moves) {
+  std::map<std::string, json> by_method;
+  for (const auto& move : moves) by_method[text_at(move, "method")][text_at(move, "move")] = move;
+  if (by_method.empty()) rows.push_back(consumer);
+  for (const auto& [method, its] : by_method) {
+    json row = consumer;
+    row["method"] = method;
+    row.update(its);
+    rows.push_back(std::move(row));
+  }
+}
+
+}  // namespace
+
+Result<std::string> render_consumers(const json& reply, const Common& common, const Look& look) {
+  json rows = json::array();
+  for (const auto& consumer : list_at(reply, "consumers")) {
+    if (consumer.is_object()) add_rows(rows, consumer, list_at(consumer, "moves"));
+  }
+  if (!list_at(reply, "moves").empty()) add_rows(rows, json{{"consumer", "(all)"}}, list_at(reply, "moves"));
+  return render_table("report --consumers", consumer_columns, rows, common, look);
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// GET /v1/consumers: what is remembered of those who came before, the basis of estimates and of prices.
+#include "http/resources.h"
+
+#include <cmath>
+#include <set>
+
+namespace sublet::http {
+namespace {
+
+std::int64_t ms(Duration duration) { return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count(); }
+
+// What its moves take: a fixed part, and bytes by a rate. `consumer` "": of all here together.
+json moves_of(const core::CostModel& costs, const std::string& consumer) {
+  json moves = json::array();
+  const core::CostModel::Key first{consumer, {}, {}};
+  for (auto entry = costs.entries().lower_bound(first); entry != costs.entries().end(); ++entry) {
+    const auto& [key, known] = *entry;
+    if (key.consumer != consumer) break;
+    const core::MoveCurve::Line line = costs.line(consumer, key.method, key.move);
+    // Where the bytes do not matter there is no rate.
+    const double rate = line.s_per_gib > 0 ? static_cast<double>(GiB.count) / line.s_per_gib : 0;
+    moves.push_back({{"method", core::to_string(key.method)},
+                     {"move", core::to_string(key.move)},
+                     {"samples", known.curve.samples().size()},
+                     {"fixed_ms", std::llround(line.fixed_s * 1000)},
+                     {"bytes_per_second", rate > 0 && rate < 1e18 ? json(std::llround(rate)) : json(nullptr)},
+                     {"spread_ratio", std::round(line.spread * 1000) / 1000}});
+  }
+  return moves;
+}
+
+json row(const core::State& state, const std::string& name, const core::ConsumerHistory& history) {
+  json runs = json::array();
+  for (const Duration run : history.runs) runs.push_back(ms(run));
+  const auto median = history.median ? json(*history.median / std::chrono::seconds(1)) : json(nullptr);
+  return {{"consumer", name},
+          {"peak_used_bytes", history.peak_used.count},
+          {"runs", history.runs.size()},
+          {"run_ms", std::move(runs)},
+          {"median_run_seconds", median},
+          {"moves", moves_of(state.costs(), name)}};
+}
+
+}  // namespace
+
+Reply get_consumers(Call& call) {
+  const core::State& state = call.engine.state();
+  json rows = json::array();
+  // One may have been paused and never have come to its end.
+  std::set<std::string> names;
+  for (const auto& [name, entry] : state.histories()) names.insert(name);
+  for (const auto& [key, entry] : state.costs().entries())
+    if (!key.consumer.empty()) names.insert(key.consumer);
+  for (const std::string& name : names) {
+    const core::ConsumerHistory* history = state.history(name);
+    rows.push_back(row(state, name, history != nullptr ? *history : core::ConsumerHistory{}));
+  }
+  return Response{200, {{"consumers", std::move(rows)}, {"moves", moves_of(state.costs(), "")}}, {}};
+}
+
+}  // namespace sublet::http
