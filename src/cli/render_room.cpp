@@ -90,7 +90,7 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
   const json& victims = list_at(room, "victims");
   if (victims.empty()) {
     return std::string(flag_at(room, "under_way") ? "Others are yielding already: nobody else has to.\n"
-                                                  : "Nobody has to yield: there is room.\n");
+                                                  : "Nobody has to yield: there is room, or it comes by itself.\n");
   }
   auto table = render_table("preempt", room_columns, victims, common, look);
   if (!table) return table;

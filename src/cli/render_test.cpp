@@ -251,7 +251,7 @@ TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
             "It takes about 6.3s until there is room on gpu0; 1m with the way back.\n");
   json nobody = room;
   nobody["victims"] = json::array();
-  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Nobody has to yield: there is room.\n");
+  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Nobody has to yield: there is room, or it comes by itself.\n");
   nobody["under_way"] = true;
   EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Others are yielding already: nobody else has to.\n");
 }

@@ -133,6 +133,53 @@ def test_gives_up_waiting_when_it_was_told_to(daemon):
     assert lease_of(daemon, "new")["state"] == "queued"
 
 
+def test_a_spot_lease_that_cannot_be_paused_is_ended(daemon):
+    spot = program(daemon, "spot", "3GiB", "1GiB", "--tier", "spot", "--pausable", "no")
+    second = waiter(daemon, "second", "2GiB")
+    preview = daemon.cli("preempt", "second", "--preview", check=0).stdout
+    assert re.search(r"spot +ended +3\.0 GiB +- +- +- +- +it cannot be paused", preview), preview
+    assert daemon.cli("preempt", "second").returncode == 0
+    assert spot.wait(timeout=60) == 128 + signal.SIGTERM and second.wait(timeout=60) == 0
+    assert lease_of(daemon, daemon.leases(all=True)[-1]["id"])["end_reason"] in ("revoked", "released")
+
+
+def test_for_one_that_wants_to_come_back(daemon):
+    first = program(daemon, "first", "3GiB", "2GiB")
+    assert daemon.cli("pause", "first").returncode == 0
+    program(daemon, "second", "2GiB", "1GiB")
+    assert daemon.cli("resume", "first", "--no-wait").returncode == 0
+    done = daemon.cli("preempt", "first")
+    assert done.returncode == 0 and "has its 3.0 GiB" in done.stderr, done.stderr
+    assert lease_of(daemon, "second")["state"] == "paused" and first.poll() is None
+
+
+def test_for_one_that_wants_to_grow(daemon):
+    program(daemon, "first", "1GiB", "512MiB")
+    program(daemon, "second", "2GiB", "1GiB")
+    assert daemon.api().post("/v1/leases/first/resize", {"vram_bytes": 3 * GIB}).status == 202
+    done = daemon.cli("preempt", "first", "--json")
+    assert done.returncode == 0 and '"vram_bytes":3221225472' in done.stdout, done.stdout
+    assert lease_of(daemon, "second")["state"] == "paused"
+
+
+def test_a_victim_that_could_not_is_tried_again_and_the_order_outlives_the_daemon(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG.format("false") + 'cooldown = "500ms"\n')
+    quick_checkpoints(daemon)
+    first = program(daemon, "first", "3GiB", "1GiB")
+    waiter(daemon, "second", "2GiB")
+    daemon.ctl("fault", "checkpoint-fail")
+    asks = daemon.spawn("sublet", "preempt", "second")
+    wait_until(lambda: any("undone" in reason["text"] for reason in daemon.get("/v1/leases/first/why")["reasons"]),
+               "the first try failed")
+    assert lease_of(daemon, "second")["state"] == "queued" and asks.poll() is None
+    daemon.kill()
+    daemon.ctl("clear")
+    daemon.start()
+    assert asks.wait(timeout=60) == 0, asks.communicate()[1]
+    assert first.poll() is None
+    until(daemon, "first", "active")
+
+
 # ---------------------------------------------------------------------------------------------- dry run
 
 def dry(daemon, *flags, verb="run"):
