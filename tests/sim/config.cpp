@@ -16,7 +16,7 @@ Config::Config(std::uint64_t with) : seed(with) {
   driver_reserved = random.below(2) * 400 * MiB;
   host_memory = random.between(20, 120) * GiB;
   headroom_known = random.chance(20);
-  sqlite = random.chance(12);
+  sqlite = random.chance(15);
   honest = random.chance(40);
 
   rules.headroom = random.below(2) * 256 * MiB;
@@ -43,7 +43,7 @@ Config::Config(std::uint64_t with) : seed(with) {
   unknowns = some(50, 20);
   stuck = some(40, 10);
   short_host = some(40, 20);
-  store_faults = some(40, 2);
+  store_faults = some(50, 3);
   crashes = some(60, 1);
   stalls = some(40, 0.5);
   dumb_clients = some(70, 20);

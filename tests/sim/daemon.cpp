@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon.h"
 
+#include "disk_faults.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
+#include <cerrno>
 #include <cstdlib>
 
 namespace sublet::sim {
@@ -20,6 +23,8 @@ Disk::Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracl
   // Little is kept, so that much is thrown away.
   const store::Limits limits{.ended_per_user = 40, .remembered_rows = 200, .reasons_per_lease = 20, .events = 300};
   if (config.sqlite) {
+    watch_disk_calls();
+    fail_disk_call(0, 0);
     const bool in_memory = ::access("/dev/shm", W_OK) == 0;
     std::string name = in_memory ? "/dev/shm/sublet-sim-XXXXXX" : "/tmp/sublet-sim-XXXXXX";
     directory_ = ::mkdtemp(name.data());
@@ -58,12 +63,16 @@ void Disk::crash() {
 }
 
 void Disk::fail_next(Random& random) {
+  if (sqlite_ && random.chance(60)) return fail_disk_call(1 + random.below(12), random.chance(50) ? EIO : ENOSPC);
   faulty_->fail_commit(1 + random.below(3),
                        random.chance(50) ? store::FaultyStore::Fate::lost : store::FaultyStore::Fate::kept,
                        unavailable("the disk says no"));
 }
 
-void Disk::heal() { faulty_->fail_commit(0, store::FaultyStore::Fate::lost, unavailable("")); }
+void Disk::heal() {
+  faulty_->fail_commit(0, store::FaultyStore::Fate::lost, unavailable("the last fault"));
+  fail_disk_call(0, 0);
+}
 
 // ------------------------------------------------------------------------------------------------ the daemon
 

@@ -17,7 +17,6 @@ Oracle::Oracle(const Config& config, Verdict& verdict, const World& world)
     : config_(config), verdict_(verdict), world_(world) {}
 
 void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time now) {
-  if (engine_ == nullptr) held_.clear();
   if (engine_ == nullptr) last_id_ = 0;  // who was told of an id knows that it is durable
   engine_ = engine;
   store_ = store;

@@ -20,7 +20,7 @@ class Oracle {
 
   // A new life of the engine has begun, or its store was opened anew: what was observed is to be observed again.
   void begin(const engine::Engine* engine, const WatchedStore* store, Time now);
-  void ended() { engine_ = nullptr; }
+  void ended() { engine_ = nullptr, held_.clear(); }
   // The daemon stood still, or its machine slept, until now, for longer than any load explains.
   void stood_still(Time now);
 
