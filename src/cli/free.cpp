@@ -113,11 +113,9 @@ Action add_free(Command command, Common& common) {
       .excludes(wait);
   add_json(command, common);
   command.footer(
-      "For a program that does not ask Sublet. Your own programs are paused for it, or anybody's on an admin's word, "
-      "and\n"
-      "come back by their place in the queue once the time is over or the lease that is printed is released. Ctrl-C "
-      "while\n"
-      "room is being made gives it up.");
+      "For a program that does not ask Sublet. Your own programs are paused for it and those of the tiers batch and\n"
+      "spot, or anybody's on an admin's word. They come back by their place in the queue once the time is over or the\n"
+      "lease that is printed is released. Ctrl-C while room is being made gives it up.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

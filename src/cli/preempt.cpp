@@ -166,11 +166,10 @@ Action add_preempt(Command command, Common& common) {
   const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
   command.flag("--no-wait", flags->no_wait, "Return at once, while room is being made").excludes(wait);
   command.footer(
-      "Those who cost least are paused, one after the other, whatever their tier: your own programs, or anybody's on "
-      "an\n"
-      "admin's word. They come back by their place in the queue. Without --preview it returns when LEASE has its "
-      "room;\n"
-      "room is still made for it when this command is interrupted.");
+      "Those who cost least are paused, one after the other: of your own programs whatever their tier, of others "
+      "those\n"
+      "of a tier below LEASE's, on an admin's word anybody's. They come back by their place in the queue. Without\n"
+      "--preview it returns when LEASE has its room; room is still made for it when this command is interrupted.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());
