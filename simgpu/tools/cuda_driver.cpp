@@ -36,6 +36,7 @@ CudaDriver::CudaDriver() {
   find(mem_alloc_, "cuMemAlloc_v2");
   find(mem_free_, "cuMemFree_v2");
   find(copy_to_host_, "cuMemcpyDtoH_v2");
+  find(copy_to_device_, "cuMemcpyHtoD_v2");
   find(memset_, "cuMemsetD8_v2");
   find(stream_create_, "cuStreamCreate");
   find(stream_destroy_, "cuStreamDestroy_v2");
@@ -100,6 +101,10 @@ void CudaDriver::free(DevicePointer pointer) const { check(mem_free_(pointer), "
 
 void CudaDriver::copy_to_host(void* to, DevicePointer from, std::size_t bytes) const {
   check(copy_to_host_(to, from, bytes), "cuMemcpyDtoH");
+}
+
+void CudaDriver::copy_to_device(DevicePointer to, const void* from, std::size_t bytes) const {
+  check(copy_to_device_(to, from, bytes), "cuMemcpyHtoD");
 }
 
 void CudaDriver::clear(DevicePointer to, std::size_t bytes) const {

@@ -42,6 +42,7 @@ class CudaDriver {
   DevicePointer allocate(std::size_t bytes) const;
   void free(DevicePointer pointer) const;
   void copy_to_host(void* to, DevicePointer from, std::size_t bytes) const;
+  void copy_to_device(DevicePointer to, const void* from, std::size_t bytes) const;
   void clear(DevicePointer to, std::size_t bytes) const;  // zeroes, before anything that is launched later
 
   Handle create_stream() const;  // non-blocking
@@ -72,6 +73,7 @@ class CudaDriver {
   int (*mem_alloc_)(DevicePointer*, std::size_t) = nullptr;
   int (*mem_free_)(DevicePointer) = nullptr;
   int (*copy_to_host_)(void*, DevicePointer, std::size_t) = nullptr;
+  int (*copy_to_device_)(DevicePointer, const void*, std::size_t) = nullptr;
   int (*memset_)(DevicePointer, unsigned char, std::size_t) = nullptr;
   int (*stream_create_)(Handle*, unsigned) = nullptr;
   int (*stream_destroy_)(Handle) = nullptr;

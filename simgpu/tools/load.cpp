@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace simgpu::tools {
 namespace {
@@ -34,14 +35,18 @@ Load::Load(const CudaDriver& driver, const LoadOptions& options, Wait wait)
   if (driver.device_count() == 0) throw CudaError("the CUDA driver shows no device", -1);
   device_ = driver.device(0);
   result_.device = driver.name(device_);
-  driver.retain_primary_context(device_);
+  open_device();
+}
+
+void Load::open_device() {
+  driver_.retain_primary_context(device_);
   context_held_ = true;
-  stream_ = driver.create_stream();
-  module_ = driver.load_module(kernels::ptx);
-  kernels_ = {driver.function(module_, kernels::busy), driver.function(module_, kernels::fill),
-              driver.function(module_, kernels::check), driver.function(module_, kernels::fill16),
-              driver.function(module_, kernels::check16)};
-  found_ = driver.allocate(word);
+  stream_ = driver_.create_stream();
+  module_ = driver_.load_module(kernels::ptx);
+  kernels_ = {driver_.function(module_, kernels::busy), driver_.function(module_, kernels::fill),
+              driver_.function(module_, kernels::check), driver_.function(module_, kernels::fill16),
+              driver_.function(module_, kernels::check16)};
+  found_ = driver_.allocate(word);
 }
 
 Load::~Load() {
@@ -53,13 +58,48 @@ Load::~Load() {
 
 void Load::release() {
   if (!context_held_) return;
-  context_held_ = false;
-  for (const DevicePointer allocation : allocations_) driver_.free(allocation);
+  for (const Allocation& allocation : allocations_) {
+    if (allocation.address != 0) driver_.free(allocation.address);
+  }
   allocations_.clear();
-  if (found_ != 0) driver_.free(found_);
-  if (module_ != nullptr) driver_.unload_module(module_);
-  if (stream_ != nullptr) driver_.destroy_stream(stream_);
+  close_device();
+}
+
+void Load::close_device() {
+  context_held_ = false;
+  if (found_ != 0) driver_.free(std::exchange(found_, 0));
+  if (module_ != nullptr) driver_.unload_module(std::exchange(module_, nullptr));
+  if (stream_ != nullptr) driver_.destroy_stream(std::exchange(stream_, nullptr));
   driver_.release_primary_context(device_);
+}
+
+// --- yielding
+
+void Load::yield(int share) {
+  driver_.synchronize(stream_);
+  std::size_t count = allocations_.size() * static_cast<std::size_t>(share) / 100;
+  for (auto last = allocations_.rbegin(); count > 0; ++last, --count) {
+    last->copy.resize(last->bytes);
+    driver_.copy_to_host(last->copy.data(), last->address, last->bytes);
+    driver_.free(std::exchange(last->address, 0));
+  }
+  if (share == 100) close_device();
+}
+
+void Load::take_again() {
+  if (!context_held_) open_device();
+  std::size_t piece = 0;
+  for (Allocation& allocation : allocations_) {
+    const std::size_t pieces = (allocation.bytes + piece_bytes - 1) / piece_bytes;
+    if (allocation.address == 0) {
+      allocation.address = driver_.allocate(allocation.bytes);
+      driver_.copy_to_device(allocation.address, allocation.copy.data(), allocation.bytes);
+      std::vector<std::byte>().swap(allocation.copy);
+      for (std::size_t i = 0; i < pieces && piece + i < pieces_.size(); ++i)
+        pieces_[piece + i].address = allocation.address + i * piece_bytes;
+    }
+    piece += pieces;
+  }
 }
 
 void Load::launch(Handle kernel, std::uint64_t threads, std::vector<std::uint64_t> arguments) {
@@ -80,7 +120,7 @@ void Load::wait_for_device(nanoseconds busy) {
 
 void Load::prove_kernels() {
   const DevicePointer page = driver_.allocate(page_bytes);
-  allocations_.push_back(page);
+  allocations_.push_back({page, page_bytes, {}});
   const auto count_after = [&](Handle checker, std::vector<std::uint64_t> arguments) {
     driver_.clear(found_, word);
     arguments.push_back(found_);
@@ -106,7 +146,7 @@ void Load::prove_kernels() {
 
 void Load::allocate(std::uint64_t bytes) {
   try {
-    allocations_.push_back(driver_.allocate(bytes));
+    allocations_.push_back({driver_.allocate(bytes), bytes, {}});
   } catch (const CudaError& error) {
     std::size_t free_bytes = 0, total_bytes = 0;
     driver_.memory_info(free_bytes, total_bytes);
@@ -125,8 +165,8 @@ bool Load::fill() {
         std::min<std::uint64_t>(total - result_.filled_bytes, static_cast<std::uint64_t>(options_.step.count));
     allocate(bytes);
     for (std::uint64_t at = 0; at < bytes; at += piece_bytes) {
-      pieces_.push_back(
-          make_piece(result_.seed, pieces_.size(), allocations_.back() + at, std::min(piece_bytes, bytes - at)));
+      pieces_.push_back(make_piece(result_.seed, pieces_.size(), allocations_.back().address + at,
+                                   std::min(piece_bytes, bytes - at)));
       fill_piece(pieces_.back());
     }
     wait_for_device();

@@ -54,12 +54,24 @@ class Load {
   void verify_all();
   void release();
 
+  // Copies to the host and frees the last `share` percent of what was allocated; all of it: the context, too. Between
+  // two waits only.
+  void yield(int share);
+  void take_again();  // as if it had never yielded
+
   const LoadResult& result() const { return result_; }
 
  private:
   struct Kernels {
     Handle busy, fill, check, fill16, check16;
   };
+  struct Allocation {
+    DevicePointer address = 0;
+    std::uint64_t bytes = 0;
+    std::vector<std::byte> copy;  // on the host, while it has yielded
+  };
+  void open_device();
+  void close_device();
   void allocate(std::uint64_t bytes);
   void fill_piece(const Piece& piece);
   void check_piece(const Piece& piece);
@@ -78,7 +90,7 @@ class Load {
   bool context_held_ = false;
   Kernels kernels_{};
   DevicePointer found_ = 0;  // where the checkers count the words that differ
-  std::vector<DevicePointer> allocations_;
+  std::vector<Allocation> allocations_;
   std::vector<Piece> pieces_;
 };
 

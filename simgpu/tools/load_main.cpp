@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simgpu/tools/load.h"
+#include "simgpu/tools/load_pause.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -55,7 +55,7 @@ std::string text_of(const LoadResult& result, bool right) {
       duration_cast<milliseconds>(result.longest_stall).count(), result.seed);
 }
 
-std::string json_of(const LoadResult& result, bool right, const std::string& error) {
+std::string json_of(const LoadResult& result, bool right, const std::string& error, std::uint64_t pauses) {
   const nlohmann::json json = {{"ok", right},
                                {"error", error.empty() ? nlohmann::json() : nlohmann::json(error)},
                                {"ended_by", ended_by == SIGTERM  ? "SIGTERM"
@@ -67,6 +67,7 @@ std::string json_of(const LoadResult& result, bool right, const std::string& err
                                {"verified_bytes", result.verified_bytes},
                                {"wrong_words", result.errors},
                                {"launches", result.launches},
+                               {"pauses", pauses},
                                {"fill_ms", duration_cast<milliseconds>(result.fill_time).count()},
                                {"compute_ms", duration_cast<milliseconds>(result.compute_time).count()},
                                {"longest_stall_ms", duration_cast<milliseconds>(result.longest_stall).count()}};
@@ -76,16 +77,25 @@ std::string json_of(const LoadResult& result, bool right, const std::string& err
 int run(const LoadOptions& options) {
   LoadResult result;
   std::string error;
+  std::uint64_t pauses = 0;
   try {
     const CudaDriver driver;
-    Load load(driver, options, wait_or_end);
+    Pausing* pausing = nullptr;
+    Load load(driver, options, [&pausing](nanoseconds time) {
+      if (pausing != nullptr) pausing->safe_point();
+      return wait_or_end(time);
+    });
     try {
+      Pausing registered(driver, load, options);
+      pausing = &registered;
       load.prove_kernels();
       if (load.fill()) {
         fmt::print(stderr, "simgpu-load: filled {} on {}\n", sublet::format_size(options.alloc), load.result().device);
         load.compute();
       }
+      registered.safe_point();
       load.verify_all();
+      pauses = registered.pauses();
       load.release();
     } catch (const CudaError& failure) {
       error = failure.what();
@@ -96,7 +106,7 @@ int run(const LoadOptions& options) {
   }
   const bool right = error.empty() && result.errors == 0;
   if (!error.empty()) fmt::print(stderr, "simgpu-load: {}\n", error);
-  if (options.json) fmt::print("{}\n", json_of(result, right, error));
+  if (options.json) fmt::print("{}\n", json_of(result, right, error, pauses));
   else if (error.empty()) fmt::print("{}\n", text_of(result, right));
   std::fflush(stdout);
   if (!right) return 1;

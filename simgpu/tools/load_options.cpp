@@ -25,6 +25,9 @@ const std::string_view load_help =
   --verify        check the contents while computing too; at the end they are always checked
   --dense         random contents everywhere; otherwise one random 4 KiB page in each 2 MiB
                   and a 16-byte pattern around it, which a simulated card stores in little RAM
+  --on-pause MODE yield by itself when the daemon of SUBLET_HOST asks for it: honest; or, to see what becomes
+                  of it: liar (says so, and keeps everything), half (frees half of it), late (after its time
+                  is over), again (holds half as much again once it is paused), deaf (never gets to it)
   --seed N        seed of the contents (the process id), printed in the result
   --json          print the result as JSON
   --help, --version
@@ -44,6 +47,13 @@ using sublet::Status;
 constexpr std::array<std::string_view, 12> known = {"--alloc", "--step",     "--rate", "--seconds",
                                                     "--busy",  "--on-pause", "--seed", "--verify",
                                                     "--dense", "--json",     "--help", "--version"};
+
+constexpr std::array<std::pair<std::string_view, OnPause>, 6> modes{{{"honest", OnPause::honest},
+                                                                     {"liar", OnPause::liar},
+                                                                     {"half", OnPause::half},
+                                                                     {"late", OnPause::late},
+                                                                     {"again", OnPause::again},
+                                                                     {"deaf", OnPause::deaf}}};
 
 template <typename Number>
 Result<Number> parse_number(std::string_view flag, std::string_view text, Number low, Number high) {
@@ -72,7 +82,11 @@ Status set_value(LoadOptions& options, std::string_view flag, std::string_view v
     if (value.ends_with("/s")) value.remove_suffix(2);
     return store(options.rate, sublet::parse_size(value));
   }
-  return bad_request("--on-pause answers requests to pause, which do not exist yet: leave it out");
+  for (const auto& [name, mode] : modes) {
+    if (name == value) return options.on_pause = mode, Status{};
+  }
+  return bad_request(
+      fmt::format("--on-pause '{}' is not one of honest, liar, half, late, again, deaf", sublet::printable(value)));
 }
 
 Status check_sizes(const LoadOptions& options) {

@@ -10,6 +10,17 @@
 
 namespace simgpu::tools {
 
+// What it does when it is asked to yield.
+enum class OnPause {
+  not_asked,  // it does not say that it yields by itself
+  honest,     // copies all it holds to the host, frees it and its context, and comes back with every byte
+  liar,       // says that it has yielded, and keeps everything
+  half,       // frees half of it, and says that it has yielded
+  late,       // yields half a second after the time for that is over
+  again,      // yields, and holds half as much again a second later
+  deaf,       // never gets to a place where it could yield
+};
+
 struct LoadOptions {
   sublet::Bytes alloc;                                  // VRAM to allocate and fill, a multiple of 4 KiB
   sublet::Bytes step = 256 * sublet::MiB;               // allocated at a time
@@ -20,6 +31,7 @@ struct LoadOptions {
   bool verify = false;                                  // check while computing too, not only at the end
   bool dense = false;                                   // random everywhere instead of one page in 2 MiB
   bool json = false;
+  OnPause on_pause = OnPause::not_asked;
   bool help = false;
   bool version = false;
 };

@@ -38,8 +38,12 @@ TEST(LoadOptions, RefusesWithTheReason) {
 
 TEST(LoadOptions, NamesTheNearestOption) { EXPECT_NE(refusal({"--aloc", "1GiB"}).find("--alloc"), std::string::npos); }
 
-TEST(LoadOptions, PausingIsRefusedUntilItExists) {
-  EXPECT_NE(refusal({"--alloc", "1GiB", "--on-pause", "honest"}).find("do not exist yet"), std::string::npos);
+TEST(LoadOptions, KnowsEveryWayToBePaused) {
+  const auto options = parse_load_options({"--alloc", "1GiB", "--on-pause", "half"});
+  ASSERT_TRUE(options.has_value());
+  EXPECT_EQ(options->on_pause, OnPause::half);
+  EXPECT_EQ(parse_load_options({"--alloc", "1GiB"})->on_pause, OnPause::not_asked);
+  EXPECT_NE(refusal({"--alloc", "1GiB", "--on-pause", "politely"}).find("honest, liar"), std::string::npos);
 }
 
 }  // namespace

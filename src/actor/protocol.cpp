@@ -11,6 +11,7 @@ std::string_view to_string(Verb verb) {
     case Verb::signal: return "signal";
     case Verb::wake_keeper: return "wake_keeper";
     case Verb::forget: return "forget";
+    case Verb::tell: return "tell";
   }
   return "unknown";
 }
@@ -30,6 +31,7 @@ std::string_view to_string(Code code) {
     case Code::no_proof: return "nothing proves that it is the process that was attached";
     case Code::failed: return "the kernel refused";
     case Code::lost: return "the actor is not there";
+    case Code::unhandled: return "the process has no handler for the signal, which would end it";
   }
   return "an unknown answer";
 }

@@ -10,7 +10,7 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 
 // On whose behalf: a uid, or the daemon by its own rules (time is up, grace is over). No account has this uid.
 inline constexpr std::uint32_t the_daemon = 0xffffffff;
@@ -23,8 +23,9 @@ enum class Verb : std::uint32_t {
   signal = 4,       // SIGTERM (then SIGCONT), SIGKILL or SIGCONT to the program
   wake_keeper = 5,  // SIGCONT to a keeper that is stopped
   forget = 6,       // the lease is over
+  tell = 7,         // a signal that a process of the program handles: it is asked to yield, or to go on
 };
-inline constexpr std::uint32_t last_verb = 6;
+inline constexpr std::uint32_t last_verb = 7;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -40,8 +41,9 @@ enum class Code : std::uint32_t {
   no_proof = 10,    // nothing proves that it is the process that was attached
   failed = 11,      // the kernel refused: `error`
   lost = 12,        // never sent: what the client tells of an order that found no actor, or lost it
+  unhandled = 13,   // the process has no handler for the signal, which would end it
 };
-inline constexpr std::uint32_t last_code = 12;
+inline constexpr std::uint32_t last_code = 13;
 std::string_view to_string(Verb verb);  // "hello", …; "unknown"
 std::string_view to_string(Code code);  // in words, for people
 
@@ -54,8 +56,9 @@ struct Order {
   std::uint64_t id = 0;     // comes back in the reply
   std::uint64_t lease = 0;  // all verbs but hello and look
 
-  // follow, and 0 for the others. Attached: a pidfd of the main process if there is one, then one of the keeper if
-  // there is one. Without a main process (adopted only) the group that was made for the lease is the proof.
+  // tell: main_pid and main_start are those of the process that gets the signal; the rest is 0. Follow: all of them,
+  // and 0 for the others. Attached: a pidfd of the main process if there is one, then one of the keeper if there is
+  // one. Without a main process (adopted only) the group that was made for the lease is the proof.
   std::uint32_t uid = 0;
   std::uint32_t flags = 0;
   std::int32_t main_pid = 0;
@@ -64,7 +67,7 @@ struct Order {
   std::uint64_t keeper_start = 0;
   std::uint64_t main_inode = 0;  // of the pidfd that was attached; 0: this kernel has none
 
-  std::int32_t signal = 0;  // signal
+  std::int32_t signal = 0;  // signal, tell
   std::uint32_t reserved = 0;
 };
 
@@ -81,7 +84,7 @@ struct Reply {
   std::uint32_t version = 0;  // hello
   std::uint32_t uid = 0;      // hello
   std::uint32_t flags = 0;    // hello, follow
-  std::uint32_t sent = 0;     // signal: how many processes got it, …
+  std::uint32_t sent = 0;     // signal, tell: how many processes got it, …
   std::uint32_t refused = 0;  // … how many of the program did not: another user's, or the kernel refused
   std::uint32_t left = 0;     // … how many were left alone, linked to the lease by what only spares
   std::uint32_t reserved = 0;

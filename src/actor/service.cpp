@@ -29,12 +29,27 @@ void set_path(Reply& reply, const std::string& text) {
   std::memcpy(reply.path, text.data(), size);
 }
 
+// What a program may handle as it likes: never one that stops, ends or debugs it whatever it wants.
+bool is_word(int signal) {
+  return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGHUP || (signal >= SIGRTMIN && signal <= SIGRTMAX);
+}
+
+// The signals that the process handles, by /proc/PID/status.
+bool handles(const std::string& status, int signal) {
+  const auto at = status.find("\nSigCgt:\t");
+  if (at == std::string::npos) return false;
+  return (std::strtoull(status.c_str() + at + 9, nullptr, 16) >> (signal - 1) & 1) != 0;
+}
+
 // Fields that a verb does not take are 0: what a later version may send there must not be overlooked by this one.
 bool well_formed(const Order& order) {
   const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
                        order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
   const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look;
   if (order.reserved != 0 || (order.lease != 0) != about_lease) return false;
+  const bool rest =
+      order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
+  if (order.verb == Verb::tell) return !rest && order.main_pid > 0 && is_word(order.signal);
   if (order.verb != Verb::follow && program) return false;
   if (order.verb != Verb::signal) {
     if (order.signal != 0) return false;
@@ -86,7 +101,8 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
   Reply reply;
   const LeaseId lease{order.lease};
   const auto known = followed_.find(lease);
-  const bool about_known = order.verb == Verb::signal || order.verb == Verb::wake_keeper || order.verb == Verb::forget;
+  const bool about_known = order.verb == Verb::signal || order.verb == Verb::wake_keeper ||
+                           order.verb == Verb::forget || order.verb == Verb::tell;
   // The lease's user is who it was when the program was checked, not who the order says.
   const std::uint32_t uid = order.verb == Verb::follow ? order.uid
                             : known != followed_.end() ? known->second.uid
@@ -107,6 +123,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
     case Verb::signal: signal(known->second, role, order.signal, reply); break;
     case Verb::wake_keeper: wake_keeper(known->second, reply); break;
     case Verb::forget: forget(lease); break;
+    case Verb::tell: tell(known->second, role, order, reply); break;
   }
   return reply;
 }
@@ -309,6 +326,38 @@ void Service::signal(const Followed& followed, Role role, int number, Reply& rep
     } else if (sent.error().code != sublet::Code::NotFound) {
       ++reply.refused;
     }
+  }
+}
+
+// To one process of the program, as far as descent or its group proves that it is one; and only what it handles, for
+// nothing but a word is meant.
+void Service::tell(const Followed& followed, Role role, const Order& order, Reply& reply) {
+  const ProcessRef process{order.main_pid, order.main_start};
+  scanned_ns_ = 0;
+  if (!scan()) {
+    reply.code = Code::failed;
+    reply.error = EIO;
+    return;
+  }
+  const proc::Member* member = lineage_.find(process);
+  const auto pidfd = proc::open_pidfd(root_, process);
+  const auto now = root_.read_with(process.pid, "status");
+  const auto uids = now ? proc::parse_uids(now->text) : std::nullopt;
+  if (!pidfd || !uids || now->info.ref != process || proc::is_dead(pidfd->get())) {
+    reply.code = Code::gone;
+  } else if (member == nullptr || member->lease != followed.lease || !proc::is_program(member->link)) {
+    reply.code = Code::no_proof;
+  } else if (now->info.kernel || protected_.contains(process.pid)) {
+    reply.code = Code::untouchable;
+  } else if (!may_signal(role, followed.uid, *uids)) {
+    reply.code = Code::wrong_user;
+  } else if (!handles(now->text, order.signal)) {
+    reply.code = Code::unhandled;
+  } else if (const Status sent = proc::send_signal(pidfd->get(), order.signal); !sent) {
+    reply.code = Code::failed;
+    reply.error = EPERM;
+  } else {
+    reply.sent = 1;
   }
 }
 

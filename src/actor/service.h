@@ -55,6 +55,7 @@ class Service {
   void look(Reply& reply);
   void signal(const Followed& followed, Role role, int number, Reply& reply);
   void wake_keeper(const Followed& followed, Reply& reply) const;
+  void tell(const Followed& followed, Role role, const Order& order, Reply& reply);
   void forget(LeaseId lease);
 
   bool scan();

@@ -19,7 +19,7 @@ struct LeaseVerb {
 };
 
 // Declares LEASE, --token-file and --json. `verb` must outlive the parse.
-void add_lease(Command command, Common& common, LeaseVerb& verb);
+void add_lease(Command command, Common& common, LeaseVerb& verb, bool required = true);
 
 // The token from the file that is named, or "" where none is. Your own leases need none.
 Result<std::string> read_token(const LeaseVerb& verb);

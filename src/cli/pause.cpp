@@ -22,6 +22,8 @@ constexpr Duration one_wait = 60s;  // of each question: the daemon answers at o
 
 struct PauseFlags {
   LeaseVerb verb;
+  std::string grant, revoke;  // a consumer
+  bool grants = false;
   std::optional<Duration> wait;
   bool no_wait = false;
 };
@@ -40,6 +42,10 @@ std::string progress(const json& lease) {
   return fmt::format("{} waits for its room{}", id, place ? fmt::format(", at place {}", *place) : "");
 }
 
+std::string by_whom(const json& lease) {
+  return text_at(member(lease, "pause"), "method") == "cooperative" ? " by itself" : "";
+}
+
 // What became of it, when nothing more is under way.
 int tell(const Common& common, const json& lease, const std::string& wanted) {
   const std::string id = text_at(lease, "id");
@@ -48,8 +54,8 @@ int tell(const Common& common, const json& lease, const std::string& wanted) {
   if (state == wanted) {
     if (!common.json) {
       say(common, wanted == "paused"
-                      ? fmt::format("{} is paused: {} are parked in host memory; sublet resume {} brings it back", id,
-                                    size_at(lease, "parked_bytes"), id)
+                      ? fmt::format("{} is paused: {} are parked in host memory{}; sublet resume {} brings it back", id,
+                                    size_at(lease, "parked_bytes"), by_whom(lease), id)
                       : fmt::format("{} runs again", id));
     }
     return kOk;
@@ -57,6 +63,34 @@ int tell(const Common& common, const json& lease, const std::string& wanted) {
   print_error(fmt::format("{} is {}", id, state == "ended" ? "ended: " + text_at(lease, "end_reason") : state),
               "sublet why " + id);
   return kFailed;
+}
+
+constexpr Column grant_columns[] = {
+    {"consumer", "CONSUMER", true, false, [](const json& row, const Look&) { return text_cell(row, "consumer"); }},
+    {"user", "USER", true, false, [](const json& row, const Look&) { return text_cell(row, "user"); }},
+};
+
+int list_grants(const Common& common) {
+  return show(common, "/v1/consumers", [&](const json& body, client::Client&) -> Result<std::string> {
+    if (list_at(body, "grants").empty()) say(common, "no grants; one is given by: sublet pause --grant CONSUMER");
+    return render_table("pause", grant_columns, list_at(body, "grants"), common, look_for(common));
+  });
+}
+
+int change_grant(const Common& common, const PauseFlags& flags) {
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  const bool given = !flags.grant.empty();
+  const std::string& consumer = given ? flags.grant : flags.revoke;
+  const std::string target = fmt::format("/v1/consumers/{}/grant", client::encode(consumer));
+  const auto reply = client->call({given ? "POST" : "DELETE", target, given ? "{}" : "", {}, {}});
+  if (!reply) return fail(common, reply.error());
+  if (common.json) fmt::print("{}\n", reply->text);
+  else
+    say(common, given ? fmt::format("your programs named {} may be parked, whoever started them", visible(consumer))
+                      : fmt::format("your programs named {} are parked no more, unless sublet started them",
+                                    visible(consumer)));
+  return kOk;
 }
 
 int act(const Common& common, const PauseFlags& flags, const std::string& call, const std::string& wanted) {
@@ -93,26 +127,47 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
   }
 }
 
-Action add(Command command, Common& common, const std::string& call, const std::string& wanted) {
+std::shared_ptr<PauseFlags> add_flags(Command command, Common& common, bool required) {
   auto flags = std::make_shared<PauseFlags>();
-  add_lease(command, common, flags->verb);
+  add_lease(command, common, flags->verb, required);
   const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
   command.flag("--no-wait", flags->no_wait, "Return at once, while it is under way").excludes(wait);
-  return [&common, flags, call, wanted] { return act(common, *flags, call, wanted); };
+  return flags;
 }
 
 }  // namespace
 
 Action add_pause(Command command, Common& common) {
+  const auto flags = add_flags(command, common, false);
+  const Option grant =
+      command
+          .option("--grant", flags->grant, "Let your programs of this name be parked, though sublet did not start them")
+          .type("CONSUMER");
+  const Option revoke = command.option("--revoke", flags->revoke, "Take that back").type("CONSUMER");
+  const Option grants = command.flag("--grants", flags->grants, "List what is granted");
+  revoke.excludes(grant);
+  grants.excludes(grant);
+  grants.excludes(revoke);
   command.footer(
-      "The program is parked in host memory, by the driver and without its help, and its VRAM is given to others once\n"
-      "it is measured gone. It stays parked until `sublet resume`. What goes wrong on the way is undone.");
-  return add(command, common, "/pause", "paused");
+      "Its program frees its VRAM by itself if it has said how (sublet cooperate, libsublet), else it is parked in "
+      "host\n"
+      "memory by the driver and without its help. Its VRAM is given to others once it is measured gone. It stays "
+      "paused\n"
+      "until `sublet resume`. What goes wrong on the way is undone.");
+  return [&common, flags] {
+    const bool about_grants = flags->grants || !flags->grant.empty() || !flags->revoke.empty();
+    if (about_grants != flags->verb.lease.empty())
+      return usage_error(about_grants ? "pause: either a lease, or a grant" : "pause: which lease?",
+                         "sublet pause LEASE, or sublet pause --grant CONSUMER");
+    if (flags->grants) return list_grants(common);
+    return about_grants ? change_grant(common, *flags) : act(common, *flags, "/pause", "paused");
+  };
 }
 
 Action add_resume(Command command, Common& common) {
+  const auto flags = add_flags(command, common, true);
   command.footer("It waits in the queue for its room, ageing since it was paused; Ctrl-C leaves it waiting there.");
-  return add(command, common, "/resume", "active");
+  return [&common, flags] { return act(common, *flags, "/resume", "active"); };
 }
 
 }  // namespace sublet::cli

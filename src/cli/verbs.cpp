@@ -17,6 +17,7 @@ Action add_pause(Command command, Common& common);
 Action add_resume(Command command, Common& common);
 Action add_preempt(Command command, Common& common);
 Action add_free(Command command, Common& common);
+Action add_cooperate(Command command, Common& common);
 Action add_wait(Command command, Common& common);
 Action add_stop(Command command, Common& common);
 Action add_status(Command command, Common& common);
@@ -47,6 +48,7 @@ constexpr Verb kVerbs[] = {
     {"resume", "Work", "Bring a paused program back", add_resume},
     {"preempt", "Work", "Have others yield now for a lease that waits", add_preempt},
     {"free", "Work", "Have others yield for something outside, and keep the room for a while", add_free},
+    {"cooperate", "Work", "Say how a program yields its VRAM by itself when it is paused", add_cooperate},
     {"stop", "Work", "End a lease's program: asked first, killed after a grace", add_stop},
     {"wait", "Work", "Wait until a lease has ended; exits with its program's status", add_wait},
     {"status", "Look", "The whole at a glance: daemon, devices, leases, warnings", add_status},

@@ -66,6 +66,7 @@ struct Config {
     Duration min_residency{};  // 0: max(10 s, ten times what a pause and a resume take)
     double overhead = 0.10;
     Duration verify_timeout = std::chrono::seconds(30);
+    Duration yield_timeout = std::chrono::seconds(30);
   } pause;
   struct Queue {
     Duration claim_window = std::chrono::seconds(10);

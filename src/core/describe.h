@@ -14,15 +14,20 @@ namespace sublet::core {
 inline std::string describe(const Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
+               cooperation, had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
                offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   std::string names;
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   if (parking) {
-    const auto& [method, since, reason, entry, settled, residue, returns, then_stop] = *parking;
-    names += fmt::format(" {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
-                         residue.count, returns, then_stop);
+    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told] = *parking;
+    names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
+                         residue.count, returns, then_stop, told);
+  }
+  if (cooperation) {
+    const auto& [way, keeps, asked, address, pause_signal, resume_signal] = *cooperation;
+    names += fmt::format(" {} {} {}:{} {} {} {}", to_string(way), keeps.count, asked.pid, asked.start_ticks, address,
+                         pause_signal, resume_signal);
   }
   if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);
   names += fmt::format(" {}x {} {} {}", device_count, asked_vram.count, min_vram.count, fmt::join(devices, ","));

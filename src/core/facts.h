@@ -104,19 +104,35 @@ struct HostWeighed {
   HostMemory host = {};
 };
 
+// The program of a lease yields by itself from now on, in this way; none: no longer.
+struct Cooperate {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  std::optional<Cooperation> how = {};
+};
+
 // What came of the action Park. Not done: whatever was begun is undone, or has to be.
 struct Parked {
   LeaseId lease;
   bool done = false;
-  std::string detail = {};  // why not: one sentence
-  Bytes bytes = {};         // of host memory that it took
+  std::string detail = {};          // why not: one sentence
+  std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
 };
 
-// What came of the action Unpark.
+// What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is
+// tried without.
 struct Unparked {
   LeaseId lease;
   enum class How { runs, not_yet, never } how = How::runs;
   std::string detail = {};  // why it does not run: one sentence
+  std::optional<HostMemory> host = {};
+};
+
+// Whether programs of that user's consumer may be parked although Sublet did not start them.
+struct Grant {
+  std::uint32_t uid = 0;
+  std::string consumer;
+  bool given = true;
 };
 
 // The number of open waits and connections of the owner rose from or fell to zero.
@@ -186,7 +202,7 @@ struct Woke {
 struct Tick {};
 
 using Fact =
-    std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Release, HeldChanged,
-                 ProgramEnded, ProgramFailed, Parked, Unparked, Snapshot, SnapshotFailed, Woke, Tick>;
+    std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant, Release,
+                 HeldChanged, ProgramEnded, ProgramFailed, Parked, Unparked, Snapshot, SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

@@ -62,6 +62,12 @@ constexpr Names<PauseMethod, 3> pause_methods{{
     {PauseMethod::driver, "driver"},
 }};
 
+constexpr Names<CooperationWay, 3> cooperation_ways{{
+    {CooperationWay::poll, "poll"},
+    {CooperationWay::webhook, "webhook"},
+    {CooperationWay::signal, "signal"},
+}};
+
 template <typename Enum, std::size_t N>
 std::string_view name_of(const Names<Enum, N>& names, Enum value) {
   for (const auto& [known, name] : names)
@@ -84,6 +90,7 @@ std::string_view to_string(Tier tier) { return name_of(tiers, tier); }
 std::string_view to_string(Pausable pausable) { return name_of(pausables, pausable); }
 std::string_view to_string(OwnerKind kind) { return name_of(owner_kinds, kind); }
 std::string_view to_string(PauseMethod method) { return name_of(pause_methods, method); }
+std::string_view to_string(CooperationWay way) { return name_of(cooperation_ways, way); }
 
 std::optional<LeaseState> parse_lease_state(std::string_view text) { return value_of(lease_states, text); }
 std::optional<EndReason> parse_end_reason(std::string_view text) { return value_of(end_reasons, text); }
@@ -91,5 +98,6 @@ std::optional<Tier> parse_tier(std::string_view text) { return value_of(tiers, t
 std::optional<Pausable> parse_pausable(std::string_view text) { return value_of(pausables, text); }
 std::optional<OwnerKind> parse_owner_kind(std::string_view text) { return value_of(owner_kinds, text); }
 std::optional<PauseMethod> parse_pause_method(std::string_view text) { return value_of(pause_methods, text); }
+std::optional<CooperationWay> parse_cooperation_way(std::string_view text) { return value_of(cooperation_ways, text); }
 
 }  // namespace sublet::core

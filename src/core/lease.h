@@ -34,6 +34,8 @@ inline constexpr std::size_t tier_count = 5;
 enum class Pausable { automatic, cooperative, interposer, driver, no };
 enum class OwnerKind { connection, process, token };
 enum class PauseMethod { cooperative, interposer, driver };
+// How a program that yields by itself is told to: it asks for its orders, is called by HTTP, or gets a signal.
+enum class CooperationWay { poll, webhook, signal };
 
 std::string_view to_string(LeaseState state);
 std::string_view to_string(EndReason reason);
@@ -41,12 +43,14 @@ std::string_view to_string(Tier tier);
 std::string_view to_string(Pausable pausable);
 std::string_view to_string(OwnerKind kind);
 std::string_view to_string(PauseMethod method);
+std::string_view to_string(CooperationWay way);
 std::optional<LeaseState> parse_lease_state(std::string_view text);
 std::optional<EndReason> parse_end_reason(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
 std::optional<Pausable> parse_pausable(std::string_view text);
 std::optional<OwnerKind> parse_owner_kind(std::string_view text);
 std::optional<PauseMethod> parse_pause_method(std::string_view text);
+std::optional<CooperationWay> parse_cooperation_way(std::string_view text);
 
 // Priorities an ordinary tenant may use are -100 … 100, an admin's -1000 … 1000.
 inline constexpr int tenant_priority_limit = 100;
@@ -77,6 +81,17 @@ struct Upgrade {
   bool operator==(const Upgrade&) const = default;
 };
 
+// What a program that yields by itself said of how it does.
+struct Cooperation {
+  CooperationWay way = CooperationWay::poll;
+  Bytes residue;          // it keeps at most this on each of its devices, contexts included
+  ProcessRef process;     // poll, signal: who is told; when it ends, so does this
+  std::string address;    // webhook: the URL that is called
+  int pause_signal = 0;   // signal: what it gets to yield …
+  int resume_signal = 0;  // … and to go on
+  bool operator==(const Cooperation&) const = default;
+};
+
 // From the moment it is asked to yield until it runs again: states pausing, paused, resuming and poisoned.
 struct Parking {
   PauseMethod method = PauseMethod::driver;
@@ -87,6 +102,7 @@ struct Parking {
   Bytes residue;           // what it may keep on each of its devices, and reserves there while it is paused
   bool returns = false;    // wanted back: it waits for its room, or has it
   bool then_stop = false;  // once it runs again its program is to be ended
+  bool told = false;       // its program was asked to yield by itself, and has to be told to go on
   bool operator==(const Parking&) const = default;
 };
 
@@ -115,11 +131,12 @@ struct Lease {
   std::string token;  // secret, shown once to the owner
 
   // where it stands
-  Bytes asked_vram;                  // what `vram` was before the grant
-  std::vector<std::string> devices;  // uuids of those granted, by their indices; none while queued
-  std::optional<Upgrade> resize;     // waits for more
-  std::optional<Parking> parking;    // it yields, has yielded or comes back
-  bool had_process = false;          // a process was ever booked to it: its end waits for a measurement
+  Bytes asked_vram;                        // what `vram` was before the grant
+  std::vector<std::string> devices;        // uuids of those granted, by their indices; none while queued
+  std::optional<Upgrade> resize;           // waits for more
+  std::optional<Parking> parking;          // it yields, has yielded or comes back
+  std::optional<Cooperation> cooperation;  // its program yields by itself
+  bool had_process = false;                // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal
   bool stop_requested = false;     // its program is being ended: SIGTERM, grace, SIGKILL

@@ -5,6 +5,7 @@
 #include "core/words.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -13,23 +14,59 @@ namespace {
 // more.
 constexpr Bytes driver_residue = 64 * MiB;
 
-}  // namespace
+// A program that yields by itself does it better than the driver can, unless it fails as often as not.
+constexpr double trusted = 0.5;
 
-Result<PauseMethod> pause_method_of(const Lease& lease) {
+// Why there is none, in the order in which something can be done about it.
+Error no_method(const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
     return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
   };
-  if (lease.pausable == Pausable::no && !planted(Bug::pins_do_not_hold))
-    return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
-  if (lease.pausable == Pausable::cooperative || lease.pausable == Pausable::interposer)
-    return unsafe("it asked for the method " + std::string(to_string(lease.pausable)) + ", which this version has not",
-                  "start it with --pausable driver");
+  if (lease.pausable == Pausable::no) return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
+  if (lease.pausable == Pausable::interposer)
+    return unsafe("it asked for the method interposer, which this version has not",
+                  "start it with --pausable auto or driver");
+  if (lease.pausable == Pausable::cooperative)
+    return unsafe("it asked for the method cooperative, and its program has not said how it yields",
+                  "`sublet cooperate`, the C library and POST /v1/leases/{id}/cooperate say it");
   if (lease.owner.kind != OwnerKind::process)
-    return unsafe("it has no program of its own that could be parked", "programs under `sublet run` have");
-  return PauseMethod::driver;
+    return unsafe("it has no program of its own that could be parked, and none has said that it yields by itself",
+                  "programs under `sublet run` have, and `sublet cooperate` says how one yields");
+  return unsafe("Sublet did not start its program, and nobody granted that it be parked",
+                "its owner can: sublet pause --grant " + lease.consumer);
 }
 
-Bytes residue_of(const Lease& lease, PauseMethod) { return std::min(driver_residue, lease.vram); }
+}  // namespace
+
+// Whoever starts a program by `sublet run` has thereby agreed to all of them.
+std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease) {
+  const bool any =
+      lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && planted(Bug::pins_do_not_hold));
+  std::vector<PauseMethod> methods;
+  if (lease.cooperation && (any || lease.pausable == Pausable::cooperative))
+    methods.push_back(PauseMethod::cooperative);
+  const bool agreed = lease.owner.keeper || state.granted(lease.uid, lease.consumer);
+  if (lease.owner.kind == OwnerKind::process && agreed && (any || lease.pausable == Pausable::driver))
+    methods.push_back(PauseMethod::driver);
+  if (methods.size() == 2) {
+    const MethodRecord* own = state.record(lease.consumer, PauseMethod::cooperative);
+    const MethodRecord* drivers = state.record(lease.consumer, PauseMethod::driver);
+    const double other = drivers == nullptr ? 1.0 : drivers->reliability();
+    if (own != nullptr && own->reliability() < std::min(trusted, other)) std::swap(methods[0], methods[1]);
+  }
+  return methods;
+}
+
+Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
+  const auto methods = pause_methods_of(state, lease);
+  if (methods.empty()) return no_method(lease);
+  return methods.front();
+}
+
+Bytes residue_of(const Lease& lease, PauseMethod method) {
+  const bool declared = method == PauseMethod::cooperative && lease.cooperation;
+  return std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
+}
 
 bool may_be_ended(const Lease& lease) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
@@ -37,7 +74,8 @@ bool may_be_ended(const Lease& lease) {
 }
 
 bool might_yield(const Lease& lease) {
-  return lease.tier == Tier::spot || (lease.owner.kind == OwnerKind::process && lease.pausable != Pausable::no);
+  if (lease.tier == Tier::spot) return true;
+  return lease.pausable != Pausable::no && (lease.owner.kind == OwnerKind::process || lease.cooperation);
 }
 
 }  // namespace sublet::core

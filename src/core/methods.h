@@ -3,12 +3,18 @@
 #pragma once
 
 #include "core/lease.h"
+#include "core/state.h"
+
+#include <vector>
 
 namespace sublet::core {
 
-// The method by which it would be paused, or, as PauseUnsafe, why there is none. Says nothing of whether it is the
-// moment: its state, the room in host memory.
-Result<PauseMethod> pause_method_of(const Lease& lease);
+// By what it could be paused, the best first: what it supports, its owner allows, and went well before.
+std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease);
+
+// The first of them, or, as PauseUnsafe, why there is none. Says nothing of whether it is the moment: its state, the
+// room in host memory.
+Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
 // What it keeps, and reserves, on each of its devices while it is paused so.
 Bytes residue_of(const Lease& lease, PauseMethod method);
@@ -18,7 +24,7 @@ Bytes residue_of(const Lease& lease, PauseMethod method);
 bool may_be_ended(const Lease& lease);
 
 // Whether there is any ground at all on which somebody else could be given its room; does not change while a lease
-// keeps its owner.
+// keeps its owner and its program's word that it yields by itself.
 bool might_yield(const Lease& lease);
 
 }  // namespace sublet::core

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cost.h"
+#include "core/facts.h"
 #include "core/lease.h"
 
 #include <optional>
@@ -28,11 +29,16 @@ struct SignalProgram {
 // lease is not answered, and the other way round.
 struct Park {
   LeaseId lease;
+  PauseMethod method = PauseMethod::driver;
+  Duration at_most{};  // cooperative: its program has this time to answer
 };
 
 // They are to be as if they had never been parked, however far that had come; answered by the fact Unparked.
 struct Unpark {
   LeaseId lease;
+  PauseMethod method = PauseMethod::driver;  // the last that was tried; the driver's is undone before …
+  bool told = false;                         // … its program is told to go on
+  Duration at_most{};                        // it has this time to answer, and may answer later
 };
 
 // What host memory would take of this lease's bytes at this moment is to be found out; answered by the fact
@@ -41,7 +47,12 @@ struct WeighHost {
   LeaseId lease;
 };
 
-using Action = std::variant<TakeSnapshot, SignalProgram, Park, Unpark, WeighHost>;
+// A paused one holds VRAM again: its pause is to be asked for once more (the fact Pause), with what host memory takes.
+struct PauseAgain {
+  LeaseId lease;
+};
+
+using Action = std::variant<TakeSnapshot, SignalProgram, Park, Unpark, WeighHost, PauseAgain>;
 
 struct Plan {
   Result<LeaseId> outcome = LeaseId{};  // of the request that the fact was; a LeaseId of 0 for other facts
@@ -50,6 +61,7 @@ struct Plan {
   std::vector<Reason> reasons;          // to store with them
   std::vector<LearnedMove> learned;     // how long moves took, to store: State::load() gets them again
   std::vector<LeaseId> settled;         // ended leases that had a process and are now measured gone: out of the state
+  std::vector<Grant> grants;            // given or taken back
   std::vector<Action> actions;          // to start after the commit
   // What happened to leases, each name once (core/transitions.h): a crash in the middle of any of them is tested.
   std::vector<std::string_view> transitions;

@@ -31,6 +31,7 @@ std::vector<Plan> portions(Plan plan, std::size_t size) {
   first.givers = plan.givers;
   first.settled = std::move(plan.settled);
   first.learned = std::move(plan.learned);
+  first.grants = std::move(plan.grants);
   first.transitions = std::move(plan.transitions);
   all.back().actions = std::move(plan.actions);
   for (Plan& portion : all) {

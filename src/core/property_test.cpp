@@ -69,6 +69,7 @@ class Storm {
       }
       const auto* park = std::get_if<Park>(&action);
       const auto* unpark = std::get_if<Unpark>(&action);
+      if (const auto* relapsed = std::get_if<PauseAgain>(&action)) again_.insert(relapsed->lease);
       if (park == nullptr && unpark == nullptr) continue;
       const LeaseId id = park != nullptr ? park->lease : unpark->lease;
       EXPECT_TRUE(ordered_.emplace(id, park != nullptr).second) << to_string(id) << " is ordered two things at once";
@@ -112,7 +113,7 @@ class Storm {
   // --- what happens ---
 
   Fact any_fact() {
-    switch (below(39)) {
+    switch (below(43)) {
       case 0:
       case 1:
       case 2:
@@ -147,6 +148,11 @@ class Storm {
       case 31:
       case 32: return weighed();
       case 33: return Preempt{some_lease(), some_generation(), Ordered{1000, chance(50)}};
+      case 34: return Cooperate{some_lease(), some_generation(), some_cooperation()};
+      case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
+      case 36:
+        if (again_.empty()) return Tick{};
+        return Pause{again_.extract(again_.begin()).value(), 0, "it holds again", some_host()};
       default:
         change_programs();
         return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};
@@ -158,21 +164,28 @@ class Storm {
             chance(20) ? std::optional(static_cast<std::int64_t>(below(8)) * GiB) : std::nullopt};
   }
 
+  std::optional<Cooperation> some_cooperation() {
+    if (chance(20)) return std::nullopt;
+    Cooperation how;
+    how.residue = chance(50) ? Bytes{} : 64 * MiB;
+    how.process = process(static_cast<int>(10 + below(50)));
+    return how;
+  }
+
   // What came of an order to park or to unpark, of one that is out.
   Fact carried_out() {
     if (ordered_.empty()) return Tick{};
-    const auto order = std::next(ordered_.begin(), static_cast<std::ptrdiff_t>(below(ordered_.size())));
-    const auto [id, park] = *order;
-    ordered_.erase(order);
-    if (park) {
-      const bool done = chance(80);
+    const auto [id, park] = *std::next(ordered_.begin(), static_cast<std::ptrdiff_t>(below(ordered_.size())));
+    ordered_.erase(id);
+    if (const bool done = chance(80); park) {
       if (done && chance(85)) yielded_.insert(id);  // the others lie
-      return Parked{id, done, done ? "" : "it does not answer", done && chance(70) ? some_bytes() : Bytes{}};
+      return Parked{id, done, done ? "" : "it does not answer",
+                    done && chance(70) ? std::optional(some_bytes()) : std::nullopt};
     }
     if (chance(30)) return Unparked{id, Unparked::How::not_yet, "it does not answer"};
     if (chance(10)) return Unparked{id, Unparked::How::never, "out of memory"};
     yielded_.erase(id);
-    return Unparked{id};
+    return Unparked{id, Unparked::How::runs, {}, chance(70) ? std::optional(some_host()) : std::nullopt};
   }
 
   Fact weighed() {
@@ -356,8 +369,11 @@ class Storm {
       now_ = now_ + 1s;
       step(Snapshot{now_, honest()});
       bool left = false;
+      for (const auto& [id, park] : std::exchange(ordered_, {}))
+        park ? void(step(Parked{id, false, "it refuses"})) : void(step(Unparked{id}));
       for (const Lease& lease : oracle_.stored()) {
         left = true;
+        if (lease.state == LeaseState::paused) step(Resume{lease.id});
         if (lease.state == LeaseState::offered) step(Claim{lease.id});
         if (const Lease* now = state_.find(lease.id); now != nullptr && now->state != LeaseState::queued) {
           if (now->owner.kind == OwnerKind::process) step(ProgramEnded{lease.id, 0, false});
@@ -377,6 +393,7 @@ class Storm {
   LeaseId lease_;
   std::map<LeaseId, Lease> stored_;        // by the portions of plans so far
   std::map<std::string, Bytes> promised_;  // on each device, by those
+  std::set<LeaseId> again_;                // relapsed
   std::map<LeaseId, bool> ordered_;        // to park, else to unpark; not answered yet
   std::set<LeaseId> to_weigh_;             // the host is not weighed for them yet
   std::set<LeaseId> yielded_;              // whose programs hold nothing now
@@ -419,81 +436,6 @@ TEST(Property, HoldsAfterEveryStep) {
   for (const EndReason reason : {EndReason::released, EndReason::expired, EndReason::revoked, EndReason::owner_gone,
                                  EndReason::failed, EndReason::cancelled, EndReason::rejected, EndReason::unclaimed})
     EXPECT_EQ(ends.count(reason), 1u) << "no lease ended " << to_string(reason);
-}
-
-// -------------------------------------------------------------------------------- order of arrival
-
-// Requests of one instant, decided together because the device was unknown until all had come.
-std::vector<std::string> granted_of(const std::vector<Lease>& batch) {
-  World w;
-  for (const Lease& lease : batch) w.submit(lease);
-  w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
-  std::vector<std::string> granted;
-  for (const auto& [id, lease] : w.state.leases())
-    if (lease.reserves()) granted.push_back(lease.consumer + " on " + lease.devices.front());
-  std::sort(granted.begin(), granted.end());
-  return granted;
-}
-
-TEST(Property, TheOrderOfSimultaneousRequestsChangesOnlyTies) {
-  std::mt19937_64 random(number("SEED", 20261121));
-  for (int round = 0; round < 200; ++round) {
-    std::vector<Lease> batch, equals;
-    for (int i = 0; i < 12; ++i) {
-      Lease lease = wish(static_cast<std::int64_t>(1 + random() % 12) * GiB, "c" + std::to_string(i));
-      lease.tier = static_cast<Tier>(random() % 3);
-      lease.priority = i;
-      batch.push_back(lease);
-      lease.tier = Tier::standard, lease.priority = 0, lease.vram = 5 * GiB, lease.consumer = "same";
-      equals.push_back(lease);
-    }
-    const auto granted = granted_of(batch), granted_equals = granted_of(equals);
-    EXPECT_FALSE(granted.empty());
-    std::shuffle(batch.begin(), batch.end(), random);
-    EXPECT_EQ(granted_of(batch), granted);
-    EXPECT_EQ(granted_of(equals), granted_equals);
-  }
-}
-
-// -------------------------------------------------------------------------------- monotony
-
-// When each of a row of equal requests starts, first come, first served, each held for its own time.
-std::vector<std::int64_t> starts(std::int64_t slots, const std::vector<int>& lengths) {
-  World w;
-  w.rules.claim_window = 24h;
-  w.snapshot({gpu(0, slots * GiB)});
-  std::vector<std::int64_t> begun(lengths.size(), -1);
-  std::map<LeaseId, std::size_t> index;
-  for (std::size_t i = 0; i < lengths.size(); ++i) index[w.submit(wish(GiB), true)] = i;
-  for (std::int64_t second = 0; second < 1000; ++second) {
-    for (const auto& [id, i] : index) {
-      const Lease* lease = w.state.find(id);
-      if (lease == nullptr || lease->state != LeaseState::active) continue;
-      if (begun[i] < 0) begun[i] = second;
-      if (second - begun[i] >= lengths[i]) w.step(Release{id});
-    }
-    w.now = w.now + 1s;
-    w.snapshot({gpu(0, slots * GiB)});
-  }
-  return begun;
-}
-
-TEST(Property, AmongEqualRequestsMoreRoomOrOneCompetitorLessDelaysNobody) {
-  std::mt19937_64 random(number("SEED", 7));
-  for (int round = 0; round < 10; ++round) {
-    std::vector<int> lengths(12);
-    for (int& length : lengths) length = static_cast<int>(1 + random() % 20);
-    const auto base = starts(2, lengths), wider = starts(3, lengths);
-    const std::size_t gone = random() % lengths.size();
-    std::vector<int> fewer = lengths;
-    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(gone));
-    const auto without = starts(2, fewer);
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      ASSERT_GE(base[i], 0);
-      EXPECT_LE(wider[i], base[i]);
-      EXPECT_TRUE(i == gone || without[i > gone ? i - 1 : i] <= base[i]) << i;
-    }
-  }
 }
 
 }  // namespace

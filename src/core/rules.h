@@ -25,6 +25,7 @@ struct Rules {
   double overhead = 0.10;                              // pause.overhead: of a turn, that may go into switching
   std::optional<Duration> min_residency;               // pause.min_residency; unset: max(10 s, 10 × a switch)
   Duration cooldown = std::chrono::seconds(10);        // pause.cooldown: of one whose pause failed; doubled each time
+  Duration yield_timeout = std::chrono::seconds(30);   // pause.yield_timeout: of a program that never yielded before
   Duration forget_after = std::chrono::minutes(10);    // gpu.forget_after: a device that is gone for so long stays gone
 };
 

@@ -5,6 +5,7 @@
 #include "core/methods.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <limits>
 #include <numeric>
@@ -106,6 +107,16 @@ std::optional<Bytes> State::room_for(int count) const {
 Bytes State::need(const Lease& lease, std::string_view device) const {
   if (!lease.waits_in_place()) return lease.least();
   return std::max(lease.wanted_vram() - charged(lease, device), Bytes{});
+}
+
+double MethodRecord::reliability() const {
+  const std::uint32_t kept = outcomes & ((1U << tries) - 1);
+  return (1.0 + std::popcount(kept)) / (1.0 + tries);
+}
+
+const MethodRecord* State::record(const std::string& consumer, PauseMethod method) const {
+  const auto found = records_.find({consumer, method});
+  return found == records_.end() ? nullptr : &found->second;
 }
 
 Bytes State::ledger_free(const Rules& rules, const HostMemory& host) const {
@@ -301,6 +312,12 @@ void State::requeue_in_place(const Lease& lease) {
   opened_.push_back(lease.devices.front());
 }
 
+void State::set_cooperation(Lease& lease, std::optional<Cooperation> how) {
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
+  lease.cooperation = std::move(how);
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+}
+
 void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state) {
   const auto enter = [this](const std::optional<Parking>& of, int sign) {
     if (!of) return;
@@ -426,9 +443,11 @@ void State::schedule(const Lease& lease, const Rules& rules) {
 // -------------------------------------------------------------------------------- restart
 
 State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
-                  const Rules& rules, Time now, const std::vector<LearnedMove>& moves) {
+                  const Rules& rules, Time now, const std::vector<LearnedMove>& moves,
+                  std::set<std::pair<std::uint32_t, std::string>> grants) {
   State state;
   for (const LearnedMove& move : moves) state.costs_.learn(move);
+  state.grants_ = std::move(grants);
   state.last_id_ = planted(Bug::ids_come_again) ? 0 : last_id;
   state.queue_.set_aging(rules.aging_per_minute);
   state.load_histories(std::move(history));

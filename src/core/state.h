@@ -103,6 +103,15 @@ struct ConsumerHistory {
   std::optional<Duration> median = {};  // of the runs; the state keeps it up to date
 };
 
+// Which of a consumer's pauses by one method were verified.
+inline constexpr std::size_t pauses_kept = 16;
+struct MethodRecord {
+  std::uint32_t outcomes = 0;  // of the last `tries`, the newest in the lowest bit: 1 is verified
+  int tries = 0;               // pauses_kept at most
+  // Between 0 and 1; 1 of one that was never tried.
+  double reliability() const;
+};
+
 class State {
  public:
   // --- reading ---
@@ -120,6 +129,11 @@ class State {
   Use use(LeaseId id) const;
   // All histories by consumer, each with the sequence of its last use.
   const std::map<std::string, std::pair<ConsumerHistory, std::uint64_t>>& histories() const { return history_; }
+  // How its pauses by that method went, since the daemon was started; null: there were none.
+  const MethodRecord* record(const std::string& consumer, PauseMethod method) const;
+  // Programs of that user's consumer may be parked although Sublet did not start them.
+  bool granted(std::uint32_t uid, const std::string& consumer) const { return grants_.contains({uid, consumer}); }
+  const std::set<std::pair<std::uint32_t, std::string>>& grants() const { return grants_; }
   // Why the last attempt at a snapshot gave nothing at all; "" if it gave something.
   const std::string& snapshot_problem() const { return snapshot_problem_; }
   std::uint64_t last_id() const { return last_id_; }
@@ -168,7 +182,8 @@ class State {
   // every lease's bytes count as reserved at once. A device that a lease names is listed, without a reading, until a
   // snapshot knows better. Call step with a Tick next.
   static State load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
-                    const Rules& rules, Time now, const std::vector<LearnedMove>& moves = {});
+                    const Rules& rules, Time now, const std::vector<LearnedMove>& moves = {},
+                    std::set<std::pair<std::uint32_t, std::string>> grants = {});
 
  private:
   friend class Stepper;
@@ -188,16 +203,20 @@ class State {
     bool killed = false;          // SIGKILL was ordered
     bool program_ended = false;   // its keeper's program is known to have ended
     // Yielding or coming back, as far as it is observed:
-    std::optional<Time> yielded_at;  // its method says that it has yielded; verified since then
-    Time proven_at;                  // began then: the last snapshot that shows it
-    int proofs = 0;                  // how many did in a row
-    bool acting = false;             // Park or Unpark is ordered and not answered
-    int retries = 0;                 // of Unpark
-    Time restored_at;                // what it holds was not measured before a snapshot that began later
-    Time look_at = Time::never();    // for the next proof, or the next try
-    Bytes moved;                     // what its processes held when it was asked to yield
-    Time moving_since;               // Park or Unpark was ordered then
-    std::optional<Time> held_at;     // began then: the last snapshot that shows it holding on
+    std::optional<Time> yielded_at;   // its method says that it has yielded; verified since then
+    Time proven_at;                   // began then: the last snapshot that shows it
+    int proofs = 0;                   // how many did in a row
+    bool acting = false;              // Park or Unpark is ordered and not answered
+    int retries = 0;                  // of Unpark
+    Time restored_at;                 // what it holds was not measured before a snapshot that began later
+    Time look_at = Time::never();     // for the next proof, or the next try
+    Bytes moved;                      // what its processes held when it was asked to yield
+    Time moving_since;                // Park or Unpark was ordered then
+    std::optional<Time> held_at;      // began then: the last snapshot that shows it holding on
+    unsigned tried = 0;               // methods of this pause, by their bits
+    std::optional<PauseMethod> next;  // is tried once what was tried is undone
+    Bytes parked_before;              // by another method, when this one was asked for on top of it
+    bool relapsed = false;            // paused, and holds more than it promised to keep
     // As one that may be asked to yield:
     bool weighed = false;         // WeighHost is ordered and not answered
     int failures = 0;             // of pauses, in a row
@@ -221,6 +240,7 @@ class State {
   void settle(LeaseId id, bool measured);
   void resize(Lease& lease, Bytes vram);
   void set_owner(Lease& lease, Owner owner);
+  void set_cooperation(Lease& lease, std::optional<Cooperation> how);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
   void set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state);  // with what it reserves and enters
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
@@ -258,7 +278,10 @@ class State {
   std::uint64_t history_sequence_ = 0;
   std::uint64_t last_id_ = 0;
   Bytes ledger_entries_, ledger_unsettled_;
-  std::set<LeaseId> verifying_;     // yielded, as they say
+  std::set<LeaseId> verifying_;  // yielded, as they say
+  std::set<LeaseId> relapsing_;  // paused, and held more than promised in the newest snapshot
+  std::map<std::pair<std::string, PauseMethod>, MethodRecord> records_;  // by consumer and method
+  std::set<std::pair<std::uint32_t, std::string>> grants_;               // uid and consumer
   std::vector<LeaseId> half_done_;  // loaded while yielding or coming back: nobody knows how far that came
   Time last_queued_at_;             // no two leases are queued at the same time
   Time snapshot_began_;             // of the newest snapshot

@@ -23,6 +23,8 @@ constexpr Duration liar_at_least = 2s;
 constexpr Duration first_retry = 1s;  // of a resume that did not come through; doubled each time
 constexpr Duration longest_retry = 30s;
 
+unsigned bit_of(PauseMethod method) { return 1U << static_cast<unsigned>(method); }
+
 Bytes held_by(const State& state, const Lease& lease) {
   Bytes bytes;
   for (const std::string& device : lease.devices) bytes += state.charged(lease, device);
@@ -41,7 +43,11 @@ Status Stepper::check_pause(const Lease& lease, const HostMemory& host) const {
   if (lease.stop_requested)
     return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: its program is being ended",
                  "wait for its end: `sublet wait`"};
-  if (const auto method = pause_method_of(lease); !method) return method.error();
+  if (const auto method = pause_method_of(state_, lease); !method) return method.error();
+  return check_host(lease, host);
+}
+
+Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   if (host.may_swap && !rules_.allow_swap)
     return Error{Code::PauseUnsafe,
                  name_of(lease) +
@@ -63,6 +69,7 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
   const auto found = find_for(fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
+  if (lease.state == LeaseState::paused && state_.sides_.at(lease.id).relapsed) return pause_on_top(lease, fact.host);
   if (lease.parking && lease.state != LeaseState::resuming) {
     if (lease.state == LeaseState::paused && lease.parking->returns) give_up_return(lease, "its owner wants it paused");
     return lease.id;
@@ -75,28 +82,41 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
 // `returns`: it waits to come back as soon as it has yielded.
 void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns) {
   if (lease.resize) forget_resize(lease, "it is paused");
-  const PauseMethod method = *pause_method_of(lease);
-  const Bytes entry = held_by(state_, lease);
-  state_.set_parking(lease,
-                     Parking{.method = method,
-                             .since = now_,
-                             .reason = reason,
-                             .entry = entry,
-                             .residue = residue_of(lease, method),
-                             .returns = returns},
-                     LeaseState::pausing);
+  state_.sides_.at(lease.id).tried = 0;
+  Parking parking;
+  parking.since = now_;
+  parking.reason = reason;
+  parking.returns = returns;
+  ask_to_yield(lease, *pause_method_of(state_, lease), std::move(parking));
+}
+
+// `parking`: since when, why, and what was entered and told before.
+void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
+  const bool cooperative = method == PauseMethod::cooperative;
+  const Bytes held = held_by(state_, lease);
+  State::Side& side = state_.sides_.at(lease.id);
+  side.parked_before = parking.entry;
+  parking.method = method;
+  parking.entry += held;
+  parking.settled = false;
+  parking.residue = residue_of(lease, method);
+  parking.told = parking.told || cooperative;
+  explain(lease, "pausing",
+          parking.reason + ": its program is asked to yield up to " + format_size(held) + on_devices(state_, lease) +
+              (cooperative ? " by itself, within " + format_duration(yield_time(lease)) : " by the driver") +
+              "; the ledger has entered them");
+  state_.set_parking(lease, std::move(parking), LeaseState::pausing);
   if (!planted(Bug::time_runs_while_parked))
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
-  explain(lease, "pausing",
-          reason + ": its program is asked to yield up to " + format_size(entry) + on_devices(state_, lease) +
-              " by the driver; the ledger has entered them");
-  State::Side& side = state_.sides_.at(lease.id);
   side.acting = true;
+  side.relapsed = false;
+  side.next.reset();
+  side.tried |= bit_of(method);
   side.yielded_at.reset();
   side.held_at.reset();
   side.moved = state_.use(lease.id).used;
   side.moving_since = now_;
-  plan_.actions.emplace_back(Park{lease.id});
+  plan_.actions.emplace_back(Park{lease.id, method, yield_time(lease)});
   state_.schedule(lease, rules_);
   touch(lease);
 }
@@ -108,12 +128,12 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   State::Side& side = state_.sides_.at(lease->id);
   side.acting = false;
   if (!fact.done) {
-    undo(*lease, fact.detail);
+    fail(*lease, fact.detail);
     return lease->id;
   }
-  if (fact.bytes > Bytes{}) {
+  if (fact.bytes) {
     Parking parking = *lease->parking;
-    parking.entry = fact.bytes;
+    parking.entry = side.parked_before + *fact.bytes;
     parking.settled = true;
     state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
     touch(*lease);
@@ -182,6 +202,7 @@ void Stepper::settle_down(Lease& lease) {
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   State::Side& side = state_.sides_.at(lease.id);
   side.failures = 0;
+  remember_pause(lease, true);
   learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
   explain(lease, "paused",
           "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +
@@ -192,6 +213,16 @@ void Stepper::settle_down(Lease& lease) {
   state_.schedule(lease, rules_);
   touch(lease);
   if (returns) want_back(lease);
+}
+
+// The method failed: its consumer is trusted less with it, and the next one is tried once this one is undone.
+void Stepper::fail(Lease& lease, const std::string& why) {
+  remember_pause(lease, false);
+  State::Side& side = state_.sides_.at(lease.id);
+  side.next.reset();
+  for (const PauseMethod method : pause_methods_of(state_, lease))
+    if ((side.tried & bit_of(method)) == 0 && !side.next) side.next = method;
+  undo(lease, why + (side.next ? "; then the " + std::string(to_string(*side.next)) + " is tried" : ""));
 }
 
 // Not verified is not active: what was begun may still take effect, so it is taken back until the program runs.
@@ -266,7 +297,9 @@ void Stepper::give_up_return(Lease& lease, const std::string& why) {
 void Stepper::unpark(Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
   side.look_at = Time::never();
-  if (!std::exchange(side.acting, true)) plan_.actions.emplace_back(Unpark{lease.id});
+  const Parking& parking = *lease.parking;
+  if (!std::exchange(side.acting, true))
+    plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout});
   state_.schedule(lease, rules_);
   touch(lease);
 }
@@ -291,6 +324,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   const Parking parking = *lease->parking;
   if (fact.how == Unparked::How::runs && first && side.moving_since > parking.since)
     learn(*lease, Move::resume, side.moved, now_ - side.moving_since);
+  if (fact.how == Unparked::How::runs && first && try_next(*lease, parking, fact.host)) return lease->id;
   if (fact.how == Unparked::How::never) {
     state_.set_parking(*lease, parking, LeaseState::poisoned);
     explain(*lease, "poisoned", "its program can never be restored: " + fact.detail + "; it is kept, and not killed");
@@ -308,6 +342,23 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   return lease->id;
 }
 
+// Not after a while: whoever wanted the pause then may be gone by now.
+bool Stepper::try_next(Lease& lease, Parking parking, const std::optional<HostMemory>& host) {
+  const auto next = std::exchange(state_.sides_.at(lease.id).next, std::nullopt);
+  if (!next || !host || parking.then_stop) return false;
+  const auto methods = pause_methods_of(state_, lease);
+  if (std::find(methods.begin(), methods.end(), *next) == methods.end()) return false;
+  state_.set_parking(lease, std::nullopt, LeaseState::active);
+  if (check_host(lease, *host)) {
+    parking.entry = {};
+    parking.told = false;
+    ask_to_yield(lease, *next, std::move(parking));
+    return true;
+  }
+  state_.set_parking(lease, std::move(parking), LeaseState::resuming);
+  return false;
+}
+
 // -------------------------------------------------------------------------------- time
 
 // The next proof, or the next try.
@@ -315,7 +366,7 @@ void Stepper::look_again(Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
   if (lease.state == LeaseState::resuming) return unpark(lease);
   if (side.held_at && *side.held_at - *side.yielded_at >= liar_after(lease))
-    return undo(lease, "it said that it has yielded, and " + format_duration(*side.held_at - *side.yielded_at) +
+    return fail(lease, "it said that it has yielded, and " + format_duration(*side.held_at - *side.yielded_at) +
                            " later it still held " + format_size(state_.use(lease.id).used));
   if (now_ - *side.yielded_at >= rules_.verify_timeout)
     return undo(lease, "its bytes were not measured gone within " + format_duration(rules_.verify_timeout));
@@ -328,6 +379,7 @@ void Stepper::finish_half_done() {
   for (const LeaseId id : std::exchange(state_.half_done_, {})) {
     Lease* lease = find(id);
     if (lease == nullptr || !lease->parking || lease->parked()) continue;
+    state_.sides_.at(id).next.reset();
     if (lease->state == LeaseState::pausing) undo(*lease, "the daemon was restarted in the middle of it");
     else unpark(*lease);
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -61,6 +62,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
     if (!fact.lost.empty()) state_.snapshot_problem_ = fact.lost;
   }
   verify_yielding(fact.began);
+  note_relapses(std::exchange(relapsing_, {}));
   return LeaseId{};
 }
 
@@ -133,6 +135,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     state_.measure(lease, device, now,
                    !lease.ended_at || began >= *lease.ended_at || planted(Bug::any_reading_settles));
     lease.peak_used = std::max(lease.peak_used, now.used);
+    if (lease.state == LeaseState::paused && now.used > lease.parking->residue) relapsing_.insert(id);
     if (lease.waits_in_place()) state_.requeue_in_place(lease);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;

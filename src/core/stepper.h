@@ -36,6 +36,8 @@ class Stepper {
   Result<LeaseId> on(const HostWeighed& fact);
   Result<LeaseId> on(const Parked& fact);  // step_pause.cpp
   Result<LeaseId> on(const Unparked& fact);
+  Result<LeaseId> on(const Cooperate& fact);  // step_method.cpp
+  Result<LeaseId> on(const Grant& fact);
   Result<LeaseId> on(const Release& fact);  // step_end.cpp
   Result<LeaseId> on(const ProgramEnded& fact);
   Result<LeaseId> on(const ProgramFailed& fact);
@@ -77,7 +79,9 @@ class Stepper {
 
   // Yielding and coming back (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;
+  Status check_host(const Lease& lease, const HostMemory& host) const;
   void begin_pause(Lease& lease, const std::string& reason, bool returns);
+  void ask_to_yield(Lease& lease, PauseMethod method, Parking parking);
   void learn(const Lease& lease, Move move, Bytes bytes, Duration took);
   Duration liar_after(const Lease& lease) const;
   void verify_yielding(Time began);
@@ -85,6 +89,8 @@ class Stepper {
   bool yields(const Lease& lease, Time began) const;
   void settle_down(Lease& lease);
   void undo(Lease& lease, const std::string& why);
+  void fail(Lease& lease, const std::string& why);
+  bool try_next(Lease& lease, Parking parking, const std::optional<HostMemory>& host);
   void want_back(Lease& lease);
   void bring_back(Lease& lease);
   void give_up_return(Lease& lease, const std::string& why);
@@ -108,6 +114,11 @@ class Stepper {
   void spare(Lease& lease, const std::string& why);
   Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;
   void order_room(Lease& lease, const Ordered& by);
+  // By which method (step_method.cpp).
+  Duration yield_time(const Lease& lease) const;
+  void remember_pause(const Lease& lease, bool verified);
+  void note_relapses(std::set<LeaseId> holding);
+  Result<LeaseId> pause_on_top(Lease& lease, const HostMemory& host);
 
   // Ending and everything that time alone does (step_end.cpp).
   void end(Lease& lease, EndReason why, std::string text);
@@ -144,10 +155,11 @@ class Stepper {
   const Time now_;
   Plan plan_;
   std::vector<LeaseId> touched_;
-  std::vector<LeaseId> given_;  // those of them that were given room, in that order
-  bool one_piece_ = false;      // one of those may have given room up before
-  std::vector<LeaseId> ended_;  // may have nothing left to wait for
-  LeaseId submitted_;           // its request is open: a grant within this step needs no claim
+  std::vector<LeaseId> given_;   // those of them that were given room, in that order
+  bool one_piece_ = false;       // one of those may have given room up before
+  std::vector<LeaseId> ended_;   // may have nothing left to wait for
+  std::set<LeaseId> relapsing_;  // as State::relapsing_, of the snapshot of this step
+  LeaseId submitted_;            // its request is open: a grant within this step needs no claim
   bool snapshot_wanted_ = false;
   std::optional<std::uint32_t> asked_by_;  // on whose word a program ends, while a request is decided
 };

@@ -16,7 +16,7 @@ constexpr int residency_per_switch = 10;  // bounds what is spent on switching t
 constexpr std::size_t waiters_counted = 8;
 
 Duration moving(const State& state, const Lease& lease, Move move) {
-  const auto method = pause_method_of(lease);
+  const auto method = pause_method_of(state, lease);
   const Bytes bytes = lease.parking ? lease.parking->entry : lease.vram;
   return state.costs().predict(lease.consumer, method ? *method : PauseMethod::driver, move, bytes).likely;
 }
@@ -34,7 +34,7 @@ Contenders contenders_on(const State& state, const Lease& waiter, const Device& 
     const Lease& lease = *state.find(id);
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
-    if (lease.devices.size() != 1 || !pause_method_of(lease) || now < state.standing(id).spared_until) continue;
+    if (lease.devices.size() != 1 || !pause_method_of(state, lease) || now < state.standing(id).spared_until) continue;
     contenders.residents.push_back(id);
   }
   if (contenders.residents.empty()) return {};
@@ -69,7 +69,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
   }
   for (const LeaseId id : contenders.residents) {
     const Lease& lease = *state.find(id);
-    const Bytes gain = state.charged(lease, uuid) - residue_of(lease, *pause_method_of(lease));
+    const Bytes gain = state.charged(lease, uuid) - residue_of(lease, *pause_method_of(state, lease));
     room += gain;
     candidates.push_back({&lease, true, state.standing(id).had, gain});
   }

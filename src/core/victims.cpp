@@ -109,7 +109,7 @@ std::optional<Spared> spared(const State& state, const Asking& asking, const Lea
   };
   if (lease.state != LeaseState::active) return because("it is " + std::string(to_string(lease.state)));
   if (lease.stop_requested) return because("its program is being ended already");
-  if (const auto method = pause_method_of(lease); !method && !may_be_ended(lease))
+  if (const auto method = pause_method_of(state, lease); !method && !may_be_ended(lease))
     return because(method.error().detail);
   const bool by_order = asking.ordered && (asking.ordered->anybodys || asking.ordered->uid == lease.uid);
   if (!by_order && lease.tier >= asking.lease.tier)
@@ -128,7 +128,7 @@ std::optional<Spared> spared(const State& state, const Asking& asking, const Lea
 }
 
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now) {
-  const auto method = pause_method_of(lease);
+  const auto method = pause_method_of(state, lease);
   Victim victim;
   victim.lease = lease.id;
   victim.ends = !method;

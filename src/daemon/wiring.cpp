@@ -24,6 +24,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .min_residency = config.pause.min_residency > Duration{} ? std::optional(config.pause.min_residency)
                                                                             : std::nullopt,
                    .cooldown = config.pause.cooldown,
+                   .yield_timeout = config.pause.yield_timeout,
                    .forget_after = config.gpu.forget_after};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;
@@ -46,6 +47,7 @@ engine::MachineOptions machine_options(const Config& config, const Places& place
                    .system = places.mode == "system"};
   options.parker = {.helper = places.helper, .driver = places.driver};
   options.reconnect = config.lease.reconnect;
+  options.answers_dir = places.exit_dir;
   return options;
 }
 

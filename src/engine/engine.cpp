@@ -116,7 +116,8 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
   meter_.observe(plan, now);
-  const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || remembered;
+  const bool to_store =
+      !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || !plan.grants.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   for (core::Plan& portion : core::portions(std::move(plan), portion_size)) {
@@ -161,6 +162,7 @@ void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> r
                      .settled = std::move(plan.settled),
                      .boot_id = std::nullopt,
                      .events = events,
+                     .grants = std::move(plan.grants),
                      .life = std::nullopt,
                      .now = now,
                      .transitions = std::move(plan.transitions)};
@@ -197,24 +199,14 @@ void Engine::perform(const core::Action& action) {
     if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM, asked_by)) return;
     not_killed(wanted->lease, programs_.why_not_signalled(wanted->lease));
   } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
-    if (lives(yielding->lease)) park(yielding->lease);
+    if (lives(yielding->lease)) park(*yielding);
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
-    if (lives(returning->lease)) unpark(returning->lease);
+    if (lives(returning->lease)) unpark(*returning);
   } else if (const auto* asked = std::get_if<core::WeighHost>(&action)) {
     boost::asio::post(io_, [this, lease = asked->lease] { tick(core::HostWeighed{lease, host_memory(find(lease))}); });
+  } else if (const auto* again = std::get_if<core::PauseAgain>(&action)) {
+    asio::post(io_, [this, lease = again->lease] { pause_again(lease); });
   }
-}
-
-// One that ended before the order was durable is not parked any more: nobody would bring its program back.
-bool Engine::lives(LeaseId id) const {
-  const core::Lease* lease = state_.find(id);
-  return (lease != nullptr && !lease->ended()) || planted(Bug::orders_for_the_dead);
-}
-
-void Engine::not_killed(LeaseId lease, const std::string& why) {
-  if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated
-  log::warn("{}: its program should end, and cannot be ended from here: {}", to_string(lease),
-            why.empty() ? "its keeper is gone, and nothing proves which process it is" : why);
 }
 
 // What must be watched follows from the leases as they now are.
@@ -226,6 +218,7 @@ void Engine::follow_changes(const core::Plan& plan) {
     keep_ended(lease);
     if (planted(Bug::ends_forget_holders)) forget_holders(lease.id);
     parker_.forget(lease.id);
+    cooperation_.forget(lease.id);
     unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
     else programs_.forget(lease.id);
@@ -382,7 +375,10 @@ Status Engine::open_store() {
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id =
       planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
-  state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now);
+  std::set<std::pair<std::uint32_t, std::string>> grants;
+  for (core::Grant& grant : loaded->grants) grants.emplace(grant.uid, std::move(grant.consumer));
+  state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, {},
+                             std::move(grants));
   committed_ = intended_ = 0;
   boot_id_stored_ = false;
   life_stored_ = !loaded->life.empty();
@@ -449,6 +445,7 @@ Engine::Engine(asio::io_context& io, store::Store& store, Machine machine, Optio
       actor_(*machine_.actor),
       programs_(*machine_.programs),
       parker_(*machine_.parker),
+      cooperation_(*machine_.cooperation),
       timer_(machine_.alarm()),
       reopen_timer_(machine_.alarm()),
       heartbeat_(machine_.alarm()),
@@ -462,6 +459,10 @@ Status Engine::start() {
       programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
                       .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }});
   if (!watched) return watched;
+  // In microseconds of the time line: greater than whatever an earlier run gave.
+  cooperation_.open(static_cast<std::uint64_t>(clock_.now().ns / 1000),
+                    {.told = [this](LeaseId lease) { announce(lease); },
+                     .runs_late = [this](LeaseId lease) { tick(core::Unparked{lease}); }});
   if (Status opened = open_store(); !opened) {
     if (opened.error().code == Code::InUse) return opened;  // another daemon has it: not ours to run beside
     store_problem_ = opened.error().detail;

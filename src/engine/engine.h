@@ -95,6 +95,14 @@ class Engine {
   // What host memory takes of this lease's bytes; null: of anybody's. Reads a few small files.
   core::HostMemory host_memory(const core::Lease* lease = nullptr) const;
 
+  // Programs that yield by themselves ask here for their orders, and answer them.
+  Cooperation& cooperation() { return cooperation_; }
+  const Cooperation& cooperation() const { return cooperation_; }
+  // The link of a process to the lease, looked for anew if there was none: it may have been forked just now.
+  const proc::Member* member_of(ProcessRef process, LeaseId lease);
+  // Stores whether programs of that user's consumer may be parked although Sublet did not start them.
+  Result<Answered> set_grant(const core::Grant& grant, const Remember& remember, Answered answer);
+
   // --- access tokens ---
   const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
   // The token that this is the secret of ("sublet_3_…"), if it has not expired; null for anything else.
@@ -147,9 +155,14 @@ class Engine {
   Status open_store();
   void adopt(Time now);
   void perform(const core::Action& action);
-  bool lives(LeaseId id) const;
-  void park(LeaseId lease);
-  void unpark(LeaseId lease);
+  bool lives(LeaseId lease) const;
+  void park(const core::Park& order);
+  void ask_to_yield(const core::Park& order);
+  void unpark(const core::Unpark& order);
+  void tell_to_go_on(const core::Unpark& order);
+  void parked(LeaseId lease, const ParkOutcome& outcome);
+  void pause_again(LeaseId lease);
+  bool process_lives(ProcessRef process) const;
   void unparked(LeaseId lease, const ParkOutcome& outcome);
   std::vector<ProcessRef> tree_of(LeaseId lease);
   std::vector<gpu::BallastWish> ballast_for(LeaseId lease) const;
@@ -195,6 +208,7 @@ class Engine {
   Actor& actor_;
   Programs& programs_;
   Parker& parker_;
+  Cooperation& cooperation_;
   const std::unique_ptr<Alarm> timer_, reopen_timer_, heartbeat_;
   Time started_at_;
   core::State state_;
@@ -222,8 +236,8 @@ class Engine {
   bool life_stored_ = false;
   bool told_start_ = false;
 
-  std::map<std::string, Time> warned_since_;     // by code and text
-  std::unordered_set<LeaseId> unparks_waiting_;  // ordered while the parker was still busy with an order of before
+  std::map<std::string, Time> warned_since_;         // by code and text
+  std::map<LeaseId, core::Unpark> unparks_waiting_;  // ordered while the parker was still busy with an earlier order
   std::unordered_set<LeaseId> settling_;
   std::map<LeaseId, std::string> unkillable_;  // their programs should end, and do not by us: why; "": no proof
   std::unordered_map<LeaseId, core::Lease> recently_ended_;

@@ -38,34 +38,91 @@ std::vector<gpu::BallastWish> Engine::ballast_for(LeaseId id) const {
 
 // What comes of an order from before the store failed answers nothing any more: the core, which has read the store
 // anew, undoes what was half done by an order of its own, and waits for that one.
-void Engine::park(LeaseId lease) {
+
+// One that ended before the order was durable is not parked any more: nobody would bring its program back.
+bool Engine::lives(LeaseId id) const {
+  const core::Lease* lease = state_.find(id);
+  return (lease != nullptr && !lease->ended()) || planted(Bug::orders_for_the_dead);
+}
+
+void Engine::not_killed(LeaseId lease, const std::string& why) {
+  if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated
+  log::warn("{}: its program should end, and cannot be ended from here: {}", to_string(lease),
+            why.empty() ? "its keeper is gone, and nothing proves which process it is" : why);
+}
+
+// --- yielding
+
+void Engine::park(const core::Park& order) {
+  const LeaseId lease = order.lease;
   if (parker_.busy(lease)) {  // still with an order from before the store failed: undone by what the core orders next
     boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "an earlier order has not come back"}); });
     return;
   }
+  if (order.method == core::PauseMethod::cooperative) return ask_to_yield(order);
   parker_.park(
       lease, [this, lease] { return tree_of(lease); },
       [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
-        if (unparks_waiting_.erase(lease) != 0) return unpark(lease);
-        if (epoch != store_epoch_ && !planted(Bug::old_orders_answer)) return;
-        log::info("{}: {}", to_string(lease),
-                  outcome.kind == ParkOutcome::Kind::done
-                      ? fmt::format("{} processes parked in {}", outcome.parked.size(), format_duration(outcome.took))
-                      : "not parked: " + outcome.detail);
-        tick(core::Parked{lease, outcome.kind == ParkOutcome::Kind::done, outcome.detail, outcome.host_bytes});
+        if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
+        if (epoch == store_epoch_ || planted(Bug::old_orders_answer)) parked(lease, outcome);
       });
 }
 
-void Engine::unpark(LeaseId lease) {
-  if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
-    unparks_waiting_.insert(lease);
+void Engine::ask_to_yield(const core::Park& order) {
+  const LeaseId lease = order.lease;
+  const core::Lease* known = state_.find(lease);
+  if (known == nullptr || !known->parking || !known->cooperation) {  // withdrawn between the decision and its commit
+    boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "it no longer yields by itself"}); });
     return;
   }
+  cooperation_.yield(*known, known->parking->reason, order.at_most,
+                     [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
+                       if (epoch == store_epoch_) parked(lease, outcome);
+                     });
+}
+
+void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
+  const bool done = outcome.kind == ParkOutcome::Kind::done;
+  log::info("{}: {}", to_string(lease),
+            done ? fmt::format("{} processes yielded in {}", outcome.parked.size(), format_duration(outcome.took))
+                 : "not parked: " + outcome.detail);
+  // Of what no process is known of, nobody knows what it took.
+  const auto bytes = outcome.parked.empty() ? std::nullopt : std::optional(outcome.host_bytes);
+  tick(core::Parked{lease, done, outcome.detail, bytes});
+}
+
+// What it took while it was paused is parked too, if anything can.
+void Engine::pause_again(LeaseId lease) {
+  const core::Lease* known = state_.find(lease);
+  if (known == nullptr) return;
+  tick(core::Pause{lease, 0, "it held VRAM while it was paused", host_memory(known)});
+}
+
+// --- back again
+
+void Engine::unpark(const core::Unpark& order) {
+  const LeaseId lease = order.lease;
+  if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
+    unparks_waiting_.insert_or_assign(lease, order);
+    return;
+  }
+  if (order.method != core::PauseMethod::driver) return tell_to_go_on(order);
   parker_.unpark(lease, tree_of(lease), ballast_for(lease),
-                 [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
-                   if (unparks_waiting_.erase(lease) != 0) return unpark(lease);
-                   if (epoch == store_epoch_ || planted(Bug::old_orders_answer)) unparked(lease, outcome);
+                 [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
+                   if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
+                   if (epoch != store_epoch_ && !planted(Bug::old_orders_answer)) return;
+                   if (order.told && outcome.kind == ParkOutcome::Kind::done) return tell_to_go_on(order);
+                   unparked(order.lease, outcome);
                  });
+}
+
+void Engine::tell_to_go_on(const core::Unpark& order) {
+  const core::Lease* known = state_.find(order.lease);
+  if (known == nullptr || !order.told) return unparked(order.lease, {.kind = ParkOutcome::Kind::done});
+  cooperation_.resume(*known, order.at_most,
+                      [this, lease = order.lease, epoch = store_epoch_](const ParkOutcome& outcome) {
+                        if (epoch == store_epoch_) unparked(lease, outcome);
+                      });
 }
 
 void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
@@ -74,7 +131,37 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
   else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
   if (how != How::runs) log::warn("{}: its program does not run again: {}", to_string(lease), outcome.detail);
-  tick(core::Unparked{lease, how, outcome.detail});
+  const core::Lease* known = state_.find(lease);
+  const auto host = known != nullptr ? std::optional(host_memory(known)) : std::nullopt;
+  // Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
+  const bool gone = how == How::runs && known != nullptr && known->cooperation && known->cooperation->process &&
+                    !process_lives(known->cooperation->process);
+  tick(core::Unparked{lease, how, outcome.detail, host});
+  if (gone) tick(core::Cooperate{lease});
+}
+
+// --- programs that yield by themselves
+
+bool Engine::process_lives(ProcessRef process) const {
+  const auto now = programs_.root().read(process.pid);
+  return now && now->ref == process && now->state != 'Z' && now->state != 'X';
+}
+
+const proc::Member* Engine::member_of(ProcessRef process, LeaseId lease) {
+  const proc::Member* member = programs_.member(process);
+  if (member == nullptr || member->lease != lease) {
+    programs_.scan();
+    member = programs_.member(process);
+  }
+  return member != nullptr && member->lease == lease ? member : nullptr;
+}
+
+Result<Answered> Engine::set_grant(const core::Grant& grant, const Remember& remember, Answered answer) {
+  if (const Status may = may_decide(); !may) return may.error();
+  const Time now = notice();
+  core::Plan plan = core::step(state_, options_.rules, grant, now);
+  intend(std::move(plan), now, remembered_answer(remember, answer, now));
+  return answer;
 }
 
 }  // namespace sublet::engine

@@ -9,8 +9,8 @@ void sweep_exit_records(const std::string& dir, const std::function<bool(LeaseId
   std::error_code failure;
   for (auto entry = std::filesystem::directory_iterator(dir, failure); !failure && entry != end(entry);
        entry.increment(failure)) {
-    const std::string name = entry->path().filename().string();  // lease-N-PID.json
-    if (!name.starts_with("lease-") || !name.ends_with(".json")) continue;
+    const std::string name = entry->path().filename().string();  // lease-N-PID.json, lease-N-yield
+    if (!name.starts_with("lease-") || (!name.ends_with(".json") && !name.ends_with("-yield"))) continue;
     const auto lease = parse_lease_id(name.substr(0, name.find('-', 6)));
     std::error_code ignored;
     if (lease && !keep(*lease)) std::filesystem::remove(*entry, ignored);

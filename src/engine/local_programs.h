@@ -38,6 +38,7 @@ class LocalPrograms final : public Programs {
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
+  void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) override;
   bool can_signal(LeaseId lease) const override;
   std::string why_not_signalled(LeaseId lease) const override;
   Result<Identified> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent) const override;

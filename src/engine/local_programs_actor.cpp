@@ -124,6 +124,21 @@ bool LocalPrograms::signal(LeaseId lease, int signal, std::uint32_t asked_by) {
   return true;
 }
 
+void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) {
+  const auto program = find(lease);
+  if (!program || !program->introduced) {
+    return done(program && !program->refusal.empty() ? program->refusal : "the actor does not follow its program");
+  }
+  const actor::Order order{.verb = actor::Verb::tell,
+                           .lease = lease.number,
+                           .main_pid = process.pid,
+                           .main_start = process.start_ticks,
+                           .signal = signal};
+  actor_.order(order, {}, [done = std::move(done)](const actor::Reply& reply) {
+    done(reply.code == actor::Code::ok ? std::string() : std::string(to_string(reply.code)));
+  });
+}
+
 void LocalPrograms::send_wanted(const std::shared_ptr<Program>& program) {
   if (!program->introduced || program->ordered || program->wanted == 0) return;
   program->ordered = true;

@@ -3,6 +3,7 @@
 
 #include "engine/card_lock.h"
 #include "engine/exit_records.h"
+#include "engine/local_cooperation.h"
 #include "engine/local_programs.h"
 #include "proc/host_memory.h"
 
@@ -40,6 +41,7 @@ Machine real_machine(boost::asio::io_context& io, const MachineOptions& options)
   machine.actor = std::make_unique<ActorClient>(io, options.actor);
   machine.programs = std::make_unique<LocalPrograms>(io, *machine.actor, options.reconnect);
   machine.parker = std::make_unique<DriverParker>(io, options.parker);
+  machine.cooperation = std::make_unique<LocalCooperation>(io, *machine.programs, options.answers_dir);
   return machine;
 }
 

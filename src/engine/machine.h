@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "engine/actor.h"
 #include "engine/alarm.h"
+#include "engine/cooperation.h"
 #include "engine/driver_parker.h"
 #include "engine/helper_probe.h"
 #include "engine/host.h"
@@ -24,12 +25,14 @@ struct Machine {
   std::unique_ptr<Actor> actor;
   std::unique_ptr<Programs> programs;  // may refer to `actor`
   std::unique_ptr<Parker> parker;
+  std::unique_ptr<Cooperation> cooperation;  // may refer to `programs`
 };
 
 struct MachineOptions {
   ProbeOptions probe;
   ParkerOptions parker;
   ActorOptions actor;
+  std::string answers_dir;                        // where programs that yield by signals leave their answers
   Duration reconnect = std::chrono::seconds(30);  // how long a keeper that lives may take to report an exit status
 };
 

@@ -56,7 +56,10 @@ Reply get_consumers(Call& call) {
     const core::ConsumerHistory* history = state.history(name);
     rows.push_back(row(state, name, history != nullptr ? *history : core::ConsumerHistory{}));
   }
-  return Response{200, {{"consumers", std::move(rows)}, {"moves", moves_of(state.costs(), "")}}, {}};
+  return Response{
+      200,
+      {{"consumers", std::move(rows)}, {"moves", moves_of(state.costs(), "")}, {"grants", render_grants(call.engine)}},
+      {}};
 }
 
 }  // namespace sublet::http

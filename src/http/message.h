@@ -56,10 +56,11 @@ struct WaitForLease {
   LeaseId lease;
   core::LeaseState since = core::LeaseState::queued;
   bool was_stopping = false;
-  bool resizing = false;      // until it waits for another size no more
-  bool hold = false;          // the owner's wait: while it is open a grant goes straight to `active`
-  bool release_hold = false;  // the hold ends with the wait, else with the connection
-  bool submitted = false;     // the lease was made by this call: it must be told of, even if it cannot be waited for
+  bool resizing = false;            // until it waits for another size no more
+  std::function<bool()> news = {};  // instead of all that: until this is true, or the lease has ended
+  bool hold = false;                // the owner's wait: while it is open a grant goes straight to `active`
+  bool release_hold = false;        // the hold ends with the wait, else with the connection
+  bool submitted = false;  // the lease was made by this call: it must be told of, even if it cannot be waited for
   Duration at_most{};
   std::function<Response(const core::Lease&)> answer;
 };

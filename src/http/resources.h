@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp,
-// room.cpp (making room), consumers.cpp, events.cpp, metrics.cpp, report.cpp, tokens.cpp.
+// room.cpp (making room), cooperate.cpp (programs that yield by themselves), consumers.cpp, grants.cpp, events.cpp,
+// metrics.cpp, report.cpp, tokens.cpp.
 #pragma once
 
 #include "http/message.h"
@@ -15,6 +16,8 @@ Reply get_devices(Call& call);
 Reply get_processes(Call& call);
 Reply get_queue(Call& call);
 Reply get_consumers(Call& call);
+Reply post_grant(Call& call);
+Reply delete_grant(Call& call);
 Reply get_ledger(Call& call);
 Reply get_events(Call& call);
 Reply get_report(Call& call);
@@ -35,5 +38,9 @@ Reply post_pause(Call& call);
 Reply post_resume(Call& call);
 Reply post_preempt(Call& call);
 Reply post_free(Call& call);
+Reply get_cooperate(Call& call);
+Reply post_cooperate(Call& call);
+Reply delete_cooperate(Call& call);
+Reply post_cooperate_answer(Call& call);
 
 }  // namespace sublet::http

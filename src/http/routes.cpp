@@ -22,6 +22,8 @@ constexpr std::array table{
     Route{Method::get, "/v1/processes", Role::user, get_processes, false},
     Route{Method::get, "/v1/queue", Role::user, get_queue},
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
+    Route{Method::post, "/v1/consumers/{name}/grant", Role::user, post_grant, true, nullptr, Scope::submit},
+    Route{Method::del, "/v1/consumers/{name}/grant", Role::user, delete_grant, true, nullptr, Scope::submit},
     Route{Method::get, "/v1/events", Role::user, get_events},
     Route{Method::get, "/v1/report", Role::user, get_report},
     Route{Method::get, "/v1/tokens", Role::user, get_tokens, true, nullptr, Scope::admin},
@@ -40,6 +42,11 @@ constexpr std::array table{
     Route{Method::post, "/v1/leases/{id}/resume", Role::user, post_resume, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/preempt", Role::user, post_preempt, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/free", Role::user, post_free, true, replay_lease, Scope::submit},
+    Route{Method::get, "/v1/leases/{id}/cooperate", Role::user, get_cooperate, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/cooperate", Role::user, post_cooperate, true, nullptr, Scope::submit},
+    Route{Method::del, "/v1/leases/{id}/cooperate", Role::user, delete_cooperate, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/cooperate/answer", Role::user, post_cooperate_answer, true, nullptr,
+          Scope::submit},
     Route{Method::get, "/v1/ledger", Role::user, get_ledger},
 };
 

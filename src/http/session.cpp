@@ -306,7 +306,9 @@ class Session {
   }
 
   static bool is_news(const core::Lease* lease, const WaitForLease& wait) {
-    if (lease == nullptr || lease->state != wait.since || lease->ended()) return true;
+    if (lease == nullptr || lease->ended()) return true;
+    if (wait.news) return wait.news();
+    if (lease->state != wait.since) return true;
     return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
   }
 

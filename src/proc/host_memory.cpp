@@ -60,6 +60,12 @@ Meminfo parse_meminfo(std::string_view text) {
   return {kibibytes(text, "MemAvailable:"), kibibytes(text, "SwapTotal:")};
 }
 
+std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process) {
+  const auto text = root.read_with(process.pid, "status");
+  if (!text || text->info.ref != process) return std::nullopt;
+  return kibibytes(text->text, "VmRSS:");
+}
+
 HostFigures host_figures(const ProcRoot& root, std::int32_t pid) {
   HostFigures figures;
   if (const auto text = root.read_file("meminfo")) {

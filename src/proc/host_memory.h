@@ -23,6 +23,9 @@ struct Meminfo {
 };
 Meminfo parse_meminfo(std::string_view text);
 
+// Of the process itself: its resident memory. Unset: it has ended, or the pid is another's.
+std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process);
+
 // For what the process `pid` takes: it is charged to its own groups, whoever made it take that. The page cache counts
 // as taken, so the figures err to the safe side. What cannot be read has no limit. Blocks for a few small files.
 HostFigures host_figures(const ProcRoot& root, std::int32_t pid);

@@ -445,6 +445,16 @@ TYPED_TEST(StoreContract, KeepsAccessTokensUntilTheyAreRevoked) {
   EXPECT_EQ(loaded.last_token, 3U) << "a number is not given twice";
 }
 
+TYPED_TEST(StoreContract, KeepsGrantsUntilTheyAreTakenBack) {
+  this->open();
+  this->commit({.grants = {{1000, "ollama"}, {1000, "comfy"}, {1001, "ollama"}}, .now = {1}});
+  this->commit({.grants = {{1000, "ollama"}, {1000, "comfy", false}, {7, "nobody", false}}, .now = {2}});
+  const Loaded loaded = this->reopen();
+  ASSERT_EQ(loaded.grants.size(), 2U);
+  EXPECT_EQ(loaded.grants[0].consumer, "ollama");
+  EXPECT_EQ(loaded.grants[1].uid, 1001U);
+}
+
 TYPED_TEST(StoreContract, AClosedStoreAnswersReadsWithAnError) {
   this->open();
   this->harness_.store().close();

@@ -24,7 +24,9 @@ constexpr std::array columns{
     "granted_at", "offer_ends_at", "expires_at", "unheld_since", "stop_at", "ended_at", "peak_used_bytes",
     "booked", "device_count", "asked_vram_bytes", "min_vram_bytes", "resize_bytes", "resize_at",
     "owner_inode", "parking_method", "parking_since", "parking_reason", "parking_bytes", "parking_settled",
-    "residue_bytes", "parking_returns", "parking_then_stop"};
+    "residue_bytes", "parking_returns", "parking_then_stop", "parking_told", "cooperation_way",
+    "cooperation_residue_bytes", "cooperation_pid", "cooperation_start_ticks", "cooperation_address", "pause_signal",
+    "resume_signal"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -76,6 +78,7 @@ std::vector<std::string> decode_devices(std::string_view text) {
 }
 
 const core::Parking no_parking;
+const core::Cooperation no_cooperation;
 
 // Reads columns from left to right and notes if one of them cannot have been written by bind_lease.
 struct Decoder {
@@ -134,11 +137,28 @@ std::optional<core::Parking> read_parking(Decoder& column) {
   parking.residue = column.bytes();
   parking.returns = column.boolean() && !planted(Bug::parking_half_stored);
   parking.then_stop = column.boolean();
+  parking.told = column.boolean();
   if (method.empty()) return std::nullopt;
   const auto known = core::parse_pause_method(method);
   if (!known) column.good = false;
   parking.method = known.value_or(core::PauseMethod::driver);
   return parking;
+}
+
+std::optional<core::Cooperation> read_cooperation(Decoder& column) {
+  const std::string way = column.row.text();
+  core::Cooperation how;
+  how.residue = column.bytes();
+  how.process.pid = column.integer<std::int32_t>();
+  how.process.start_ticks = column.integer<std::uint64_t>();
+  how.address = column.row.text();
+  how.pause_signal = column.integer<int>();
+  how.resume_signal = column.integer<int>();
+  if (way.empty()) return std::nullopt;
+  const auto known = core::parse_cooperation_way(way);
+  if (!known) column.good = false;
+  how.way = known.value_or(core::CooperationWay::poll);
+  return how;
 }
 
 }  // namespace
@@ -164,7 +184,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
+               cooperation, had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
                offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
@@ -184,7 +204,11 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   const core::Parking& parked = parking ? *parking : no_parking;
   statement << (parking ? to_string(parked.method) : std::string_view()) << parked.since.ns << parked.reason
             << parked.entry.count << std::int64_t{parked.settled} << parked.residue.count
-            << std::int64_t{parked.returns} << std::int64_t{parked.then_stop} << number(run_of(lease))
+            << std::int64_t{parked.returns} << std::int64_t{parked.then_stop} << std::int64_t{parked.told};
+  const core::Cooperation& how = cooperation ? *cooperation : no_cooperation;
+  statement << (cooperation ? to_string(how.way) : std::string_view()) << how.residue.count
+            << std::int64_t{how.process.pid} << number(how.process.start_ticks) << how.address
+            << std::int64_t{how.pause_signal} << std::int64_t{how.resume_signal} << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 
@@ -238,6 +262,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   if (resize_bytes && (*resize_bytes < 0 || *resize_bytes > (1LL << 62))) column.good = false;
   lease.owner.inode = column.integer<std::uint64_t>();
   lease.parking = read_parking(column);
+  lease.cooperation = read_cooperation(column);
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

@@ -110,6 +110,10 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
     last_token = std::max(last_token, token.number);
   }
   for (const std::uint64_t number : batch.revoked) tokens.erase(number);
+  for (const core::Grant& grant : batch.grants) {
+    if (grant.given) grants.emplace(grant.uid, grant.consumer);
+    else grants.erase({grant.uid, grant.consumer});
+  }
   for (const auto& event : batch.events) {
     logged.push_back(*event);
     last_event = std::max(last_event, event->number);
@@ -161,6 +165,7 @@ Loaded MemoryStore::Tables::load() const {
   loaded.life = life;
   for (const auto& [number, token] : tokens) loaded.tokens.push_back(token);
   loaded.last_token = last_token;
+  for (const auto& [uid, consumer] : grants) loaded.grants.push_back({.uid = uid, .consumer = consumer});
   std::vector<const core::Lease*> ended;
   for (const auto& [id, row] : leases) {
     if (!row.settled) loaded.leases.push_back(row.lease);

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace sublet::store {
@@ -60,6 +61,7 @@ class MemoryStore final : public Store {
     std::optional<std::int64_t> clock_offset_ns;
     std::map<std::uint64_t, AccessToken> tokens;
     std::uint64_t last_token = 0;
+    std::set<std::pair<std::uint32_t, std::string>> grants;
     std::deque<LoggedEvent> logged;
     std::uint64_t last_event = 0;
     std::string life;

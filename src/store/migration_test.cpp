@@ -47,6 +47,15 @@ TEST(Migrations, ReadEveryEarlierVersion) {
         EXPECT_EQ(active.reserved_each(), 64 * MiB);
         EXPECT_TRUE(active.parking->settled && active.parking->returns && !active.parking->then_stop);
       }
+      ASSERT_EQ(active.cooperation.has_value(), migration.version >= 9);
+      if (active.cooperation) {
+        EXPECT_TRUE(active.parking->told);
+        EXPECT_EQ(active.cooperation->way, core::CooperationWay::signal);
+        EXPECT_EQ(active.cooperation->residue, 32 * MiB);
+        EXPECT_EQ(active.cooperation->process, (ProcessRef{4325, 987660}));
+        EXPECT_EQ(active.cooperation->resume_signal, 12);
+      }
+      EXPECT_EQ(loaded->grants.size(), migration.version >= 9 ? 1U : 0U);
       EXPECT_EQ(active.vram, 6 * GiB);
       EXPECT_EQ(active.booked.size(), migration.version >= 3 ? 2U : 0U);
       EXPECT_EQ(active.devices.size(), migration.version >= 4 ? 2U : 1U);

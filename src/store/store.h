@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/units.h"
+#include "core/facts.h"
 #include "core/lease.h"
 
 #include <cstddef>
@@ -68,6 +69,7 @@ struct Batch {
   std::vector<std::shared_ptr<const LoggedEvent>> events{};
   std::vector<AccessToken> tokens{};     // new ones
   std::vector<std::uint64_t> revoked{};  // tokens that are gone
+  std::vector<core::Grant> grants{};     // given or taken back
   std::optional<std::string> life{};     // set once in the life of a store: what its event numbers belong to
   Time now{};
   std::vector<std::string_view> transitions{};  // core::Plan::transitions: not stored, for failpoints only
@@ -91,6 +93,7 @@ struct Loaded {
   std::string life;                             // "" until it was set
   std::vector<AccessToken> tokens;              // by number
   std::uint64_t last_token = 0;                 // highest number ever given
+  std::vector<core::Grant> grants;              // by uid and consumer, those that are given
 };
 
 // What is kept, and for how long, measured by Batch::now.

@@ -95,25 +95,10 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   if (!batch.tokens.empty() || !batch.revoked.empty()) {
     if (auto done = put_tokens(batch); !done) return done;
   }
+  if (!batch.grants.empty()) {
+    if (auto done = put_grants(batch); !done) return done;
+  }
   return put_meta(batch);
-}
-
-// Rare, so its statements are not kept ready.
-Status Tables::put_tokens(const Batch& batch) {
-  Statement put(*database_, "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
-  Statement drop(*database_, "DELETE FROM tokens WHERE number = ?");
-  for (const AccessToken& token : batch.tokens) {
-    put << number(token.number) << std::int64_t{token.uid} << token.user << token.name << token.scope << token.hash
-        << token.created_at.ns << (token.expires_at ? std::optional(token.expires_at->ns) : std::nullopt);
-    if (auto done = put.run(); !done) return done;
-    max_meta_ << "last_token" << number(token.number);
-    if (auto done = max_meta_.run(); !done) return done;
-  }
-  for (const std::uint64_t revoked : batch.revoked) {
-    drop << number(revoked);
-    if (auto done = drop.run(); !done) return done;
-  }
-  return {};
 }
 
 Status Tables::put_events(const Batch& batch) {
@@ -295,6 +280,7 @@ Result<Loaded> Tables::load() {
   if (auto done = load_meta(loaded); !done) return done.error();
   if (auto done = load_last_event(loaded); !done) return done.error();
   if (auto done = load_tokens(loaded); !done) return done.error();
+  if (auto done = load_grants(loaded); !done) return done.error();
   for (const core::Lease& lease : loaded.leases) loaded.last_id = std::max(loaded.last_id, lease.id.number);
   return loaded;
 }
@@ -350,26 +336,6 @@ Status Tables::load_meta(Loaded& loaded) {
     else if (key == "clock_offset") loaded.clock_offset_ns = rows.integer();
     else if (key == "life") loaded.life = rows.text();
     else if (key == "last_token") loaded.last_token = static_cast<std::uint64_t>(rows.integer());
-  }
-}
-
-Status Tables::load_tokens(Loaded& loaded) {
-  Statement rows(*database_,
-                 "SELECT number, uid, user, name, scope, hash, created_at, expires_at FROM tokens ORDER BY number");
-  for (;;) {
-    const auto row = rows.step();
-    if (!row) return row.error();
-    if (!*row) return {};
-    AccessToken token;
-    token.number = static_cast<std::uint64_t>(rows.integer());
-    token.uid = static_cast<std::uint32_t>(rows.integer());
-    token.user = rows.text();
-    token.name = rows.text();
-    token.scope = rows.text();
-    token.hash = rows.text();
-    token.created_at.ns = rows.integer();
-    if (const auto expires = rows.maybe_integer()) token.expires_at = Time{*expires};
-    loaded.tokens.push_back(std::move(token));
   }
 }
 

@@ -48,6 +48,7 @@ class Tables final : public Reader {
   Status put_answer(const Remembered& answer, std::vector<AnswerKey>& dropped);
   Status put_events(const Batch& batch);
   Status put_tokens(const Batch& batch);
+  Status put_grants(const Batch& batch);
   Status put_meta(const Batch& batch);
   Result<bool> prune_leases(Time before, std::size_t slice);
   Result<bool> prune_users(std::size_t slice);
@@ -58,6 +59,7 @@ class Tables final : public Reader {
   Status load_meta(Loaded& loaded);
   Status load_last_event(Loaded& loaded);
   Status load_tokens(Loaded& loaded);
+  Status load_grants(Loaded& loaded);
   Result<std::vector<core::Lease>> leases(Statement& rows);
   Result<std::optional<core::Lease>> one_lease(Statement& rows);
 

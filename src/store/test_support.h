@@ -143,7 +143,9 @@ inline core::Lease full_lease() {
   lease.min_vram = 3 * GiB;
   lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
   lease.parking =
-      core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true};
+      core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
+  lease.cooperation =
+      core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
   lease.had_process = true;
   lease.lapsed_offers = 1;
   lease.exit_status = 137;

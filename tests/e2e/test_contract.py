@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every status that the contract lists for a call is one that the call really gives, seen here."""
+import http.server
 import os
+import threading
 
 import pytest
 
@@ -30,6 +32,7 @@ def operations():
 
 def good_calls(daemon, api):
     pause_and_resume(daemon, api)
+    grants_and_answers(api)
     for path in ("/healthz", "/metrics", "/v1/openapi.json", "/v1/status", "/v1/devices", "/v1/processes", "/v1/queue",
                  "/v1/consumers", "/v1/ledger", "/v1/report", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
         assert api.get(path).status == 200
@@ -89,6 +92,53 @@ def pause_and_resume(daemon, api):
     wait_until(lambda: api.get("/v1/devices")["devices"][0]["leased_bytes"] == 0, "its room is free again")
 
 
+class Later(http.server.BaseHTTPRequestHandler):
+    """A webhook that says what came of an order by a call of its own."""
+    def do_POST(self):
+        self.send_response(202)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def grants_and_answers(api):
+    grant = "/v1/consumers/ollama/grant"
+    assert api.post(grant, {}).status == 200 and api.call("DELETE", grant).status == 200
+    assert api.call("DELETE", grant).status == 404
+    assert api.post("/v1/consumers/no%20name/grant", {}).status == 400
+    assert api.call("DELETE", grant, Idempotency_Key="x" * 129).status == 400
+    lease = f"/v1/leases/{api.post('/v1/leases', ASK)['id']}"
+    hook = http.server.HTTPServer(("127.0.0.1", 0), Later)
+    serving = threading.Thread(target=hook.serve_forever)
+    serving.start()
+    try:
+        body = {"way": "webhook", "url": f"http://127.0.0.1:{hook.server_port}/"}
+        assert api.post(lease + "/cooperate", body).status == 200
+        for call, answer in (("pause", "yielded"), ("resume", "resumed")):
+            assert api.post(f"{lease}/{call}", {}).status == 202
+            order = wait_until(lambda: (lambda now: now if now["order"] != "none" else None)(
+                api.get(lease + "/cooperate?wait=1s")), "it is told")
+            said = {"number": order["number"], "answer": answer}
+            assert api.post(lease + "/cooperate/answer", dict(said, answer="perhaps")).status == 400
+            assert api.post(lease + "/cooperate/answer", said).status == 200
+            wait_until(lambda call=call: api.get(lease)["state"] == ("paused" if call == "pause" else "active"), call)
+        assert api.post(lease + "/cooperate/answer", {"number": 1, "answer": "yielded"}).status == 409
+        assert api.call("DELETE", lease + "/cooperate").status == 200
+    finally:
+        hook.shutdown()
+        serving.join()
+        hook.server_close()
+    assert api.get(lease + "/cooperate?since=x").status == api.post(lease + "/cooperate", {"way": "x"}).status == 400
+    assert api.call("DELETE", lease + "/cooperate", Idempotency_Key="x" * 129).status == 400
+    assert api.post(lease + "/release", {}).status == 200
+    gone = wait_until(lambda: api.get(lease)["state"] == "ended" and lease, "it has ended")
+    for where, status in ((gone, 409), ("/v1/leases/lease-99", 404)):
+        assert api.get(where + "/cooperate").status == api.call("DELETE", where + "/cooperate").status == status
+        assert api.post(where + "/cooperate", {}).status == status
+        assert api.post(where + "/cooperate/answer", {"number": 1, "answer": "yielded"}).status == status
+
+
 def bad_calls(api, ended, active):
     ended = ended.rsplit("/", 1)[1]
     for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x",
@@ -113,6 +163,8 @@ def bad_calls(api, ended, active):
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="x" * 129).status == 400
     assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="once").status == 409
+    assert api.call("DELETE", "/v1/consumers/ollama/grant", Idempotency_Key="once").status == 409
+    assert api.post("/v1/consumers/ollama/grant", {}, Idempotency_Key="once").status == 409
     for action in ACTIONS:
         assert api.post(f"/v1/leases/lease-99/{action}", BODIES.get(action, {})).status == 404
     for action in ("claim", "renew", "resize", "release", "attach"):

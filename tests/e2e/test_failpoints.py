@@ -277,6 +277,25 @@ def poisoned(client):
     assert client.ended(keeper) == 128 + signal.SIGKILL
 
 
+def cooperates(client):
+    lease = client.ask()
+    client.act(lease, "cooperate", {"way": "webhook", "url": "http://127.0.0.1:9/"})
+    assert client.get(f"/v1/leases/{lease}/cooperate")["registered"]["url"] == "http://127.0.0.1:9/"
+
+
+def relapsed(client):
+    quick_checkpoints(client.daemon)
+    keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "600", "--on-pause", "again")
+    wait_until(lambda: client.get(f"/v1/leases/{lease['id']}/cooperate")["registered"], "it has registered")
+    client.until(lease["id"], lambda now: now["used_bytes"] > 64 << 20)
+    client.act(lease["id"], "pause")
+    client.until(lease["id"], lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver")
+    client.act(lease["id"], "resume")
+    client.until(lease["id"], lambda now: now["state"] == "active")
+    os.kill(lease["owner"]["pid"], signal.SIGTERM)
+    assert client.ended(keeper) == 128 + signal.SIGTERM
+
+
 def stopping(client):
     keeper, lease = client.run("sleep", "600")
     client.act(lease["id"], "release", {"stop": True})
@@ -374,7 +393,8 @@ def lost(client, lease):
 SCENARIOS = {play.__name__: (play, stage) for play, stage in (
     (queued, None), (granted, None), (offered, None), (claimed, None), (attached, None), (renewed, None),
     (lapsed, None), (held, None), (resizing, None), (resized, None), (pausing, None), (paused, None),
-    (resuming, None), (resumed, None), (poisoned, None), (stopping, None), (killing, None),
+    (resuming, None), (resumed, None), (poisoned, None), (cooperates, None), (relapsed, None),
+    (stopping, None), (killing, None),
     (settled, None), (released, None), (expired, None),
     (revoked, revoked_stage), (owner_gone, None), (failed, None), (cancelled, None), (rejected, rejected_stage),
     (unclaimed, None), (lost, lost_stage), (portion, None))}

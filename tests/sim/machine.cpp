@@ -104,6 +104,7 @@ Parts make_machine(const std::shared_ptr<Life>& life, Time wall) {
   parts.machine.actor = std::make_unique<SimActor>();
   parts.machine.programs = std::move(programs);
   parts.machine.parker = std::move(parker);
+  parts.machine.cooperation = std::make_unique<engine::NoCooperation>();
   return parts;
 }
 

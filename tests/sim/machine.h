@@ -90,6 +90,7 @@ class SimPrograms final : public engine::Programs {
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
+  void tell(LeaseId, ProcessRef, int, std::function<void(std::string)> done) override { done("nobody hears it"); }
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override;

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What simgpu-load does when it is asked to yield, by the public library: as it should, or in one of the wrong ways
+// that the daemon has to cope with.
+#pragma once
+
+#include "simgpu/tools/load.h"
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+struct sublet_request;
+
+namespace simgpu::tools {
+
+// One for the process. Its callbacks run at the safe points, on the thread of the load.
+class Pausing {
+ public:
+  Pausing(const CudaDriver& driver, Load& load, const LoadOptions& options);
+  ~Pausing();
+  Pausing(const Pausing&) = delete;
+  Pausing& operator=(const Pausing&) = delete;
+
+  void safe_point();
+  std::uint64_t pauses() const { return pauses_; }  // from which it came back
+
+ private:
+  static int on_pause(void* self, sublet_request* request);
+  static int on_resume(void* self);
+  int yield(sublet_request* request);
+  int take_again();
+  void hold_again();
+
+  const CudaDriver& driver_;
+  Load& load_;
+  const OnPause mode_;
+  std::uint64_t bytes_;  // that it holds again, if it does
+  bool registered_ = false;
+  std::uint64_t pauses_ = 0;
+  std::thread again_;
+  std::atomic<bool> going_on_ = false;
+};
+
+}  // namespace simgpu::tools

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that yield by themselves: what they say of it, how long they may take, and what of it was true.
+#include "core/methods.h"
+#include "core/stepper.h"
+#include "core/words.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What a program is given at least, however quick it was before: it may just be busy.
+constexpr Duration least_yield_time = 2s;
+// Of consumer and method; how they went is learned again soon.
+constexpr std::size_t records_kept = 8192;
+
+std::string text_of(const Cooperation& how) {
+  std::string way;
+  switch (how.way) {
+    case CooperationWay::poll: way = "pid " + std::to_string(how.process.pid) + " asks for its orders"; break;
+    case CooperationWay::webhook: way = "by calls to " + how.address; break;
+    case CooperationWay::signal: way = "by signals to pid " + std::to_string(how.process.pid); break;
+  }
+  return way + "; while it is paused it keeps at most " + format_size(how.residue) + " on each device";
+}
+
+}  // namespace
+
+Result<LeaseId> Stepper::on(const Cooperate& fact) {
+  const auto found = find_for(fact.lease, fact.generation);
+  if (!found) return found.error();
+  Lease& lease = **found;
+  if (lease.ended()) return Error{Code::Stale, name_of(lease) + " has ended", "ask for a new lease"};
+  if (lease.cooperation == fact.how) return lease.id;
+  if (!fact.how && lease.parking && lease.parking->told)
+    return Error{Code::PauseUnsafe,
+                 name_of(lease) + " is " + std::string(to_string(lease.state)) +
+                     ": nobody else could be told that its program may go on",
+                 "resume it first (`sublet resume " + to_string(lease.id) + "`)"};
+  state_.set_cooperation(lease, fact.how);
+  explain(lease, "cooperates",
+          fact.how ? "its program yields by itself: " + text_of(*fact.how)
+                   : std::string("its program no longer yields by itself"));
+  touch(lease);
+  return lease.id;
+}
+
+Result<LeaseId> Stepper::on(const Grant& fact) {
+  const std::pair who(fact.uid, fact.consumer);
+  if (state_.grants_.contains(who) == fact.given) return LeaseId{};
+  if (fact.given) state_.grants_.insert(who);
+  else state_.grants_.erase(who);
+  plan_.grants.push_back(fact);
+  return LeaseId{};
+}
+
+Duration Stepper::yield_time(const Lease& lease) const {
+  const auto before = state_.costs_.entries().find({lease.consumer, PauseMethod::cooperative, Move::pause});
+  if (before == state_.costs_.entries().end()) return rules_.yield_timeout;
+  // Of so few the longest stands for the 99th of a hundred; what it frees says little of how long a program takes to
+  // get to a place where it can stop.
+  Duration learned = least_yield_time;
+  for (const MoveSample& sample : before->second.curve.samples()) learned = std::max(learned, 2 * sample.took);
+  // Who failed last is given the whole time once more.
+  const MethodRecord* record = state_.record(lease.consumer, PauseMethod::cooperative);
+  const bool failed = record != nullptr && record->tries > 0 && (record->outcomes & 1) == 0;
+  return failed ? std::max(learned, rules_.yield_timeout) : learned;
+}
+
+void Stepper::remember_pause(const Lease& lease, bool verified) {
+  const std::pair who(lease.consumer, lease.parking->method);
+  if (!state_.records_.contains(who) && state_.records_.size() >= records_kept)
+    state_.records_.erase(state_.records_.begin());
+  MethodRecord& record = state_.records_[who];
+  record.outcomes = record.outcomes << 1 | (verified ? 1U : 0U);
+  record.tries = std::min<int>(record.tries + 1, pauses_kept);
+}
+
+// -------------------------------------------------------------------------------- paused, and holding again
+
+// What it holds is charged to it, so nothing is granted against it; twice in a row is no slip of the list.
+void Stepper::note_relapses(std::set<LeaseId> holding) {
+  for (const LeaseId id : state_.relapsing_) {
+    if (holding.contains(id)) continue;
+    if (const auto side = state_.sides_.find(id); side != state_.sides_.end()) side->second.relapsed = false;
+  }
+  for (const LeaseId id : holding) {
+    Lease& lease = *find(id);
+    if (lease.state != LeaseState::paused || !state_.relapsing_.contains(id)) continue;
+    if (std::exchange(state_.sides_.at(id).relapsed, true)) continue;
+    remember_pause(lease, false);
+    explain(lease, "relapsed",
+            "it is paused and holds " + format_size(state_.use(id).used) + " again, of at most " +
+                format_size(lease.parking->residue) + " on each device: nothing is granted against them");
+    plan_.actions.emplace_back(PauseAgain{id});
+  }
+  state_.relapsing_ = std::move(holding);
+}
+
+// Its program stays told to yield; what it took all the same is parked by the next method.
+Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
+  for (const PauseMethod method : pause_methods_of(state_, lease)) {
+    if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
+    if (const Status takes = check_host(lease, host); !takes) return takes.error();
+    if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
+    ask_to_yield(lease, method, *lease.parking);
+    return lease.id;
+  }
+  return lease.id;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+constexpr HostMemory plenty{64 * GiB, std::nullopt};
+
+// One card of 24 GiB and a program that uses 9 of its 10 GiB and yields by itself, all but 32 MiB.
+struct Cooperating : World {
+  LeaseId victim;
+  Cooperating() {
+    snapshot({gpu(0, 24 * GiB)});
+    victim = run(10 * GiB, 7, "serve");
+    measure(9 * GiB);
+    EXPECT_TRUE(step(Cooperate{victim, 0, how()}).outcome.has_value());
+  }
+  static Cooperation how() {
+    Cooperation how;
+    how.residue = 32 * MiB;
+    how.process = process(7);
+    return how;
+  }
+  void measure(Bytes used) {
+    now = now + 20ms;
+    std::vector<ProcessUse> processes;
+    if (used > Bytes{}) processes.push_back(uses(7, used, victim));
+    snapshot({gpu(0, 24 * GiB, std::move(processes))});
+  }
+  Result<LeaseId> pause() { return step(Pause{victim, 0, "its owner asked", plenty}).outcome; }
+  void parked(Bytes bytes = {}) { step(Parked{victim, true, {}, bytes}); }
+  void refused(std::string why) { step(Parked{victim, false, std::move(why)}); }
+  void runs(std::optional<HostMemory> host = plenty) { step(Unparked{victim, Unparked::How::runs, {}, host}); }
+  void not_yet() { step(Unparked{victim, Unparked::How::not_yet, "it does not answer"}); }
+  template <typename Kind>
+  const Kind* newest() const {
+    const Kind* found = nullptr;
+    for (const Action& action : actions)
+      if (const auto* kind = std::get_if<Kind>(&action)) found = kind;
+    return found;
+  }
+  template <typename Kind>
+  int ordered() const {
+    return static_cast<int>(
+        std::count_if(actions.begin(), actions.end(), [](const Action& a) { return std::holds_alternative<Kind>(a); }));
+  }
+  PauseMethod method() const { return at(victim).parking->method; }
+  double trust(PauseMethod by = PauseMethod::cooperative) const {
+    const MethodRecord* record = state.record("serve", by);
+    return record == nullptr ? 1 : record->reliability();
+  }
+  void settle() {
+    ASSERT_TRUE(pause().has_value());
+    now = now + 3s;
+    parked();
+    measure(20 * MiB);
+    measure(20 * MiB);
+    ASSERT_EQ(state_of(victim), LeaseState::paused);
+  }
+};
+
+TEST(Cooperation, IsPreferredAndKeepsWhatItDeclared) {
+  Cooperating w;
+  EXPECT_SAYS(w.why(w.victim, "cooperates"), "pid 7 asks for its orders; while it is paused it keeps at most 32.0 MiB");
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_EQ(w.newest<Park>()->method, PauseMethod::cooperative);
+  EXPECT_EQ(w.newest<Park>()->at_most, w.rules.yield_timeout) << "it never yielded before";
+  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
+  w.parked(Bytes{});
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{}) << "it copied nothing";
+  w.measure(20 * MiB);
+  w.measure(20 * MiB);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.at(w.victim).reserved(), 32 * MiB);
+  w.step(Resume{w.victim});
+  EXPECT_TRUE(w.newest<Unpark>()->told);
+  w.runs();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.ordered<Park>(), 1);
+}
+
+TEST(Cooperation, ItsTimeIsWhatItTookBefore) {
+  Cooperating w;
+  w.settle();
+  w.step(Resume{w.victim});
+  w.runs();
+  w.pause();
+  EXPECT_GT(w.newest<Park>()->at_most, 3s) << "it took three";
+  EXPECT_LT(w.newest<Park>()->at_most, 20s);
+  w.refused("no answer in time");
+  w.runs(std::nullopt);
+  w.pause();
+  EXPECT_EQ(w.newest<Park>()->at_most, w.rules.yield_timeout) << "it failed: the whole time once more";
+}
+
+TEST(Cooperation, WhoeverFailsIsUndoneAndTheDriverIsTried) {
+  Cooperating w;
+  w.pause();
+  w.refused("pid 7 did not answer within 30 s");
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_SAYS(w.why(w.victim, "resuming"), "pid 7 did not answer within 30 s; then the driver is tried");
+  EXPECT_EQ(w.at(w.victim).reserved(), 10 * GiB);
+  EXPECT_LT(w.trust(), 1);
+  w.runs();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
+  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "entered once, and anew";
+  w.parked(9 * GiB);
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_FALSE(w.at(w.victim).parking->told);
+  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
+}
+
+TEST(Cooperation, ALiarIsCaughtByWhatIsMeasured) {
+  Cooperating w;
+  w.pause();
+  w.parked();
+  for (int i = 0; i < 4; ++i) w.measure(9 * GiB);
+  w.pass(2s);
+  w.measure(9 * GiB);
+  w.pass(20ms);
+  EXPECT_SAYS(w.why(w.victim, "resuming"), "it said that it has yielded, and");
+  EXPECT_TRUE(w.newest<Unpark>()->told);
+  w.runs();
+  EXPECT_EQ(w.method(), PauseMethod::driver);
+  w.refused("pid 7 is traced");
+  w.runs();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "each method once";
+}
+
+TEST(Cooperation, NothingElseIsTriedWhenTheUndoTookLong) {
+  Cooperating w;
+  w.pause();
+  w.refused("it is deaf");
+  w.not_yet();
+  w.pass(2s);
+  w.runs();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "whoever wanted the room may be gone";
+}
+
+TEST(Cooperation, NothingElseIsTriedWithoutHostMemoryForIt) {
+  Cooperating w;
+  w.pause();
+  w.refused("no");
+  w.runs(HostMemory{4 * GiB, std::nullopt});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+}
+
+TEST(Cooperation, WhoFailsAgainAndAgainIsAskedSecond) {
+  Cooperating w;
+  for (int i = 0; i < 2; ++i) {
+    w.pause();
+    w.refused("no");
+    w.runs(std::nullopt);
+    ASSERT_EQ(w.state_of(w.victim), LeaseState::active);
+  }
+  w.pause();
+  EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
+}
+
+TEST(Cooperation, OnlyThatIfItsOwnerSaysSo) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  Lease only = wish(GiB);
+  only.pausable = Pausable::cooperative;
+  const LeaseId id = w.submit(only);
+  EXPECT_SAYS(w.step(Pause{id, 0, "", plenty}).outcome.error().detail, "its program has not said how it yields");
+  w.step(Cooperate{id, 0, Cooperating::how()});
+  ASSERT_TRUE(w.step(Pause{id, 0, "", plenty}).outcome.has_value()) << "a token's lease, too";
+  w.step(Parked{id, false, "no"});
+  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  EXPECT_EQ(w.state_of(id), LeaseState::active) << "the driver is not for it";
+}
+
+TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
+  Cooperating w;
+  w.settle();
+  const Bytes free = w.free(0);
+  w.measure(5 * GiB);
+  EXPECT_EQ(w.free(0), free - (5 * GiB - 32 * MiB)) << "nothing is granted against it";
+  EXPECT_EQ(w.ordered<PauseAgain>(), 0);
+  w.measure(5 * GiB);
+  EXPECT_SAYS(w.why(w.victim, "relapsed"), "holds 5.0 GiB again, of at most 32.0 MiB");
+  ASSERT_EQ(w.ordered<PauseAgain>(), 1);
+  EXPECT_LT(w.trust(), 1);
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_EQ(w.method(), PauseMethod::driver);
+  EXPECT_EQ(w.state.ledger_entries(), 5 * GiB);
+  w.parked(5 * GiB);
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  w.step(Resume{w.victim});
+  EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver);
+  EXPECT_TRUE(w.newest<Unpark>()->told) << "both are undone";
+}
+
+TEST(Cooperation, ARelapseThatNothingCanBeDoneAboutIsTold) {
+  Cooperating w;
+  w.step(Cooperate{w.victim, 0, std::nullopt});
+  w.pause();
+  EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
+  w.parked(9 * GiB);
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  w.measure(GiB);
+  w.measure(GiB);
+  w.pause();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.ordered<Park>(), 1);
+}
+
+TEST(Cooperation, ARestartTellsItToGoOn) {
+  Cooperating w;
+  w.pause();
+  w.restart();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_TRUE(w.newest<Unpark>()->told);
+  w.runs();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "no other method: the asker is gone";
+}
+
+TEST(Cooperation, EndsWithTheProgramThatSaidIt) {
+  Cooperating w;
+  w.step(Attach{w.victim, 0, kept_process(9), true, {}});
+  EXPECT_FALSE(w.at(w.victim).cooperation);
+}
+
+TEST(Grants, LetWhatSubletDidNotStartBeParked) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  Lease lease = wish(GiB, "ollama");
+  lease.owner = kept_process(7);
+  lease.owner.keeper = {};
+  const LeaseId id = w.submit(lease);
+  const auto refused = w.step(Pause{id, 0, "", plenty}).outcome.error();
+  EXPECT_SAYS(refused.hint, "sublet pause --grant ollama");
+  w.step(Grant{1001, "ollama"});
+  EXPECT_FALSE(w.step(Pause{id, 0, "", plenty}).outcome.has_value()) << "somebody else's word";
+  w.step(Grant{1000, "ollama"});
+  EXPECT_EQ(w.last.grants.size(), 1U);
+  w.step(Grant{1000, "ollama"});
+  EXPECT_TRUE(w.last.grants.empty());
+  EXPECT_TRUE(w.step(Pause{id, 0, "", plenty}).outcome.has_value());
+  w.step(Parked{id, false, "no"});
+  w.step(Unparked{id});
+  w.step(Grant{1000, "ollama", false});
+  EXPECT_FALSE(w.step(Pause{id, 0, "", plenty}).outcome.has_value());
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that yield by themselves: what each is told, and what it answers. One order at a time for a lease: to yield,
+// within a time; or to go on, without end until it has answered. Belongs to the loop thread; nothing here blocks, and
+// what came of an order is told on the loop.
+#pragma once
+
+#include "core/lease.h"
+#include "engine/parker.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sublet::engine {
+
+// What a program is to do. Numbers only grow, over restarts of the daemon too, so that nobody answers another order
+// than it means.
+struct YieldOrder {
+  enum class Kind { none, yield, resume };
+  Kind kind = Kind::none;
+  std::uint64_t number = 0;      // 0: there never was one
+  std::int64_t deadline_ns = 0;  // of a yield, CLOCK_MONOTONIC
+  std::string reason{};          // of a yield: one sentence
+};
+std::string_view to_string(YieldOrder::Kind kind);  // "none", "yield", "resume"
+
+enum class YieldAnswer { yielded, refused, resumed };
+std::string_view to_string(YieldAnswer answer);
+std::optional<YieldAnswer> parse_yield_answer(std::string_view text);
+
+class Cooperation {
+ public:
+  using Done = std::function<void(ParkOutcome)>;
+  struct Events {
+    std::function<void(LeaseId)> told;  // there is a new order: whoever waits for one is to look
+    // A program said that it goes on after the wait for that was over.
+    std::function<void(LeaseId)> runs_late;
+  };
+  virtual ~Cooperation() = default;
+
+  // Before anything else. `first`: greater than the number of any order of an earlier run.
+  virtual void open(std::uint64_t first, Events events) = 0;
+
+  // Tells the lease's program to yield. Outcomes: `done`, with what its processes grew on the host; or `unknown`, for
+  // it refused, did not answer in time, or could not be told: whatever it does then, it has to be told to go on.
+  virtual void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) = 0;
+  // Tells it to go on: `done`, or `unknown` when it has not answered in time. It stays told: an answer that comes later
+  // is reported by `runs_late`. One that no process is left of goes on by itself.
+  virtual void resume(const core::Lease& lease, Duration at_most, Done done) = 0;
+
+  // The order that is not answered yet; none: kind none, with the number of the last one.
+  virtual YieldOrder order(LeaseId lease) const = 0;
+  // Stale: it is not the order of that number that is waited for. BadRequest: no answer to such an order.
+  virtual Status answer(LeaseId lease, std::uint64_t number, YieldAnswer answer, const std::string& detail) = 0;
+  // Where a program of the lease that is told by signals writes its answer.
+  virtual std::string answer_file(LeaseId lease) const = 0;
+
+  virtual void forget(LeaseId lease) = 0;  // it has ended; nobody is told of what was under way
+};
+
+// Of a world in which no program yields by itself: simulations, and tests of something else. Whoever is asked refuses.
+class NoCooperation final : public Cooperation {
+ public:
+  void open(std::uint64_t, Events) override {}
+  void yield(const core::Lease&, const std::string&, Duration, Done done) override { done(ParkOutcome{}); }
+  void resume(const core::Lease&, Duration, Done done) override {
+    ParkOutcome runs;
+    runs.kind = ParkOutcome::Kind::done;
+    done(runs);
+  }
+  YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return bad_request("no order"); }
+  std::string answer_file(LeaseId) const override { return {}; }
+  void forget(LeaseId) override {}
+};
+
+}  // namespace sublet::engine

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/local_cooperation.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "engine/webhook.h"
+#include "proc/host_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <nlohmann/json.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+using Kind = YieldOrder::Kind;
+using core::CooperationWay;
+
+// Between two looks at whether it lives, has written its answer, or is over its time.
+constexpr auto look_interval = std::chrono::milliseconds(50);
+constexpr std::size_t most_answer = 1024;  // bytes of an answer in a file
+
+constexpr std::array<std::pair<YieldAnswer, std::string_view>, 3> answers{{
+    {YieldAnswer::yielded, "yielded"},
+    {YieldAnswer::refused, "refused"},
+    {YieldAnswer::resumed, "resumed"},
+}};
+
+bool fits(Kind order, YieldAnswer answer) { return (order == Kind::resume) == (answer == YieldAnswer::resumed); }
+
+struct Said {
+  YieldAnswer answer = YieldAnswer::yielded;
+  std::string detail;
+};
+
+// "yielded", "refused: the reason" or "resumed", as a shell writes it.
+std::optional<Said> parse_said(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
+  const auto colon = std::min(text.find(':'), text.size());
+  const auto word = parse_yield_answer(text.substr(0, colon));
+  if (!word) return std::nullopt;
+  text.remove_prefix(std::min(colon + 1, text.size()));
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  return Said{*word, printable(text)};
+}
+
+// Nothing while there is no whole answer of that user: a file that is another's, or no file, is nobody's word.
+std::optional<Said> read_said(const std::string& path, std::uint32_t uid) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  struct stat about {};
+  if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return std::nullopt;
+  if (about.st_uid != uid && about.st_uid != 0) return std::nullopt;
+  std::array<char, most_answer> text;
+  const ssize_t size = ::read(file.get(), text.data(), text.size());
+  if (size <= 0 || text[static_cast<std::size_t>(size) - 1] != '\n') return std::nullopt;
+  return parse_said({text.data(), static_cast<std::size_t>(size)});
+}
+
+ParkOutcome failed(std::string code, std::string detail) {
+  ParkOutcome outcome;
+  outcome.code = std::move(code);
+  outcome.detail = std::move(detail);
+  return outcome;
+}
+
+}  // namespace
+
+std::string_view to_string(Kind kind) {
+  switch (kind) {
+    case Kind::none: return "none";
+    case Kind::yield: return "yield";
+    case Kind::resume: return "resume";
+  }
+  return "none";
+}
+
+std::string_view to_string(YieldAnswer answer) {
+  for (const auto& [known, name] : answers)
+    if (known == answer) return name;
+  return "unknown";
+}
+
+std::optional<YieldAnswer> parse_yield_answer(std::string_view text) {
+  for (const auto& [known, name] : answers)
+    if (name == text) return known;
+  return std::nullopt;
+}
+
+struct LocalCooperation::State : std::enable_shared_from_this<State> {
+  struct Entry {
+    explicit Entry(asio::io_context& io) : look(io) {}
+    core::Cooperation how;
+    std::uint32_t uid = 0;
+    YieldOrder order;
+    bool answered = true;
+    bool untold = false;  // it is certain that the yield never reached it: nobody needs to be told to go on
+    YieldAnswer answer = YieldAnswer::resumed;
+    Done done;  // who waits for what comes of the order
+    std::int64_t began_ns = 0;
+    std::int64_t until_ns = 0;  // they wait until then
+    std::map<ProcessRef, Bytes> before;
+    asio::steady_timer look;
+  };
+
+  State(asio::io_context& i, Programs& p, std::string a) : io(i), programs(p), answers_dir(std::move(a)) {}
+
+  void begin(const core::Lease& lease, Kind kind, const std::string& reason, Duration at_most, Done done);
+  void tell(LeaseId lease, Entry& entry);
+  void call(LeaseId lease, const Entry& entry);
+  void called(LeaseId lease, std::uint64_t number, const WebhookReply& reply);
+  void look_later(LeaseId lease, Entry& entry);
+  void look(LeaseId lease, std::uint64_t number);
+  void take(LeaseId lease, Entry& entry, YieldAnswer answer, const std::string& detail);
+  void finish(Entry& entry, ParkOutcome outcome);
+  void could_not(LeaseId lease, std::uint64_t number, const std::string& why, bool told);
+  ParkOutcome yielded(LeaseId lease, const Entry& entry) const;
+  std::string name_of(const Entry& entry) const;
+  std::string file_of(LeaseId lease) const { return fmt::format("{}/{}-yield", answers_dir, sublet::to_string(lease)); }
+  Entry* find(LeaseId lease, std::uint64_t number);
+  bool lives(ProcessRef process) const;
+  std::vector<ProcessRef> members(LeaseId lease) const;
+
+  asio::io_context& io;
+  Programs& programs;
+  const std::string answers_dir;
+  std::uint64_t last = 0;
+  Events events;
+  std::map<LeaseId, Entry> entries;
+};
+
+LocalCooperation::State::Entry* LocalCooperation::State::find(LeaseId lease, std::uint64_t number) {
+  const auto found = entries.find(lease);
+  return found == entries.end() || found->second.order.number != number ? nullptr : &found->second;
+}
+
+std::string LocalCooperation::State::name_of(const Entry& entry) const {
+  if (entry.how.way == CooperationWay::webhook) return entry.how.address;
+  return fmt::format("process {}", entry.how.process.pid);
+}
+
+bool LocalCooperation::State::lives(ProcessRef process) const {
+  const auto now = programs.root().read(process.pid);
+  return now && now->ref == process && now->state != 'Z' && now->state != 'X';
+}
+
+std::vector<ProcessRef> LocalCooperation::State::members(LeaseId lease) const {
+  programs.scan();
+  return programs.tree(lease);
+}
+
+// --- telling
+
+void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const std::string& reason, Duration at_most,
+                                    Done done) {
+  const auto [at, fresh] = entries.try_emplace(lease.id, io);
+  Entry& entry = at->second;
+  // The one that it was told to go on by stays that of a program which was told by it.
+  if (lease.cooperation && (kind == Kind::yield || fresh || !lives(entry.how.process))) {
+    entry.how = *lease.cooperation;
+    entry.uid = lease.uid;
+  }
+  const std::int64_t now = monotonic_ns();
+  entry.began_ns = now;
+  entry.until_ns = now + at_most.count();
+  entry.done = std::move(done);
+  if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // told already
+    if (entry.how.way != CooperationWay::poll) tell(lease.id, entry);
+    return look_later(lease.id, entry);
+  }
+  if (kind == Kind::resume && entry.untold) {
+    return asio::post(io, [weak = weak_from_this(), id = lease.id] {
+      const auto self = weak.lock();
+      if (!self) return;
+      const auto found = self->entries.find(id);
+      ParkOutcome runs;
+      runs.kind = ParkOutcome::Kind::done;
+      if (found != self->entries.end()) self->finish(found->second, runs);
+    });
+  }
+  entry.untold = false;
+  entry.order = {.kind = kind, .number = ++last, .deadline_ns = entry.until_ns, .reason = reason};
+  entry.answered = false;
+  if (kind == Kind::yield) {
+    entry.before.clear();
+    for (const ProcessRef process : members(lease.id)) {
+      if (const auto bytes = proc::resident_bytes(programs.root(), process)) entry.before.emplace(process, *bytes);
+    }
+  }
+  tell(lease.id, entry);
+  look_later(lease.id, entry);
+}
+
+void LocalCooperation::State::tell(LeaseId lease, Entry& entry) {
+  const std::uint64_t number = entry.order.number;
+  switch (entry.how.way) {
+    case CooperationWay::poll: return events.told(lease);
+    case CooperationWay::webhook: return call(lease, entry);
+    case CooperationWay::signal: {
+      ::unlink(file_of(lease).c_str());  // what it says there answers what it is told now
+      const bool yields = entry.order.kind == Kind::yield;
+      programs.tell(lease, entry.how.process, yields ? entry.how.pause_signal : entry.how.resume_signal,
+                    [weak = weak_from_this(), lease, number](const std::string& problem) {
+                      const auto self = weak.lock();
+                      if (self && !problem.empty()) self->could_not(lease, number, problem, false);
+                    });
+    }
+  }
+}
+
+void LocalCooperation::State::call(LeaseId lease, const Entry& entry) {
+  const YieldOrder& order = entry.order;
+  nlohmann::json body = {{"lease", sublet::to_string(lease)},
+                         {"order", to_string(order.kind)},
+                         {"number", order.number},
+                         {"residue_bytes", entry.how.residue.count}};
+  if (order.kind == Kind::yield) {
+    body["deadline_seconds"] = static_cast<double>(order.deadline_ns - monotonic_ns()) / 1e9;
+    body["reason"] = order.reason;
+  }
+  asio::co_spawn(
+      io, call_webhook(io, entry.how.address, entry.uid, body.dump(), Duration(entry.until_ns - monotonic_ns())),
+      [weak = weak_from_this(), lease, number = order.number](const std::exception_ptr& failure, WebhookReply reply) {
+        const auto self = weak.lock();
+        if (!self) return;
+        if (failure) reply = {.status = 0, .body = {}, .problem = "the call failed inside of the daemon"};
+        self->called(lease, number, reply);
+      });
+}
+
+void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const WebhookReply& reply) {
+  Entry* entry = find(lease, number);
+  if (entry == nullptr || entry->answered) return;
+  if (reply.status == 202) return;  // it says so later, by a call of its own
+  if (reply.status != 200) {
+    return could_not(lease, number, reply.status == 0 ? reply.problem : fmt::format("it answered {}", reply.status),
+                     reply.told || reply.status != 0);
+  }
+  const auto json = nlohmann::json::parse(reply.body, nullptr, false);
+  const auto text = [&json](const char* name) {
+    const auto found = json.is_object() ? json.find(name) : json.end();
+    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const auto said = parse_yield_answer(text("answer"));
+  if (!said || !fits(entry->order.kind, *said)) {
+    return could_not(lease, number, "its answer is neither yielded, refused nor resumed, as would fit", true);
+  }
+  take(lease, *entry, *said, printable(text("detail")));
+}
+
+// --- what comes of it
+
+void LocalCooperation::State::look_later(LeaseId lease, Entry& entry) {
+  entry.look.expires_after(look_interval);
+  entry.look.async_wait([weak = weak_from_this(), lease, number = entry.order.number](const auto& error) {
+    const auto self = weak.lock();
+    if (self && !error) self->look(lease, number);
+  });
+}
+
+void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
+  Entry* entry = find(lease, number);
+  if (entry == nullptr || entry->answered) return;
+  const bool yields = entry->order.kind == Kind::yield;
+  if (entry->how.way == CooperationWay::signal) {
+    const auto said = read_said(file_of(lease), entry->uid);
+    if (said && fits(entry->order.kind, said->answer)) return take(lease, *entry, said->answer, said->detail);
+  }
+  if (entry->how.process && !lives(entry->how.process)) {
+    if (!yields) return take(lease, *entry, YieldAnswer::resumed, "it has ended");
+    entry->answered = true;
+    return finish(*entry, failed("gone", name_of(*entry) + ", which yields by itself, has ended"));
+  }
+  if (entry->done && monotonic_ns() >= entry->until_ns) {
+    const std::string within = format_duration(Duration(entry->until_ns - entry->began_ns));
+    // Nobody waits for its yield any more; for its going on somebody always does.
+    if (yields) entry->answered = true;
+    finish(*entry, failed("late", fmt::format("{} has not answered within {}, told to {}", name_of(*entry), within,
+                                              yields ? "yield" : "go on")));
+    entry = find(lease, number);
+    if (entry == nullptr || entry->answered) return;
+  }
+  look_later(lease, *entry);
+}
+
+void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, const std::string& why, bool told) {
+  Entry* entry = find(lease, number);
+  if (entry == nullptr || entry->answered || !entry->done) return;
+  if (entry->order.kind == Kind::yield) {
+    entry->answered = true;
+    entry->untold = !told;
+  }
+  finish(*entry, failed("untold", fmt::format("{} cannot be told to {}: {}", name_of(*entry),
+                                              entry->order.kind == Kind::yield ? "yield" : "go on", why)));
+}
+
+void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answer, const std::string& detail) {
+  entry.answered = true;
+  entry.answer = answer;
+  entry.look.cancel();
+  if (entry.how.way == CooperationWay::signal) ::unlink(file_of(lease).c_str());
+  if (!entry.done) {
+    if (answer == YieldAnswer::resumed) events.runs_late(lease);
+    return;
+  }
+  switch (answer) {
+    case YieldAnswer::yielded: return finish(entry, yielded(lease, entry));
+    case YieldAnswer::refused:
+      return finish(entry, failed("refused", fmt::format("{} refuses to yield{}{}", name_of(entry),
+                                                         detail.empty() ? "" : ": ", detail)));
+    case YieldAnswer::resumed: {
+      ParkOutcome runs;
+      runs.kind = ParkOutcome::Kind::done;
+      return finish(entry, runs);
+    }
+  }
+}
+
+// What was there before and has grown since: memory that others of it let go of is not theirs to count.
+ParkOutcome LocalCooperation::State::yielded(LeaseId lease, const Entry& entry) const {
+  ParkOutcome outcome;
+  outcome.kind = ParkOutcome::Kind::done;
+  for (const ProcessRef process : members(lease)) {
+    const auto bytes = proc::resident_bytes(programs.root(), process);
+    if (!bytes) continue;
+    const auto before = entry.before.find(process);
+    outcome.parked.push_back(process);
+    outcome.host_bytes += std::max(*bytes - (before == entry.before.end() ? Bytes{} : before->second), Bytes{});
+  }
+  return outcome;
+}
+
+void LocalCooperation::State::finish(Entry& entry, ParkOutcome outcome) {
+  outcome.took = Duration(monotonic_ns() - entry.began_ns);
+  if (const Done done = std::exchange(entry.done, nullptr)) done(std::move(outcome));  // may forget the entry
+}
+
+// --- the outside
+
+LocalCooperation::LocalCooperation(asio::io_context& io, Programs& programs, std::string answers_dir)
+    : state_(std::make_shared<State>(io, programs, std::move(answers_dir))) {}
+
+LocalCooperation::~LocalCooperation() { state_->entries.clear(); }
+
+void LocalCooperation::open(std::uint64_t first, Events events) {
+  state_->last = first;
+  state_->events = std::move(events);
+}
+
+void LocalCooperation::yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) {
+  state_->begin(lease, Kind::yield, reason, at_most, std::move(done));
+}
+
+void LocalCooperation::resume(const core::Lease& lease, Duration at_most, Done done) {
+  state_->begin(lease, Kind::resume, {}, at_most, std::move(done));
+}
+
+YieldOrder LocalCooperation::order(LeaseId lease) const {
+  const auto found = state_->entries.find(lease);
+  if (found == state_->entries.end()) return {};
+  YieldOrder order = found->second.order;
+  if (found->second.answered) order.kind = Kind::none;
+  return order;
+}
+
+Status LocalCooperation::answer(LeaseId lease, std::uint64_t number, YieldAnswer answer, const std::string& detail) {
+  State::Entry* entry = state_->find(lease, number);
+  const bool repeated = entry != nullptr && entry->answered && entry->answer == answer;
+  if (repeated && fits(entry->order.kind, answer)) return {};
+  if (entry == nullptr || entry->answered) {
+    const YieldOrder now = order(lease);
+    return Error{
+        Code::Stale,
+        fmt::format("order {} of {} is not waited for{}", number, sublet::to_string(lease),
+                    now.kind == Kind::none ? "" : fmt::format("; order {} is: {}", now.number, to_string(now.kind))),
+        "ask for the order that is: GET /v1/leases/{id}/cooperate"};
+  }
+  if (!fits(entry->order.kind, answer)) {
+    return bad_request(
+        fmt::format("'{}' is no answer to the order to {}", to_string(answer), to_string(entry->order.kind)),
+        entry->order.kind == Kind::yield ? "yielded or refused" : "resumed");
+  }
+  state_->take(lease, *entry, answer, detail);
+  return {};
+}
+
+std::string LocalCooperation::answer_file(LeaseId lease) const { return state_->file_of(lease); }
+
+void LocalCooperation::forget(LeaseId lease) {
+  const auto found = state_->entries.find(lease);
+  if (found == state_->entries.end()) return;
+  ::unlink(state_->file_of(lease).c_str());
+  state_->entries.erase(found);
+}
+
+}  // namespace sublet::engine

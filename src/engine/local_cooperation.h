@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of this machine that yield by themselves: they ask over HTTP, are called by HTTP, or get signals.
+#pragma once
+
+#include "engine/cooperation.h"
+#include "engine/programs.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include <memory>
+
+namespace sublet::engine {
+
+class LocalCooperation final : public Cooperation {
+ public:
+  // `answers`: the directory in which programs that are told by signals leave their answers. Refers to `programs`.
+  LocalCooperation(boost::asio::io_context& io, Programs& programs, std::string answers);
+  ~LocalCooperation() override;
+  LocalCooperation(const LocalCooperation&) = delete;
+  LocalCooperation& operator=(const LocalCooperation&) = delete;
+
+  void open(std::uint64_t first, Events events) override;
+  void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) override;
+  void resume(const core::Lease& lease, Duration at_most, Done done) override;
+  YieldOrder order(LeaseId lease) const override;
+  Status answer(LeaseId lease, std::uint64_t number, YieldAnswer answer, const std::string& detail) override;
+  std::string answer_file(LeaseId lease) const override;
+  void forget(LeaseId lease) override;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace sublet::engine

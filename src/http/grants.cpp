@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose programs may be parked although Sublet did not start them: given and taken back by the leases' user.
+#include "http/grants.h"
+#include "base/text.h"
+#include "engine/account.h"
+#include "http/body.h"
+#include "http/resources.h"
+
+#include <fmt/format.h>
+
+namespace sublet::http {
+namespace {
+
+json render(std::uint32_t uid, const std::string& user, const std::string& consumer) {
+  return {{"consumer", consumer}, {"uid", uid}, {"user", user}};
+}
+
+Reply store(Call& call, bool given) {
+  const engine::Peer& peer = call.request.peer;
+  const core::Grant grant{peer.uid, call.args[0], given};
+  auto answered =
+      call.engine.set_grant(grant, call.remember, {200, render(peer.uid, peer.user, grant.consumer).dump()});
+  if (!answered) return problem(answered.error());
+  return as_json(answered->status, std::move(answered->body));
+}
+
+}  // namespace
+
+json render_grants(const engine::Engine& engine) {
+  json rows = json::array();
+  for (const auto& [uid, consumer] : engine.state().grants())
+    rows.push_back(render(uid, engine::account_name(uid), consumer));
+  return rows;
+}
+
+Reply post_grant(Call& call) {
+  if (!plain_name(call.args[0])) {
+    return problem(bad_request(fmt::format("consumer '{}' is not a name", printable(call.args[0])),
+                               "use 1 to 64 letters, digits and . _ - / : +"));
+  }
+  const auto& grants = call.engine.state().grants();
+  const std::uint32_t uid = call.request.peer.uid;
+  const auto own = std::count_if(grants.begin(), grants.end(), [uid](const auto& grant) { return grant.first == uid; });
+  if (own >= most_grants) {
+    return problem({Code::Quota, fmt::format("user {} has {} grants, the limit", call.request.peer.user, own),
+                    "take some back: sublet pause --revoke CONSUMER"});
+  }
+  return store(call, true);
+}
+
+Reply delete_grant(Call& call) {
+  if (!call.engine.state().granted(call.request.peer.uid, call.args[0])) {
+    return problem(
+        not_found(fmt::format("there is no grant of user {} for '{}'", call.request.peer.user, printable(call.args[0])),
+                  "sublet pause --grants lists them"));
+  }
+  return store(call, false);
+}
+
+}  // namespace sublet::http

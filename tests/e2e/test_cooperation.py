@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that yield by themselves when they are asked: honest ones, and all that can be wrong with one."""
+import json
+import os
+import signal
+
+import pytest
+
+from tests.support.parking import quick_checkpoints
+from tests.support.sublet import GIB, MIB, living, state_of, wait_until
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n'
+          '[pause]\nverify_timeout = "10s"\nyield_timeout = "3s"\n')
+ALLOC = 128 * MIB
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    daemon = start_daemon("1x1GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    return daemon
+
+
+def lease_of(daemon, tag):
+    return daemon.get(f"/v1/leases/{tag}").body
+
+
+def until(daemon, tag, state):
+    return wait_until(lambda: (lambda now: now if now.get("state") == state else None)(lease_of(daemon, tag)),
+                      f"{tag} is {state}")
+
+
+def cooperation(daemon, tag):
+    return daemon.get(f"/v1/leases/{tag}/cooperate").body
+
+
+def start(daemon, mode, *more, seconds=600, run=()):
+    """A program that fills 128 MiB, checks every byte, and yields in that way; "" for one that does not."""
+    program = daemon.spawn("sublet", "run", "--vram", "256MiB", "--tag", "it", *run, "--", "simgpu-load", "--alloc",
+                           "128MiB", "--step", "32MiB", "--seconds", seconds, "--verify", "--json",
+                           *(["--on-pause", mode] if mode else []), *more)
+    wait_until(lambda: daemon.get("/v1/leases/it").status == 200 and lease_of(daemon, "it")["used_bytes"] >= ALLOC,
+               "it has filled its memory")
+    return program
+
+
+def reasons(daemon, tag="it"):
+    return daemon.get(f"/v1/leases/{tag}/why")["reasons"]
+
+
+def why(daemon, code, tag="it"):
+    found = [reason["text"] for reason in reasons(daemon, tag) if reason["code"] == code]
+    assert found, reasons(daemon, tag)
+    return found[-1]
+
+
+def end(program, pauses):
+    """It ends well when it is asked to, with every byte as it was."""
+    os.kill(program_pid(program), signal.SIGTERM)
+    out, err = program.communicate(timeout=120)
+    result = json.loads(out.splitlines()[-1])
+    assert program.returncode == 128 + signal.SIGTERM and result["ok"], (result, err)
+    assert result["wrong_words"] == 0 and result["pauses"] in pauses, result
+    return err
+
+
+def program_pid(program):
+    """The program below `sublet run`, which is its keeper."""
+    return int(next(pid for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == program.pid))
+
+
+def parent_of(pid):
+    try:
+        return int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def used_on_card(daemon):
+    return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
+
+
+def ledger_is_empty(daemon):
+    assert daemon.get("/v1/ledger")["entries"] == []
+
+
+def consumer(daemon, name="simgpu-load"):
+    return next(row for row in daemon.get("/v1/consumers")["consumers"] if row["consumer"] == name)
+
+
+# --- as it should be ---
+
+def test_yields_by_itself_and_comes_back_with_every_byte(daemon):
+    program = start(daemon, "honest")
+    registered = cooperation(daemon, "it")["registered"]
+    assert registered["way"] == "poll" and registered["residue_bytes"] == 64 * MIB
+    assert registered["pid"] == program_pid(program)
+    done = daemon.cli("pause", "it")
+    assert done.returncode == 0 and "is paused" in done.stderr, done.stderr
+    paused = lease_of(daemon, "it")
+    assert paused["pause"]["method"] == "cooperative" and paused["reserved_bytes"] == 64 * MIB
+    assert used_on_card(daemon) < 64 * MIB
+    assert 0.9 * ALLOC <= paused["parked_bytes"] < 2 * ALLOC, "it copied what it held, and the ledger knows"
+    # Another program has the room meanwhile.
+    assert daemon.cli("run", "--vram", "600MiB", "--no-wait", "--", "simgpu-load", "--alloc", "512MiB", "--seconds",
+                      "0").returncode == 0
+    assert daemon.cli("resume", "it").returncode == 0
+    wait_until(lambda: used_on_card(daemon) >= ALLOC, "it holds its bytes again")
+    assert lease_of(daemon, "it")["pause"] is None
+    ledger_is_empty(daemon)
+    assert daemon.cli("pause", "it").returncode == 0, "and again"
+    assert daemon.cli("resume", "it").returncode == 0
+    end(program, [2])
+
+
+def test_is_paused_over_a_restart_of_the_daemon(daemon):
+    program = start(daemon, "honest")
+    assert daemon.cli("pause", "it").returncode == 0
+    daemon.kill()
+    daemon.start()
+    assert until(daemon, "it", "paused")["pause"]["method"] == "cooperative"
+    assert daemon.cli("resume", "it").returncode == 0
+    end(program, [1])
+
+
+# --- what can be wrong with one: each is undone or parked by the driver, and no byte is lost ---
+
+def test_a_liar_is_found_out_and_parked_by_the_driver(daemon):
+    program = start(daemon, "liar")
+    done = daemon.cli("pause", "it")
+    assert done.returncode == 0, done.stderr
+    assert "said that it yielded, and still holds" in why(daemon, "resuming")
+    assert lease_of(daemon, "it")["pause"]["method"] == "driver" and used_on_card(daemon) < 64 * MIB
+    assert daemon.cli("resume", "it").returncode == 0
+    ledger_is_empty(daemon)
+    end(program, [1])
+
+
+def test_a_liar_that_may_not_be_parked_otherwise_is_undone(daemon):
+    program = start(daemon, "liar", run=["--pausable", "cooperative"])
+    done = daemon.cli("pause", "it")
+    assert done.returncode == 1, done.stderr
+    assert "still holds" in why(daemon, "resuming")
+    assert lease_of(daemon, "it")["state"] == "active"
+    ledger_is_empty(daemon)
+    end(program, [1])
+
+
+def test_half_a_yield_is_none(daemon):
+    program = start(daemon, "half", "--step", "16MiB", run=["--pausable", "cooperative"])
+    assert daemon.cli("pause", "it").returncode == 1
+    assert "still holds" in why(daemon, "resuming")
+    wait_until(lambda: used_on_card(daemon) >= ALLOC, "it has all of it again")
+    ledger_is_empty(daemon)
+    end(program, [1])
+
+
+def test_who_yields_too_late_is_told_to_go_on(daemon):
+    program = start(daemon, "late", run=["--pausable", "cooperative"])
+    assert daemon.cli("pause", "it").returncode == 1
+    assert "has not answered within 3 s" in why(daemon, "resuming")
+    wait_until(lambda: used_on_card(daemon) >= ALLOC, "it has all of it again")
+    assert lease_of(daemon, "it")["state"] == "active"
+    ledger_is_empty(daemon)
+    end(program, [1])
+
+
+def test_who_never_gets_to_it_is_parked_by_the_driver(daemon):
+    program = start(daemon, "deaf")
+    assert daemon.cli("pause", "it").returncode == 0
+    assert lease_of(daemon, "it")["pause"]["method"] == "driver"
+    assert daemon.cli("resume", "it").returncode == 0
+    ledger_is_empty(daemon)
+    end(program, [0])
+
+
+def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
+    program = start(daemon, "again")
+    assert daemon.cli("pause", "it").returncode == 0
+    wait_until(lambda: any(reason["code"] == "relapsed" for reason in reasons(daemon)), "it is seen")
+    assert "nothing is granted against them" in why(daemon, "relapsed")
+    wait_until(lambda: lease_of(daemon, "it")["pause"]["method"] == "driver" and
+               lease_of(daemon, "it")["state"] == "paused", "the driver parks what it took")
+    assert used_on_card(daemon) < 64 * MIB
+    assert daemon.cli("resume", "it").returncode == 0
+    ledger_is_empty(daemon)
+    end(program, [1])
+
+
+def test_a_stopped_process_gets_its_resume_once_it_runs_again(daemon):
+    program = start(daemon, "honest", run=["--pausable", "cooperative"])
+    pid = program_pid(program)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T", "it is stopped")
+    done = daemon.cli("pause", "it", "--no-wait")
+    assert done.returncode == 0, done.stderr
+    assert "has not answered within 3 s" in wait_until(
+        lambda: any(reason["code"] == "resuming" for reason in reasons(daemon)) and why(daemon, "resuming"), "undone")
+    assert lease_of(daemon, "it")["state"] == "resuming", "not verified is not active"
+    os.kill(pid, signal.SIGCONT)
+    until(daemon, "it", "active")
+    ledger_is_empty(daemon)
+    end(program, [0, 1])  # both orders, or the last alone, were there to be read
+
+
+@pytest.mark.parametrize("state", ["pausing", "paused", "resuming"])
+def test_dies_in_the_middle(daemon, state):
+    program = start(daemon, {"pausing": "late", "resuming": "honest"}.get(state, "honest"))
+    pid = program_pid(program)
+    assert daemon.cli("pause", "it", *(["--no-wait"] if state == "pausing" else [])).returncode == 0
+    if state == "resuming":  # it is told to go on, and cannot hear it
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(pid) == "T", "it is stopped")
+        assert daemon.cli("resume", "it", "--no-wait").returncode == 0
+    until(daemon, "it", state)
+    os.kill(pid, signal.SIGKILL)
+    assert until(daemon, "it", "ended")["end_reason"] == "owner_gone"
+    assert program.wait(timeout=60) == 128 + signal.SIGKILL and not living(pid)
+    ledger_is_empty(daemon)
+    wait_until(lambda: used_on_card(daemon) == 0, "nothing of it is left on the card")
+
+
+def test_what_it_says_of_itself_is_checked(daemon):
+    program = start(daemon, "honest")
+    api = daemon.api()
+    refused = api.post("/v1/leases/it/cooperate", {"way": "poll"})
+    assert (refused.status, refused["code"]) == (403, "Denied") and "none of the program" in refused["detail"]
+    for body, says in (({"way": "telepathy"}, "unknown"), ({"way": "webhook"}, "url is missing"),
+                       ({"way": "webhook", "url": "http://example.org:80/"}, "of this machine"),
+                       ({"way": "poll", "url": "http://127.0.0.1:1/"}, "webhook"),
+                       ({"way": "signal", "pause_signal": "KILL"}, "KILL"),
+                       ({"way": "signal", "resume_signal": "USR1"}, "both"),
+                       ({"way": "poll", "residue_bytes": GIB}, "more than the lease")):
+        refused = api.post("/v1/leases/it/cooperate", body)
+        assert refused.status == 400 and says in refused["detail"], refused
+    refused = api.post("/v1/leases/it/cooperate", {"way": "signal", "pid": program.pid})
+    assert refused.status == 403, refused
+    stale = api.post("/v1/leases/it/cooperate/answer", {"number": 1, "answer": "yielded"})
+    assert (stale.status, stale["code"]) == (409, "Stale")
+    assert api.post("/v1/leases/it/cooperate/answer", {"number": 1, "answer": "perhaps"}).status == 400
+    assert api.get("/v1/leases/it/cooperate?wait=100ms&since=0")["order"] == "none"
+    assert api.get("/v1/leases/it/cooperate?since=x").status == 400
+    assert api.call("DELETE", "/v1/leases/it/cooperate").body["registered"] is None
+    assert "no longer yields by itself" in why(daemon, "cooperates")
+    end(program, [0])
