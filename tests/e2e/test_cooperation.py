@@ -130,7 +130,7 @@ def test_a_liar_is_found_out_and_parked_by_the_driver(daemon):
     program = start(daemon, "liar")
     done = daemon.cli("pause", "it")
     assert done.returncode == 0, done.stderr
-    assert "said that it yielded, and still holds" in why(daemon, "resuming")
+    assert "it said that it has yielded" in why(daemon, "resuming")
     assert lease_of(daemon, "it")["pause"]["method"] == "driver" and used_on_card(daemon) < 64 * MIB
     assert daemon.cli("resume", "it").returncode == 0
     ledger_is_empty(daemon)
@@ -141,7 +141,7 @@ def test_a_liar_that_may_not_be_parked_otherwise_is_undone(daemon):
     program = start(daemon, "liar", run=["--pausable", "cooperative"])
     done = daemon.cli("pause", "it")
     assert done.returncode == 1, done.stderr
-    assert "still holds" in why(daemon, "resuming")
+    assert "still held" in why(daemon, "resuming")
     assert lease_of(daemon, "it")["state"] == "active"
     ledger_is_empty(daemon)
     end(program, [1])
@@ -150,7 +150,7 @@ def test_a_liar_that_may_not_be_parked_otherwise_is_undone(daemon):
 def test_half_a_yield_is_none(daemon):
     program = start(daemon, "half", "--step", "16MiB", run=["--pausable", "cooperative"])
     assert daemon.cli("pause", "it").returncode == 1
-    assert "still holds" in why(daemon, "resuming")
+    assert "still held" in why(daemon, "resuming")
     wait_until(lambda: used_on_card(daemon) >= ALLOC, "it has all of it again")
     ledger_is_empty(daemon)
     end(program, [1])
