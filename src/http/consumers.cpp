@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GET /v1/consumers: what is remembered of those who came before, the basis of estimates and of prices.
+#include "http/grants.h"
 #include "http/resources.h"
 
 #include <cmath>

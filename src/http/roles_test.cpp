@@ -85,6 +85,18 @@ const Row table[] = {
      R"({"lease":"LEASE"})",
      {403, 409, 403, 409, 401, 403, 409, 403, 409}},  // no card: nobody can be asked
     {Method::post, "/v1/free", R"({"vram_bytes":1})", {403, 409, 409, 409, 401, 403, 409, 409, 409}},
+    {Method::get, "/v1/leases/LEASE/cooperate", "", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post,
+     "/v1/leases/LEASE/cooperate",
+     R"({"way":"webhook","url":"http://127.0.0.1:9/"})",
+     {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post,
+     "/v1/leases/LEASE/cooperate/answer",
+     R"({"number":1,"answer":"yielded"})",
+     {403, 409, 403, 409, 401, 403, 409, 403, 409}},  // there is no such order
+    {Method::del, "/v1/leases/LEASE/cooperate", "", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post, "/v1/consumers/train/grant", "{}", {403, 200, 200, 200, 401, 403, 200, 200, 200}},
+    {Method::del, "/v1/consumers/other/grant", "", {403, 404, 404, 404, 401, 403, 404, 404, 404}},
     {Method::get, "/v1/ledger", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/tokens", "", {403, 200, 200, 200, 401, 403, 403, 403, 200}},
     {Method::post, "/v1/tokens", R"({"scope":"submit"})", {403, 201, 201, 201, 401, 403, 403, 403, 201}},
