@@ -166,6 +166,7 @@ void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> r
                      .life = std::nullopt,
                      .now = now,
                      .transitions = std::move(plan.transitions)};
+  batch.learned = std::move(plan.learned);
   if (!std::exchange(boot_id_stored_, true)) {
     batch.boot_id = options_.boot_id;
     batch.clock_offset_ns = clock_.offset_ns();
@@ -377,7 +378,7 @@ Status Engine::open_store() {
       planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
   std::set<std::pair<std::uint32_t, std::string>> grants;
   for (core::Grant& grant : loaded->grants) grants.emplace(grant.uid, std::move(grant.consumer));
-  state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, {},
+  state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
                              std::move(grants));
   committed_ = intended_ = 0;
   boot_id_stored_ = false;

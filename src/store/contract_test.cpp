@@ -371,6 +371,25 @@ TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
   EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{50, 46, 45, 44, 11, 12, 13, 14}));
 }
 
+TYPED_TEST(StoreContract, KeepsTheNewestMovesOfEachKindInTheirOrder) {
+  this->open();
+  Batch batch{.now = {1}};
+  for (std::int64_t n = 1; n <= 40; ++n) {
+    const auto move = n % 2 == 0 ? core::Move::pause : core::Move::resume;
+    batch.learned.push_back({"train", core::PauseMethod::driver, move, {n * GiB, Duration(n)}, {n}});
+  }
+  batch.learned.push_back({"infer", core::PauseMethod::cooperative, core::Move::settle, {GiB, Duration(7)}, {41}});
+  this->commit(batch);
+  const std::vector<core::LearnedMove> moves = this->reopen().moves;
+  ASSERT_EQ(moves.size(), 33U) << "16 of each of two kinds, and the one of the third";
+  EXPECT_EQ(moves.front().at, Time{9});
+  EXPECT_EQ(moves.front().move, core::Move::resume);
+  EXPECT_EQ(moves.back().consumer, "infer");
+  EXPECT_EQ(moves.back().method, core::PauseMethod::cooperative);
+  EXPECT_EQ(moves.back().sample, (core::MoveSample{GiB, Duration(7)}));
+  EXPECT_TRUE(std::ranges::is_sorted(moves, {}, &core::LearnedMove::at));
+}
+
 TYPED_TEST(StoreContract, LearnsFromTheLastRunsOfEachConsumer) {
   this->open();
   Batch batch{.now = {1}};

@@ -114,6 +114,14 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
     if (grant.given) grants.emplace(grant.uid, grant.consumer);
     else grants.erase({grant.uid, grant.consumer});
   }
+  for (const core::LearnedMove& learned : batch.learned) {
+    moves.push_back(learned);
+    const auto same = [&](const core::LearnedMove& other) {
+      return other.consumer == learned.consumer && other.method == learned.method && other.move == learned.move;
+    };
+    if (std::ranges::count_if(moves, same) > static_cast<std::ptrdiff_t>(core::moves_kept))
+      moves.erase(std::ranges::find_if(moves, same));
+  }
   for (const auto& event : batch.events) {
     logged.push_back(*event);
     last_event = std::max(last_event, event->number);
@@ -166,6 +174,7 @@ Loaded MemoryStore::Tables::load() const {
   for (const auto& [number, token] : tokens) loaded.tokens.push_back(token);
   loaded.last_token = last_token;
   for (const auto& [uid, consumer] : grants) loaded.grants.push_back({.uid = uid, .consumer = consumer});
+  loaded.moves = moves;
   std::vector<const core::Lease*> ended;
   for (const auto& [id, row] : leases) {
     if (!row.settled) loaded.leases.push_back(row.lease);

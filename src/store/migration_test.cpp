@@ -78,6 +78,11 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(store.maybe_remembered(1000, hash_secret("run-1")), migration.version >= 2);
       EXPECT_EQ(active.token, hash_secret("t0k3n-1"));
       EXPECT_EQ(loaded->tokens.size(), migration.version >= 7 ? 1U : 0U);
+      ASSERT_EQ(loaded->moves.size(), migration.version >= 10 ? 2U : 0U);
+      if (migration.version >= 10) {
+        EXPECT_EQ(loaded->moves[0].sample, (core::MoveSample{6 * GiB, std::chrono::milliseconds(3900)}));
+        EXPECT_EQ(loaded->moves[1].move, core::Move::resume);
+      }
       EXPECT_EQ(loaded->last_token, migration.version >= 7 ? 4U : 0U);
       EXPECT_EQ(loaded->last_event, migration.version >= 6 ? 42U : 0U);
       EXPECT_EQ(loaded->life, migration.version >= 6 ? "5eed0001" : "");

@@ -92,6 +92,9 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   if (!batch.events.empty()) {
     if (auto done = put_events(batch); !done) return done;
   }
+  if (!batch.learned.empty()) {
+    if (auto done = put_moves(batch); !done) return done;
+  }
   if (!batch.tokens.empty() || !batch.revoked.empty()) {
     if (auto done = put_tokens(batch); !done) return done;
   }
@@ -276,6 +279,7 @@ Result<Loaded> Tables::load() {
   if (!found) return found.error();
   loaded.leases = std::move(*found);
   if (auto done = load_history(loaded); !done) return done.error();
+  if (auto done = load_moves(loaded); !done) return done.error();
   if (auto done = load_counts(); !done) return done.error();
   if (auto done = load_meta(loaded); !done) return done.error();
   if (auto done = load_last_event(loaded); !done) return done.error();

@@ -47,6 +47,7 @@ class Tables final : public Reader {
   Status put_reason(const core::Reason& reason);
   Status put_answer(const Remembered& answer, std::vector<AnswerKey>& dropped);
   Status put_events(const Batch& batch);
+  Status put_moves(const Batch& batch);
   Status put_tokens(const Batch& batch);
   Status put_grants(const Batch& batch);
   Status put_meta(const Batch& batch);
@@ -55,6 +56,7 @@ class Tables final : public Reader {
   Result<bool> drop_leases(const std::vector<std::int64_t>& ids);
   Result<bool> prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped);
   Status load_history(Loaded& loaded);
+  Status load_moves(Loaded& loaded);
   Status load_counts();
   Status load_meta(Loaded& loaded);
   Status load_last_event(Loaded& loaded);

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Tables that is rarely written: access tokens and grants. Its statements are not kept ready.
+// The part of Tables that is rarely written: access tokens, grants, and what moves took. Its statements are not kept ready.
 #include "store/tables.h"
 
 namespace sublet::store {
+namespace {
+
+constexpr std::int64_t moves_rows = 100'000;
+
+}  // namespace
 namespace {
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -68,6 +73,47 @@ Status Tables::load_grants(Loaded& loaded) {
     grant.uid = static_cast<std::uint32_t>(rows.integer());
     grant.consumer = rows.text();
     loaded.grants.push_back(std::move(grant));
+  }
+}
+
+Status Tables::put_moves(const Batch& batch) {
+  Statement put(*database_, "INSERT INTO moves (consumer, method, move, bytes, took_ns, at) VALUES (?, ?, ?, ?, ?, ?)");
+  Statement trim(*database_,
+                 "DELETE FROM moves WHERE consumer = ?1 AND method = ?2 AND move = ?3 AND seq <= "
+                 "(SELECT seq FROM moves WHERE consumer = ?1 AND method = ?2 AND move = ?3 ORDER BY seq DESC "
+                 "LIMIT 1 OFFSET ?4)");
+  for (const core::LearnedMove& learned : batch.learned) {
+    put << learned.consumer << std::string(to_string(learned.method)) << std::string(to_string(learned.move))
+        << learned.sample.bytes.count << std::int64_t{learned.sample.took.count()} << learned.at.ns;
+    if (auto done = put.run(); !done) return done;
+    trim << learned.consumer << std::string(to_string(learned.method)) << std::string(to_string(learned.move))
+         << static_cast<std::int64_t>(core::moves_kept);
+    if (auto done = trim.run(); !done) return done;
+  }
+  // Consumers are named by users: those that were not seen for longest go first.
+  Statement bound(*database_, "DELETE FROM moves WHERE seq <= (SELECT max(seq) FROM moves) - ?");
+  bound << std::int64_t{moves_rows};
+  return bound.run();
+}
+
+Status Tables::load_moves(Loaded& loaded) {
+  Statement rows(*database_, "SELECT consumer, method, move, bytes, took_ns, at FROM moves ORDER BY seq");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    core::LearnedMove learned;
+    learned.consumer = rows.text();
+    const auto method = core::parse_pause_method(rows.text());
+    const auto move = core::parse_move(rows.text());
+    learned.sample.bytes.count = rows.integer();
+    learned.sample.took = Duration(rows.integer());
+    learned.at.ns = rows.integer();
+    // A row that this version cannot have written teaches nothing; it is no reason to lose the rest.
+    if (!method || !move || learned.sample.bytes < Bytes{} || learned.sample.took < Duration{}) continue;
+    learned.method = *method;
+    learned.move = *move;
+    loaded.moves.push_back(std::move(learned));
   }
 }
 
