@@ -88,6 +88,8 @@ Cell reason_cell(const json& row, const Look& look) {
     return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
             Paint::yellow};
   }
+  if (const auto turn = number_at(row, "next_turn_seconds"))
+    return {fmt::format("next turn in about {}", format_duration(std::chrono::seconds(*turn))), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
   return {};
 }

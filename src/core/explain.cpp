@@ -3,6 +3,7 @@
 
 #include "core/forecast.h"
 #include "core/held_room.h"
+#include "core/victims.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -32,6 +33,49 @@ std::string held_text(const State& state, const HeldRooms::Entry& entry, Time no
   return "what is free on " + names_of_devices(state, entry.room.devices) + " is held for " + name_of(waiter) +
          ", which has waited " + format_duration(now - since) + " and " + need_text(waiter) +
          (entry.start ? "; it should start in " + format_duration(*entry.start - now) : "; when it starts is unknown");
+}
+
+bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
+  return std::find(leases.begin(), leases.end(), lease) != leases.end();
+}
+
+std::string names_of(const State& state, const std::vector<LeaseId>& leases) {
+  std::string names;
+  for (const LeaseId id : leases)
+    if (const Lease* lease = state.find(id)) names += (names.empty() ? "" : ", ") + name_of(*lease);
+  return names;
+}
+
+// Others yield for it already, or do so with its next turn: that is sooner than they would end.
+void hasten(const State& state, const Lease& lease, Time now, QueueInfo& info) {
+  std::optional<Duration> left;
+  std::string basis;
+  if (const Making* making = state.making_for(lease.id)) {
+    std::vector<LeaseId> yielding;
+    left = Duration{};
+    for (const std::string& device : making->devices)
+      for (const LeaseId id : state.devices().at(device).leases) {
+        const Lease& other = *state.find(id);
+        if (other.state != LeaseState::pausing) continue;
+        const Prediction said = state.costs().predict(other.consumer, other.parking->method, Move::pause, other.vram);
+        *left += std::max(said.likely - (now - other.parking->since), Duration{});
+        yielding.push_back(id);
+      }
+    for (const Victim& victim : making->victims) *left += victim.pause.likely, yielding.push_back(victim.lease);
+    basis = "room is being made for it by " + names_of(state, yielding);
+  }
+  for (const auto& [uuid, turn] : state.turns()) {
+    if (left || !holds(turn.enters, lease.id)) continue;
+    left = turn.at - now;
+    for (const LeaseId id : turn.leaves) {
+      const Lease& other = *state.find(id);
+      *left += as_victim(state, other, state.devices().at(uuid), now).pause.likely;
+    }
+    basis = "its turn comes then: " + names_of(state, turn.leaves) + (turn.leaves.size() == 1 ? " yields" : " yield");
+  }
+  if (!left || (info.eta && *info.eta <= *left)) return;
+  info.eta = std::max(*left, Duration{});
+  info.basis = std::move(basis);
 }
 
 std::vector<std::string> help_hopeless(const State& state, const Rules& rules, const Lease& lease) {
@@ -86,6 +130,12 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");
   if (!lease.wanted_device.empty() && state.devices().size() > 1)
     helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
+  if (rules.automatic && state.making_for(lease.id) == nullptr) {
+    const RoomPlan plan = plan_room(state, rules, Asking{lease, state.ordered(lease.id)}, now);
+    for (const Spared& spared : plan.spared)
+      if (const Lease& other = *state.find(spared.lease); other.tier < lease.tier)
+        helps.push_back(name_of(other) + " is not asked to yield: " + spared.why);
+  }
   const std::size_t place = state.queue().place(lease.id);
   if (place > 1)
     helps.push_back(std::to_string(place - 1) + (place == 2 ? " stands" : " stand") +
@@ -121,7 +171,14 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
     info.held_text = held_text(state, *before, now);
   }
   estimate_start(state, rules, lease, now, info);
+  hasten(state, lease, now, info);
   return info;
+}
+
+std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
+  for (const auto& [uuid, turn] : state.turns())
+    if (holds(turn.leaves, lease)) return std::max(turn.at - now, Duration{});
+  return std::nullopt;
 }
 
 std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now) {
@@ -138,6 +195,8 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
   if (lease.state == LeaseState::offered)
     return {"claim it within " + format_duration(std::max(*lease.offer_ends_at - now, Duration{})) +
             ": `sublet claim " + id + "`"};
+  if (const auto turn = leaves_in(state, lease.id, now))
+    return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
     return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
             id + "`"};

@@ -31,6 +31,10 @@ struct QueueInfo {
 
 QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now);
 
+// When a turn takes the lease's room away for a while, from now; unset: none is known. Only while others of equal
+// standing wait for it.
+std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now);
+
 // "; what is free on gpu0 is held for lease-3 …" of one that would fit if it were not; "" otherwise.
 std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now);
 

@@ -46,7 +46,14 @@ void write_resize(JsonText& out, const core::Lease& lease) {
   }
 }
 
-void write_parking(JsonText& out, const core::Lease& lease) {
+// Until when it is parked, as far as that can be told: while it waits to come back.
+std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine) {
+  if (!lease.waits_in_place()) return std::nullopt;
+  const auto eta = core::queue_info(engine.state(), engine.rules(), lease, engine.now()).eta;
+  return eta ? std::optional(engine.now() + *eta) : std::nullopt;
+}
+
+void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine) {
   out.key("pause");
   if (!lease.parking || lease.ended()) {
     out.value(nullptr);
@@ -54,7 +61,9 @@ void write_parking(JsonText& out, const core::Lease& lease) {
   }
   const core::Parking& parking = *lease.parking;
   out.begin_object().field("method", core::to_string(parking.method));
-  out.field("since", format_rfc3339(parking.since)).field("until", nullptr).field("reason", parking.reason);
+  out.field("since", format_rfc3339(parking.since));
+  maybe_time(out, "until", parked_until(lease, engine));
+  out.field("reason", parking.reason);
   out.field("returns", parking.returns).field("residue_bytes", parking.residue.count).end_object();
 }
 
@@ -127,7 +136,9 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   } else {
     out.value(nullptr);
   }
-  write_parking(out, lease);
+  write_parking(out, lease, engine);
+  const auto turn = core::leaves_in(state, lease.id, engine.now());
+  out.field("next_turn_seconds", turn ? std::optional(seconds(*turn)) : std::nullopt);
   out.end_object();
 }
 
