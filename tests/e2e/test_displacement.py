@@ -146,8 +146,7 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     filled(daemon, "first", 2 * GIB)
     second = run(daemon, "second", "2500MiB", "2GiB", 8)
     until(daemon, "second", "active")
-    wait_until(lambda: "turn of" in ((lease_of(daemon, "first").get("pause") or {}).get("reason") or ""), "it is its turn")
-    assert "pausing" in codes(daemon, "first")
+    assert "pausing" in codes(daemon, "first") and "it is the turn of" in str(daemon.get("/v1/leases/first/why").body)
     wait_until(lambda: lease_of(daemon, "second").get("next_turn_seconds") is not None
                or lease_of(daemon, "first")["state"] == "active", "the next turn is announced")
     until(daemon, "first", "active", "ended")
