@@ -321,11 +321,14 @@ class Storm {
     if (!state_.makings().empty()) return;           // for whom room is made is decided anew
     if (rules_.reserve_after > 0s) return;           // where room is held is chosen anew
     step(Tick{});
-    State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), rules_, now_);
+    Rules calm = rules_;  // who has failed to yield, and who was ordered to, is not stored
+    calm.automatic = false;
+    for (const LeaseId id : state_.queue().in_order())
+      if (state_.ordered(id)) return;
+    State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), calm, now_);
     const Snapshot snapshot{now_, honest()};
-    core::step(here, rules_, snapshot, now_);
-    core::step(there, rules_, snapshot, now_);
-    if (!here.makings().empty() || !there.makings().empty()) return;
+    core::step(here, calm, snapshot, now_);
+    core::step(there, calm, snapshot, now_);
     for (const auto& [uuid, device] : here.devices())
       if (!here.known(device, rules_, now_)) return;  // implausible to one that knows what was there before
     // Measured gone, and kept for the end of its program only: after a restart it is measured once more, and
@@ -352,7 +355,9 @@ class Storm {
     const Bytes more = std::min(some_bytes(), reading.total - reading.used);
     reading.used += more;
     if (chance(50)) reading.processes.push_back(uses(++pid_, more));
-    core::step(with, rules_, snapshot, now_);
+    Rules calm = rules_;
+    calm.automatic = false;
+    core::step(with, calm, snapshot, now_);
     for (const auto& [uuid, device] : with.devices()) {
       const Device& twin = without.devices().at(uuid);
       if (!with.known(device, rules_, now_) || !without.known(twin, rules_, now_)) continue;

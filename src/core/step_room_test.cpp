@@ -87,6 +87,9 @@ TEST(Room, AHigherTierHasALowerOneYieldAndThatComesBack) {
   const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
   EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
   ASSERT_NE(w.state.making_for(urgent), nullptr);
+  const QueueInfo info = queue_info(w.state, w.rules, w.at(urgent), w.now);
+  EXPECT_SAYS(info.basis, "room is being made for it by " + to_string(batch));
+  EXPECT_LT(info.eta, 20s);
   w.obey();
   EXPECT_EQ(w.state_of(batch), LeaseState::paused);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
@@ -315,6 +318,11 @@ TEST(Turns, TheNextOneIsAnnounced) {
   EXPECT_EQ(turn.enters, std::vector<LeaseId>{b});
   EXPECT_GT(turn.at, w.now + 90s);
   EXPECT_LE(turn.at, w.now + 130s);
+  EXPECT_GT(leaves_in(w.state, a, w.now), 90s);
+  EXPECT_EQ(leaves_in(w.state, b, w.now), std::nullopt);
+  const QueueInfo info = queue_info(w.state, w.rules, w.at(b), w.now);
+  EXPECT_GT(info.eta, turn.at - w.now) << "the pause takes time";
+  EXPECT_SAYS(info.basis, "its turn comes then: " + to_string(a));
 }
 
 TEST(Turns, WhoWantsToGrowIsNotPausedForItself) {

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.sublet import GIB, MIB, wait_until
 
+# Nobody is paused for another here: who waits starts when one ends (tests/e2e/test_displacement.py has the rest).
+IN_ORDER = "[pause]\nautomatic = false\n"
 CARD = "1x4GiB"
 
 
@@ -62,7 +64,7 @@ def simulated_memory(daemon):
 
 
 def test_two_run_the_third_waits_and_starts_when_one_ends(start_daemon):
-    daemon = start_daemon(CARD)
+    daemon = start_daemon(CARD, config=IN_ORDER)
     first = load(daemon, "first", 600)
     second = load(daemon, "second", 600)
     for name in ("first", "second"):
@@ -94,7 +96,7 @@ def test_two_run_the_third_waits_and_starts_when_one_ends(start_daemon):
 
 
 def test_an_estimate_has_a_basis(start_daemon):
-    daemon = start_daemon(CARD)
+    daemon = start_daemon(CARD, config=IN_ORDER)
     for _ in range(3):  # three earlier runs to go by
         assert load(daemon, "known", 0).wait(60) == 0
     holder = daemon.spawn("sublet", "run", "--vram", "3GiB", "--ttl", "1h", "--name", "holder", "--", "sleep", "600")
@@ -107,7 +109,7 @@ def test_an_estimate_has_a_basis(start_daemon):
 
 
 def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon):
-    daemon = start_daemon(CARD)
+    daemon = start_daemon(CARD, config=IN_ORDER)
     stranger = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     device = wait_until(lambda: (d := daemon.json("gpus")["devices"][0])["other_bytes"] >= 2 * GIB and d, "it is seen")
     assert device["effective_free_bytes"] <= 4 * GIB - 2 * GIB - 256 * MIB
@@ -124,7 +126,7 @@ def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon)
 
 
 def test_subletd_and_sublet_gpu_are_killed_and_nothing_is_lost(start_daemon):
-    daemon = start_daemon(CARD)
+    daemon = start_daemon(CARD, config=IN_ORDER)
     first = load(daemon, "first", 600)
     second = load(daemon, "second", 600)
     for name in ("first", "second"):
@@ -156,7 +158,7 @@ def test_subletd_and_sublet_gpu_are_killed_and_nothing_is_lost(start_daemon):
 
 
 def test_a_killed_keeper_ends_nothing(start_daemon):
-    daemon = start_daemon(CARD)
+    daemon = start_daemon(CARD, config=IN_ORDER)
     keeper = load(daemon, "orphan", 3)
     lease = wait_for_use(daemon, "orphan")
     program = lease["owner"]["pid"]
@@ -171,7 +173,7 @@ def test_a_killed_keeper_ends_nothing(start_daemon):
 
 
 def test_a_keeper_killed_while_the_daemon_is_away(start_daemon):
-    daemon = start_daemon(CARD)
+    daemon = start_daemon(CARD, config=IN_ORDER)
     keeper = load(daemon, "orphan", 600)
     program = wait_for_use(daemon, "orphan")["owner"]["pid"]
     daemon.kill()
@@ -187,7 +189,7 @@ def test_a_keeper_killed_while_the_daemon_is_away(start_daemon):
 
 @pytest.mark.parametrize("kill", [False, True])
 def test_the_cli_that_is_gone_loses_its_place(start_daemon, kill):
-    daemon = start_daemon(CARD)
+    daemon = start_daemon(CARD, config=IN_ORDER)
     holder = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--name", "holder")
     wait_for_state(daemon, "holder", "active")
     waiter = load(daemon, "waiter", 0)
