@@ -229,10 +229,4 @@ std::vector<Warning> Engine::warnings() {
   return all;
 }
 
-void Engine::not_killed(LeaseId lease, const std::string& why) {
-  if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated
-  log::warn("{}: its program should end, and cannot be ended from here: {}", to_string(lease),
-            why.empty() ? "its keeper is gone, and nothing proves which process it is" : why);
-}
-
 }  // namespace sublet::engine

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Tables that is rarely written: access tokens, grants, and what moves took. Its statements are not kept ready.
+// The part of Tables that is rarely written: access tokens, grants, and what moves took. Its statements are not kept
+// ready.
 #include "store/tables.h"
 
 namespace sublet::store {
