@@ -216,6 +216,8 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs_.follow(lease, false);
     if (!lease.booked.empty() && !lease.ended()) programs_.book(lease);
     if (!lease.ended()) continue;
+    // Attached in the very step in which it ended, it has not been followed yet, and its program is to be ended.
+    if (lease.stop_requested && lease.owner.process && state_.find(lease.id) != nullptr) programs_.follow(lease, false);
     keep_ended(lease);
     if (planted(Bug::ends_forget_holders)) forget_holders(lease.id);
     parker_.forget(lease.id);

@@ -143,6 +143,25 @@ TEST_F(EngineOrders, AnEndThatIsLostLeavesTheLeaseToThoseWhoHoldIt) {
   EXPECT_FALSE(engine_->state().find(id_)->unheld_since) << "its connection is open";
 }
 
+TEST_F(EngineOrders, AProgramThatIsAttachedInTheStepInWhichItsTimeIsOverIsFollowed) {
+  core::Submit submit;
+  submit.held = true;
+  submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
+  submit.lease.vram = GiB;
+  submit.lease.ttl = std::chrono::nanoseconds(1);
+  request(submit);
+  const auto root = proc::ProcRoot::open();
+  core::Attach attach{id_, 0, {}, true, {}};
+  attach.owner = {.kind = core::OwnerKind::process,
+                  .process = root->read(::getpid())->ref,
+                  .keeper = root->read(::getppid())->ref,
+                  .exit_record = {},
+                  .inode = 0};
+  request(attach);
+  ASSERT_TRUE(engine_->state().find(id_)->ended());
+  EXPECT_TRUE(engine_->programs().can_signal(id_)) << "it is to be ended";
+}
+
 TEST_F(EngineOrders, WhatComesOfAnOrderFromBeforeTheStoreFailedAnswersNoLaterOne) {
   run();
   pause();

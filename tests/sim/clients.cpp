@@ -242,6 +242,10 @@ void Clients::work(Random& random) {
   const bool asks = client != clients_.end() && client->second.waiting;
   const bool owns = lease != nullptr && lease->owner.process == program.main && !lease->ended();
   if (!owns || asks) return;  // its keeper holds it, or nobody does
+  // Who is being ended takes no more, though it may not have been told yet: what is measured gone while a program lives
+  // on is not charged any longer.
+  const core::Lease* decided = daemon_ == nullptr ? lease : daemon_->engine().state().find(program.lease);
+  if (decided == nullptr || decided->ended()) return;
   const bool active = lease->state == LeaseState::active;
   if (active) program.within = lease->vram;
   world_.let_work(program, random, random.chance(config_.over_use), active ? std::optional(lease->vram) : std::nullopt);
@@ -311,7 +315,7 @@ void Clients::wind_down(bool all) {
     client.lease = lease.id;
     if (lease.parking && lease.state != LeaseState::poisoned) {
       send(&client, core::Resume{lease.id, 0}, false);
-    } else if (lives && (all || !lease.parking)) {
+    } else if (lives) {
       if (lease.state == LeaseState::poisoned) send(&client, core::Release{.lease = lease.id, .stop = true}, false);
       else world_.end_program(*program, 0, false);
     } else if (!lives && !lease.parking) {
