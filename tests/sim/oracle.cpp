@@ -142,7 +142,10 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   if (lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing)
     check_yielded(lease);
   pauses_seen_ += lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing;
-  if (before != nullptr && lease.expires_at != before->expires_at && !lease.ended()) forgiven_.erase(lease.id);
+  const auto& noted = batch.transitions;  // a renewal may come at the very time of the grant
+  const bool renewed = std::find(noted.begin(), noted.end(), "renewed") != noted.end();
+  if (before != nullptr && (renewed || lease.expires_at != before->expires_at) && !lease.ended())
+    forgiven_.erase(lease.id);
   if (lease.ended() && (before == nullptr || !before->ended())) check_end(before, lease, batch.now);
   if (lease.owner.kind != core::OwnerKind::connection) unheld_.erase(lease.id);
 }
