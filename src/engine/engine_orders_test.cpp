@@ -65,7 +65,9 @@ class NotingParker final : public Parker {
 class EngineOrders : public testing::Test {
  protected:
   EngineOrders() {
-    Machine machine = real_machine(io_, {.probe = {}, .parker = {}, .actor = {.helper = {}, .socket = "/nonexistent"}});
+    MachineOptions real;
+    real.actor.socket = "/nonexistent";
+    Machine machine = real_machine(io_, real);
     machine.probe = std::unique_ptr<Probe>(probe_);
     machine.parker = std::unique_ptr<Parker>(parker_);
     Options options;
@@ -102,9 +104,13 @@ class EngineOrders : public testing::Test {
     submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
     submit.lease.vram = GiB;
     request(submit);
-    const auto own = proc::ProcRoot::open()->read(::getpid());
+    const auto root = proc::ProcRoot::open();
     core::Attach attach{id_, 0, {}, true, {}};
-    attach.owner = {.kind = core::OwnerKind::process, .process = own->ref, .keeper = {}, .exit_record = {}, .inode = 0};
+    attach.owner = {.kind = core::OwnerKind::process,
+                    .process = root->read(::getpid())->ref,
+                    .keeper = root->read(::getppid())->ref,
+                    .exit_record = {},
+                    .inode = 0};
     request(attach);
     settle();
   }
