@@ -382,7 +382,7 @@ class Storm {
         if (lease.state == LeaseState::offered) step(Claim{lease.id});
         if (const Lease* now = state_.find(lease.id); now != nullptr && now->state != LeaseState::queued) {
           if (now->owner.kind == OwnerKind::process) step(ProgramEnded{lease.id, 0, false});
-          if (state_.find(lease.id) != nullptr) step(Release{lease.id, 0, true});
+          if (state_.find(lease.id) != nullptr) step(Release{lease.id, 0, true, now->state == LeaseState::poisoned});
         }
       }
       if (!left) return;

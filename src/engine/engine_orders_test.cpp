@@ -75,6 +75,7 @@ class EngineOrders : public testing::Test {
     options.boot_id = "boot";
     engine_.emplace(io_, store_, std::move(machine), std::move(options));
     EXPECT_TRUE(engine_->start());
+    for (const std::uint32_t uid : {0U, 1000U}) EXPECT_TRUE(engine_->set_grant({uid, "ana", true}, {}, {}));
     probe_->tell();
     settle();
   }

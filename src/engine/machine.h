@@ -32,7 +32,7 @@ struct MachineOptions {
   ProbeOptions probe;
   ParkerOptions parker;
   ActorOptions actor;
-  std::string answers_dir;                        // where programs that yield by signals leave their answers
+  std::string answers_dir{};  // where programs that yield by signals leave their answers
   Duration reconnect = std::chrono::seconds(30);  // how long a keeper that lives may take to report an exit status
 };
 
