@@ -213,7 +213,8 @@ Reply get_cooperate(Call& call) {
       wait = std::min<Duration>(*parsed, std::chrono::hours(1));
     }
     std::uint64_t since = 0;
-    if (const std::string given = query_value(made.request, "since"); !given.empty()) {
+    if (const auto at = made.request.query.find("since"); at != made.request.query.end()) {
+      const std::string& given = at->second;
       const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), since);
       if (error != std::errc() || end != given.data() + given.size())
         return problem(bad_request(fmt::format("since={} is not the number of an order", printable(given))));

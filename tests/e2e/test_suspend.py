@@ -98,7 +98,9 @@ def test_nothing_runs_out_while_the_machine_sleeps(start_daemon, machine):
     api.post(f"/v1/leases/{program['id']}/release", {"stop": True})
     held.close()
     machine.sleep(HOURS)
-    assert f'"asleep_seconds":{HOURS}' in wait_until(lambda: woke(daemon), "the sleep is noticed")
+    told = wait_until(lambda: woke(daemon), "the sleep is noticed")
+    # What passes between the two readings of the clocks may take it below a whole second.
+    assert f'"asleep_seconds":{HOURS}' in told or f'"asleep_seconds":{HOURS - 1}' in told
     assert "the machine slept for 3 h" in daemon.log()
     states = {lease["id"]: lease["state"] for lease in api.get("/v1/leases")["leases"]}
     assert states == {long: "active", short: "active", program["id"]: "active", lingering: "active",

@@ -26,6 +26,7 @@ constexpr int shrink_tries = 400;
 
 struct Arguments {
   std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> from;
   std::optional<std::uint64_t> steps;
   bool trace = false;
   bool bugs = false;
@@ -36,7 +37,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 int usage() {
   fmt::print(stderr,
-             "usage: sim [--steps N]                    as many steps, of runs with new seeds (1000000)\n"
+             "usage: sim [--steps N] [--from SEED]      as many steps, of runs with new seeds (1000000)\n"
              "       sim --seed N [--steps N] [--trace]  one run of so many events, again\n");
 #ifdef SUBLET_PLANT_BUGS
   fmt::print(stderr,
@@ -69,8 +70,7 @@ int replay(const Arguments& arguments) {
   return 1;
 }
 
-int campaign(std::uint64_t steps) {
-  const std::uint64_t first = std::random_device{}();
+int campaign(std::uint64_t first, std::uint64_t steps) {
   fmt::print("seeds from {}\n", first);
   const double began = seconds();
   Outcome all;
@@ -143,6 +143,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
       const auto [end, error] = std::from_chars(text, text + std::strlen(text), number);
       if (error != std::errc() || *end != '\0') return std::nullopt;
       if (word == "--seed") arguments.seed = number;
+      else if (word == "--from") arguments.from = number;
       else if (word == "--steps") arguments.steps = number;
       else if (word == "--bug") arguments.bug = number;
       else return std::nullopt;
@@ -169,5 +170,7 @@ int main(int argc, char** argv) {
     return 2;
   }
 #endif
-  return arguments->seed ? sim::replay(*arguments) : sim::campaign(arguments->steps.value_or(1'000'000));
+  return arguments->seed ? sim::replay(*arguments)
+                         : sim::campaign(arguments->from ? *arguments->from : std::random_device{}(),
+                                         arguments->steps.value_or(1'000'000));
 }

@@ -6,13 +6,14 @@
 
 typedef unsigned long long pointer;
 
-#define FORWARDED(X)                                                                                           \
-  X(cuInit)                                                                                                    \
-  X(cuGetErrorName)                                                                                            \
-  X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDevicePrimaryCtxRetain)        \
-      X(cuDevicePrimaryCtxRelease_v2) X(cuCtxSetCurrent) X(cuMemGetInfo_v2) X(cuMemFree_v2) X(cuMemcpyDtoH_v2) \
-          X(cuMemsetD8_v2) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuCtxSynchronize) X(cuModuleLoadData)     \
-              X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)
+#define FORWARDED(X)                                                                                                \
+  X(cuInit)                                                                                                         \
+  X(cuGetErrorName)                                                                                                 \
+  X(cuGetErrorString)                                                                                               \
+  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2) \
+      X(cuCtxSetCurrent) X(cuMemGetInfo_v2) X(cuMemFree_v2) X(cuMemcpyDtoH_v2) X(cuMemsetD8_v2) X(cuMemcpyHtoD_v2)  \
+          X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuCtxSynchronize) X(cuModuleLoadData) X(cuModuleUnload)         \
+              X(cuModuleGetFunction) X(cuLaunchKernel)
 
 #define FORWARD(name)                             \
   static void* real_##name __attribute__((used)); \

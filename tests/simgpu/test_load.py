@@ -121,7 +121,7 @@ def test_without_a_card_or_a_driver_it_says_so(cards, tmp_path):
     [
         ([], "--alloc"),
         (["--alloc", "8Q"], "8Q"),
-        (["--alloc", "1GiB", "--on-pause", "honest"], "do not exist yet"),
+        (["--alloc", "1GiB", "--on-pause", "sometimes"], "sometimes"),
         (["--alloc", "1GiB", "--retry"], "unknown option"),
     ],
 )
