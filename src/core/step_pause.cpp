@@ -110,6 +110,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   side.acting = true;
   side.relapsed = false;
+  for (Charge& charge : side.charges) charge.beside = {};
   side.next.reset();
   side.tried |= bit_of(method);
   side.yielded_at.reset();
@@ -278,6 +279,8 @@ void Stepper::bring_back(Lease& lease) {
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
   state_.sides_.at(lease.id).moving_since = now_;
   state_.sides_.at(lease.id).moved = lease.parking->entry;
+  for (Charge& charge : state_.sides_.at(lease.id).charges)
+    charge.beside = std::max(charge.used - lease.parking->residue, Bytes{});
   explain(lease, "resuming",
           "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
               format_duration(now_ - lease.parking->since) + ": its program is restored");
@@ -304,6 +307,15 @@ void Stepper::unpark(Lease& lease) {
   touch(lease);
 }
 
+// Its lease promises it so much and no more: what it took while it was paused stands in its own way.
+std::string Stepper::beside_text(const Lease& lease) const {
+  Bytes beside;
+  for (const Charge& charge : state_.sides_.at(lease.id).charges) beside += charge.beside;
+  if (beside <= Bytes{}) return {};
+  return "; its processes took " + format_size(beside) + " while it was paused, and " +
+         format_size(lease.parking->entry) + " are to come back into its " + format_size(lease.vram);
+}
+
 Result<LeaseId> Stepper::on(const Unparked& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || lease->state != LeaseState::resuming)
@@ -313,7 +325,8 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how == Unparked::How::not_yet) {
     const Duration pause = std::min(first_retry * (1 << std::min(side.retries, 5)), longest_retry);
     if (side.retries++ == 0)
-      explain(*lease, "resuming", "it does not run yet: " + fact.detail + "; tried again and again");
+      explain(*lease, "resuming",
+              "it does not run yet: " + fact.detail + beside_text(*lease) + "; tried again and again");
     side.look_at = now_ + pause;
     state_.schedule(*lease, rules_);
     return lease->id;
@@ -330,6 +343,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     explain(*lease, "poisoned", "its program can never be restored: " + fact.detail + "; it is kept, and not killed");
   } else {
     state_.set_parking(*lease, std::nullopt, LeaseState::active);
+    for (Charge& charge : side.charges) charge.beside = {};
     start_ttl(*lease);
     explain(*lease, "resumed",
             "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");

@@ -63,6 +63,27 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   EXPECT_SAYS(w.why(w.victim, "paused"), "9.0 GiB are parked in host memory");
 }
 
+TEST(Pause, WhatItTookWhileItWasPausedStandsInItsOwnWayAndItIsToldSo) {
+  Pair w;
+  w.settle();
+  w.step(Release{.lease = w.waiter, .force = true});
+  w.measure(3 * GiB);
+  w.measure(3 * GiB);
+  EXPECT_SAYS(w.why(w.victim, "relapsed"), "holds 3.0 GiB again");
+  ASSERT_TRUE(w.resume().has_value());
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.state.charge(w.victim, uuid_of(0)).beside, 3 * GiB - 64 * MiB);
+  EXPECT_EQ(w.free(0), 14 * GiB) << "its lease promises 10 GiB, and no more for what it took besides";
+  w.unparked(Unparked::How::not_yet);
+  EXPECT_SAYS(w.why(w.victim, "resuming"), "took 2.9 GiB while it was paused, and 9.0 GiB are to come back");
+  w.measure(Bytes{});
+  w.pass(1s);
+  EXPECT_EQ(w.ordered<Unpark>(), 2) << "tried again";
+  w.unparked();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.state.charge(w.victim, uuid_of(0)).beside, Bytes{});
+}
+
 TEST(Pause, LooksAgainAllTheTimeWhileItVerifies) {
   Pair w;
   w.pause();

@@ -96,6 +96,7 @@ class Stepper {
   void give_up_return(Lease& lease, const std::string& why);
   void unpark(Lease& lease);
   void look_again(Lease& lease);
+  std::string beside_text(const Lease& lease) const;
   void finish_half_done();
 
   // Making room by having others yield (step_room.cpp).

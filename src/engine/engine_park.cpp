@@ -21,7 +21,9 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
   return programs_.tree(lease);
 }
 
-// Where processes under no lease use the card, its free bytes are anybody's until the restore takes them.
+// Where processes under no lease use the card, its free bytes are anybody's until the restore takes them; and a program
+// that took bytes again while it was parked may have taken them out of the room for its own restore, which would fail
+// for good without it.
 std::vector<gpu::BallastWish> Engine::ballast_for(LeaseId id) const {
   std::vector<gpu::BallastWish> ballast;
   const core::Lease* lease = state_.find(id);
@@ -30,7 +32,10 @@ std::vector<gpu::BallastWish> Engine::ballast_for(LeaseId id) const {
                    static_cast<std::int64_t>(std::max<std::size_t>(lease->devices.size(), 1))};
   for (const std::string& uuid : lease->devices) {
     const auto device = state_.devices().find(uuid);
-    if (device == state_.devices().end() || device->second.unleased <= Bytes{}) continue;
+    if (device == state_.devices().end()) continue;
+    const Bytes beside = state_.charge(id, uuid).beside;
+    const bool crowded = beside > Bytes{} && each + beside > lease->vram;
+    if (device->second.unleased <= Bytes{} && !crowded) continue;
     ballast.push_back({uuid, std::min(each, lease->vram) + gpu::ballast_margin});
   }
   return ballast;

@@ -313,7 +313,9 @@ void Clients::wind_down(bool all) {
     }
     Client& client = clients_[lease.id];
     client.lease = lease.id;
-    if (lease.parking && lease.state != LeaseState::poisoned) {
+    if (lease.parking && lives && world_.crowds_itself(lease.id, lease.vram)) {
+      world_.end_program(*program, 0, false);
+    } else if (lease.parking && lease.state != LeaseState::poisoned) {
       send(&client, core::Resume{lease.id, 0}, false);
     } else if (lives) {
       if (lease.state == LeaseState::poisoned) send(&client, core::Release{.lease = lease.id, .stop = true}, false);

@@ -245,6 +245,20 @@ bool World::restore(LeaseId lease) {
   return true;
 }
 
+bool World::crowds_itself(LeaseId lease, Bytes vram) const {
+  std::vector<Bytes> held(cards_.size()), parked(cards_.size());
+  for (const auto& [ref, process] : processes_) {
+    if (process.lease != lease) continue;
+    for (std::size_t card = 0; card < cards_.size(); ++card) {
+      held[card] += std::max(process.held[card] - residue, Bytes{});
+      parked[card] += process.parked[card];
+    }
+  }
+  for (std::size_t card = 0; card < cards_.size(); ++card)
+    if (held[card] > Bytes{} && parked[card] > Bytes{} && held[card] + parked[card] > vram) return true;
+  return false;
+}
+
 // ------------------------------------------------------------------------------------------------ cards
 
 Bytes World::room(std::size_t card) const {

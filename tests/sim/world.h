@@ -75,6 +75,9 @@ class World {
   void grab_again(LeaseId lease, Random& random);  // though it was parked
   // False: a card has no room for what has to come back; nothing was changed.
   bool restore(LeaseId lease);
+  // What it took again while it was parked leaves no room for the rest within what its lease gives it on each card:
+  // nobody owes it more.
+  bool crowds_itself(LeaseId lease, Bytes vram) const;
 
   // --- the cards ---
   gpu::GpuSnapshot read(std::int64_t began_ns) const;

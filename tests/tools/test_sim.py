@@ -9,13 +9,20 @@ import pytest
 
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 SIM = BUILD / "test" / "sim"
-PLANTED = BUILD / "test" / "sim_planted"
 
 pytestmark = pytest.mark.skipif(not SIM.exists(), reason="tests/sim is not built")
 
 
 def run(*arguments, program=SIM):
     return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """The program with the bugs in it, which only these tests need: it is built when they run."""
+    built = subprocess.run(["cmake", "--build", BUILD, "--target", "sim_planted"], capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout[-4000:]
+    return BUILD / "test" / "sim_planted"
 
 
 def test_new_seeds_hold_every_invariant():
@@ -46,8 +53,8 @@ def test_bad_arguments_are_refused(arguments):
     assert "usage: sim" in done.stderr
 
 
-def test_every_planted_bug_is_found():
-    done = run("--bugs", program=PLANTED)
+def test_every_planted_bug_is_found(planted):
+    done = run("--bugs", program=planted)
     assert done.returncode == 0, done.stdout
     found = re.search(r"^(\d+) of (\d+) planted bugs were found$", done.stdout, re.M)
     assert found and found[1] == found[2] and int(found[1]) >= 30
@@ -55,15 +62,15 @@ def test_every_planted_bug_is_found():
     assert len(rows) == int(found[1]) and rows.count("core") <= len(rows) / 2
 
 
-def test_what_is_found_is_made_small_and_can_be_replayed():
-    done = run("--bug", 21, "--seed", 1, program=PLANTED)
+def test_what_is_found_is_made_small_and_can_be_replayed(planted):
+    done = run("--bug", 21, "--seed", 1, program=planted)
     assert done.returncode == 1
     invariant = re.search(r"^FAILED: ([a-z-]+): ", done.stdout, re.M)[1]
     least, events = map(int, re.search(r"the least that fails so, (\d+) of (\d+) events", done.stdout).groups())
     assert least < events / 10
     assert re.search(rf"^  {invariant}: ", done.stdout, re.M), "the small run fails in the same way"
     replay = re.search(r"replay: ./dev sim --seed (\d+) --steps (\d+)", done.stdout)
-    again = run("--bug", 21, "--seed", replay[1], "--steps", replay[2], program=PLANTED)
+    again = run("--bug", 21, "--seed", replay[1], "--steps", replay[2], program=planted)
     assert again.stdout == done.stdout
 
 
