@@ -68,6 +68,12 @@ Bytes residue_of(const Lease& lease, PauseMethod method) {
   return std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
 }
 
+Bytes held_by(const State& state, const Lease& lease) {
+  Bytes bytes;
+  for (const std::string& device : lease.devices) bytes += state.charged(lease, device);
+  return bytes;
+}
+
 bool may_be_ended(const Lease& lease) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
   return lease.tier == Tier::spot && (ours || !lease.had_process);

@@ -23,6 +23,9 @@ Bytes residue_of(const Lease& lease, PauseMethod method);
 // none whose bytes would stay.
 bool may_be_ended(const Lease& lease);
 
+// What its processes hold, or may take, on all its devices together.
+Bytes held_by(const State& state, const Lease& lease);
+
 // Whether there is any ground at all on which somebody else could be given its room; does not change while a lease
 // keeps its owner and its program's word that it yields by itself.
 bool might_yield(const Lease& lease);

@@ -217,6 +217,7 @@ class State {
     unsigned tried = 0;               // methods of this pause, by their bits
     std::optional<PauseMethod> next;  // is tried once what was tried is undone
     Bytes parked_before;              // by another method, when this one was asked for on top of it
+    bool on_top = false;              // that is ordered and not answered
     bool relapsed = false;            // paused, and holds more than it promised to keep
     // As one that may be asked to yield:
     bool weighed = false;         // WeighHost is ordered and not answered

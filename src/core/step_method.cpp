@@ -100,15 +100,47 @@ void Stepper::note_relapses(std::set<LeaseId> holding) {
   state_.relapsing_ = std::move(holding);
 }
 
-// Its program stays told to yield; what it took all the same is parked by the next method.
+// Its program stays told to yield; what it took all the same is parked by the next method. It stays paused meanwhile,
+// whatever comes of that: its room is not its own, so nothing may be undone that would need it.
 Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
   for (const PauseMethod method : pause_methods_of(state_, lease)) {
     if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
     if (const Status takes = check_host(lease, host); !takes) return takes.error();
-    if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
-    ask_to_yield(lease, method, *lease.parking);
+    State::Side& side = state_.sides_.at(lease.id);
+    const Bytes held = held_by(state_, lease);
+    Parking parking = *lease.parking;
+    side.parked_before = parking.entry;
+    side.on_top = true;
+    parking.method = method;
+    parking.entry += held;
+    parking.settled = false;
+    explain(lease, "relapsed",
+            "the " + std::string(to_string(method)) + " is to park up to " + format_size(held) +
+                on_devices(state_, lease) + ", which it took while it was paused; the ledger has entered them");
+    state_.set_parking(lease, std::move(parking), LeaseState::paused);
+    plan_.actions.emplace_back(Park{lease.id, method, rules_.yield_timeout});
+    touch(lease);
     return lease.id;
   }
+  return lease.id;
+}
+
+// What is parked, or may be, comes back with the rest of it when it is resumed: by then nobody counts on its room.
+Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
+  State::Side& side = state_.sides_.at(lease.id);
+  side.on_top = false;
+  remember_pause(lease, fact.done);
+  if (!fact.done) {
+    explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail);
+    return lease.id;
+  }
+  if (fact.bytes) {
+    Parking parking = *lease.parking;
+    parking.entry = side.parked_before + *fact.bytes;
+    parking.settled = true;
+    state_.set_parking(lease, std::move(parking), LeaseState::paused);
+  }
+  touch(lease);
   return lease.id;
 }
 

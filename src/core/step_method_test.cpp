@@ -188,14 +188,48 @@ TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
   EXPECT_LT(w.trust(), 1);
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_EQ(w.method(), PauseMethod::driver);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "its room is not its own";
   EXPECT_EQ(w.state.ledger_entries(), 5 * GiB);
+  EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
   w.parked(5 * GiB);
   w.measure(Bytes{});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.free(0), free) << "given back";
   w.step(Resume{w.victim});
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver);
   EXPECT_TRUE(w.newest<Unpark>()->told) << "both are undone";
+}
+
+TEST(Cooperation, WhatCannotBeParkedOnTopTakesNobodysRoom) {
+  Cooperating w;
+  w.settle();
+  w.measure(5 * GiB);
+  w.measure(5 * GiB);
+  const Bytes free = w.free(0);
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_EQ(w.free(0), free) << "others may have been given the rest of its room";
+  w.step(Parked{w.victim, false, "its work was not done in time"});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "it comes back when there is room for all of it";
+  EXPECT_EQ(w.free(0), free);
+  EXPECT_EQ(w.ordered<Unpark>(), 0);
+  EXPECT_SAYS(w.why(w.victim, "relapsed"), "could not be parked: its work was not done in time");
+  w.step(Resume{w.victim});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver) << "nobody knows how far that came";
+}
+
+TEST(Cooperation, WantedBackWhileItIsParkedOnTopItComesBackAfterwards) {
+  Cooperating w;
+  w.settle();
+  w.measure(5 * GiB);
+  w.measure(5 * GiB);
+  ASSERT_TRUE(w.pause().has_value());
+  w.step(Resume{w.victim});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.ordered<Unpark>(), 1) << "carried out after the other";
+  w.step(Parked{w.victim, true, {}, 5 * GiB});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  w.runs();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
 }
 
 TEST(Cooperation, ARelapseThatNothingCanBeDoneAboutIsTold) {

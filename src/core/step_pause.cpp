@@ -25,12 +25,6 @@ constexpr Duration longest_retry = 30s;
 
 unsigned bit_of(PauseMethod method) { return 1U << static_cast<unsigned>(method); }
 
-Bytes held_by(const State& state, const Lease& lease) {
-  Bytes bytes;
-  for (const std::string& device : lease.devices) bytes += state.charged(lease, device);
-  return bytes;
-}
-
 }  // namespace
 
 // -------------------------------------------------------------------------------- asked to yield
@@ -95,9 +89,8 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   const bool cooperative = method == PauseMethod::cooperative;
   const Bytes held = held_by(state_, lease);
   State::Side& side = state_.sides_.at(lease.id);
-  side.parked_before = parking.entry;
   parking.method = method;
-  parking.entry += held;
+  parking.entry = held;
   parking.settled = false;
   parking.residue = residue_of(lease, method);
   parking.told = parking.told || cooperative;
@@ -112,6 +105,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   side.relapsed = false;
   for (Charge& charge : side.charges) charge.beside = {};
   side.next.reset();
+  side.on_top = false;
   side.tried |= bit_of(method);
   side.yielded_at.reset();
   side.held_at.reset();
@@ -124,6 +118,8 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
 
 Result<LeaseId> Stepper::on(const Parked& fact) {
   Lease* lease = find(fact.lease);
+  if (lease != nullptr && lease->state == LeaseState::paused && state_.sides_.at(lease->id).on_top)
+    return parked_on_top(*lease, fact);
   if (lease == nullptr || lease->state != LeaseState::pausing)
     return not_found(to_string(fact.lease) + " is not asked to yield");
   State::Side& side = state_.sides_.at(lease->id);
@@ -134,7 +130,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   }
   if (fact.bytes) {
     Parking parking = *lease->parking;
-    parking.entry = side.parked_before + *fact.bytes;
+    parking.entry = *fact.bytes;
     parking.settled = true;
     state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
     touch(*lease);
@@ -277,6 +273,7 @@ void Stepper::want_back(Lease& lease) {
 void Stepper::bring_back(Lease& lease) {
   state_.queue_.erase(lease.id);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
+  state_.sides_.at(lease.id).on_top = false;  // what is still to be parked is brought back after that
   state_.sides_.at(lease.id).moving_since = now_;
   state_.sides_.at(lease.id).moved = lease.parking->entry;
   for (Charge& charge : state_.sides_.at(lease.id).charges)
@@ -364,7 +361,6 @@ bool Stepper::try_next(Lease& lease, Parking parking, const std::optional<HostMe
   if (std::find(methods.begin(), methods.end(), *next) == methods.end()) return false;
   state_.set_parking(lease, std::nullopt, LeaseState::active);
   if (check_host(lease, *host)) {
-    parking.entry = {};
     parking.told = false;
     ask_to_yield(lease, *next, std::move(parking));
     return true;

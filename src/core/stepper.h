@@ -120,6 +120,7 @@ class Stepper {
   void remember_pause(const Lease& lease, bool verified);
   void note_relapses(std::set<LeaseId> holding);
   Result<LeaseId> pause_on_top(Lease& lease, const HostMemory& host);
+  Result<LeaseId> parked_on_top(Lease& lease, const Parked& fact);
 
   // Ending and everything that time alone does (step_end.cpp).
   void end(Lease& lease, EndReason why, std::string text);

@@ -162,7 +162,6 @@ class Engine {
   void tell_to_go_on(const core::Unpark& order);
   void parked(LeaseId lease, const ParkOutcome& outcome);
   void pause_again(LeaseId lease);
-  bool process_lives(ProcessRef process) const;
   void unparked(LeaseId lease, const ParkOutcome& outcome);
   std::vector<ProcessRef> tree_of(LeaseId lease);
   std::vector<gpu::BallastWish> ballast_for(LeaseId lease) const;

@@ -140,17 +140,12 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   const auto host = known != nullptr ? std::optional(host_memory(known)) : std::nullopt;
   // Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
   const bool gone = how == How::runs && known != nullptr && known->cooperation && known->cooperation->process &&
-                    !process_lives(known->cooperation->process);
+                    !programs_.lives(known->cooperation->process);
   tick(core::Unparked{lease, how, outcome.detail, host});
   if (gone) tick(core::Cooperate{lease});
 }
 
 // --- programs that yield by themselves
-
-bool Engine::process_lives(ProcessRef process) const {
-  const auto now = programs_.root().read(process.pid);
-  return now && now->ref == process && now->state != 'Z' && now->state != 'X';
-}
 
 const proc::Member* Engine::member_of(ProcessRef process, LeaseId lease) {
   const proc::Member* member = programs_.member(process);

@@ -130,7 +130,7 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
   std::string name_of(const Entry& entry) const;
   std::string file_of(LeaseId lease) const { return fmt::format("{}/{}-yield", answers_dir, sublet::to_string(lease)); }
   Entry* find(LeaseId lease, std::uint64_t number);
-  bool lives(ProcessRef process) const;
+  bool lives(ProcessRef process) const { return programs.lives(process); }
   std::vector<ProcessRef> members(LeaseId lease) const;
 
   asio::io_context& io;
@@ -149,11 +149,6 @@ LocalCooperation::State::Entry* LocalCooperation::State::find(LeaseId lease, std
 std::string LocalCooperation::State::name_of(const Entry& entry) const {
   if (entry.how.way == CooperationWay::webhook) return entry.how.address;
   return fmt::format("process {}", entry.how.process.pid);
-}
-
-bool LocalCooperation::State::lives(ProcessRef process) const {
-  const auto now = programs.root().read(process.pid);
-  return now && now->ref == process && now->state != 'Z' && now->state != 'X';
 }
 
 std::vector<ProcessRef> LocalCooperation::State::members(LeaseId lease) const {

@@ -129,6 +129,11 @@ void LocalPrograms::watch(const std::shared_ptr<Program>& program) {
                                  });
 }
 
+bool LocalPrograms::lives(ProcessRef process) const {
+  const auto now = root_->read(process.pid);
+  return now && now->ref == process && now->state != 'Z' && now->state != 'X';
+}
+
 // The main process is gone: has the program ended, and how? The keeper's exit record tells; a keeper that lives is
 // given time to write it; without a keeper nobody knows.
 void LocalPrograms::check(const std::shared_ptr<Program>& program) {

@@ -44,6 +44,7 @@ class LocalPrograms final : public Programs {
   Result<Identified> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent) const override;
   Status check_pid_namespace(std::int32_t asking_pid) const override;
   Result<proc::CgroupRef> check_cgroup(const std::string& directory) const override;
+  bool lives(ProcessRef process) const override;
   const proc::ProcRoot& root() const override { return *root_; }
 
  private:

@@ -47,6 +47,9 @@ class Programs {
   // The living processes of the program itself, by the last scan: what is merely booked to its lease is not of it.
   virtual std::vector<ProcessRef> tree(LeaseId lease) const = 0;
 
+  // It is there, and no corpse. Asked of the system at once, whoever it is.
+  virtual bool lives(ProcessRef process) const = 0;
+
   // --- ending ---
   // SIGTERM or SIGKILL to the whole tree; SIGKILL again until nothing of it is left. False: there is no proof of the
   // program, or nobody who may. `asked_by`: whose word it is (actor::the_daemon: our own rules'); SIGKILL follows the

@@ -180,9 +180,9 @@ def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
     assert daemon.cli("pause", "it").returncode == 0
     wait_until(lambda: any(reason["code"] == "relapsed" for reason in reasons(daemon)), "it is seen")
     assert "nothing is granted against them" in why(daemon, "relapsed")
-    wait_until(lambda: lease_of(daemon, "it")["pause"]["method"] == "driver" and
-               lease_of(daemon, "it")["state"] == "paused", "the driver parks what it took")
-    assert used_on_card(daemon) < 64 * MIB
+    wait_until(lambda: lease_of(daemon, "it")["pause"]["method"] == "driver", "the driver parks what it took")
+    assert lease_of(daemon, "it")["state"] == "paused", "and it stays so meanwhile"
+    wait_until(lambda: used_on_card(daemon) < 64 * MIB, "it is parked")
     assert daemon.cli("resume", "it").returncode == 0
     ledger_is_empty(daemon)
     end(program, [1])

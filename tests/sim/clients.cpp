@@ -164,6 +164,9 @@ void Clients::preempt(Client& client, Random& random) {
 void Clients::act_active(Client& client, const core::Lease& lease, Random& random) {
   const Program* program = world_.program_of(lease.id);
   if (program == nullptr && random.chance(70)) return attach(client, lease, random);
+  const bool runs = program != nullptr && program->lives && lease.owner.process == program->main;
+  if (runs && random.chance(lease.cooperation ? 2 : config_.cooperative / 2))
+    return cooperate(client, lease, *program, random);
   switch (random.below(12)) {
     case 0:
     case 1:
@@ -192,6 +195,7 @@ void Clients::attach(Client& client, const core::Lease& lease, Random& random) {
   }
   Program& program = world_.start_program(lease.id, std::move(cards), Bytes{});
   program.deaf = random.chance(config_.deaf_programs);
+  if (random.chance(config_.rude)) program.manners = static_cast<Manners>(1 + random.below(config_.honest ? 3 : 6));
   core::Attach attach{lease.id, lease.generation, {}, true, {}};
   attach.owner = {.kind = OwnerKind::process,
                   .process = program.main,
@@ -199,6 +203,17 @@ void Clients::attach(Client& client, const core::Lease& lease, Random& random) {
                   .exit_record = fmt::format("/exits/{}", to_string(lease.id)),
                   .inode = 0};
   send(&client, attach, random.chance(50));
+}
+
+// It says that it yields by itself; or, now and then, that it does so no more.
+void Clients::cooperate(Client& client, const core::Lease& lease, const Program& program, Random& random) {
+  if (lease.cooperation) return send(&client, core::Cooperate{lease.id, lease.generation, {}}, random.chance(30));
+  core::Cooperation how;
+  how.way = random.chance(50) ? core::CooperationWay::poll : core::CooperationWay::webhook;
+  how.residue = random.between(1, 8) * 64 * MiB;
+  if (how.way == core::CooperationWay::poll) how.process = program.main;
+  else how.address = "http://127.0.0.1/yield";
+  send(&client, core::Cooperate{lease.id, lease.generation, how}, random.chance(30));
 }
 
 // Less than what its program holds it does not want, and what it gives back it uses no more.

@@ -45,6 +45,7 @@ class Clients {
   void act_active(Client& client, const core::Lease& lease, Random& random);
   void preempt(Client& client, Random& random);
   void attach(Client& client, const core::Lease& lease, Random& random);
+  void cooperate(Client& client, const core::Lease& lease, const Program& program, Random& random);
   void resize(Client& client, const core::Lease& lease, Random& random);
   void leave(Client& client, const core::Lease& lease, Random& random);
   void hold(Client& client, bool hold);

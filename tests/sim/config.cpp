@@ -48,22 +48,24 @@ Config::Config(std::uint64_t with) : seed(with) {
   stalls = some(40, 0.5);
   dumb_clients = some(70, 20);
   deaf_programs = some(50, 40);
+  cooperative = some(60, 60);
+  rude = some(60, 60);
   slowest_commit = std::array<Duration, 3>{0ms, 20ms, 3s}[random.below(3)];
 }
 
 void Config::calm() {
   for (double* rate : {&outsiders, &over_use, &lies, &lost_cards, &ghosts, &refusals, &unknowns, &stuck, &liars,
-                       &final_faults, &short_host, &store_faults, &crashes, &stalls, &dumb_clients})
+                       &final_faults, &short_host, &rude, &store_faults, &crashes, &stalls, &dumb_clients})
     *rate = 0;
 }
 
 std::string Config::text() const {
   return fmt::format(
       "{} cards, {}, {} store, outsiders {} over_use {} lies {} lost {} ghosts {} refusals {} unknowns {} "
-      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {}",
+      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {}",
       cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, lost_cards,
       ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls, dumb_clients,
-      deaf_programs);
+      deaf_programs, cooperative, rude);
 }
 
 }  // namespace sublet::sim

@@ -34,6 +34,8 @@ struct Config {
   double unknowns = 0;       // park and unpark: nobody knows how far it came
   double stuck = 0;          // never answers
   double liars = 0;          // says that it has yielded, and has not, or not all, or late, or takes it again
+  double cooperative = 0;    // programs that yield by themselves
+  double rude = 0;           // of those: that refuse, are late or deaf; and, unless honest, that lie or do it by halves
   double final_faults = 0;   // restore: never again
   double short_host = 0;     // host memory is short
   double store_faults = 0;   // commits that fail, kept or lost

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine.h"
 
+#include "cooperation.h"
+
 #include <csignal>
 #include <cstdlib>
 
@@ -104,7 +106,7 @@ Parts make_machine(const std::shared_ptr<Life>& life, Time wall) {
   parts.machine.actor = std::make_unique<SimActor>();
   parts.machine.programs = std::move(programs);
   parts.machine.parker = std::move(parker);
-  parts.machine.cooperation = std::make_unique<engine::NoCooperation>();
+  parts.machine.cooperation = std::make_unique<SimCooperation>(life);
   return parts;
 }
 
@@ -291,5 +293,7 @@ Result<proc::CgroupRef> SimPrograms::check_cgroup(const std::string&) const {
   return unavailable("a simulated machine has no cgroups");
 }
 const proc::ProcRoot& SimPrograms::root() const { std::abort(); }
+
+bool SimPrograms::lives(ProcessRef process) const { return life_->world.processes().contains(process); }
 
 }  // namespace sublet::sim

@@ -97,6 +97,7 @@ class SimPrograms final : public engine::Programs {
   Status check_pid_namespace(std::int32_t) const override { return {}; }
   Result<proc::CgroupRef> check_cgroup(const std::string&) const override;
   const proc::ProcRoot& root() const override;
+  bool lives(ProcessRef process) const override;
 
   bool follows(LeaseId lease) const { return followed_.contains(lease); }
 

@@ -17,7 +17,9 @@ void SimParker::check_order(LeaseId id, bool park) const {
   });
   const core::Lease* lease = life_->store.find(id);
   const auto wanted = park ? core::LeaseState::pausing : core::LeaseState::resuming;
-  life_->verdict.expect(lease != nullptr && lease->state == wanted, "order-undecided", [&] {
+  // What it took while it is paused of its own accord, too.
+  const bool on_top = park && lease != nullptr && lease->state == core::LeaseState::paused && lease->parking->told;
+  life_->verdict.expect(on_top || (lease != nullptr && lease->state == wanted), "order-undecided", [&] {
     return fmt::format("{} is ordered to {}, and durably it is {}", to_string(id), park ? "park" : "unpark",
                        lease == nullptr ? "not there" : to_string(lease->state));
   });
@@ -64,7 +66,10 @@ ParkOutcome SimParker::parked(LeaseId lease) {
   } else {
     world.yield(lease, 100);
   }
-  if (outcome.kind == Kind::done && random.chance(80)) outcome.host_bytes = world.parked_by(lease);
+  if (outcome.kind == Kind::done && random.chance(80)) {
+    outcome.parked = {program->main};
+    outcome.host_bytes = world.parked_by(lease);
+  }
   return outcome;
 }
 

@@ -25,9 +25,8 @@ std::optional<std::size_t> World::card_of(const std::string& uuid) const {
 
 Process& World::add_process(LeaseId lease) {
   const ProcessRef ref{++last_pid_, static_cast<std::uint64_t>(last_pid_) * 10};
-  return processes_
-      .emplace(ref, Process{ref, lease, std::vector<Bytes>(cards_.size()), std::vector<Bytes>(cards_.size())})
-      .first->second;
+  const std::vector<Bytes> none(cards_.size());
+  return processes_.emplace(ref, Process{ref, lease, none, none, none}).first->second;
 }
 
 Program& World::start_program(LeaseId lease, std::vector<std::size_t> cards, Bytes within) {
@@ -108,18 +107,22 @@ Bytes World::held_by(LeaseId lease, std::size_t card) const {
   return held;
 }
 
-Bytes World::parked_by(LeaseId lease) const {
-  Bytes parked;
+Bytes World::kept_by(LeaseId lease, Kept kept) const {
+  Bytes sum;
   for (const auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;
-    for (const Bytes bytes : process.parked) parked += bytes;
+    for (const Bytes bytes : process.*kept) sum += bytes;
   }
-  return parked;
+  return sum;
 }
 
+Bytes World::parked_by(LeaseId lease) const { return kept_by(lease, &Process::parked); }
+Bytes World::put_away_by(LeaseId lease) const { return kept_by(lease, &Process::put_away); }
+
 bool World::quiet(LeaseId lease) const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [lease](const auto& entry) { return entry.second.lease == lease && entry.second.keeps_quiet; });
+  return std::any_of(processes_.begin(), processes_.end(), [lease](const auto& entry) {
+    return entry.second.lease == lease && (entry.second.keeps_quiet || entry.second.rests);
+  });
 }
 
 std::string World::why_full(std::size_t card) const {
@@ -200,15 +203,24 @@ void World::lock(LeaseId lease) {
 }
 
 void World::yield(LeaseId lease, int percent) {
+  lock(lease);
+  move_out(lease, percent, &Process::parked);
+}
+
+void World::put_away(LeaseId lease, int percent) {
+  for (auto& [ref, process] : processes_) process.rests |= process.lease == lease;
+  move_out(lease, percent, &Process::put_away);
+}
+
+void World::move_out(LeaseId lease, int percent, Kept kept) {
   for (auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;
-    process.keeps_quiet = true;
     for (std::size_t card = 0; card < cards_.size(); ++card) {
       const Bytes movable = std::max(process.held[card] - residue, Bytes{});
       const Bytes moved{movable.count / 100 * percent};
       const Bytes all = percent == 100 ? movable : moved;
       process.held[card] -= all;
-      process.parked[card] += all;
+      (process.*kept)[card] += all;
     }
   }
 }
@@ -223,10 +235,22 @@ void World::grab_again(LeaseId lease, Random& random) {
 }
 
 bool World::restore(LeaseId lease) {
+  if (!move_in(lease, &Process::parked)) return false;
+  for (auto& [ref, process] : processes_) process.keeps_quiet &= process.lease != lease;
+  return true;
+}
+
+bool World::take_back(LeaseId lease) {
+  if (!move_in(lease, &Process::put_away)) return false;
+  for (auto& [ref, process] : processes_) process.rests &= process.lease != lease;
+  return true;
+}
+
+bool World::move_in(LeaseId lease, Kept kept) {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     Bytes needed;
     for (const auto& [ref, process] : processes_) {
-      if (process.lease == lease) needed += process.parked[card];
+      if (process.lease == lease) needed += (process.*kept)[card];
     }
     if (needed > Bytes{} && (needed > room(card) || cards_[card].lost)) {
       verdict_.expect(!config_.honest || cards_[card].ghosts > Bytes{}, "restore-without-room", [&] {
@@ -237,10 +261,8 @@ bool World::restore(LeaseId lease) {
   }
   for (auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;
-    process.keeps_quiet = false;
-    for (std::size_t card = 0; card < cards_.size(); ++card) {
-      process.held[card] += std::exchange(process.parked[card], Bytes{});
-    }
+    for (std::size_t card = 0; card < cards_.size(); ++card)
+      process.held[card] += std::exchange((process.*kept)[card], Bytes{});
   }
   return true;
 }
@@ -251,7 +273,7 @@ bool World::crowds_itself(LeaseId lease, Bytes vram) const {
     if (process.lease != lease) continue;
     for (std::size_t card = 0; card < cards_.size(); ++card) {
       held[card] += std::max(process.held[card] - residue, Bytes{});
-      parked[card] += process.parked[card];
+      parked[card] += process.parked[card] + process.put_away[card];
     }
   }
   for (std::size_t card = 0; card < cards_.size(); ++card)
@@ -271,6 +293,7 @@ Bytes World::total_parked() const {
   Bytes parked;
   for (const auto& [ref, process] : processes_) {
     for (const Bytes bytes : process.parked) parked += bytes;
+    for (const Bytes bytes : process.put_away) parked += bytes;
   }
   return parked;
 }

@@ -19,11 +19,16 @@ namespace sublet::sim {
 
 struct Process {
   ProcessRef ref;
-  LeaseId lease;            // whose program it is; none: an outsider
-  std::vector<Bytes> held;  // on each card
-  std::vector<Bytes> parked;
-  bool keeps_quiet = false;  // its VRAM is on the host, or it is locked: it allocates nothing
+  LeaseId lease;                // whose program it is; none: an outsider
+  std::vector<Bytes> held;      // on each card
+  std::vector<Bytes> parked;    // on the host, by the driver
+  std::vector<Bytes> put_away;  // on the host, by itself
+  bool keeps_quiet = false;     // its VRAM is on the host, or it is locked: it allocates nothing
+  bool rests = false;           // the same of its own accord
 };
+
+// What a program does that is asked to yield by itself.
+enum class Manners { honest, refuses, late, deaf, liar, half, again };
 
 // A program that was started for a lease, with its keeper.
 struct Program {
@@ -33,7 +38,9 @@ struct Program {
   Bytes within;                    // it uses no more than that on each, if it is honest
   bool keeper_alive = true;
   bool lives = true;  // any process of it
-  bool deaf = false;
+  bool deaf = false;  // to SIGTERM
+  Manners manners = Manners::honest;
+  std::int64_t busy_until_ns = 0;  // hears nothing before
   std::optional<int> exit_status;
   bool by_signal = false;
 };
@@ -57,7 +64,8 @@ class World {
   void kill_some_program(Random& random);
   // What of the program's bytes is on the card, its processes together.
   Bytes held_by(LeaseId lease, std::size_t card) const;
-  Bytes parked_by(LeaseId lease) const;
+  Bytes parked_by(LeaseId lease) const;    // by the driver
+  Bytes put_away_by(LeaseId lease) const;  // by itself
   bool quiet(LeaseId lease) const;
   // One step in a program's life: takes more, gives back, forks. What fails for want of room is judged: `entitled` is
   // what a lease promises it right now on each of its cards.
@@ -75,6 +83,9 @@ class World {
   void grab_again(LeaseId lease, Random& random);  // though it was parked
   // False: a card has no room for what has to come back; nothing was changed.
   bool restore(LeaseId lease);
+  // The same of its own accord, and back; of another program the same is said by both.
+  void put_away(LeaseId lease, int percent);
+  bool take_back(LeaseId lease);
   // What it took again while it was parked leaves no room for the rest within what its lease gives it on each card:
   // nobody owes it more.
   bool crowds_itself(LeaseId lease, Bytes vram) const;
@@ -98,6 +109,10 @@ class World {
     bool lost = false;
   };
   Process& add_process(LeaseId lease);
+  using Kept = std::vector<Bytes> Process::*;
+  void move_out(LeaseId lease, int percent, Kept kept);
+  bool move_in(LeaseId lease, Kept kept);
+  Bytes kept_by(LeaseId lease, Kept kept) const;
   void free_all(Process& process);
   std::string why_full(std::size_t card) const;
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cooperation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::sim {
+
+using namespace std::chrono_literals;
+using engine::ParkOutcome;
+
+namespace {
+
+constexpr Duration retry_interval = 1s;  // of a program that cannot take its bytes back yet
+
+ParkOutcome failed(std::string code, std::string detail) {
+  return {.kind = ParkOutcome::Kind::unknown, .code = std::move(code), .detail = std::move(detail)};
+}
+
+}  // namespace
+
+void SimCooperation::open(std::uint64_t first, Events events) {
+  last_ = first;
+  events_ = std::move(events);
+}
+
+// ------------------------------------------------------------------------------------------------ told
+
+// None before it is durable that the lease is on that way, and none while somebody waits for another.
+SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind, Duration at_most, Done done) {
+  Order& order = orders_[lease.id];
+  const auto says = [&](std::string_view what) {
+    return [&lease, kind, what] {
+      return fmt::format("{} is told to {}: {}", to_string(lease.id), engine::to_string(kind), what);
+    };
+  };
+  // To go on it may be told at any time: what it was told before is then nobody's order any more.
+  life_->verdict.expect(!order.done || kind == Kind::resume, "two-orders", says("another order is out"));
+  const core::Lease* durable = life_->store.find(lease.id);
+  const auto wanted = kind == Kind::yield ? core::LeaseState::pausing : core::LeaseState::resuming;
+  life_->verdict.expect(durable != nullptr && durable->state == wanted, "order-undecided",
+                        says("durably it is not on that way"));
+  const bool again = kind == Kind::resume && order.kind == kind && !order.answered;
+  order.done = std::move(done);
+  order.at_most = at_most;
+  order.wait = ++last_wait_;
+  if (!again) {
+    order.kind = kind;
+    order.number = ++last_;
+    order.answered = false;
+    order.told = lease.cooperation ? lease.cooperation->process : ProcessRef{};
+    hear_in(life_->random.time(1ms, 2s), lease.id, order.number);
+  }
+  later(life_, at_most, [this, id = lease.id, wait = order.wait] {
+    const auto found = orders_.find(id);
+    if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
+    // Nobody waits for its yield any more; for its going on somebody always does.
+    if (found->second.kind == Kind::yield) found->second.answered = true;
+    finish(id, found->second, failed("late", "it has not answered in time"));
+  });
+  return order;
+}
+
+void SimCooperation::yield(const core::Lease& lease, const std::string&, Duration at_most, Done done) {
+  begin(lease, Kind::yield, at_most, std::move(done));
+}
+
+void SimCooperation::resume(const core::Lease& lease, Duration at_most, Done done) {
+  begin(lease, Kind::resume, at_most, std::move(done));
+}
+
+// ------------------------------------------------------------------------------------------------ heard
+
+SimCooperation::Order* SimCooperation::waited_for(LeaseId lease, std::uint64_t number) {
+  const auto found = orders_.find(lease);
+  const bool same = found != orders_.end() && found->second.number == number && !found->second.answered;
+  return same ? &found->second : nullptr;
+}
+
+bool SimCooperation::lives(LeaseId lease, const Order& order) const {
+  if (order.told) return life_->world.processes().contains(order.told);
+  const Program* program = life_->world.program_of(lease);
+  return program != nullptr && program->lives;
+}
+
+void SimCooperation::hear_in(Duration from_now, LeaseId lease, std::uint64_t number) {
+  later(life_, from_now, [this, lease, number] { hear(lease, number); });
+}
+
+void SimCooperation::hear(LeaseId lease, std::uint64_t number) {
+  Order* order = waited_for(lease, number);
+  if (order == nullptr) return;
+  if (!lives(lease, *order)) {  // one of which no process is left goes on by itself
+    order->answered = true;
+    if (order->kind == Kind::resume) return finish(lease, *order, {.kind = ParkOutcome::Kind::done});
+    return finish(lease, *order, failed("gone", "its process has ended"));
+  }
+  Program& program = *life_->world.program_of(lease);
+  // It is still about something else: what it was told before, or it hears nothing at all.
+  if (const Duration busy(program.busy_until_ns - life_->agenda.now_ns()); busy > 0ns)
+    return hear_in(busy + 1ms, lease, number);
+  if (order->kind == Kind::yield) hear_yield(lease, *order, program);
+  else hear_resume(lease, *order);
+}
+
+void SimCooperation::hear_yield(LeaseId lease, Order& order, Program& program) {
+  World& world = life_->world;
+  Random& random = life_->random;
+  const Manners manners = life_->faults ? program.manners : Manners::honest;
+  switch (manners) {
+    case Manners::late: return yield_late(lease, program, order.at_most + random.time(1ms, 20s));
+    case Manners::deaf:
+      program.busy_until_ns = life_->agenda.now_ns() + random.time(1s, 90s).count();
+      return hear_in(Duration(program.busy_until_ns - life_->agenda.now_ns()), lease, order.number);
+    case Manners::refuses: order.answered = true; return finish(lease, order, failed("refused", "it refuses to yield"));
+    case Manners::liar: break;
+    case Manners::half: world.put_away(lease, 50); break;
+    case Manners::honest: world.put_away(lease, 100); break;
+    case Manners::again:
+      world.put_away(lease, 100);
+      grab_again_later(lease);
+      break;
+  }
+  order.answered = true;
+  finish(lease, order, yielded(lease));
+}
+
+void SimCooperation::hear_resume(LeaseId lease, Order& order) {
+  if (!life_->world.take_back(lease)) return hear_in(retry_interval, lease, order.number);
+  order.answered = true;
+  if (order.done) return finish(lease, order, {.kind = ParkOutcome::Kind::done});
+  events_.runs_late(lease);
+}
+
+// It is on its way there, whatever is wanted of it meanwhile, and whoever wants it.
+void SimCooperation::yield_late(LeaseId lease, Program& program, Duration after) {
+  program.busy_until_ns = life_->agenda.now_ns() + after.count();
+  life_->agenda.in(after, [&world = life_->world, lease, main = program.main] {
+    const Program* its = world.program_of(lease);
+    if (its != nullptr && its->main == main && its->lives) world.put_away(lease, 100);
+  });
+}
+
+void SimCooperation::grab_again_later(LeaseId lease) {
+  life_->agenda.in(life_->random.time(100ms, 30s), [&world = life_->world, lease, random = life_->random]() mutable {
+    if (world.quiet(lease)) world.grab_again(lease, random);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------ what came of it
+
+ParkOutcome SimCooperation::yielded(LeaseId lease) const {
+  ParkOutcome outcome{.kind = ParkOutcome::Kind::done};
+  if (!life_->random.chance(80)) return outcome;  // what it grew by is not known
+  const Program& program = *life_->world.program_of(lease);
+  outcome.parked = {program.main};
+  outcome.host_bytes = life_->world.put_away_by(lease);
+  return outcome;
+}
+
+void SimCooperation::finish(LeaseId, Order& order, ParkOutcome outcome) {
+  const Done done = std::exchange(order.done, {});
+  if (done) done(std::move(outcome));
+}
+
+}  // namespace sublet::sim

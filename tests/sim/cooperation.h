@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that yield by themselves, as one life of the daemon meets them: honest ones, and those that lie, do it by
+// halves, late or never, or take again what they gave.
+#pragma once
+
+#include "machine.h"
+
+namespace sublet::sim {
+
+class SimCooperation final : public engine::Cooperation {
+ public:
+  explicit SimCooperation(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+  void open(std::uint64_t first, Events events) override;
+  void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) override;
+  void resume(const core::Lease& lease, Duration at_most, Done done) override;
+  void forget(LeaseId lease) override { orders_.erase(lease); }
+
+  // What the HTTP edge asks: it is not part of a simulation.
+  engine::YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override {
+    return bad_request("a simulated program answers by itself");
+  }
+  std::string answer_file(LeaseId) const override { return {}; }
+
+ private:
+  using Kind = engine::YieldOrder::Kind;
+  struct Order {
+    Kind kind = Kind::none;
+    std::uint64_t number = 0;
+    bool answered = true;
+    ProcessRef told;  // none: by a call
+    Duration at_most{};
+    Done done;  // who waits for what comes of it
+    std::uint64_t wait = 0;
+  };
+  Order& begin(const core::Lease& lease, Kind kind, Duration at_most, Done done);
+  Order* waited_for(LeaseId lease, std::uint64_t number);
+  bool lives(LeaseId lease, const Order& order) const;
+  void hear_in(Duration from_now, LeaseId lease, std::uint64_t number);
+  void hear(LeaseId lease, std::uint64_t number);
+  void hear_yield(LeaseId lease, Order& order, Program& program);
+  void hear_resume(LeaseId lease, Order& order);
+  void yield_late(LeaseId lease, Program& program, Duration after);
+  void grab_again_later(LeaseId lease);
+  engine::ParkOutcome yielded(LeaseId lease) const;
+  void finish(LeaseId lease, Order& order, engine::ParkOutcome outcome);
+
+  std::shared_ptr<Life> life_;
+  Events events_;
+  std::map<LeaseId, Order> orders_;
+  std::uint64_t last_ = 0, last_wait_ = 0;
+};
+
+}  // namespace sublet::sim
