@@ -10,12 +10,12 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 // On whose behalf: a uid, or the daemon by its own rules (time is up, grace is over). No account has this uid.
 inline constexpr std::uint32_t the_daemon = 0xffffffff;
 
-// Closed list; 0 is none. Descriptors come with `follow` alone.
+// Closed list; 0 is none. Descriptors come with `follow` and `checkpoint`, and one goes back with the latter's reply.
 enum class Verb : std::uint32_t {
   hello = 1,        // who are you, and what can you do
   follow = 2,       // the program of a lease: its main process, and its keeper
@@ -24,8 +24,9 @@ enum class Verb : std::uint32_t {
   wake_keeper = 5,  // SIGCONT to a keeper that is stopped
   forget = 6,       // the lease is over
   tell = 7,         // a signal that a process of the program handles: it is asked to yield, or to go on
+  checkpoint = 8,   // start what parks one process of the lease and brings it back, with that process's own rights
 };
-inline constexpr std::uint32_t last_verb = 7;
+inline constexpr std::uint32_t last_verb = 8;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -36,19 +37,26 @@ enum class Code : std::uint32_t {
   not_followed = 5,  // no such lease here
   gone = 6,          // the process has ended, or is not the one named
   not_its_keeper = 7,
-  wrong_user = 8,   // the process is not the lease's user's
-  untouchable = 9,  // pid 1, a kernel thread, this process, the daemon, or an ancestor of either
-  no_proof = 10,    // nothing proves that it is the process that was attached
-  failed = 11,      // the kernel refused: `error`
-  lost = 12,        // never sent: what the client tells of an order that found no actor, or lost it
-  unhandled = 13,   // the process has no handler for the signal, which would end it
+  wrong_user = 8,     // the process is not the lease's user's
+  untouchable = 9,    // pid 1, a kernel thread, this process, the daemon, or an ancestor of either
+  no_proof = 10,      // nothing proves that it is the process that was attached
+  failed = 11,        // the kernel refused: `error`
+  lost = 12,          // never sent: what the client tells of an order that found no actor, or lost it
+  unhandled = 13,     // the process has no handler for the signal, which would end it
+  other_rights = 14,  // the process has rights of its program's file, or several users' or groups'
+  untraceable = 15,   // the process does not let itself be looked into
+  busy = 16,          // a helper for the process is there
+  too_many = 17,      // as many helpers as may be, of that user or of all
 };
-inline constexpr std::uint32_t last_code = 13;
+inline constexpr std::uint32_t last_code = 17;
 std::string_view to_string(Verb verb);  // "hello", …; "unknown"
 std::string_view to_string(Code code);  // in words, for people
 
 // `follow`: the daemon read the lease from its store; only the pidfd's inode proves whose process it is.
 inline constexpr std::uint32_t adopted = 1;
+// `checkpoint`: that the process is of the lease's user is proof enough. For one that is to be brought back, whose
+// descent may not be seen any more, and for what Sublet did not start and its user named.
+inline constexpr std::uint32_t by_user = 2;
 
 struct Order {
   Verb verb = Verb::hello;
@@ -56,9 +64,11 @@ struct Order {
   std::uint64_t id = 0;     // comes back in the reply
   std::uint64_t lease = 0;  // all verbs but hello and look
 
-  // tell: main_pid and main_start are those of the process that gets the signal; the rest is 0. Follow: all of them,
-  // and 0 for the others. Attached: a pidfd of the main process if there is one, then one of the keeper if there is
-  // one. Without a main process (adopted only) the group that was made for the lease is the proof.
+  // checkpoint: main_pid and main_start are those of the process to be parked, a pidfd of it is attached, uid is that
+  // of the lease's user; flags may have by_user. tell: main_pid and main_start are those of the process that gets the
+  // signal; the rest is 0. Follow: all of them, and 0 for the others. Attached: a pidfd of the main process if there is
+  // one, then one of the keeper if there is one. Without a main process (adopted only) the group that was made for the
+  // lease is the proof.
   std::uint32_t uid = 0;
   std::uint32_t flags = 0;
   std::int32_t main_pid = 0;
@@ -73,6 +83,9 @@ struct Order {
 
 // hello: any user's programs may be signalled.
 inline constexpr std::uint32_t signals_others = 1;
+// hello: any user's programs may be parked, but for root's; and root's too.
+inline constexpr std::uint32_t parks_others = 4;
+inline constexpr std::uint32_t parks_roots = 8;
 // follow: the program is in a group of its own, at `path`.
 inline constexpr std::uint32_t own_group = 2;
 
@@ -87,8 +100,9 @@ struct Reply {
   std::uint32_t sent = 0;     // signal, tell: how many processes got it, …
   std::uint32_t refused = 0;  // … how many of the program did not: another user's, or the kernel refused
   std::uint32_t left = 0;     // … how many were left alone, linked to the lease by what only spares
-  std::uint32_t reserved = 0;
-  char path[200] = {};  // hello: the hierarchy for groups; follow: the group; or a sentence why there is none
+  std::int32_t pid = 0;       // checkpoint: of the helper; the other end of its socket is attached
+  char path[200] = {};        // hello: the hierarchy for groups; follow: the group; or a sentence why there is none
+                              // checkpoint: a sentence, if it failed
 };
 
 static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);

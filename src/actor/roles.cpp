@@ -38,7 +38,7 @@ bool may(Role role, Verb verb) {
   if (role == Role::nobody) return false;
   if (role != Role::owner) return true;
   // The lease's own user: what concerns the lease. When it is over is the daemon's to say.
-  return verb == Verb::follow || verb == Verb::signal || verb == Verb::wake_keeper;
+  return verb == Verb::follow || verb == Verb::signal || verb == Verb::wake_keeper || verb == Verb::checkpoint;
 }
 
 bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process) {
@@ -46,6 +46,8 @@ bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process) {
   // As the kernel asks of a user who signals.
   return process.real == lease_uid || process.saved == lease_uid;
 }
+
+bool may_park(std::uint32_t lease_uid, std::uint32_t process_uid) { return lease_uid == 0 || process_uid == lease_uid; }
 
 bool AdminGroup::has(std::uint32_t uid) {
   const std::int64_t now = monotonic_ns();

@@ -25,6 +25,10 @@ bool may(Role role, Verb verb);
 // more rights than its user has (sudo), and a lease gives nobody power over those.
 bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process);
 
+// Whether a process of that user may be parked as one of the lease, on whoever's word: a lease gives nobody the rights
+// of another user, and root's lease those of any.
+bool may_park(std::uint32_t lease_uid, std::uint32_t process_uid);
+
 // Membership of sublet-admin, by the account database, which may be slow: an answer serves for a minute.
 class AdminGroup {
  public:

@@ -25,13 +25,18 @@ struct Received {
   bool truncated = false;
 };
 
-bool wait_for(int socket, short events) {
+constexpr int sweep_interval_ms = 1000;
+
+// Meanwhile helpers end, and are to be waited for.
+bool wait_for(int socket, short events, Helpers* helpers = nullptr) {
   pollfd entry{socket, events, 0};
-  int ready = 0;
-  do {
-    ready = ::poll(&entry, 1, -1);
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
+  for (;;) {
+    const bool sweeps = helpers != nullptr && helpers->any();
+    const int ready = ::poll(&entry, 1, sweeps ? sweep_interval_ms : -1);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+    if (sweeps) helpers->sweep();
+  }
 }
 
 Received receive(int socket, std::span<std::byte> into) {
@@ -60,9 +65,24 @@ Received receive(int socket, std::span<std::byte> into) {
   return received;
 }
 
-bool reply_to(int socket, const Reply& reply) {
+bool reply_to(int socket, const Reply& reply, const Fd& attachment) {
+  iovec part{const_cast<Reply*>(&reply), sizeof reply};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (attachment) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = attachment.get();
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
   for (;;) {
-    if (::send(socket, &reply, sizeof reply, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof reply)) return true;
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof reply)) return true;
     if (errno == EINTR || (errno == EAGAIN && wait_for(socket, POLLOUT))) continue;
     return false;
   }
@@ -70,20 +90,23 @@ bool reply_to(int socket, const Reply& reply) {
 
 }  // namespace
 
-int serve(int socket, Service& service) {
+int serve(int socket, Service& service, Helpers* helpers) {
   // One byte more than an order: a longer message is seen to be one.
   std::array<std::byte, sizeof(Order) + 1> buffer;
   for (;;) {
+    if (!wait_for(socket, POLLIN, helpers)) return 1;
     Received received = receive(socket, buffer);
     if (received.size == 0) return 0;  // an empty message would look the same; nobody has reason to send one
     if (received.size < 0) return errno == ECONNRESET ? 0 : 1;
     const std::span<const std::byte> message(buffer.data(), static_cast<std::size_t>(received.size));
-    if (!reply_to(socket, service.answer(message, std::move(received.descriptors), received.truncated))) return 0;
+    const Reply reply = service.answer(message, std::move(received.descriptors), received.truncated);
+    if (!reply_to(socket, reply, service.take_attachment())) return 0;
   }
 }
 
 int listen_for(int listener, std::uint32_t user, const proc::ProcRoot& root, const ServiceOptions& options) {
   for (;;) {
+    if (!wait_for(listener, POLLIN, options.helpers)) return 1;
     const Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -100,7 +123,7 @@ int listen_for(int listener, std::uint32_t user, const proc::ProcRoot& root, con
     ServiceOptions for_peer = options;
     for_peer.client_pid = peer->pid;
     Service service(root, std::move(for_peer));
-    (void)serve(socket.get(), service);
+    (void)serve(socket.get(), service, options.helpers);
   }
 }
 

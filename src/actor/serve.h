@@ -9,8 +9,9 @@
 
 namespace sublet::actor {
 
-// Serves the peer of a connected SOCK_SEQPACKET socket. 0: the peer closed it. 1: the socket failed.
-int serve(int socket, Service& service);
+// Serves the peer of a connected SOCK_SEQPACKET socket, and looks after `helpers` meanwhile, if any. 0: the peer closed
+// it. 1: the socket failed.
+int serve(int socket, Service& service, Helpers* helpers);
 
 // Accepts one peer after the other, each served until it goes. Who connects must be root or `user`, and gets no answer
 // otherwise. Returns 1 when the listening socket fails; else never.

@@ -4,6 +4,9 @@
 #include "base/clock.h"
 #include "proc/pidfd.h"
 
+#include <fmt/format.h>
+
+#include <linux/capability.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -15,13 +18,19 @@ namespace {
 
 // A reading of /proc that is no older serves: what it missed is met by the next order, each kill is repeated.
 constexpr std::int64_t scan_serves_ns = 10'000'000;
-constexpr int kill_capability = 5;  // CAP_KILL
 
-bool has_kill_capability(const proc::ProcRoot& root) {
+// What the capabilities of this process let it do.
+std::uint32_t powers(const proc::ProcRoot& root) {
   const auto status = root.read_file("self/status");
   const auto at = status ? status->find("\nCapEff:\t") : std::string::npos;
-  if (at == std::string::npos) return false;
-  return (std::strtoull(status->c_str() + at + 9, nullptr, 16) >> kill_capability & 1) != 0;
+  if (at == std::string::npos) return 0;
+  const std::uint64_t held = std::strtoull(status->c_str() + at + 9, nullptr, 16);
+  const auto has = [&](int capability) { return (held >> capability & 1) != 0; };
+  std::uint32_t found = 0;
+  if (has(CAP_KILL)) found |= signals_others;
+  if (has(CAP_SETUID) && has(CAP_SETGID)) found |= parks_others;
+  if (has(CAP_SYS_PTRACE) && ::geteuid() == 0) found |= parks_roots;
+  return found;
 }
 
 void set_path(Reply& reply, const std::string& text) {
@@ -49,6 +58,10 @@ bool well_formed(const Order& order) {
   if (order.reserved != 0 || (order.lease != 0) != about_lease) return false;
   const bool rest =
       order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
+  if (order.verb == Verb::checkpoint) {
+    const bool keeper = order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
+    return !keeper && order.signal == 0 && (order.flags & ~by_user) == 0 && order.main_pid > 0 && order.main_start != 0;
+  }
   if (order.verb == Verb::tell) return !rest && order.main_pid > 0 && is_word(order.signal);
   if (order.verb != Verb::follow && program) return false;
   if (order.verb != Verb::signal) {
@@ -63,6 +76,7 @@ bool well_formed(const Order& order) {
 }
 
 std::size_t descriptors_of(const Order& order) {
+  if (order.verb == Verb::checkpoint) return 1;
   if (order.verb != Verb::follow) return 0;
   return (order.main_pid != 0 ? 1u : 0u) + (order.keeper_pid != 0 ? 1u : 0u);
 }
@@ -104,9 +118,10 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
   const bool about_known = order.verb == Verb::signal || order.verb == Verb::wake_keeper ||
                            order.verb == Verb::forget || order.verb == Verb::tell;
   // The lease's user is who it was when the program was checked, not who the order says.
-  const std::uint32_t uid = order.verb == Verb::follow ? order.uid
-                            : known != followed_.end() ? known->second.uid
-                                                       : the_daemon;
+  const std::uint32_t uid = order.verb == Verb::follow       ? order.uid
+                            : known != followed_.end()       ? known->second.uid
+                            : order.verb == Verb::checkpoint ? order.uid
+                                                             : the_daemon;
   const Role role = role_of(order, uid);
   if (!may(role, order.verb)) {
     reply.code = Code::denied;
@@ -124,6 +139,9 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
     case Verb::wake_keeper: wake_keeper(known->second, reply); break;
     case Verb::forget: forget(lease); break;
     case Verb::tell: tell(known->second, role, order, reply); break;
+    case Verb::checkpoint:
+      checkpoint(order, descriptors, known == followed_.end() ? nullptr : &known->second, reply);
+      break;
   }
   return reply;
 }
@@ -141,7 +159,7 @@ Role Service::role_of(const Order& order, std::uint32_t lease_uid) const {
 void Service::hello(Reply& reply) {
   groups_.open();
   reply.uid = ::geteuid();
-  if (has_kill_capability(root_)) reply.flags |= signals_others;
+  reply.flags = powers(root_);
   set_path(reply, groups_.hierarchy());
 }
 
@@ -359,6 +377,53 @@ void Service::tell(const Followed& followed, Role role, const Order& order, Repl
   } else {
     reply.sent = 1;
   }
+}
+
+// --- helpers
+
+void Service::checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply) {
+  proc::Rights rights;
+  reply.code = check_target(order, descriptors[0], followed, rights);
+  if (reply.code != Code::ok) return;
+  if (options_.helpers == nullptr) {
+    reply.code = Code::failed;
+    set_path(reply, "it was not told how to start helpers");
+    return;
+  }
+  Helpers::Started started =
+      options_.helpers->start({order.main_pid, order.main_start}, std::move(descriptors[0]), rights);
+  reply.code = started.code;
+  reply.error = started.error;
+  reply.pid = started.pid;
+  set_path(reply, started.why);
+  attachment_ = std::move(started.socket);
+}
+
+// Whose rights it has is read while its pidfd proves that it lives. What it makes of itself afterwards (by exec) the
+// kernel judges anew, when the helper looks into it.
+Code Service::check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights) {
+  const ProcessRef process{order.main_pid, order.main_start};
+  if (followed != nullptr && followed->uid != order.uid) return Code::wrong_user;
+  const auto behind = proc::process_behind(root_, pidfd.get());
+  if (!behind) return behind.error().code == sublet::Code::NotFound ? Code::gone : Code::descriptors;
+  if (behind->ref != process) return Code::gone;
+  if ((order.flags & by_user) == 0) {
+    if (followed == nullptr) return Code::not_followed;
+    scanned_ns_ = 0;
+    const proc::Member* member = scan() ? lineage_.find(process) : nullptr;
+    if (member == nullptr || member->lease != followed->lease || !proc::is_program(member->link)) return Code::no_proof;
+  }
+  const auto now = root_.read_with(process.pid, "status");
+  auto found = now ? proc::parse_rights(now->text) : std::nullopt;
+  const auto owner = root_.owner_of(fmt::format("{}/environ", process.pid));
+  if (!found || now->info.ref != process || proc::is_dead(pidfd.get())) return Code::gone;
+  if (untouchable(now->info)) return Code::untouchable;
+  if (!may_park(order.uid, found->uids[0])) return Code::wrong_user;
+  if (!found->plain()) return Code::other_rights;
+  // Of what does not let itself be traced the kernel says that it is root's. Root's own are left to the helper.
+  if (!owner || *owner != found->uids[0]) return Code::untraceable;
+  rights = std::move(*found);
+  return Code::ok;
 }
 
 void Service::wake_keeper(const Followed& followed, Reply& reply) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "actor/groups.h"
+#include "actor/helpers.h"
 #include "actor/protocol.h"
 #include "actor/roles.h"
 #include "base/fd.h"
@@ -16,6 +17,7 @@
 #include <span>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace sublet::actor {
@@ -25,6 +27,7 @@ struct ServiceOptions {
   std::int32_t client_pid = 0;        // the daemon: never touched, nor its ancestors; 0: not known
   // Whether that user is an admin; root and this process's own user are without being asked for.
   std::function<bool(std::uint32_t uid)> is_admin;
+  Helpers* helpers = nullptr;  // outlive the client, as the processes do; null: nothing is parked
 };
 
 // Serves one client; what it was told dies with it.
@@ -35,6 +38,8 @@ class Service {
 
   // The answer to one message with what was attached to it. `truncated`: more was attached than could be received.
   Reply answer(std::span<const std::byte> message, std::vector<Fd> descriptors, bool truncated);
+  // What goes along with the last answer, if anything.
+  Fd take_attachment() { return std::exchange(attachment_, Fd()); }
 
  private:
   struct Followed {
@@ -56,6 +61,8 @@ class Service {
   void signal(const Followed& followed, Role role, int number, Reply& reply);
   void wake_keeper(const Followed& followed, Reply& reply) const;
   void tell(const Followed& followed, Role role, const Order& order, Reply& reply);
+  void checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
+  Code check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights);
   void forget(LeaseId lease);
 
   bool scan();
@@ -70,6 +77,7 @@ class Service {
   proc::Lineage lineage_;
   std::unordered_set<std::int32_t> protected_;  // pids
   std::int64_t scanned_ns_ = 0;
+  Fd attachment_;
 };
 
 }  // namespace sublet::actor

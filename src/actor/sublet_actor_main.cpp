@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sublet-actor: the only process that signals other users' programs and puts them into control groups.
+// sublet-actor: the only process that signals other users' programs, puts them into control groups, and starts what
+// parks them with their own rights.
 #include "actor/serve.h"
 #include "base/descriptors.h"
 #include "base/text.h"
@@ -12,11 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 
 namespace {
@@ -24,11 +27,17 @@ namespace {
 using namespace sublet;
 
 constexpr const char* usage =
-    "sublet-actor signals the programs of leases for subletd, and puts them into control groups.\n"
-    "  sublet-actor serve --fd N [--name NAME] [--system]  serve the daemon at the other end of the socket N\n"
-    "  sublet-actor listen [--user NAME] [--name NAME]  serve who connects to the socket that the service manager "
-    "passes\n"
+    "sublet-actor signals the programs of leases for subletd, puts them into control groups, and starts what parks\n"
+    "them (sublet-gpu) with the rights of each process's own user.\n"
+    "  sublet-actor serve --fd N [--name NAME] [--system] [PARKING]  serve the daemon at the other end of the socket "
+    "N\n"
+    "  sublet-actor listen [--user NAME] [--name NAME] [PARKING]  serve who connects to the socket that the service\n"
+    "      manager passes\n"
     "  sublet-actor --version | --help\n"
+    "PARKING is [--gpu PATH] [--driver PATH] [--env NAME=VALUE]...: where sublet-gpu is, by default beside this "
+    "program;\n"
+    "the CUDA driver's library, by default where the vendor installs it; and what sublet-gpu has as its environment,\n"
+    "which is empty otherwise.\n"
     "--name NAME is that of its control groups, by default 'sublet'. With --system, and when it listens, members of\n"
     "the group sublet-admin may have everybody's programs signalled. Besides root only NAME, by default 'sublet',\n"
     "may connect.\n";
@@ -41,8 +50,22 @@ struct Options {
   std::string user = "sublet";
   int fd = -1;
   bool system = false;
+  actor::HelperOptions parking;
   std::string problem;
 };
+
+constexpr std::array flags_with_value{"--fd", "--name", "--user", "--gpu", "--driver", "--env"};
+
+// Beside this program, or where packages put what users do not call themselves.
+std::string find_gpu() {
+  std::error_code failure;
+  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
+  for (const char* place : {"sublet-gpu", "../libexec/sublet/sublet-gpu", "../lib/sublet/sublet-gpu"}) {
+    const std::filesystem::path path = bin / place;
+    if (::access(path.c_str(), X_OK) == 0) return std::filesystem::weakly_canonical(path, failure).string();
+  }
+  return {};
+}
 
 bool plain(const std::string& name) {
   const auto allowed = [](char c) {
@@ -52,7 +75,13 @@ bool plain(const std::string& name) {
 }
 
 void take_value(Options& options, const std::string& word, const std::string& value) {
-  if (word == "--fd") {
+  if (word == "--env") {
+    if (value.find('=') == std::string::npos || value[0] == '=') options.problem = "--env needs NAME=VALUE";
+    options.parking.environment.push_back(value);
+  } else if (word == "--gpu" || word == "--driver") {
+    (word == "--gpu" ? options.parking.program : options.parking.driver) = value;
+    if (value.empty() || value[0] != '/') options.problem = word + " needs an absolute path";
+  } else if (word == "--fd") {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.fd);
     if (error == std::errc{} && end == value.data() + value.size() && options.fd >= 0) return;
     options.problem = "--fd needs the number of an open socket";
@@ -66,7 +95,7 @@ Options parse(const std::vector<std::string>& arguments) {
   Options options;
   for (std::size_t i = 0; i < arguments.size() && options.problem.empty(); ++i) {
     const std::string& word = arguments[i];
-    if (word == "--fd" || word == "--name" || word == "--user") {
+    if (std::find(flags_with_value.begin(), flags_with_value.end(), word) != flags_with_value.end()) {
       if (i + 1 == arguments.size()) options.problem = fmt::format("{} needs a value", word);
       else take_value(options, word, arguments[++i]);
     } else if (word == "--system") {
@@ -80,6 +109,7 @@ Options parse(const std::vector<std::string>& arguments) {
   if (options.problem.empty() && (options.verb == "serve") != (options.fd >= 0)) {
     options.problem = options.verb == "serve" ? "serve needs --fd" : "--fd belongs to serve";
   }
+  if (options.parking.program.empty()) options.parking.program = find_gpu();
   return options;
 }
 
@@ -118,10 +148,12 @@ int serve(const Options& options) {
   const auto root = proc::ProcRoot::open();
   if (!root) return fail(root.error().detail);
   actor::AdminGroup admins;
-  actor::ServiceOptions service{.group_name = options.name, .client_pid = ::getppid(), .is_admin = {}};
+  actor::Helpers helpers(options.parking);
+  actor::ServiceOptions service{
+      .group_name = options.name, .client_pid = ::getppid(), .is_admin = {}, .helpers = &helpers};
   if (options.system) service.is_admin = [&admins](std::uint32_t uid) { return admins.has(uid); };
   actor::Service served(*root, std::move(service));
-  return actor::serve(options.fd, served);
+  return actor::serve(options.fd, served, &helpers);
 }
 
 int listen(const Options& options) {
@@ -140,10 +172,12 @@ int listen(const Options& options) {
   const auto root = proc::ProcRoot::open();
   if (!root) return fail(root.error().detail);
   actor::AdminGroup admins;
+  actor::Helpers helpers(options.parking);
   return actor::listen_for(first_passed, uid, *root,
-                           {.group_name = options.name, .client_pid = 0, .is_admin = [&admins](std::uint32_t who) {
-                              return admins.has(who);
-                            }});
+                           {.group_name = options.name,
+                            .client_pid = 0,
+                            .is_admin = [&admins](std::uint32_t who) { return admins.has(who); },
+                            .helpers = &helpers});
 }
 
 int run(const std::vector<std::string>& arguments) {

@@ -32,7 +32,8 @@ struct Config {
     Bytes headroom = 256 * MiB;
   } device;
   struct Gpu {
-    std::string nvml;  // "": the vendor's usual place
+    std::string nvml;    // "": the vendor's usual place
+    std::string driver;  // libcuda.so.1, as above
     Duration interval_busy = std::chrono::seconds(1);
     Duration interval_idle = std::chrono::seconds(5);
     Duration timeout = std::chrono::seconds(10);

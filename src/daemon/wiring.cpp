@@ -1,9 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/wiring.h"
 
+#include <fmt/format.h>
+
 #include <sys/resource.h>
+#include <cstdlib>
+#include <vector>
 
 namespace sublet::daemon {
+namespace {
+
+// What our actor, if it is our child, tells sublet-gpu. One that is a service is told by its own unit.
+std::vector<std::string> parking_words(const Places& places, const std::string& driver) {
+  std::vector<std::string> words{"--gpu", places.helper};
+  if (!driver.empty()) words.insert(words.end(), {"--driver", driver});
+  // Where simulated cards are, if there are any.
+  if (const char* cards = std::getenv("SIMGPU_DIR"))
+    words.insert(words.end(), {"--env", fmt::format("SIMGPU_DIR={}", cards)});
+  return words;
+}
+
+}  // namespace
 
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir) {
   engine::Options options;
@@ -41,11 +58,16 @@ engine::MachineOptions machine_options(const Config& config, const Places& place
                    .timeout = config.gpu.timeout,
                    .interval_busy = config.gpu.interval_busy,
                    .interval_idle = config.gpu.interval_idle};
+  const std::string socket = config.actor.socket.empty() ? places.actor_socket : config.actor.socket;
+  const std::string driver = places.driver.empty() ? config.gpu.driver : places.driver;
   options.actor = {.helper = places.actor,
-                   .socket = config.actor.socket.empty() ? places.actor_socket : config.actor.socket,
+                   .socket = socket,
                    .group_name = places.group_name,
-                   .system = places.mode == "system"};
-  options.parker = {.helper = places.helper, .driver = places.driver};
+                   .system = places.mode == "system",
+                   .parking = parking_words(places, driver)};
+  options.parker = {.start = {}, .helper = places.helper, .driver = driver};
+  // A daemon whose programs are all its own user's parks them with its own rights, which are theirs.
+  options.actor_parks = places.mode == "system" || !socket.empty();
   options.reconnect = config.lease.reconnect;
   options.answers_dir = places.exit_dir;
   return options;

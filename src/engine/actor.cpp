@@ -61,6 +61,24 @@ ssize_t send_order(int socket, const actor::Order& order, const std::vector<Fd>&
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+// As recv(2), with the descriptor that came along; more than one is not sent.
+ssize_t receive_reply(int socket, actor::Reply& reply, Fd& attachment) {
+  iovec part{&reply, sizeof reply};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return got;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  attachment = Fd(fd);
+  return got;
+}
+
 // Nobody but root, or who runs us, may play the actor: it would tell us that programs were ended.
 std::string check_peer(int socket) {
   ucred peer{};
@@ -125,7 +143,7 @@ asio::awaitable<std::string> ActorClient::serve() {
   std::string problem = options_.socket.empty() ? spawn() : connect();
   if (!problem.empty()) co_return problem;
   refusal_.clear();
-  enqueue({.verb = actor::Verb::hello}, {}, [this](const actor::Reply& reply) { introduce(reply); });
+  enqueue({.verb = actor::Verb::hello}, {}, [this](const actor::Reply& reply, const Fd&) { introduce(reply); });
   while (!stopped_) {
     if (!refusal_.empty()) co_return refusal_;
     const Duration left =
@@ -147,6 +165,7 @@ std::string ActorClient::spawn() {
   reap();
   std::vector<std::string> words{"serve", "--fd", std::to_string(proc::helper_socket), "--name", options_.group_name};
   if (options_.system) words.emplace_back("--system");
+  words.insert(words.end(), options_.parking.begin(), options_.parking.end());
   auto started = proc::spawn_helper(
       {.program = options_.helper, .arguments = std::move(words), .socket_type = SOCK_SEQPACKET, .bare = true});
   if (!started) return started.error().detail;
@@ -189,13 +208,13 @@ void ActorClient::introduce(const actor::Reply& reply) {
 
 // --- orders and replies
 
-void ActorClient::order(actor::Order order, std::span<const int> descriptors, Done done) {
+void ActorClient::fetch(actor::Order order, std::span<const int> descriptors, Fetched done) {
   if (ready_ && enqueue(order, descriptors, done)) return;
-  asio::post(io_, [done = std::move(done), verb = order.verb] { done(lost(verb)); });
+  asio::post(io_, [done = std::move(done), verb = order.verb] { done(lost(verb), Fd()); });
 }
 
 // False: no descriptor is free.
-bool ActorClient::enqueue(actor::Order order, std::span<const int> descriptors, Done done) {
+bool ActorClient::enqueue(actor::Order order, std::span<const int> descriptors, Fetched done) {
   Outgoing out{order, {}};
   out.order.id = ++last_id_;
   for (const int fd : descriptors) {
@@ -233,17 +252,18 @@ void ActorClient::flush() {
 std::string ActorClient::take_replies() {
   while (link_) {
     actor::Reply reply;
-    const ssize_t got = ::recv(link_->socket.native_handle(), &reply, sizeof reply, MSG_DONTWAIT);
+    Fd attachment;
+    const ssize_t got = receive_reply(link_->socket.native_handle(), reply, attachment);
     if (got < 0 && errno == EAGAIN) return {};
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return options_.socket.empty() ? "sublet-actor has ended" : "it closed the connection";
     if (got != static_cast<ssize_t>(sizeof reply) || pending_.empty() || reply.id != pending_.front().id) {
       return "it answered nonsense";
     }
-    const Done done = std::move(pending_.front().done);
+    const Fetched done = std::move(pending_.front().done);
     pending_.pop_front();
     reply.path[sizeof reply.path - 1] = '\0';
-    done(reply);
+    done(reply, std::move(attachment));
   }
   return {};
 }
@@ -261,7 +281,7 @@ void ActorClient::drop() {
   link_.reset();
   outgoing_.clear();
   for (Pending& pending : std::exchange(pending_, {})) {
-    asio::post(io_, [done = std::move(pending.done)] { done(lost({})); });
+    asio::post(io_, [done = std::move(pending.done)] { done(lost({}), Fd()); });
   }
   reap();
 }

@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sublet::engine {
@@ -24,6 +25,7 @@ namespace sublet::engine {
 class Actor {
  public:
   using Done = std::function<void(const actor::Reply&)>;
+  using Fetched = std::function<void(const actor::Reply&, Fd)>;
   virtual ~Actor() = default;
 
   // From now on there is one, as far as that depends on us. `came`: it is ready, and knows nothing yet.
@@ -36,8 +38,12 @@ class Actor {
   virtual bool ready() const = 0;
   // What it said when it came: actor::signals_others, its uid, the hierarchy. Of the last one while there is none.
   virtual const actor::Reply& introduction() const = 0;
-  // Copies the descriptors. `done` is called once, later, with code `lost` if there is or was nobody to obey.
-  virtual void order(actor::Order order, std::span<const int> descriptors, Done done) = 0;
+  // Copies the descriptors. `done` is called once, later, with code `lost` if there is or was nobody to obey, and with
+  // what came along with the reply, if anything.
+  virtual void fetch(actor::Order order, std::span<const int> descriptors, Fetched done) = 0;
+  void order(actor::Order order, std::span<const int> descriptors, Done done) {
+    fetch(order, descriptors, [done = std::move(done)](const actor::Reply& reply, const Fd&) { done(reply); });
+  }
 };
 
 struct ActorOptions {
@@ -45,6 +51,7 @@ struct ActorOptions {
   std::string socket;                           // … or, if not empty, the socket on which one listens
   std::string group_name = "sublet";            // of the child's control groups
   bool system = false;                          // the child serves the system: sublet-admin has a say
+  std::vector<std::string> parking{};           // what the child is told of how to start what parks, as its arguments
   Duration timeout = std::chrono::seconds(10);  // no answer in this time: it is given up
 };
 
@@ -60,7 +67,7 @@ class ActorClient final : public Actor {
   std::string hint() const override;
   bool ready() const override { return ready_; }
   const actor::Reply& introduction() const override { return introduction_; }
-  void order(actor::Order order, std::span<const int> descriptors, Done done) override;
+  void fetch(actor::Order order, std::span<const int> descriptors, Fetched done) override;
 
  private:
   struct Link;
@@ -71,7 +78,7 @@ class ActorClient final : public Actor {
   struct Pending {
     std::uint64_t id = 0;
     std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
-    Done done;
+    Fetched done;
   };
 
   boost::asio::awaitable<void> run();
@@ -79,7 +86,7 @@ class ActorClient final : public Actor {
   std::string connect();
   std::string spawn();
   void introduce(const actor::Reply& reply);
-  bool enqueue(actor::Order order, std::span<const int> descriptors, Done done);
+  bool enqueue(actor::Order order, std::span<const int> descriptors, Fetched done);
   void flush();
   std::string take_replies();
   void drop();

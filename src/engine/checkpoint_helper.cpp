@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <exception>
+#include <utility>
 
 namespace sublet::engine {
 namespace {
@@ -19,6 +20,7 @@ namespace asio = boost::asio;
 using asio::local::stream_protocol;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 constexpr auto look_interval = std::chrono::seconds(1);
+constexpr Duration first_pause = std::chrono::milliseconds(20), longest_pause = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -60,7 +62,7 @@ void Reaper::look_later() {
 struct CheckpointHelper::Link {
   explicit Link(asio::io_context& io) : socket(io), lines(gpu::max_checkpoint_line) {}
   stream_protocol::socket socket;
-  pid_t pid = 0;
+  pid_t pid = 0;  // 0: it is not our child
   gpu::LineSplitter lines;
   std::array<char, 4096> buffer;
 };
@@ -73,17 +75,18 @@ CheckpointHelper::~CheckpointHelper() {
   if (!link_) return;
   boost::system::error_code ignored;
   link_->socket.close(ignored);
-  reaper_->add(link_->pid);
+  if (link_->pid > 0) reaper_->add(link_->pid);
 }
 
 pid_t CheckpointHelper::pid() const { return link_ ? link_->pid : 0; }
 
 asio::awaitable<CheckpointHelper::Answer> CheckpointHelper::ask(gpu::CheckpointCommand command, Duration timeout) {
   const auto self = shared_from_this();
-  if (asked_) co_return Answer{.kind = Answer::Kind::stuck};
+  if (asked_ || opening_) co_return Answer{.kind = Answer::Kind::stuck};
   if (!link_) {
-    if (std::string failure = spawn(); !failure.empty()) {
-      co_return Answer{.kind = Answer::Kind::lost, .problem = std::move(failure)};
+    if (const Status opened = co_await open(command.call != gpu::CheckpointCall::preflight); !opened) {
+      co_return Answer{
+          .kind = Answer::Kind::lost, .problem = opened.error().detail, .denied = opened.error().code == Code::Denied};
     }
   }
   command.id = ++last_id_;
@@ -99,25 +102,57 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointHelper::ask(gpu::CheckpointC
   co_return Answer{.kind = Answer::Kind::stuck};
 }
 
-std::string CheckpointHelper::spawn() {
-  if (dismissed_) return fmt::format("the helper of process {} was dismissed", target_.pid);
+asio::awaitable<Status> CheckpointHelper::open(bool to_bring_back) {
+  const Error dismissed = unavailable(fmt::format("the helper of process {} was dismissed", target_.pid));
+  if (dismissed_) co_return dismissed;
+  if (!options_.start) co_return spawn();
+  opening_ = true;
+  auto socket = co_await have_started(to_bring_back);
+  opening_ = false;
+  if (dismissed_) co_return dismissed;
+  if (!socket) co_return socket.error();
+  co_return serve_on(std::move(*socket), 0);
+}
+
+// One that was dismissed just now may not have ended yet, and there is never a second.
+asio::awaitable<Result<Fd>> CheckpointHelper::have_started(bool to_bring_back) {
+  for (Duration pause = first_pause;; pause *= 2) {
+    const auto came = std::make_shared<std::optional<Result<Fd>>>();
+    wake_.expires_at(asio::steady_timer::time_point::max());
+    options_.start(to_bring_back, [came, weak = weak_from_this()](Result<Fd> result) {
+      *came = std::move(result);
+      if (const auto self = weak.lock()) self->wake_.cancel();
+    });
+    while (!*came && !dismissed_) co_await wake_.async_wait(quiet);
+    if (dismissed_) co_return unavailable("dismissed");
+    if (**came || (*came)->error().code != Code::InUse || pause > longest_pause) co_return std::move(**came);
+    wake_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(pause));
+    co_await wake_.async_wait(quiet);
+  }
+}
+
+Status CheckpointHelper::spawn() {
   std::vector<std::string> words{"checkpoint", "--fd", std::to_string(proc::helper_socket), "--pid",
                                  std::to_string(target_.pid)};
   if (target_.start_ticks != 0) words.insert(words.end(), {"--start", std::to_string(target_.start_ticks)});
   if (!options_.driver.empty()) words.insert(words.end(), {"--driver", options_.driver});
   // With our environment: it says where simulated cards are.
-  auto link = std::make_shared<Link>(io_);
   auto started = proc::spawn_helper(
       {.program = options_.program, .arguments = std::move(words), .socket_type = SOCK_STREAM, .bare = false});
-  if (!started) return started.error().detail;
-  link->pid = started->pid;
+  if (!started) return started.error();
+  return serve_on(std::move(started->socket), started->pid);
+}
+
+Status CheckpointHelper::serve_on(Fd socket, pid_t child) {
+  auto link = std::make_shared<Link>(io_);
+  link->pid = child;
   boost::system::error_code failed;
-  link->socket.assign(stream_protocol(), started->socket.get(), failed);
+  link->socket.assign(stream_protocol(), socket.get(), failed);
   if (failed) {
-    reaper_->add(link->pid);  // its socket closes with ours
-    return "sublet-gpu's socket: " + failed.message();
+    if (child > 0) reaper_->add(child);  // its socket closes with ours
+    return unavailable("sublet-gpu's socket: " + failed.message());
   }
-  started->socket.release();
+  socket.release();
   link_ = std::move(link);
   read();
   return {};
@@ -177,13 +212,14 @@ void CheckpointHelper::lose(std::string why) {
   const auto link = std::exchange(link_, nullptr);
   boost::system::error_code ignored;
   link->socket.close(ignored);
-  reaper_->add(link->pid);
+  if (link->pid > 0) reaper_->add(link->pid);
   if (asked_) answered();
 }
 
 void CheckpointHelper::dismiss() {
   returned_ = nullptr;
   dismissed_ = true;
+  if (opening_) wake_.cancel();
   if (link_) lose("it was dismissed");
 }
 

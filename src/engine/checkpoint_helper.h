@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's side of one `sublet-gpu checkpoint`: the helper that parks one process. It is started when first asked
-// and kept warm. Nobody cuts it off: a driver call that changes a process and does not return may still be carried out,
-// so a helper that hangs is kept, and asked nothing more, until it answers or ends. Belongs to the loop thread.
+// by us or, where its process is another user's, by the actor, and kept warm. Nobody cuts it off: a driver call that
+// changes a process and does not return may still be carried out, so a helper that hangs is kept, and asked nothing
+// more, until it answers or ends. Belongs to the loop thread.
 #pragma once
 
+#include "base/error.h"
+#include "base/fd.h"
 #include "base/ids.h"
 #include "base/units.h"
 #include "gpu/checkpoint_line.h"
@@ -43,6 +46,8 @@ class CheckpointHelper : public std::enable_shared_from_this<CheckpointHelper> {
   struct Options {
     std::string program;  // path of sublet-gpu
     std::string driver;   // absolute path of the CUDA driver's library; "" = where the vendor installs it
+    // Starts it in another way than as our child, which program and driver are for.
+    std::function<void(bool to_bring_back, std::function<void(Result<Fd>)>)> start{};
   };
   struct Answer {
     enum class Kind {
@@ -52,7 +57,8 @@ class CheckpointHelper : public std::enable_shared_from_this<CheckpointHelper> {
     };
     Kind kind = Kind::lost;
     gpu::CheckpointReply reply{};  // replied
-    std::string problem{};         // lost: why
+    std::string problem{};         // lost: why …
+    bool denied = false;           // … and that this process has other rights than any helper for it could have
   };
 
   CheckpointHelper(boost::asio::io_context& io, Options options, ProcessRef target, std::shared_ptr<Reaper> reaper);
@@ -70,14 +76,17 @@ class CheckpointHelper : public std::enable_shared_from_this<CheckpointHelper> {
   void dismiss();
 
   ProcessRef target() const { return target_; }
-  pid_t pid() const;  // of the helper that serves now; 0: none
+  pid_t pid() const;  // of the helper that serves now; 0: none, or it is not our child
   bool stuck() const { return stuck_; }
   gpu::CheckpointCall last_call() const { return last_call_; }
   bool failed_for_good() const { return failed_for_good_; }  // a restore of this process said that none can succeed
 
  private:
   struct Link;
-  std::string spawn();
+  boost::asio::awaitable<Status> open(bool to_bring_back);
+  boost::asio::awaitable<Result<Fd>> have_started(bool to_bring_back);
+  Status spawn();
+  Status serve_on(Fd socket, pid_t child);
   bool send(const std::string& line);
   void read();
   void take(const std::shared_ptr<Link>& from, std::size_t size);
@@ -93,6 +102,7 @@ class CheckpointHelper : public std::enable_shared_from_this<CheckpointHelper> {
   boost::asio::steady_timer wake_;
   std::uint64_t last_id_ = 0;
   gpu::CheckpointCall last_call_{};
+  bool opening_ = false;
   bool asked_ = false;  // last_id_ has not been answered
   bool stuck_ = false;  // and whoever asked has given up waiting
   bool failed_for_good_ = false;

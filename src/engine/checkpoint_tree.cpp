@@ -44,20 +44,23 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, Ch
 // For what changes nothing: when the helper ends over it, another may do better.
 asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask_twice(Member& member, CheckpointCall call) {
   Answer answer = co_await ask(member, call);
-  if (answer.kind == Answer::Kind::lost) answer = co_await ask(member, call);
+  if (answer.kind == Answer::Kind::lost && !answer.denied) answer = co_await ask(member, call);
   co_return answer;
 }
 
 CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const Answer& answer) {
-  if (answer.kind == Answer::Kind::lost) return {"helper", answer.problem};
+  if (answer.kind == Answer::Kind::lost) return {answer.denied ? "no_right" : "helper", answer.problem};
   return {"stuck", fmt::format("the driver has not returned from the {} of process {}",
                                to_string(member.helper->last_call()), member.process.pid)};
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::preflight);
-  if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   const auto refusal = answer.reply.refusal;
+  if (answer.denied || refusal == CheckpointRefusal::no_right || refusal == CheckpointRefusal::not_dumpable) {
+    closed_.insert(member.process);
+  }
+  if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   member.state = answer.reply.state;
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
   if (member.gone || refusal == CheckpointRefusal::none) co_return Trouble{};
@@ -66,6 +69,10 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& membe
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::state);
+  if (answer.denied && !member.joined) {  // whoever could not have been parked need not come back
+    member.gone = true;
+    co_return Trouble{};
+  }
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   const gpu::CheckpointReply& reply = answer.reply;
   const auto code = static_cast<gpu::CudaCode>(reply.code);
@@ -210,6 +217,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<Proces
       aside_.insert(member.process);
       helpers_.drop(member.process);
     } else if (!trouble) {
+      member.joined = true;
       members_.push_back(std::move(member));
       joined = true;
     }
@@ -270,6 +278,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::unlock_all() {
 asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::List list) {
   members_.clear();
   aside_.clear();
+  closed_.clear();
   std::vector<ProcessRef> tree = list();
   helpers_.keep_only(tree);
   bool joined = false;
@@ -283,7 +292,10 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::List list) {
 }
 
 asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, Ballast ballast) {
-  if (members_.empty()) members_ = members_of(std::move(tree));
+  if (members_.empty()) {
+    std::erase_if(tree, [&](const ProcessRef& process) { return closed_.contains(process); });
+    members_ = members_of(std::move(tree));
+  }
   std::vector<Member*> asked;
   for (Member& member : members_) {
     if (!member.gone) asked.push_back(&member);

@@ -36,9 +36,10 @@ class CheckpointTree {
     ProcessRef process;
     std::shared_ptr<CheckpointHelper> helper;
     gpu::ParkState state = gpu::ParkState::unknown;
-    bool gone = false;  // or takes no part, for it uses no CUDA
-    Bytes before{};     // resident, when it was locked
-    Bytes after{};      // and when it was checkpointed
+    bool gone = false;    // or takes no part, for it uses no CUDA
+    bool joined = false;  // it could be parked when it was last asked whether it can
+    Bytes before{};       // resident, when it was locked
+    Bytes after{};        // and when it was checkpointed
     bool is(gpu::ParkState wanted) const { return !gone && state == wanted; }
     bool lost_for_good() const { return is(gpu::ParkState::failed) || (!gone && helper->failed_for_good()); }
   };
@@ -83,8 +84,9 @@ class CheckpointTree {
   boost::asio::io_context& io_;
   ParkerOptions options_;
   Helpers helpers_;
-  Members members_;             // who take part, by start time: parents before their children. None: not known
-  std::set<ProcessRef> aside_;  // were seen to use no CUDA, in this order
+  Members members_;              // who take part, by start time: parents before their children. None: not known
+  std::set<ProcessRef> aside_;   // were seen to use no CUDA, in this order
+  std::set<ProcessRef> closed_;  // nobody may look into them, so nobody has touched them
 };
 
 }  // namespace sublet::engine

@@ -95,8 +95,13 @@ void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tre
 
 std::shared_ptr<CheckpointHelper> DriverParker::State::helper_for(LeaseId lease, ProcessRef process) {
   const auto made = [&] {
-    return std::make_shared<CheckpointHelper>(
-        io, CheckpointHelper::Options{.program = options.helper, .driver = options.driver}, process, reaper);
+    CheckpointHelper::Options of_helper{.program = options.helper, .driver = options.driver, .start = {}};
+    if (options.start) {
+      of_helper.start = [this, lease, process](bool to_bring_back, HelperStarted done) {
+        options.start(lease, process, to_bring_back, std::move(done));
+      };
+    }
+    return std::make_shared<CheckpointHelper>(io, std::move(of_helper), process, reaper);
   };
   if (ended || !leases.contains(lease)) {  // its order goes on to an end that nobody waits for, and touches nothing
     auto helper = made();

@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "engine/actor.h"
+#include "engine/driver_parker.h"
 #include "engine/programs.h"
 #include "proc/lease_group.h"
 #include "proc/pidfd.h"
@@ -39,6 +40,9 @@ class LocalPrograms final : public Programs {
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
   void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) override;
+  // Has the actor start what parks one process of a lease (checkpoint_helper.h). `to_bring_back`: it need not be proven
+  // any more that the process is of the lease's program.
+  void start_helper(LeaseId lease, ProcessRef process, bool to_bring_back, HelperStarted done);
   bool can_signal(LeaseId lease) const override;
   std::string why_not_signalled(LeaseId lease) const override;
   Result<Identified> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent) const override;

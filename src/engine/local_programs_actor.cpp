@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstring>
 
 namespace sublet::engine {
 
@@ -136,6 +137,47 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
                            .signal = signal};
   actor_.order(order, {}, [done = std::move(done)](const actor::Reply& reply) {
     done(reply.code == actor::Code::ok ? std::string() : std::string(to_string(reply.code)));
+  });
+}
+
+namespace {
+
+Error no_helper(ProcessRef process, const actor::Reply& reply) {
+  using Refused = actor::Code;
+  const bool rights = reply.code == Refused::wrong_user || reply.code == Refused::other_rights ||
+                      reply.code == Refused::untouchable || reply.code == Refused::untraceable;
+  std::string why(to_string(reply.code));
+  if (reply.path[0] != '\0') why += fmt::format(": {}", reply.path);
+  if (reply.error != 0) why += fmt::format(": {}", std::strerror(reply.error));
+  return Error{rights                        ? Code::Denied
+               : reply.code == Refused::gone ? Code::NotFound
+               : reply.code == Refused::busy ? Code::InUse
+                                             : Code::Unavailable,
+               fmt::format("no helper for process {}: {}", process.pid, why),
+               {}};
+}
+
+}  // namespace
+
+void LocalPrograms::start_helper(LeaseId lease, ProcessRef process, bool to_bring_back, HelperStarted done) {
+  const auto program = find(lease);
+  const auto pidfd = proc::open_pidfd(*root_, process);
+  if (!program || !pidfd) {
+    return done(program ? pidfd.error() : not_found(fmt::format("{} has no program", to_string(lease))));
+  }
+  // What the actor was not introduced to, it cannot prove: Sublet did not start it, or nothing proves its identity over
+  // a restart of the daemon.
+  const actor::Order order{.verb = actor::Verb::checkpoint,
+                           .lease = lease.number,
+                           .uid = program->uid,
+                           .flags = to_bring_back || !program->introduced ? actor::by_user : 0,
+                           .main_pid = process.pid,
+                           .main_start = process.start_ticks};
+  const int descriptor = pidfd->get();
+  actor_.fetch(order, {&descriptor, 1}, [process, done = std::move(done)](const actor::Reply& reply, Fd socket) {
+    if (reply.code != actor::Code::ok) done(no_helper(process, reply));
+    else if (!socket) done(unavailable(fmt::format("no helper for process {}: its socket was lost", process.pid)));
+    else done(std::move(socket));
   });
 }
 

@@ -19,18 +19,18 @@ class NotingActor : public Actor {
   std::string hint() const override { return {}; }
   bool ready() const override { return here; }
   const actor::Reply& introduction() const override { return said; }
-  void order(actor::Order order, std::span<const int> descriptors, Done done) override {
+  void fetch(actor::Order order, std::span<const int> descriptors, Fetched done) override {
     orders.push_back(order);
     attached.push_back(descriptors.size());
     waiting.push_back(std::move(done));
   }
   // Answers everything that waits.
   void answer(actor::Code code, std::uint32_t refused = 0) {
-    for (const Done& done : std::exchange(waiting, {})) {
+    for (const Fetched& done : std::exchange(waiting, {})) {
       actor::Reply reply;
       reply.code = code;
       reply.refused = refused;
-      done(reply);
+      done(reply, Fd());
     }
   }
   std::vector<actor::Verb> verbs() const {
@@ -46,7 +46,7 @@ class NotingActor : public Actor {
   actor::Reply said;
   std::vector<actor::Order> orders;
   std::vector<std::size_t> attached;
-  std::vector<Done> waiting;
+  std::vector<Fetched> waiting;
 };
 
 struct World {

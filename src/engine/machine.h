@@ -31,8 +31,9 @@ struct Machine {
 struct MachineOptions {
   ProbeOptions probe;
   ParkerOptions parker;
+  bool actor_parks = false;  // the helpers that park are started by the actor, each with the rights of its process
   ActorOptions actor;
-  std::string answers_dir{};  // where programs that yield by signals leave their answers
+  std::string answers_dir{};                      // where programs that yield by signals leave their answers
   Duration reconnect = std::chrono::seconds(30);  // how long a keeper that lives may take to report an exit status
 };
 

@@ -127,19 +127,52 @@ std::optional<ProcessInfo> parse_stat(std::string_view text) {
   return info;
 }
 
-std::optional<Uids> parse_uids(std::string_view status) {
-  const auto line = status.find("\nUid:");
+namespace {
+
+// The numbers that stand on the line of that name; none where there is no such whole line, or something else on it.
+std::optional<std::vector<std::uint32_t>> numbers_of(std::string_view status, std::string_view name) {
+  const auto line = status.find(name);
   if (line == std::string_view::npos) return {};
-  Uids uids;
-  const char* at = status.data() + line + 5;
-  const char* const end = status.data() + status.size();
-  for (std::uint32_t* id : {&uids.real, &uids.effective, &uids.saved}) {
-    if (at == end || *at != '\t') return {};
-    const auto parsed = std::from_chars(at + 1, end, *id);
+  status.remove_prefix(line + name.size());
+  const auto end = status.find('\n');
+  if (end == std::string_view::npos) return {};
+  std::vector<std::uint32_t> numbers;
+  for (const char *at = status.data(), *stop = at + end; at != stop;) {
+    if (*at == '\t' || *at == ' ') {
+      ++at;
+      continue;
+    }
+    const auto parsed = std::from_chars(at, stop, numbers.emplace_back());
     if (parsed.ec != std::errc{}) return {};
     at = parsed.ptr;
   }
-  return uids;
+  return numbers;
+}
+
+}  // namespace
+
+std::optional<Uids> parse_uids(std::string_view status) {
+  const auto uids = numbers_of(status, "\nUid:");
+  if (!uids || uids->size() < 3) return {};
+  return Uids{(*uids)[0], (*uids)[1], (*uids)[2]};
+}
+
+std::optional<Rights> parse_rights(std::string_view status) {
+  const auto uids = numbers_of(status, "\nUid:"), gids = numbers_of(status, "\nGid:");
+  auto groups = numbers_of(status, "\nGroups:");
+  if (!uids || !gids || !groups || uids->size() != 4 || gids->size() != 4) return {};
+  Rights rights;
+  std::copy(uids->begin(), uids->end(), rights.uids.begin());
+  std::copy(gids->begin(), gids->end(), rights.gids.begin());
+  rights.groups = std::move(*groups);
+  return rights;
+}
+
+bool Rights::plain() const {
+  const auto same = [](const auto& ids) {
+    return std::all_of(ids.begin(), ids.end(), [&](auto id) { return id == ids[0]; });
+  };
+  return same(uids) && same(gids);
 }
 
 Result<ProcRoot> ProcRoot::open(const std::string& path) {
@@ -225,6 +258,12 @@ Result<std::string> ProcRoot::read_file(const std::string& relative, std::size_t
   if (problem == 0) return text;
   if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no {}", printable(relative)));
   return from_errno(fmt::format("cannot read {}", printable(relative)), problem);
+}
+
+std::optional<std::uint32_t> ProcRoot::owner_of(const std::string& relative) const {
+  struct stat info {};
+  if (::fstatat(dir_.get(), relative.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return {};
+  return info.st_uid;
 }
 
 Result<std::string> ProcRoot::boot_id() const {

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -59,6 +60,10 @@ class ProcRoot {
   // A file below the root, at most `limit` bytes of it.
   Result<std::string> read_file(const std::string& relative, std::size_t limit = 65536) const;
 
+  // To whom a file below the root belongs; none where there is no such file. That of a process which does not let
+  // itself be traced is root's.
+  std::optional<std::uint32_t> owner_of(const std::string& relative) const;
+
   // The kernel's id of this boot, 36 characters: start ticks of another boot mean nothing.
   Result<std::string> boot_id() const;
 
@@ -74,6 +79,17 @@ struct Uids {
   std::uint32_t saved = 0;
 };
 std::optional<Uids> parse_uids(std::string_view status);
+
+// Whose rights a process has, from the same text. The four numbers are the real, effective, saved and file system's.
+struct Rights {
+  std::array<std::uint32_t, 4> uids{};
+  std::array<std::uint32_t, 4> gids{};
+  std::vector<std::uint32_t> groups;  // supplementary
+
+  // It is one user's and one group's through and through: no program with the rights of its file's owner.
+  bool plain() const;
+};
+std::optional<Rights> parse_rights(std::string_view status);
 
 // Parses the text of /proc/PID/stat (uid is not in it). A name may hold spaces and parentheses.
 std::optional<ProcessInfo> parse_stat(std::string_view text);

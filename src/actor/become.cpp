@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actor/become.h"
+
+#include "proc/spawn.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+
+namespace sublet::actor {
+namespace {
+
+constexpr long call_close_range = 436;
+constexpr int trouble_descriptor = proc::helper_socket + 1;
+
+enum Step { descriptors, groups, group, user, check, capabilities, no_new_rights, start };
+static_assert(std::size(becoming_steps) == start + 1);
+
+[[noreturn]] void give_up(int step) {
+  const Trouble trouble{step, errno};
+  (void)!::write(trouble_descriptor, &trouble, sizeof trouble);
+  ::_exit(127);
+}
+
+bool arrange_descriptors(const Becoming& wanted) {
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nothing < 0) return false;
+  for (const int fd : {0, 1, 2}) {
+    if (nothing == fd ? ::fcntl(fd, F_SETFD, 0) < 0 : ::dup2(nothing, fd) < 0) return false;
+  }
+  if (::dup2(wanted.socket, proc::helper_socket) < 0) return false;
+  if (::dup3(wanted.trouble, trouble_descriptor, O_CLOEXEC) < 0) return false;
+  // Ours are all closed by exec; this is for what somebody left open before us, where the kernel knows the call.
+  (void)::syscall(call_close_range, trouble_descriptor + 1, UINT_MAX, 0);
+  return true;
+}
+
+// As at the start of any program. Where a limit is refused, the helper is as limited as we are.
+void reset_process() {
+  for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::setsid();
+  ::umask(077);
+  (void)!::chdir("/");
+  const rlimit no_core{};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  // We are spared when memory runs out; what works for one user is not.
+  const int file = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  (void)!::write(file, "0", 1);
+  ::close(file);
+}
+
+std::uint64_t permitted_now() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> data{};
+  if (::syscall(SYS_capget, &header, data.data()) != 0) return 0;
+  return data[0].permitted | static_cast<std::uint64_t>(data[1].permitted) << 32;
+}
+
+bool keep_only(std::uint64_t capabilities) {
+  ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);  // an old kernel has none
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> data{};
+  for (unsigned i = 0; i < data.size(); ++i) {
+    data[i].permitted = data[i].effective = static_cast<std::uint32_t>(capabilities >> (32 * i));
+  }
+  return ::syscall(SYS_capset, &header, data.data()) == 0;
+}
+
+void take_identity(const proc::Rights& rights) {
+  const uid_t uid = rights.uids[0];
+  const gid_t gid = rights.gids[0];
+  errno = EINVAL;
+  // To the calls below -1 means that nothing changes.
+  if (!rights.plain() || uid == static_cast<uid_t>(-1) || gid == static_cast<gid_t>(-1)) give_up(check);
+  if (::geteuid() == 0) {
+    if (::setgroups(rights.groups.size(), rights.groups.data()) != 0) give_up(groups);
+    if (::setresgid(gid, gid, gid) != 0) give_up(group);
+    if (::setresuid(uid, uid, uid) != 0) give_up(user);
+  }
+  std::array<uid_t, 3> uids{};
+  std::array<gid_t, 3> gids{};
+  const bool known = ::getresuid(&uids[0], &uids[1], &uids[2]) == 0 && ::getresgid(&gids[0], &gids[1], &gids[2]) == 0;
+  errno = EPERM;
+  if (!known || uids != std::array{uid, uid, uid} || gids != std::array{gid, gid, gid}) give_up(check);
+}
+
+}  // namespace
+
+void become(const Becoming& wanted) {
+  if (!arrange_descriptors(wanted)) {
+    const Trouble trouble{descriptors, errno};
+    (void)!::write(wanted.trouble, &trouble, sizeof trouble);
+    ::_exit(127);
+  }
+  reset_process();
+  const std::uint64_t tracing = std::uint64_t{1} << CAP_SYS_PTRACE;
+  const std::uint64_t kept = wanted.rights.uids[0] == 0 ? permitted_now() & tracing : 0;
+  // What is not even in the bounding set comes back by no exec. Refused without CAP_SETPCAP: the line after the next
+  // two does it too.
+  for (unsigned long number = 0; number < 64; ++number) {
+    if ((kept >> number & 1) == 0) ::prctl(PR_CAPBSET_DROP, number, 0, 0, 0);
+  }
+  take_identity(wanted.rights);
+  if (!keep_only(kept)) give_up(capabilities);
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) give_up(no_new_rights);
+  std::vector<char*> words, environment;
+  for (const std::string& word : wanted.words) words.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& entry : wanted.environment) environment.push_back(const_cast<char*>(entry.c_str()));
+  words.push_back(nullptr);
+  environment.push_back(nullptr);
+  ::execve(wanted.program.c_str(), words.data(), environment.data());
+  give_up(start);
+}
+
+}  // namespace sublet::actor

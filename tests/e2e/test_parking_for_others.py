@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon without rights has other users' programs parked: by helpers that the actor starts, each with the rights of
+the process that it parks and no others."""
+import os
+import pathlib
+import shutil
+import signal
+
+import pytest
+
+from tests.support.sublet import MIB, living, wait_until
+from tests.support.system import GROUP, System, helpers_of
+
+ANA, BEN = 54331, 54332  # of no account
+
+
+@pytest.fixture
+def make_system():
+    made = []
+
+    def make(**options):
+        made.append(System(**options))
+        return made[-1]
+
+    yield make
+    for system in made:
+        system.close()
+
+
+@pytest.fixture
+def system(make_system):
+    return make_system().start()
+
+
+def status_of(pid):
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.split() for name, value in (line.split(":", 1) for line in lines)}
+
+
+def used(system):
+    return system.get("/v1/devices")["devices"][0]["used_bytes"]
+
+
+def process_of(system, tag):
+    lease = system.lease(tag)["id"]
+    return next(row["pid"] for row in system.get("/v1/processes")["processes"] if row["lease"] == lease)
+
+
+def end(program, status=128 + signal.SIGTERM):
+    """It is told to end, checks its bytes a last time, and says that all were right."""
+    program.send_signal(signal.SIGTERM)
+    assert program.wait(60) == status, program.communicate()[1]
+
+
+def test_a_program_is_parked_with_its_own_user_s_rights_and_comes_back_whole(system):
+    program = system.load(ANA, "hers")
+    pid = process_of(system, "hers")
+    assert status_of(pid)["Uid"] == [str(ANA)] * 4
+    done = system.cli(ANA, "pause", "hers")
+    assert done.returncode == 0 and "is paused" in done.stderr, done.stderr
+    assert used(system) < 64 * MIB
+    [helper] = helpers_of(pid)
+    said = status_of(helper)
+    assert said["Uid"] == [str(ANA)] * 4 and said["Gid"] == [str(ANA)] * 4 and said["Groups"] == [str(GROUP)]
+    assert [said[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [["0" * 16]] * 4
+    assert said["NoNewPrivs"] == ["1"] and int(said["SigIgn"][0], 16) & 1 << signal.SIGCHLD - 1 == 0
+    stat = pathlib.Path(f"/proc/{helper}/stat").read_text().rsplit(")", 1)[1].split()
+    assert int(stat[1]) == system.actor.pid and stat[2] == stat[3] == str(helper), "a session of its own"
+    environment = pathlib.Path(f"/proc/{helper}/environ").read_bytes()
+    assert environment == f"SIMGPU_DIR={system.home}/gpu/simgpu\0".encode()
+    links = {int(entry.name): os.readlink(entry) for entry in pathlib.Path(f"/proc/{helper}/fd").iterdir()}
+    assert [links[fd] for fd in (0, 1, 2)] == ["/dev/null"] * 3 and links[3].startswith("socket:")
+    its_own = (f"{system.home}/gpu", "anon_inode")
+    strange = [link for fd, link in links.items() if fd > 3 and not link.startswith(its_own)]
+    assert not strange, "nothing of the actor's or the daemon's"
+    assert os.readlink(f"/proc/{helper}/cwd") == "/"
+    assert system.cli(ANA, "resume", "hers").returncode == 0
+    system.until("hers", "active")
+    end(program)
+    wait_until(lambda: not helpers_of(pid), "a helper ends with its process")
+
+
+def test_two_users_share_a_card_and_the_more_urgent_one_goes_first(system):
+    hers = system.load(ANA, "hers", vram="3GiB", alloc="2GiB")
+    pid = process_of(system, "hers")
+    his = system.run(BEN, "his", "simgpu-load", "--alloc", "2GiB", "--seconds", "1", "--verify", vram="3GiB",
+                     more=("--tier", "interactive"))
+    system.until("hers", "paused")
+    assert his.wait(60) == 0, his.communicate()[1]
+    system.until("hers", "active")
+    [helper] = helpers_of(pid)
+    assert status_of(helper)["Uid"] == [str(ANA)] * 4
+    end(hers)
+
+
+def test_who_is_paused_comes_back_over_the_end_of_the_daemon_and_of_the_actor(system):
+    program = system.load(ANA, "hers")
+    pid = process_of(system, "hers")
+    system.cli(ANA, "pause", "hers", check=0)
+    [helper] = helpers_of(pid)
+    system.actor.kill()
+    system.actor.wait()
+    assert living(helper), "its death takes nobody along"
+    system.start_actor()
+    wait_until(lambda: system.get("/v1/status")["daemon"]["actor"]["ready"], "another actor")
+    system.process.kill()
+    system.process.wait()
+    wait_until(lambda: not living(helper), "it ends with its socket")
+    system.start_daemon()
+    assert system.lease("hers")["state"] == "paused"
+    system.cli(ANA, "resume", "hers", check=0)
+    system.until("hers", "active")
+    end(program)
+
+
+def refused(system, tag, reason):
+    done = system.cli(0, "pause", tag)
+    assert done.returncode != 0 and reason in done.stdout + done.stderr, done.stdout + done.stderr
+    texts = [entry["text"] for entry in system.get(f"/v1/leases/{tag}/why")["reasons"]]
+    assert any(reason in text for text in texts), texts
+    assert system.lease(tag)["state"] == "active"
+
+
+def test_what_does_not_let_itself_be_traced_is_refused_and_runs_on(system):
+    hidden = system.home / "bin/hidden-load"
+    shutil.copy(system.home / "bin/simgpu-load", hidden)
+    hidden.chmod(0o711)  # who runs a program that may not be read cannot be looked into
+    program = system.load(ANA, "hidden", program=["hidden-load"])
+    refused(system, "hidden", "does not let itself be traced")
+    assert not helpers_of(process_of(system, "hidden")), "none was started for it"
+    end(program)
+
+
+def test_a_lease_gives_nobody_the_rights_of_another_user(system):
+    # As sudo would: a program of ana's starts one of ben's.
+    shutil.copy(shutil.which("setpriv"), system.home / "bin/as-another")
+    (system.home / "bin/as-another").chmod(0o4755)
+    program = system.load(ANA, "mixed", program=["as-another", "--reuid", BEN, "--regid", BEN, "--clear-groups", "env",
+                                                 f"LD_LIBRARY_PATH={system.home}/lib/simgpu", "simgpu-load"])
+    pid = process_of(system, "mixed")
+    assert status_of(pid)["Uid"] == [str(BEN)] * 4
+    refused(system, "mixed", "not the lease's user's")
+    assert not helpers_of(pid) and living(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert program.wait(60) == 128 + signal.SIGKILL
+
+
+def test_root_s_own_program_is_parked_only_by_an_actor_that_may_trace(make_system):
+    system = make_system().start()
+    program = system.load(0, "roots")
+    pid = process_of(system, "roots")
+    system.cli(0, "pause", "roots", check=0)
+    [helper] = helpers_of(pid)
+    said = status_of(helper)
+    assert said["Uid"] == ["0"] * 4 and int(said["CapEff"][0], 16) == 1 << 19, "nothing but CAP_SYS_PTRACE"
+    system.cli(0, "resume", "roots", check=0)
+    end(program)
+
+
+def test_an_actor_that_may_not_become_others_says_so(make_system):
+    system = make_system(capabilities="+kill").start()
+    assert not system.get("/v1/status")["daemon"]["actor"]["parks_others"]
+    program = system.load(ANA, "hers")
+    refused(system, "hers", "Operation not permitted")
+    end(program)
+    said = system.cli(0, "doctor").stdout
+    assert "may not park other users' programs" in said and "CAP_SETUID" in said

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The system's daemon as its units have it: a daemon of a plain user, an actor of root's that listens for it, and
+programs of several users on one simulated card. In a mount table of its own, where /run, /var/lib and the groups of the
+machine are the test's."""
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+import pytest
+
+from .sublet import BIN, Api, wait_until
+
+DAEMON = 1  # "daemon", an account of every Debian
+GROUP = 64901  # "sublet" in there
+# What the unit leaves the actor.
+CAPABILITIES = "+kill,+setuid,+setgid,+sys_ptrace"
+PROGRAMS = ("subletd", "sublet", "sublet-gpu", "sublet-actor", "simgpu-ctl", "simgpu-load")
+MOUNTS = """set -e
+mount --bind "$0/run" /run; mount --bind "$0/var" /var/lib; mount --bind "$0/group" /etc/group
+echo mounted; exec sleep 100000"""
+
+
+class System:
+    def __init__(self, config="", capabilities=CAPABILITIES):
+        if os.geteuid() != 0:
+            pytest.skip("only root can become several users")
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
+        self.capabilities = capabilities
+        self.children, self.apis = [], []
+        self.process = self.actor = self.listener = None
+        self._lay_out(config)
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNTS, self.home]
+        self.mounts = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        if self.mounts.stdout.readline() != "mounted\n":
+            self.close()
+            pytest.skip("no mount table of its own can be made here")
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(str(self.home / "run/sublet-actor.sock"))
+        os.chown(self.home / "run/sublet-actor.sock", DAEMON, DAEMON)
+        self.listener.listen(8)
+
+    def _lay_out(self, config):
+        self.home.chmod(0o755)
+        for place in ("bin", "run/sublet", "var/sublet"):
+            (self.home / place).mkdir(parents=True)
+        for program in PROGRAMS:
+            shutil.copy(BIN / program, self.home / "bin" / program)
+        shutil.copytree(BIN.parent / "lib/simgpu", self.home / "lib/simgpu")
+        for place in ("run/sublet", "var/sublet"):
+            os.chown(self.home / place, DAEMON, DAEMON)
+        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:\nsublet-admin:x:{GROUP + 1}:\n")
+        (self.home / "sublet.toml").write_text(
+            '[ledger]\nreserve = "1MiB"\n'  # simulated memory is sparse: it takes next to none
+            '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
+            f'nvml = "{self.home}/lib/simgpu/libnvidia-ml.so.1"\n{config}')
+        self.ctl("create", "1x4GiB")
+        (self.home / "gpu/simgpu").chmod(0o1777)
+        for key in ("checkpoint_us", "checkpoint_bandwidth", "restore_us", "restore_bandwidth"):
+            self.ctl("set", key, 0)
+
+    def ctl(self, *arguments):
+        subprocess.run([BIN / "simgpu-ctl", "--dir", self.home / "gpu", *map(str, arguments)], check=True,
+                       capture_output=True)
+
+    def cards(self):
+        done = subprocess.run([BIN / "simgpu-ctl", "--dir", self.home / "gpu", "show", "--json"], capture_output=True,
+                              text=True, check=True)
+        return json.loads(done.stdout)
+
+    def env(self):
+        return {"PATH": f"{self.home}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SIMGPU_DIR": f"{self.home}/gpu/simgpu",
+                "LD_LIBRARY_PATH": f"{self.home}/lib/simgpu", "LANG": "C.UTF-8"}
+
+    def inside(self, uid, *command, groups=(GROUP,)):
+        """The words that run a command in there, as that user."""
+        whose = (["--clear-groups"] if not groups else ["--groups", ",".join(map(str, groups))])
+        who = ["setpriv", "--reuid", str(uid), "--regid", str(uid), *whose] if uid else []
+        return ["nsenter", f"--mount=/proc/{self.mounts.pid}/ns/mnt", *who, *map(str, command)]
+
+    # --- the services ---
+    def start_actor(self):
+        number = self.listener.fileno()
+        command = (f"exec 3<&{number}; LISTEN_FDS=1 LISTEN_PID=$$ exec setpriv --bounding-set=-all,{self.capabilities} "
+                   f"{self.home}/bin/sublet-actor listen --user daemon --name sublet-test-{os.getpid()} "
+                   f"--driver {self.home}/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR={self.home}/gpu/simgpu")
+        self.actor = subprocess.Popen(self.inside(0, "bash", "-c", command), pass_fds=[number],
+                                      stdin=subprocess.DEVNULL)
+        return self
+
+    def start_daemon(self):
+        ready, theirs = os.pipe()
+        with open(self.home / "log", "ab") as log:
+            command = self.inside(DAEMON, "subletd", "--config", self.home / "sublet.toml", "--ready-fd", theirs,
+                                  groups=())
+            self.process = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, env=dict(self.env(), STATE_DIRECTORY="/var/lib/sublet"))
+        os.close(theirs)
+        readable, _, _ = select.select([ready], [], [], 60)
+        said = os.read(ready, 16) if readable else b""
+        os.close(ready)
+        assert said == b"ready\n", self.log()
+        wait_until(lambda: (devices := self.get("/v1/devices")["devices"]) and devices[0]["state"] == "ok",
+                   "the card is read")
+        wait_until(lambda: self.get("/v1/status")["daemon"]["actor"]["ready"], "the actor is there")
+        return self
+
+    def start(self):
+        return self.start_actor().start_daemon()
+
+    def log(self):
+        return (self.home / "log").read_text(errors="replace") if (self.home / "log").exists() else ""
+
+    # --- its callers ---
+    def get(self, path):
+        api = Api(self.home / "run/sublet/sublet.sock")
+        try:
+            return api.get(path)
+        finally:
+            api.close()
+
+    def lease(self, tag):
+        return self.get(f"/v1/leases/{tag}").body
+
+    def until(self, tag, state):
+        return wait_until(lambda: (now := self.lease(tag)).get("state") == state and now, f"{tag} is {state}")
+
+    def cli(self, uid, *arguments, check=None):
+        done = subprocess.run(self.inside(uid, "sublet", *arguments), env=self.env(), capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=120)
+        if check is not None:
+            assert done.returncode == check, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def run(self, uid, tag, *command, vram="2GiB", more=()):
+        """A program of that user's under a lease."""
+        child = subprocess.Popen(
+            self.inside(uid, "sublet", "run", "--vram", vram, "--tag", tag, *more, "--", *command), env=self.env(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        return child
+
+    def load(self, uid, tag, *more, alloc="1GiB", seconds="600", **options):
+        """One that fills `alloc` of the card and checks every byte of it until it is stopped."""
+        child = self.run(uid, tag, *options.pop("program", ["simgpu-load"]), "--alloc", alloc, "--seconds", seconds,
+                         "--verify", *more, **options)
+        wait_until(lambda: (now := self.get(f"/v1/leases/{tag}")).status == 200 and now["used_bytes"] >= 512 << 20,
+                   f"{tag} runs and has filled its memory")
+        return child
+
+    def close(self):
+        for child in [*self.children, self.process, self.actor, self.mounts]:
+            if child is None:
+                continue
+            if child.poll() is None:
+                child.kill()
+            for stream in (child.stdout, child.stderr):
+                if stream:
+                    stream.close()
+            child.wait()
+        if self.listener:
+            self.listener.close()
+        self._end_orphans()
+        print(f"--- log of {self.home}\n{self.log()}")
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _end_orphans(self):
+        """Programs and helpers outlive who started them on purpose; those of this card end with the test."""
+        mark = f"SIMGPU_DIR={self.home}/gpu/simgpu".encode()
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if mark in (entry / "environ").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except (OSError, ValueError):
+                pass
+
+
+def helpers_of(pid):
+    """The living processes of ours that park the process of that pid."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[1:2] == [b"checkpoint"] and words[words.index(b"--pid") + 1] == str(pid).encode():
+            found.append(int(entry.name))
+    return found
