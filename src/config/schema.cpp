@@ -24,8 +24,8 @@ constexpr Key table[] = {
     {"device.headroom", "0", "1TiB", "VRAM of each device that is never promised: room for what cannot be foreseen.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
     {"gpu.driver", "", "",
-     "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs; empty: where the vendor's driver "
-     "puts it. An actor that is a service of its own has it from its unit (--driver).",
+     "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs; empty: where the vendor puts "
+     "it. An actor that is a service of its own has it from its unit (--driver).",
      +[](Config& c) -> std::string& { return c.gpu.driver; }},
     {"gpu.forget_after", "1s", "365d",
      "A GPU that has been gone for so long is given up: what only it could hold is rejected, unless no GPU is left.",

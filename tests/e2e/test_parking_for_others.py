@@ -115,7 +115,7 @@ def test_who_is_paused_comes_back_over_the_end_of_the_daemon_and_of_the_actor(sy
 
 def refused(system, tag, reason):
     done = system.cli(0, "pause", tag)
-    assert done.returncode != 0 and reason in done.stdout + done.stderr, done.stdout + done.stderr
+    assert done.returncode == 1 and "is active" in done.stderr, done.stdout + done.stderr
     texts = [entry["text"] for entry in system.get(f"/v1/leases/{tag}/why")["reasons"]]
     assert any(reason in text for text in texts), texts
     assert system.lease(tag)["state"] == "active"
@@ -155,13 +155,3 @@ def test_root_s_own_program_is_parked_only_by_an_actor_that_may_trace(make_syste
     assert said["Uid"] == ["0"] * 4 and int(said["CapEff"][0], 16) == 1 << 19, "nothing but CAP_SYS_PTRACE"
     system.cli(0, "resume", "roots", check=0)
     end(program)
-
-
-def test_an_actor_that_may_not_become_others_says_so(make_system):
-    system = make_system(capabilities="+kill").start()
-    assert not system.get("/v1/status")["daemon"]["actor"]["parks_others"]
-    program = system.load(ANA, "hers")
-    refused(system, "hers", "Operation not permitted")
-    end(program)
-    said = system.cli(0, "doctor").stdout
-    assert "may not park other users' programs" in said and "CAP_SETUID" in said
