@@ -35,6 +35,17 @@ class Formatter final : public CLI::Formatter {
     column_width(34);
   }
   std::string make_usage(const CLI::App* app, std::string) const override { return usage_line(*app) + "\n"; }
+
+  // CLI11 lists what a flag excludes in the order of addresses, which is another one with every parser.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option);
+    const std::string label = " " + get_label("Excludes") + ":";
+    if (option->get_excludes().empty()) return text;
+    std::vector<std::string> names;
+    for (const CLI::Option* other : option->get_excludes()) names.push_back(other->get_name());
+    std::sort(names.begin(), names.end());
+    return fmt::format("{}{} {}", text.substr(0, text.rfind(label)), label, fmt::join(names, " "));
+  }
 };
 
 // The deepest verb that was recognised; the root if none.

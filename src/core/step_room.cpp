@@ -148,7 +148,7 @@ void Stepper::count_turns(const Contenders& contenders, std::set<LeaseId>& count
   std::optional<Duration> least;
   for (const LeaseId id : all) {
     State::Turns& turn = state_.sides_.at(id).turn;
-    if (turn.since) turn.had += now_ - std::exchange(turn.since, now_).value_or(now_);
+    if (turn.since) turn.had += now_ - *turn.since;
     if (turn.counts) least = std::min(least.value_or(turn.had), turn.had);
   }
   for (const LeaseId id : all) {

@@ -62,11 +62,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
   };
   const std::string& uuid = device.reading.uuid;
   std::vector<Candidate> candidates;
-  Bytes room = state.effective_free(device, rules, now);
-  for (const LeaseId id : device.leases) {  // on their way out already
-    const Lease& lease = *state.find(id);
-    if (lease.state == LeaseState::pausing) room += state.charged(lease, uuid) - lease.parking->residue;
-  }
+  Bytes room = state.effective_free(device, rules, now) + being_yielded(state, device);
   for (const LeaseId id : contenders.residents) {
     const Lease& lease = *state.find(id);
     const Bytes gain = state.charged(lease, uuid) - residue_of(lease, *pause_method_of(state, lease));

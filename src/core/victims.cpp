@@ -147,15 +147,18 @@ Victim as_victim(const State& state, const Lease& lease, const Device& device, T
   return victim;
 }
 
-Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
-  Bytes need = state.need(asking.lease, device.reading.uuid);
-  need -= state.effective_free(device, rules, now);
-  need -= device.settling;
+Bytes being_yielded(const State& state, const Device& device) {
+  Bytes bytes;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    if (lease.state == LeaseState::pausing) need -= state.charged(lease, device.reading.uuid) - lease.parking->residue;
+    if (lease.state == LeaseState::pausing) bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
   }
-  return need;
+  return bytes;
+}
+
+Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+  return state.need(asking.lease, device.reading.uuid) - state.effective_free(device, rules, now) - device.settling -
+         being_yielded(state, device);
 }
 
 std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Device& device, Bytes need, Time now) {

@@ -23,7 +23,10 @@ std::optional<Spared> spared(const State& state, const Asking& asking, const Lea
 // What it would be to have this lease yield on one device.
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now);
 
-// What the asker lacks on the device when all who yield already have done so; 0 or less: nothing.
+// What comes free on the device once all who yield already have done so.
+Bytes being_yielded(const State& state, const Device& device);
+
+// What the asker lacks on the device even then; 0 or less: nothing.
 Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now);
 
 // On the cheapest of the devices that it may use.

@@ -16,7 +16,7 @@ trap 'n=$((n+1)); echo int-$n' INT
 trap 'stty size' WINCH
 trap 'echo continued' CONT
 echo up-$$
-while :; do read -t 0.1 line && case $line in quit) exit $n;; esac; done
+while :; do read -t 0.1 part; line=$line$part; case $line in *quit) exit $n;; esac; done
 """
 
 
