@@ -42,11 +42,6 @@ endif()
 # the flags that it was made with.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 
-# One precompiled header for all C++ of src/: the heavy headers, parsed once.
-add_library(sublet_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
-target_precompile_headers(sublet_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
-target_link_libraries(sublet_pch PRIVATE sublet_flags Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
-
 # Unit tests are compiled often and run for seconds: without optimisation, and with the test framework precompiled, they
 # cost half. What they test is the optimised library all the same.
 if(SUBLET_TESTS)
@@ -54,17 +49,39 @@ if(SUBLET_TESTS)
   add_library(sublet_test_flags INTERFACE)
   target_compile_options(sublet_test_flags INTERFACE $<$<CONFIG:RelWithDebInfo>:-O0>)
   target_link_libraries(sublet_test_flags INTERFACE sublet_flags GTest::gtest)
-  add_library(sublet_test_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
-  target_precompile_headers(sublet_test_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h <gtest/gtest.h>)
-  target_link_libraries(sublet_test_pch PRIVATE
-    sublet_test_flags Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
 endif()
+
+# Asio and Beast, compiled once. All that use them must link this, or they would compile them otherwise.
+add_library(sublet_asio STATIC ${CMAKE_SOURCE_DIR}/cmake/asio.cpp)
+target_compile_definitions(sublet_asio PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
+target_link_libraries(sublet_asio PUBLIC sublet_flags Boost::headers)
+
+# sublet_precompile(NAME HEADER [external...]): the precompiled header sublet_NAME of cmake/HEADER, and sublet_test_NAME
+# of the same with the test framework.
+function(sublet_precompile name header)
+  set(foreign Boost::headers nlohmann_json::nlohmann_json fmt::fmt ${ARGN})
+  add_library(sublet_${name} OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
+  target_precompile_headers(sublet_${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${header})
+  target_link_libraries(sublet_${name} PRIVATE sublet_flags ${foreign})
+  if(SUBLET_TESTS)
+    add_library(sublet_test_${name} OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
+    target_precompile_headers(sublet_test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${header} <gtest/gtest.h>)
+    target_link_libraries(sublet_test_${name} PRIVATE sublet_test_flags ${foreign})
+  endif()
+endfunction()
+
+# The heavy headers, parsed once for all C++ of src/, and once more with those of the event loop.
+sublet_precompile(pch pch.h)
+sublet_precompile(net_pch pch_net.h sublet_asio)
 
 # sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp
 # (main.cpp and *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS
-# are foreign targets.
+# are foreign targets. PCH is the precompiled header, if not that of all.
 function(sublet_library name)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PCH" "DEPS;LIBS" ${ARGN})
+  if(NOT ARG_PCH)
+    set(ARG_PCH pch)
+  endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
@@ -74,12 +91,12 @@ function(sublet_library name)
   target_include_directories(sublet_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(sublet_${name} PUBLIC
     sublet_flags ${ARG_DEPS} ${ARG_LIBS} Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
-  target_precompile_headers(sublet_${name} REUSE_FROM sublet_pch)
+  target_precompile_headers(sublet_${name} REUSE_FROM sublet_${ARG_PCH})
   if(SUBLET_TESTS AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE sublet_${name} sublet_test_flags GTest::gtest_main)
     set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
-    target_precompile_headers(${name}_test REUSE_FROM sublet_test_pch)
+    target_precompile_headers(${name}_test REUSE_FROM sublet_test_${ARG_PCH})
     add_test(NAME ${name} COMMAND ${name}_test)
   endif()
 endfunction()
@@ -88,11 +105,14 @@ endfunction()
 # simgpu/ are the component "simgpu", which `cmake --install` leaves out unless asked: a simulated card has no
 # place in a product.
 function(sublet_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PCH" "SOURCES;DEPS;LIBS" ${ARGN})
+  if(NOT ARG_PCH)
+    set(ARG_PCH pch)
+  endif()
   list(TRANSFORM ARG_DEPS PREPEND sublet_)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sublet_flags ${ARG_DEPS} ${ARG_LIBS})
-  target_precompile_headers(${name} REUSE_FROM sublet_pch)
+  target_precompile_headers(${name} REUSE_FROM sublet_${ARG_PCH})
   cmake_path(IS_PREFIX SUBLET_SIMGPU_DIR "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE simulated)
   if(simulated)
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT simgpu EXCLUDE_FROM_ALL)
