@@ -45,7 +45,8 @@ std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease
   std::vector<PauseMethod> methods;
   if (lease.cooperation && (any || lease.pausable == Pausable::cooperative))
     methods.push_back(PauseMethod::cooperative);
-  const bool agreed = lease.owner.keeper || state.granted(lease.uid, lease.consumer);
+  const bool agreed =
+      lease.owner.keeper || state.granted(lease.uid, lease.consumer) || planted(Bug::grants_do_not_matter);
   if (lease.owner.kind == OwnerKind::process && agreed && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {

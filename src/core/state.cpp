@@ -19,6 +19,7 @@ Time after(Time t, Duration d) {
 }
 
 Bytes charged_for(const Lease& lease, const Charge& charge) {
+  if (planted(Bug::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
   if (lease.reserves() || (charge.settling && !charge.measured)) return std::max(lease.reserved_each(), charge.used);
   return charge.settling ? charge.used : Bytes{};
 }
@@ -422,6 +423,8 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.look_at = after(side.look_at, asleep);
   side.restored_at = after(side.restored_at, asleep);
   side.proven_at = after(side.proven_at, asleep);
+  side.moving_since = after(side.moving_since, asleep);
+  move(side.held_at);
   move(side.yielded_at);
   move(lease.unheld_since);
   bool changed = move(lease.stop_at);

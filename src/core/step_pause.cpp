@@ -93,7 +93,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   parking.entry = held;
   parking.settled = false;
   parking.residue = residue_of(lease, method);
-  parking.told = parking.told || cooperative;
+  parking.told = parking.told || (cooperative && !planted(Bug::nobody_is_told_to_go_on));
   explain(lease, "pausing",
           parking.reason + ": its program is asked to yield up to " + format_size(held) + on_devices(state_, lease) +
               (cooperative ? " by itself, within " + format_duration(yield_time(lease)) : " by the driver") +
@@ -226,6 +226,7 @@ void Stepper::fail(Lease& lease, const std::string& why) {
 void Stepper::undo(Lease& lease, const std::string& why) {
   state_.verifying_.erase(lease.id);
   state_.sides_.at(lease.id).yielded_at.reset();
+  state_.sides_.at(lease.id).moving_since = {};  // what it takes to be undone says nothing of a resume
   if (planted(Bug::undone_is_active)) return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
   explain(lease, "resuming", "the pause is undone: " + why);

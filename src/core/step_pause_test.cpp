@@ -84,6 +84,24 @@ TEST(Pause, WhatItTookWhileItWasPausedStandsInItsOwnWayAndItIsToldSo) {
   EXPECT_EQ(w.state.charge(w.victim, uuid_of(0)).beside, Bytes{});
 }
 
+TEST(Pause, TimeAsleepIsNoTimeThatAMoveTook) {
+  Pair w;
+  w.pause();
+  w.now = w.now + 3h;
+  w.step(Woke{.asleep = 3h});
+  w.step(Parked{w.victim, true, {}, 9 * GiB});
+  ASSERT_EQ(w.last.learned.size(), 1U);
+  EXPECT_LT(w.last.learned[0].sample.took, 1min) << "else the next one would be given hours";
+
+  Pair undone;
+  undone.pause();
+  undone.now = undone.now + 3h;
+  undone.step(Woke{.asleep = 3h});
+  undone.step(Parked{undone.victim, false, "no"});
+  undone.unparked();
+  EXPECT_TRUE(undone.last.learned.empty()) << "an undone pause is no resume";
+}
+
 TEST(Pause, LooksAgainAllTheTimeWhileItVerifies) {
   Pair w;
   w.pause();

@@ -3,6 +3,7 @@
 // what is free there is kept for it meanwhile. Nothing of this is stored: it is decided anew, from how things are, each
 // time that they have changed, so that a set that cannot be completed any more is given up by itself, and those who
 // yielded for it come back by their place in the queue.
+#include "base/planted.h"
 #include "core/methods.h"
 #include "core/stepper.h"
 #include "core/turns.h"
@@ -168,6 +169,7 @@ bool Stepper::advance(const Making& making) {
   const auto yielding = [this](const std::string& uuid) {
     const auto& leases = state_.devices_.at(uuid).leases;
     return std::any_of(leases.begin(), leases.end(), [this](LeaseId id) {
+      if (planted(Bug::all_yield_at_once)) return state_.sides_.at(id).weighed;
       return state_.leases_.at(id).state == LeaseState::pausing || state_.sides_.at(id).weighed;
     });
   };

@@ -221,6 +221,24 @@ TEST(Room, ASpotLeaseThatCannotBePausedIsEndedWithNotice) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
 }
 
+TEST(Room, ASpotLeaseWhoseProgramIsOnlyBeingStartedIsNotEndedForThat) {
+  Card w;
+  const LeaseId spot = w.submit(w.want(20 * GiB, Tier::spot, "crawl"), true);
+  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  ASSERT_EQ(w.state_of(spot), LeaseState::active) << "in a moment it is one that can be paused";
+  w.attach(spot);
+  w.live(1s);
+  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+
+  Card never;
+  const LeaseId held = never.submit(never.want(20 * GiB, Tier::spot, "crawl"), true);
+  const LeaseId waits = never.start(10 * GiB, Tier::batch);
+  never.live(6s);
+  EXPECT_TRUE(never.gone(held)) << "no program came";
+  EXPECT_TRUE(never.at(waits).reserves());
+}
+
 TEST(Room, ASpotLeaseThatCanBePausedIsPaused) {
   Card w;
   const LeaseId spot = w.start(20 * GiB, Tier::spot, "crawl");

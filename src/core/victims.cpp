@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/victims.h"
 
+#include "base/planted.h"
 #include "core/cover.h"
 #include "core/expect.h"
 #include "core/methods.h"
@@ -15,6 +16,8 @@ using namespace std::chrono_literals;
 
 // Who came back a moment ago is left alone for a moment, by everybody but the critical.
 constexpr Duration breath = 2s;
+// A spot lease whose program is being started will be one that can be paused.
+constexpr Duration start_up = 5s;
 // A spot lease that is ended loses all it did, and starts again from nothing.
 constexpr Duration start_again = 60s;
 // What a pause that failed of late adds to the price of the next one.
@@ -109,10 +112,14 @@ std::optional<Spared> spared(const State& state, const Asking& asking, const Lea
   };
   if (lease.state != LeaseState::active) return because("it is " + std::string(to_string(lease.state)));
   if (lease.stop_requested) return because("its program is being ended already");
-  if (const auto method = pause_method_of(state, lease); !method && !may_be_ended(lease))
-    return because(method.error().detail);
+  const auto method = pause_method_of(state, lease);
+  if (!method && !may_be_ended(lease)) return because(method.error().detail);
+  const bool has_no_program = lease.owner.kind == OwnerKind::connection && !lease.had_process;
+  if (!method && lease.pausable != Pausable::no && has_no_program && now < lease.granted_at.value_or(Time{}) + start_up)
+    return because("it was given its room a moment ago, and its program is only being started",
+                   *lease.granted_at + start_up);
   const bool by_order = asking.ordered && (asking.ordered->anybodys || asking.ordered->uid == lease.uid);
-  if (!by_order && lease.tier >= asking.lease.tier)
+  if (!by_order && lease.tier >= asking.lease.tier && !planted(Bug::anybody_yields))
     return because("it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
                    std::string(to_string(asking.lease.tier)));
   const Standing standing = state.standing(lease.id);

@@ -44,6 +44,25 @@ class OneCard final : public Probe {
   std::string none_;
 };
 
+// Programs that yield by themselves: the test answers for them.
+class NotingCooperation final : public Cooperation {
+ public:
+  void open(std::uint64_t, Events events) override { this->events = std::move(events); }
+  void yield(const core::Lease&, const std::string&, Duration, Done done) override {
+    orders.emplace_back("yield"), waits = std::move(done);
+  }
+  void resume(const core::Lease&, Duration, Done done) override {
+    orders.emplace_back("resume"), waits = std::move(done);
+  }
+  YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return {}; }
+  std::string answer_file(LeaseId) const override { return {}; }
+  void forget(LeaseId) override {}
+  Events events;
+  std::vector<std::string> orders;
+  Done waits;
+};
+
 // Notes its orders, and answers when the test says so.
 class NotingParker final : public Parker {
  public:
@@ -70,6 +89,7 @@ class EngineOrders : public testing::Test {
     Machine machine = real_machine(io_, real);
     machine.probe = std::unique_ptr<Probe>(probe_);
     machine.parker = std::unique_ptr<Parker>(parker_);
+    machine.cooperation = std::unique_ptr<Cooperation>(cooperation_);
     Options options;
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = "boot";
@@ -123,9 +143,26 @@ class EngineOrders : public testing::Test {
   FaultyStore store_{inner_};
   OneCard* probe_ = new OneCard;  // the machine's
   NotingParker* parker_ = new NotingParker;
+  NotingCooperation* cooperation_ = new NotingCooperation;
   std::optional<Engine> engine_;
   LeaseId id_;
 };
+
+TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCommit) {
+  run();
+  core::Cooperation how;
+  how.way = core::CooperationWay::webhook;
+  how.address = "http://127.0.0.1/yield";
+  request(core::Cooperate{id_, 0, how});
+  pause();
+  settle();
+  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  ASSERT_EQ(state(), LeaseState::resuming);
+  cooperation_->events.runs_late(id_);  // before the order to go on is durable
+  EXPECT_EQ(state(), LeaseState::active);
+  settle();
+  EXPECT_EQ(cooperation_->orders, std::vector<std::string>{"yield"});
+}
 
 TEST_F(EngineOrders, WhatEndedBeforeItsOrderWasDurableIsNotParked) {
   run();

@@ -107,6 +107,10 @@ void Engine::pause_again(LeaseId lease) {
 
 void Engine::unpark(const core::Unpark& order) {
   const LeaseId lease = order.lease;
+  // Its program has said that it goes on while this order waited for its commit: what it is told now is no repetition,
+  // but could take back what is asked of it next.
+  if (const core::Lease* known = state_.find(lease); known != nullptr && known->state != core::LeaseState::resuming)
+    return;
   if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
     unparks_waiting_.insert_or_assign(lease, order);
     return;
@@ -116,7 +120,8 @@ void Engine::unpark(const core::Unpark& order) {
                  [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
                    if (epoch != store_epoch_ && !planted(Bug::old_orders_answer)) return;
-                   if (order.told && outcome.kind == ParkOutcome::Kind::done) return tell_to_go_on(order);
+                   const bool tell = order.told && !planted(Bug::restored_is_running);
+                   if (tell && outcome.kind == ParkOutcome::Kind::done) return tell_to_go_on(order);
                    unparked(order.lease, outcome);
                  });
 }

@@ -137,7 +137,7 @@ std::optional<core::Parking> read_parking(Decoder& column) {
   parking.residue = column.bytes();
   parking.returns = column.boolean() && !planted(Bug::parking_half_stored);
   parking.then_stop = column.boolean();
-  parking.told = column.boolean();
+  parking.told = column.boolean() && !planted(Bug::told_is_forgotten);
   if (method.empty()) return std::nullopt;
   const auto known = core::parse_pause_method(method);
   if (!known) column.good = false;

@@ -153,17 +153,3 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     assert first.wait(timeout=120) == 0, first.communicate()
     assert second.wait(timeout=120) == 0, second.communicate()
     assert daemon.get("/v1/ledger")["entries"] == []
-
-
-def test_eight_that_want_far_more_than_there_is_share_the_card(daemon):
-    """The promise, in short: none of them ever sees out-of-memory, and all verify their bytes."""
-    wishes = [("1200MiB", "1GiB", "standard"), ("2500MiB", "2GiB", "standard"), ("700MiB", "500MiB", "batch"),
-              ("1500MiB", "1200MiB", "batch"), ("1GiB", "800MiB", "interactive"), ("600MiB", "400MiB", "standard"),
-              ("1600MiB", "1400MiB", "standard"), ("1GiB", "900MiB", "batch")]
-    programs = [run(daemon, f"p{n}", vram, alloc, 3 + n % 3, "--tier", tier)
-                for n, (vram, alloc, tier) in enumerate(wishes)]
-    for program in programs:
-        assert program.wait(timeout=180) == 0, program.communicate()
-    assert daemon.get("/v1/ledger")["entries"] == []
-    paused = sum("paused" in codes(daemon, f"p{n}") for n in range(len(wishes)))
-    assert paused > 0, "they want 2.5 times the card: somebody must have made room"

@@ -122,6 +122,7 @@ void Clients::hold(Client& client, bool hold) {
 
 void Clients::act(Random& random) {
   if (daemon_ == nullptr || clients_.empty()) return;
+  if (random.chance(1)) return daemon_->grant({1000, random.chance(50) ? "train" : "infer", random.chance(60)});
   auto at = std::next(clients_.begin(), static_cast<std::ptrdiff_t>(random.below(clients_.size())));
   Client& client = at->second;
   if (client.waiting) return;
@@ -199,7 +200,7 @@ void Clients::attach(Client& client, const core::Lease& lease, Random& random) {
   core::Attach attach{lease.id, lease.generation, {}, true, {}};
   attach.owner = {.kind = OwnerKind::process,
                   .process = program.main,
-                  .keeper = program.keeper,
+                  .keeper = random.chance(15) ? ProcessRef{} : program.keeper,  // some were started by others
                   .exit_record = fmt::format("/exits/{}", to_string(lease.id)),
                   .inode = 0};
   send(&client, attach, random.chance(50));
@@ -333,7 +334,10 @@ void Clients::wind_down(bool all) {
     } else if (lease.parking && lease.state != LeaseState::poisoned) {
       send(&client, core::Resume{lease.id, 0}, false);
     } else if (lives) {
-      if (lease.state == LeaseState::poisoned) send(&client, core::Release{.lease = lease.id, .stop = true}, false);
+      // What was not started by Sublet its owner ends.
+      const bool kept = static_cast<bool>(lease.owner.keeper);
+      if (lease.state == LeaseState::poisoned && kept)
+        send(&client, core::Release{.lease = lease.id, .stop = true}, false);
       else world_.end_program(*program, 0, false);
     } else if (!lives && !lease.parking) {
       send(&client, core::Release{.lease = lease.id, .force = true}, false);

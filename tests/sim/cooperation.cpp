@@ -93,6 +93,7 @@ void SimCooperation::hear(LeaseId lease, std::uint64_t number) {
   if (order == nullptr) return;
   if (!lives(lease, *order)) {  // one of which no process is left goes on by itself
     order->answered = true;
+    life_->world.go_on_without(lease);
     if (order->kind == Kind::resume) return finish(lease, *order, {.kind = ParkOutcome::Kind::done});
     return finish(lease, *order, failed("gone", "its process has ended"));
   }
@@ -100,6 +101,7 @@ void SimCooperation::hear(LeaseId lease, std::uint64_t number) {
   // It is still about something else: what it was told before, or it hears nothing at all.
   if (const Duration busy(program.busy_until_ns - life_->agenda.now_ns()); busy > 0ns)
     return hear_in(busy + 1ms, lease, number);
+  if (std::exchange(program.yields_late, false)) life_->world.put_away(lease, 100);
   if (order->kind == Kind::yield) hear_yield(lease, *order, program);
   else hear_resume(lease, *order);
 }
@@ -136,9 +138,11 @@ void SimCooperation::hear_resume(LeaseId lease, Order& order) {
 // It is on its way there, whatever is wanted of it meanwhile, and whoever wants it.
 void SimCooperation::yield_late(LeaseId lease, Program& program, Duration after) {
   program.busy_until_ns = life_->agenda.now_ns() + after.count();
+  program.yields_late = true;
   life_->agenda.in(after, [&world = life_->world, lease, main = program.main] {
-    const Program* its = world.program_of(lease);
-    if (its != nullptr && its->main == main && its->lives) world.put_away(lease, 100);
+    Program* its = world.program_of(lease);
+    if (its == nullptr || its->main != main || !std::exchange(its->yields_late, false)) return;
+    if (world.processes().contains(main)) world.put_away(lease, 100);
   });
 }
 

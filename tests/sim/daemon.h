@@ -65,6 +65,7 @@ class Daemon {
   };
   using Told = std::function<void(const Answer&)>;
   void call(const core::Fact& fact, const std::string& key, Told told);
+  void grant(const core::Grant& grant);  // as above; nobody waits for what comes of it
 
   engine::Engine& engine() { return *engine_; }
   const SimPrograms& programs() const { return *parts_.programs; }

@@ -136,6 +136,13 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active)) {
     check_ledger_entry(lease);
     if (lease.parking && lease.parking->returns) check_displaced(lease, batch.now);
+    const bool agreed = lease.owner.keeper || engine_->state().granted(lease.uid, lease.consumer);
+    verdict_.expect(!lease.parking || lease.parking->method != core::PauseMethod::driver || agreed,
+                    "parked-without-leave", [&] { return name() + ": nobody agreed to that"; });
+  }
+  if (lease.state == LeaseState::active && before != nullptr && before->parking) {
+    verdict_.expect(!world_.rests(lease.id), "never-told-to-go-on",
+                    [&] { return name() + " counts as running, and its program waits to be told so"; });
   }
   if (lease.state != LeaseState::pausing) displaced_.erase(lease.id);
   if (lease.state == LeaseState::active && before != nullptr && before->parking) back_at_[lease.id] = batch.now;

@@ -125,6 +125,19 @@ bool World::quiet(LeaseId lease) const {
   });
 }
 
+bool World::rests(LeaseId lease) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [lease](const auto& entry) { return entry.second.lease == lease && entry.second.rests; });
+}
+
+void World::go_on_without(LeaseId lease) {
+  for (auto& [ref, process] : processes_) {
+    if (process.lease != lease) continue;
+    process.rests = false;
+    std::fill(process.put_away.begin(), process.put_away.end(), Bytes{});
+  }
+}
+
 std::string World::why_full(std::size_t card) const {
   std::string text =
       fmt::format("card {} of {}, ghosts {}:", card, format_size(cards_[card].total), format_size(cards_[card].ghosts));

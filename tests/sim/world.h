@@ -41,6 +41,7 @@ struct Program {
   bool deaf = false;  // to SIGTERM
   Manners manners = Manners::honest;
   std::int64_t busy_until_ns = 0;  // hears nothing before
+  bool yields_late = false;        // and will have yielded by then
   std::optional<int> exit_status;
   bool by_signal = false;
 };
@@ -67,6 +68,9 @@ class World {
   Bytes parked_by(LeaseId lease) const;    // by the driver
   Bytes put_away_by(LeaseId lease) const;  // by itself
   bool quiet(LeaseId lease) const;
+  bool rests(LeaseId lease) const;  // it has yielded by itself
+  // Who knew how it yields has ended: the others run on, without what that one put away.
+  void go_on_without(LeaseId lease);
   // One step in a program's life: takes more, gives back, forks. What fails for want of room is judged: `entitled` is
   // what a lease promises it right now on each of its cards.
   void let_work(Program& program, Random& random, bool over_use, std::optional<Bytes> entitled);

@@ -1,0 +1,192 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs to have another program step aside, on simulated cards with the costs of a real driver.
+
+hand-over: from the request for VRAM that an idle program holds until it is granted. Raw: the same program parked by the
+driver's own calls, with no daemon about.
+turns: three equals of 60, 50 and 35 % of the card for two minutes; and two of 60 % where a switch takes a second each
+way. Raw: the same work by one of them alone.
+
+  pause_bench.py [handover|turns|pair]...
+"""
+import contextlib
+import json
+import pathlib
+import select
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from tests.support.sublet import GIB, MIB, Daemon, wait_until  # noqa: E402
+
+CONTEXT = 64 * MIB
+CONFIG = '[gpu]\ninterval_idle = "1s"\n[device]\nheadroom = "32MiB"\n'
+HANDOVERS = 5
+# Run in a process that sees the simulated driver: parks PID by the driver's calls and brings it back.
+RAW = """
+import ctypes, sys, time
+cuda = ctypes.CDLL("libcuda.so.1")
+arguments = ctypes.create_string_buffer(64)
+assert cuda.cuInit(0) == 0
+pid = int(sys.argv[1])
+def call(name):
+    began = time.monotonic()
+    assert getattr(cuda, "cuCheckpointProcess" + name)(pid, arguments) == 0, name
+    return time.monotonic() - began
+park = call("Lock") + call("Checkpoint")
+back = call("Restore") + call("Unlock")
+print(park, back)
+"""
+
+
+@contextlib.contextmanager
+def stage(sim, config=CONFIG):
+    daemon = Daemon(f"{sim},context_bytes={CONTEXT}", config=config)
+    try:
+        yield daemon.start()
+    finally:
+        daemon.close()
+
+
+def load(daemon, bytes_, seconds, *run, busy=0, leased=True):
+    words = ["simgpu-load", "--alloc", f"{bytes_ // MIB}MiB", "--seconds", f"{seconds}s", "--busy", busy, "--json"]
+    if leased:
+        vram = (bytes_ + CONTEXT) // MIB + 16
+        words = ["sublet", "run", "--vram", f"{vram}MiB", *run, "--", *words]
+    return daemon.spawn(*words)
+
+
+def used(daemon):
+    return daemon.cards()["devices"][0]["used_bytes"]
+
+
+def end(program):
+    program.terminate()
+    out, err = program.communicate(timeout=120)
+    return json.loads(next(line for line in reversed(out.splitlines()) if line.startswith("{")))
+
+
+# --------------------------------------------------------------------------------------------- hand-over
+
+def raw_park(daemon, bytes_):
+    program = load(daemon, bytes_, 600, leased=False)
+    wait_until(lambda: used(daemon) >= bytes_, "it has filled its memory")
+    said = subprocess.run([sys.executable, "-c", RAW, str(program.pid)], env=daemon.env(), capture_output=True,
+                          text=True, check=True).stdout.split()
+    end(program)
+    wait_until(lambda: used(daemon) == 0, "its memory is free")
+    return float(said[0])
+
+
+def one_handover(daemon, bytes_):
+    victim = load(daemon, bytes_, 600, "--tag", "victim", "--tier", "batch")
+    wait_until(lambda: (daemon.get("/v1/leases/victim").body.get("used_bytes") or 0) >= bytes_, "it is measured")
+    api = daemon.api()
+    began = time.monotonic()
+    asked = api.post("/v1/leases", {"vram_bytes": 7 * GIB, "tier": "interactive", "wait_seconds": 120})
+    took = time.monotonic() - began
+    assert asked["state"] == "active", asked.body
+    api.post(f"/v1/leases/{asked['id']}/release", {"force": True})
+    wait_until(lambda: daemon.get("/v1/leases/victim")["state"] == "active", "it is back")
+    end(victim)
+    api.close()
+    wait_until(lambda: not daemon.get("/v1/leases")["leases"], "all have ended")
+    return took
+
+
+def handover():
+    print(f"{'hand-over':<26} {'raw s':>7} {'grant s':>8} {'most s':>7} {'goal s':>7} {'÷ raw':>6}")
+    for size in (GIB // 2, 2 * GIB, 4 * GIB):
+        with stage("1x8GiB") as daemon:
+            raw = statistics.median(raw_park(daemon, size) for _ in range(3))
+            took = sorted(one_handover(daemon, size) for _ in range(HANDOVERS))
+        goal = raw + max(0.03 * raw, 0.15)
+        middle = took[len(took) // 2]
+        print(f"{f'driver, {size / GIB:.1f} GiB':<26} {raw:>7.2f} {middle:>8.2f} {took[-1]:>7.2f} {goal:>7.2f} "
+              f"{middle / raw:>6.2f}", flush=True)
+
+
+# --------------------------------------------------------------------------------------------- turns
+
+class Watch:
+    """How long each was active, and whether anybody waited longer than it was told."""
+
+    def __init__(self, daemon, tags):
+        self.daemon, self.tags = daemon, tags
+        self.active = dict.fromkeys(tags, 0.0)
+        self.pauses = dict.fromkeys(tags, 0)
+        self.state = dict.fromkeys(tags, "")
+        self.promised = dict.fromkeys(tags)
+        self.late = 0.0
+        self.at = time.monotonic()
+
+    def look(self):
+        now = time.monotonic()
+        for lease in self.daemon.get("/v1/leases")["leases"]:
+            tag = lease["tag"]
+            if tag not in self.active:
+                continue
+            if lease["state"] == "active":
+                self.active[tag] += now - self.at
+                if self.promised[tag] is not None:
+                    self.late = max(self.late, now - self.promised[tag])
+                self.promised[tag] = None
+            elif lease.get("next_turn_seconds") is not None and self.promised[tag] is None:
+                self.promised[tag] = now + lease["next_turn_seconds"]
+            self.pauses[tag] += lease["state"] == "pausing" != self.state[tag]
+            self.state[tag] = lease["state"]
+        self.at = now
+
+    def follow(self, seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.look()
+            select.select([], [], [], 0.1)
+
+
+def turns():
+    shares = {"sixty": 0.60, "fifty": 0.50, "thirtyfive": 0.35}
+    with stage("1x4GiB") as daemon:
+        for tag, share in shares.items():
+            load(daemon, int(4 * GIB * share) - CONTEXT - 48 * MIB, 150, "--tag", tag, busy=50)
+        wait_until(lambda: len(daemon.get("/v1/leases")["leases"]) == 3, "all have asked")
+        watch = Watch(daemon, shares)
+        watch.follow(120)
+    print(f"\n{'turns, two minutes':<26} {'of the card':>11} {'active s':>9} {'pauses':>7}")
+    for tag, share in shares.items():
+        print(f"{tag:<26} {share:>10.0%} {watch.active[tag]:>9.1f} {watch.pauses[tag]:>7}")
+    print(f"the 60 and the 50 differ by {abs(watch.active['sixty'] - watch.active['fifty']):.1f} s; "
+          f"longest wait beyond what was announced: {watch.late:.1f} s", flush=True)
+
+
+def pair(seconds=180):
+    with stage("1x4GiB") as daemon:
+        for way in ("checkpoint", "restore"):
+            daemon.ctl("set", f"{way}_us", 1_000_000)
+            daemon.ctl("set", f"{way}_bandwidth", 0)
+        bytes_ = int(4 * GIB * 0.6) - CONTEXT - 48 * MIB
+        alone = load(daemon, bytes_, 20, busy=50)
+        out, _ = alone.communicate(timeout=120)
+        raw = json.loads(out.splitlines()[-1])
+        rate = raw["launches"] / (raw["compute_ms"] / 1000)
+        two = [load(daemon, bytes_, seconds, "--tag", tag, busy=50) for tag in ("first", "second")]
+        wait_until(lambda: len(daemon.get("/v1/leases")["leases"]) == 2, "both have asked")
+        began = time.monotonic()
+        watch = Watch(daemon, ("first", "second"))
+        watch.follow(seconds)
+        work = 0
+        for program in two:
+            out, err = program.communicate(timeout=300)
+            work += json.loads(out.splitlines()[-1])["launches"]
+        took = time.monotonic() - began
+    print(f"\ntwo of 60 %, a second each way: {work} steps in {took:.0f} s, alone {rate:.1f} a second: "
+          f"{work / (rate * took):.3f} of serial; pauses {sum(watch.pauses.values())}, "
+          f"longest wait beyond what was announced: {watch.late:.1f} s")
+
+
+if __name__ == "__main__":
+    parts = {"handover": handover, "turns": turns, "pair": pair}
+    for part in sys.argv[1:] or parts:
+        parts[part]()

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// How well the core foretells what a pause takes: one program of a size that changes each time is paused and brought
+// back in simulated time, over a link that jitters by a fifth. Raw: what somebody who knows the link would be wrong by,
+// from the jitter alone. Prints tables; asserts nothing.
+//   prediction_bench [PAUSES]
+#include "core/step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace sublet;
+using namespace sublet::core;
+using namespace std::chrono_literals;
+
+constexpr ProcessRef program{7, 70};
+
+double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+struct Link {
+  double fixed_s, gib_per_s, jitter;
+  double takes(Bytes bytes) const {
+    return fixed_s + static_cast<double>(bytes.count) / static_cast<double>(GiB.count) / gib_per_s;
+  }
+};
+
+struct Seen {
+  Prediction said;
+  double took_s = 0, known_s = 0;  // known: by the link without its jitter
+};
+
+// One lease on one card, and its pauses.
+class Run {
+ public:
+  Run(std::uint64_t seed, Link link) : link(link), random_(seed) {
+    step(snapshot());
+    Lease lease;
+    lease.user = lease.tenant = "user";
+    lease.consumer = "train";
+    lease.vram = 5 * GiB;
+    lease.owner.kind = OwnerKind::process;
+    lease.owner.process = program;
+    lease.owner.keeper = {6, 60};
+    id_ = *step(Submit{lease, true, true}).outcome;
+  }
+
+  void pause() {
+    held_ = Bytes{(512 + static_cast<std::int64_t>(random_() % 3585)) * MiB.count};
+    now_ = now_ + 20s;
+    step(snapshot());
+    Seen there{state_.costs().predict("train", PauseMethod::driver, Move::pause, held_), 0, link.takes(held_)};
+    const Bytes bytes = held_;
+    step(Pause{id_, 0, "the benchmark", HostMemory{64 * GiB, std::nullopt}});
+    there.took_s = wait(link.takes(bytes));
+    step(Parked{id_, true, {}, bytes});
+    const Time yielded = now_;
+    const Prediction settling = state_.costs().predict("train", PauseMethod::driver, Move::settle, bytes);
+    // The driver shows it a moment late, and the daemon looks every 20 ms.
+    const Time shown = now_ + Duration(std::llround(noise() * 60e6));
+    while (state_.find(id_)->state == LeaseState::pausing) {
+      now_ = now_ + 20ms;
+      if (now_ >= shown) held_ = {};
+      step(snapshot());
+    }
+    held_ = {};
+    if (state_.find(id_)->state != LeaseState::paused) ++liars, step(Unparked{id_});
+    else come_back(bytes);
+    pauses.push_back(there);
+    settles.push_back({settling, seconds(now_ - yielded), 0});
+  }
+
+  // As a daemon that is started anew knows it.
+  void restart() {
+    std::vector<Lease> leases;
+    for (const auto& [id, lease] : state_.leases()) leases.push_back(lease);
+    state_ = State::load(leases, {}, state_.last_id(), rules_, now_, stored_);
+    step(Tick{});
+    step(snapshot());
+  }
+
+  Link link;
+  std::vector<Seen> pauses, resumes, settles;
+  std::size_t liars = 0;
+
+ private:
+  void come_back(Bytes bytes) {
+    step(Resume{id_});
+    Seen back{state_.costs().predict("train", PauseMethod::driver, Move::resume, bytes), 0, link.takes(bytes) / 2};
+    back.took_s = wait(link.takes(bytes) / 2);
+    step(Unparked{id_});
+    resumes.push_back(back);
+  }
+
+  double noise() { return std::max(std::normal_distribution<double>(1.0, link.jitter)(random_), 0.3); }
+  double wait(double s) {
+    const double took = s * noise();
+    now_ = now_ + Duration(std::llround(took * 1e9));
+    return took;
+  }
+
+  Snapshot snapshot() const {
+    DeviceReading reading;
+    reading.uuid = "GPU-0";
+    reading.name = "Card";
+    reading.total = 24 * GiB;
+    reading.used = held_;
+    if (held_ > Bytes{}) reading.processes.push_back({program, held_, id_});
+    Snapshot snapshot{now_, {}};
+    snapshot.devices.push_back(std::move(reading));
+    return snapshot;
+  }
+
+  Plan step(const Fact& fact) {
+    Plan plan = core::step(state_, rules_, fact, now_);
+    stored_.insert(stored_.end(), plan.learned.begin(), plan.learned.end());
+    return plan;
+  }
+
+  std::mt19937_64 random_;
+  State state_;
+  Rules rules_;
+  Time now_{1'800'000'000'000'000'000};
+  LeaseId id_;
+  Bytes held_;
+  std::vector<LearnedMove> stored_;
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void row(const std::string& what, const std::vector<Seen>& all) {
+  std::vector<double> errors, raw;
+  std::size_t below = 0;
+  for (const Seen& seen : all) {
+    errors.push_back(std::abs(seen.took_s / seconds(seen.said.likely) - 1));
+    raw.push_back(seen.known_s > 0 ? std::abs(seen.took_s / seen.known_s - 1) : 0);
+    below += seen.took_s <= seconds(seen.said.at_most);
+  }
+  const double own = median(errors), known = median(raw);
+  fmt::print("{:<10} {:>8} {:>11.1f} % {:>9.1f} % {:>8} {:>9.1f} %\n", what, all.size(), 100 * own, 100 * known,
+             known > 0 ? fmt::format("{:.2f}", own / known) : "-",
+             100.0 * static_cast<double>(below) / static_cast<double>(all.size()));
+}
+
+// The error of what is said before each of the pauses after the cut, by its median over many runs.
+void after_cut(bool restart) {
+  constexpr int pauses = 8, runs = 200;
+  std::vector<std::vector<double>> errors(pauses);
+  for (int seed = 1; seed <= runs; ++seed) {
+    Run run(static_cast<std::uint64_t>(seed), {0.8, 1.9, 0.2});
+    for (int i = 0; i < 30; ++i) run.pause();
+    run.link.gib_per_s /= 4;
+    for (int i = 0; i < pauses; ++i) {
+      if (restart && i == 2) run.restart();
+      run.pause();
+      const Seen& seen = run.pauses.back();
+      errors[static_cast<std::size_t>(i)].push_back(std::abs(seconds(seen.said.likely) / seen.known_s - 1));
+    }
+  }
+  fmt::print("{:<28}", restart ? "restarted after the second" : "the same daemon");
+  for (const auto& of : errors) fmt::print(" {:>5.0f} %", 100 * median(of));
+  fmt::print("\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int count = argc > 1 ? std::max(static_cast<int>(std::strtol(argv[1], nullptr, 10)), 10) : 5000;
+  Run run(20261122, {0.8, 1.9, 0.2});
+  for (int i = 0; i < count; ++i) run.pause();
+  fmt::print("{} pauses of 0.5 to 4 GiB, 0.8 s and 1.9 GiB/s, jitter 20 %\n", count);
+  fmt::print("{:<10} {:>8} {:>13} {:>11} {:>8} {:>11}\n", "what", "times", "error p50", "raw", "÷ raw", "below p95");
+  row("pause", run.pauses);
+  row("resume", run.resumes);
+  row("settle", run.settles);
+  fmt::print("called a liar and was none: {} of {} ({:.2f} %)\n\n", run.liars, count,
+             100.0 * static_cast<double>(run.liars) / count);
+  fmt::print("the link is cut to a quarter: error p50 of what is said before the 1st, 2nd ... pause after that\n");
+  after_cut(false);
+  after_cut(true);
+  return 0;
+}

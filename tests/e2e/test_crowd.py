@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many programs on a card that is too small for them: nobody is refused memory, and every byte is as it was.
+
+SUBLET_CROWD_SECONDS makes the same long (./dev soak: 600), SUBLET_SEED replays what chance decided of it.
+"""
+import os
+import random
+import time
+
+from tests.support.crowd import CONFIG, HEAD, SPEC, promise, soak
+from tests.support.parking import quick_checkpoints
+
+SECONDS = int(os.environ.get("SUBLET_CROWD_SECONDS", "0"))
+
+
+def drawn():
+    seed = int(os.environ.get("SUBLET_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"SUBLET_SEED={seed}")
+    return seed, random.Random(seed)
+
+
+def tell(text):
+    """Shown by ./dev soak, which asks for a file of its own; and with what a test that fails has printed."""
+    print(text)
+    if path := os.environ.get("SUBLET_CROWD_TABLE"):
+        fresh = not os.path.exists(path)
+        with open(path, "a") as table:
+            table.write((HEAD + "\n" if fresh else "") + text + "\n")
+
+
+def test_random_programs_and_faults_all_around_them(start_daemon):
+    seed, rng = drawn()
+    daemon = start_daemon(SPEC, config=CONFIG)
+    quick_checkpoints(daemon)
+    began = time.monotonic()
+    crowd = soak(daemon, rng, programs=200 if SECONDS else 20, seconds=SECONDS or 20)
+    tell(crowd.table("random programs, faults", seed, time.monotonic() - began))
+    assert crowd.sums["programs"] == (200 if SECONDS else 20)
+
+
+def test_eight_that_want_far_more_than_there_is_share_the_card(start_daemon):
+    """The promise: none of them ever sees out-of-memory, all verify their bytes, all come back."""
+    seed, rng = drawn()
+    daemon = start_daemon(SPEC, config=CONFIG)
+    quick_checkpoints(daemon)
+    began = time.monotonic()
+    crowd = promise(daemon, rng, SECONDS)
+    tell(crowd.table("eight that want 2.5 cards", seed, time.monotonic() - began))
+    assert crowd.sums["faults"] == 0

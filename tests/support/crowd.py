@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many programs of all kinds on cards that are too small for them, and what became of each and of its bytes."""
+import json
+import os
+import pathlib
+import select
+import time
+
+from .sublet import GIB, MIB, wait_until
+
+CARD = 4 * GIB
+CONTEXT = 64 * MIB
+SPEC = f"1x4GiB,context_bytes={CONTEXT}"
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "64MiB"\n'
+          '[lease]\nlinger = "1s"\nreconnect = "10s"\ngrace = "2s"\n'
+          '[pause]\nverify_timeout = "5s"\nyield_timeout = "5s"\ncooldown = "500ms"\nmin_residency = "1500ms"\n'
+          'overhead = 1.0\n')
+PATIENCE = 300  # seconds until a program has surely ended that was to end long ago
+
+# How a program can be made to yield: flags of `sublet run`, flags of the program.
+KINDS = {
+    "driver": ((), ()),
+    "cooperative": ((), ("--on-pause", "honest")),
+    "only cooperative": (("--pausable", "cooperative"), ("--on-pause", "honest")),
+    "pinned": (("--pausable", "no"), ()),
+    "spot": (("--tier", "spot"), ()),
+    "pinned spot": (("--tier", "spot", "--pausable", "no"), ()),
+    "liar": ((), ("--on-pause", "liar")),
+    "half": ((), ("--on-pause", "half")),
+    "late": ((), ("--on-pause", "late")),
+    "deaf": ((), ("--on-pause", "deaf")),
+}
+RUDE = ("liar", "half", "late", "deaf")
+
+# What goes wrong for a moment, and must hurt nobody: words of simgpu-ctl, and the longest duration in ms.
+FAULTS = (("lock-hang", 2000), ("checkpoint-hang", 2000), ("restore-hang", 2000), ("unlock-hang", 2000),
+          ("state-hang", 1500), ("checkpoint-fail", 0), ("nvml-hang", 3000), ("nvml-error", 3000),
+          ("nvml-empty", 1500), ("nvml-late", 3000), ("nvml-missing-pid", 1500))
+
+
+class Program:
+    def __init__(self, process, tag, kind):
+        self.process, self.tag, self.kind = process, tag, kind
+        self.killed = False
+
+
+class Crowd:
+    """Starts programs, lets things go wrong, and sums up; every program that nobody ended must have ended well."""
+
+    def __init__(self, daemon, rng):
+        self.daemon, self.rng = daemon, rng
+        self.living, self.started = [], 0
+        self.sums = {"programs": 0, "pauses": 0, "verified": 0, "faults": 0, "kills": 0, "revoked": 0,
+                     "out of memory": 0}
+        self.wrong = []
+
+    def start(self, kind, vram, seconds, tier=None):
+        self.started += 1
+        tag = f"p{self.started}"
+        vram -= vram % (2 * MIB)
+        run, load = KINDS[kind]
+        tier = ("--tier", tier) if tier and "--tier" not in run else ()
+        alloc = vram - CONTEXT - 16 * MIB
+        process = self.daemon.spawn("sublet", "run", "--vram", f"{vram // MIB}MiB", "--tag", tag, *tier, *run, "--",
+                                    "simgpu-load", "--alloc", f"{alloc // MIB}MiB", "--seconds", f"{seconds:.1f}s",
+                                    "--verify", "--json", *load)
+        program = Program(process, tag, kind)
+        self.living.append(program)
+        return program
+
+    def reap(self):
+        """Those who have ended since."""
+        ended = [program for program in self.living if program.process.poll() is not None]
+        self.living = [program for program in self.living if program not in ended]
+        for program in ended:
+            self.judge(program)
+        return ended
+
+    def judge(self, program):
+        out, err = program.process.communicate()
+        status = program.process.returncode
+        why = self.daemon.get(f"/v1/leases/{program.tag}/why").body
+        lease = self.daemon.get(f"/v1/leases/{program.tag}").body
+        self.sums["programs"] += 1
+        self.sums["pauses"] += sum(reason["code"] == "paused" for reason in why.get("reasons", []))
+        result = next((json.loads(line) for line in reversed(out.splitlines()) if line.startswith("{")), {})
+        self.sums["verified"] += result.get("verified_bytes", 0)
+        if "cannot allocate" in err or "OUT_OF_MEMORY" in err or "OUT_OF_MEMORY" in out or "cannot allocate" in out:
+            self.sums["out of memory"] += 1
+        if program.killed:
+            return
+        revoked = program.kind == "pinned spot" and lease.get("end_reason") == "revoked"
+        self.sums["revoked"] += revoked
+        if not revoked and not (status == 0 and result.get("ok")):
+            self.wrong.append(f"{program.tag} ({program.kind}): status {status}, {result}, {err}\n{why}")
+
+    # --- what goes wrong ---
+    def fault(self):
+        name, most = self.rng.choice(FAULTS)
+        more = ("--duration", f"{self.rng.randint(100, most)}ms") if most else ("--nth", 1)
+        if name == "nvml-missing-pid":
+            more += ("--nth", 1)
+        self.daemon.ctl("clear", name)  # there is room for a few only, and one that never struck stays
+        self.daemon.ctl("fault", name, *more)
+        self.sums["faults"] += 1
+
+    def kill_a_program(self):
+        """Its tree, by a signal that is nobody's we know."""
+        if not self.living:
+            return
+        program = self.rng.choice(self.living)
+        below = children_of(program.process.pid)
+        if not below:
+            return
+        program.killed = True
+        self.sums["kills"] += 1
+        for pid in below:
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+
+    def kill_the_daemon(self):
+        self.sums["kills"] += 1
+        self.daemon.kill()
+        moment(self.rng.uniform(0, 0.5))
+        self.daemon.start(wait_for_cards=False)
+
+    # --- the end ---
+    def finish(self):
+        """Everybody ends; then nothing is left of anybody, and nobody saw what must not be seen."""
+        violations = self.daemon.cards()["violations_by_kind"]
+        self.daemon.ctl("clear")
+        deadline = time.monotonic() + PATIENCE
+        while self.living and time.monotonic() < deadline:
+            self.reap()
+            moment(0.1)
+        left = [(program.tag, program.kind, self.daemon.get(f"/v1/leases/{program.tag}/why").body)
+                for program in self.living]
+        assert not left, f"they never ended: {left}"
+        assert not self.wrong, "\n".join(self.wrong)
+        assert self.sums["out of memory"] == 0, self.sums
+        wait_until(lambda: not self.daemon.get("/v1/leases")["leases"], "all leases have ended", 90)
+        assert self.daemon.get("/v1/ledger")["entries"] == []
+        wait_until(lambda: self.daemon.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "the card is empty")
+        assert not violations and self.daemon.cards()["violations"] == 0, violations
+
+    def table(self, what, seed, seconds):
+        sums = self.sums
+        return (f"| {what} | {seed} | {seconds:.0f} s | {sums['programs']} | {sums['pauses']} | "
+                f"{sums['verified'] / GIB:.1f} GiB | {sums['faults']} | {sums['kills']} | {sums['revoked']} | "
+                f"{sums['out of memory']} |")
+
+
+HEAD = ("| run | seed | time | programs | pauses | bytes verified | faults injected | killed | spot ended | "
+        "out of memory seen |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+
+
+def moment(seconds):
+    select.select([], [], [], seconds)
+
+
+def children_of(pid):
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == pid:
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def soak(daemon, rng, programs, seconds, at_once=12):
+    """So many random programs over so long, most of them honest, while things go wrong around them."""
+    crowd = Crowd(daemon, rng)
+    began = time.monotonic()
+    next_trouble = began
+    while crowd.started < programs or time.monotonic() - began < seconds:
+        now = time.monotonic() - began
+        crowd.reap()
+        if crowd.started < min(programs, 1 + programs * now / seconds) and len(crowd.living) < at_once:
+            rude = rng.random() < 0.2
+            kind = rng.choice(RUDE if rude else [kind for kind in KINDS if kind not in RUDE])
+            most = 0.25 if kind == "pinned" else 0.6
+            crowd.start(kind, int(CARD * rng.uniform(0.05, most)), rng.uniform(0.5, min(20, seconds / 5)),
+                        rng.choice(("batch", "standard", "standard", "interactive")))
+        if time.monotonic() >= next_trouble:
+            next_trouble = time.monotonic() + rng.uniform(0.5, 4)
+            rng.choice((crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.kill_a_program,
+                        crowd.kill_the_daemon))()
+        moment(0.05)
+    crowd.finish()
+    return crowd
+
+
+# Eight that want 2.5 times the card: which kind, how much of it, how urgent.
+EIGHT = (("driver", 0.30, "standard"), ("cooperative", 0.62, "standard"), ("pinned", 0.18, "interactive"),
+         ("spot", 0.37, None), ("only cooperative", 0.25, "interactive"), ("driver", 0.15, "batch"),
+         ("cooperative", 0.40, "standard"), ("pinned spot", 0.23, None))
+
+
+def promise(daemon, rng, seconds):
+    """The eight, each again and again until the time is over; the urgent ones leave room in between."""
+    crowd = Crowd(daemon, rng)
+    began = time.monotonic()
+    slots = {number: (None, 0.0) for number in range(len(EIGHT))}  # who runs, and when the next may
+    while True:
+        now = time.monotonic() - began
+        crowd.reap()
+        for number, (program, after) in slots.items():
+            kind, share, tier = EIGHT[number]
+            if program is not None and program not in crowd.living:
+                rest = rng.uniform(10, 25) if tier == "interactive" else rng.uniform(0, 3)
+                slots[number] = (None, now + rest)
+            elif program is None and after <= now and (now < seconds or after == 0):
+                time_of_it = rng.uniform(3, 5) if seconds == 0 else rng.uniform(15, 60)
+                slots[number] = (crowd.start(kind, int(CARD * share), time_of_it, tier), now)
+        if now >= seconds:
+            break
+        moment(0.05)
+    crowd.finish()
+    assert crowd.sums["pauses"] > 0, "they want 2.5 times the card: somebody must have made room"
+    return crowd
