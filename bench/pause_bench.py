@@ -24,6 +24,7 @@ from tests.support.sublet import GIB, MIB, Daemon, wait_until  # noqa: E402
 CONTEXT = 64 * MIB
 CONFIG = '[gpu]\ninterval_idle = "1s"\n[device]\nheadroom = "32MiB"\n'
 HANDOVERS = 5
+ASKED = 7 * GIB + 614 * MIB  # of a card of 8 GiB: nobody keeps more than a residue beside it
 # Run in a process that sees the simulated driver: parks PID by the driver's calls and brings it back.
 RAW = """
 import ctypes, sys, time
@@ -85,7 +86,7 @@ def one_handover(daemon, bytes_):
     wait_until(lambda: (daemon.get("/v1/leases/victim").body.get("used_bytes") or 0) >= bytes_, "it is measured")
     api = daemon.api()
     began = time.monotonic()
-    asked = api.post("/v1/leases", {"vram_bytes": 7 * GIB, "tier": "interactive", "wait_seconds": 120})
+    asked = api.post("/v1/leases", {"vram_bytes": ASKED, "tier": "interactive", "wait_seconds": 120})
     took = time.monotonic() - began
     assert asked["state"] == "active", asked.body
     api.post(f"/v1/leases/{asked['id']}/release", {"force": True})

@@ -69,11 +69,12 @@ class Run {
       if (now_ >= shown) held_ = {};
       step(snapshot());
     }
+    const double settled_s = seconds(now_ - yielded);
     held_ = {};
     if (state_.find(id_)->state != LeaseState::paused) ++liars, step(Unparked{id_});
     else come_back(bytes);
     pauses.push_back(there);
-    settles.push_back({settling, seconds(now_ - yielded), 0});
+    settles.push_back({settling, settled_s, 0});
   }
 
   // As a daemon that is started anew knows it.

@@ -69,7 +69,7 @@ void Engine::park(const core::Park& order) {
       lease, [this, lease] { return tree_of(lease); },
       [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
         if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
-        if (epoch == store_epoch_ || planted(Bug::old_orders_answer)) parked(lease, outcome);
+        if (epoch == store_epoch_) parked(lease, outcome);
       });
 }
 
@@ -109,8 +109,9 @@ void Engine::unpark(const core::Unpark& order) {
   const LeaseId lease = order.lease;
   // Its program has said that it goes on while this order waited for its commit: what it is told now is no repetition,
   // but could take back what is asked of it next.
-  if (const core::Lease* known = state_.find(lease); known != nullptr && known->state != core::LeaseState::resuming)
-    return;
+  const core::Lease* known = state_.find(lease);
+  const bool late = known != nullptr && known->state != core::LeaseState::resuming;
+  if (late && !planted(Bug::orders_come_late)) return;
   if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
     unparks_waiting_.insert_or_assign(lease, order);
     return;
@@ -119,7 +120,7 @@ void Engine::unpark(const core::Unpark& order) {
   parker_.unpark(lease, tree_of(lease), ballast_for(lease),
                  [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
-                   if (epoch != store_epoch_ && !planted(Bug::old_orders_answer)) return;
+                   if (epoch != store_epoch_) return;
                    const bool tell = order.told && !planted(Bug::restored_is_running);
                    if (tell && outcome.kind == ParkOutcome::Kind::done) return tell_to_go_on(order);
                    unparked(order.lease, outcome);

@@ -16,7 +16,7 @@ Config::Config(std::uint64_t with) : seed(with) {
   driver_reserved = random.below(2) * 400 * MiB;
   host_memory = random.between(20, 120) * GiB;
   headroom_known = random.chance(20);
-  sqlite = random.chance(8);
+  sqlite = random.chance(5);
   honest = random.chance(40);
 
   rules.headroom = random.below(2) * 256 * MiB;

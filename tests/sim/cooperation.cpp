@@ -147,7 +147,7 @@ void SimCooperation::yield_late(LeaseId lease, Program& program, Duration after)
 }
 
 void SimCooperation::grab_again_later(LeaseId lease) {
-  life_->agenda.in(life_->random.time(100ms, 30s), [&world = life_->world, lease, random = life_->random]() mutable {
+  life_->agenda.in(life_->random.time(100ms, 5s), [&world = life_->world, lease, random = life_->random]() mutable {
     if (world.quiet(lease)) world.grab_again(lease, random);
   });
 }

@@ -18,6 +18,13 @@ using namespace std::chrono_literals;
 
 // ------------------------------------------------------------------------------------------------ the disk
 
+namespace {
+
+const char* files_in() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; }
+std::string prefix_of(pid_t process) { return fmt::format("sublet-sim-{}", process); }
+
+}  // namespace
+
 Disk::Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracle)
     : config_(config), agenda_(agenda), random_(config.seed ^ 0xd15c) {
   // Little is kept, so that much is thrown away.
@@ -25,8 +32,7 @@ Disk::Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracl
   if (config.sqlite) {
     watch_disk_calls();
     fail_disk_call(0, 0);
-    const bool in_memory = ::access("/dev/shm", W_OK) == 0;
-    std::string name = in_memory ? "/dev/shm/sublet-sim-XXXXXX" : "/tmp/sublet-sim-XXXXXX";
+    std::string name = fmt::format("{}/{}-XXXXXX", files_in(), prefix_of(::getpid()));
     directory_ = ::mkdtemp(name.data());
     sqlite_ = std::make_unique<store::SqliteStore>(directory_ / "store.db", limits, [this] { wake(); });
     faulty_.emplace(*sqlite_);
@@ -35,6 +41,13 @@ Disk::Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracl
     faulty_.emplace(*memory_);
   }
   watched_.emplace(*faulty_, verdict, [&oracle](const store::Batch& batch) { oracle.intended(batch); });
+}
+
+void Disk::remove_files_of(pid_t process) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(files_in(), ignored))
+    if (entry.path().filename().string().starts_with(prefix_of(process) + "-"))
+      std::filesystem::remove_all(entry.path(), ignored);
 }
 
 Disk::~Disk() {

@@ -21,6 +21,7 @@ class Disk {
   Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracle);
   ~Disk();
   Disk(const Disk&) = delete;
+  static void remove_files_of(pid_t process);  // that died with them
 
   WatchedStore& store() { return *watched_; }
   void crash();

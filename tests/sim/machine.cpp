@@ -82,7 +82,7 @@ class SimActor final : public engine::Actor {
   std::string hint() const override { return {}; }
   bool ready() const override { return false; }
   const actor::Reply& introduction() const override { return said_; }
-  void order(actor::Order, std::span<const int>, Done) override {}
+  void fetch(actor::Order, std::span<const int>, Fetched) override {}
 
  private:
   std::string none_;

@@ -51,23 +51,30 @@ void Oracle::check_sums(const core::State& state, Time now) {
   });
   verdict_.expect(engine_->meter().live(1000) == live, "meter",
                   [&] { return fmt::format("{} leases are counted, {} live", engine_->meter().live(1000), live); });
-  for (const auto& [uuid, device] : state.devices()) {
+  struct Sum {
     Bytes charged;
     std::size_t here = 0;
-    for (const auto& [id, lease] : state.leases()) {
-      const bool on = std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
-      const bool settles = on && lease.ended() && state.charge(id, uuid).settling;
-      if (!on || !(lease.reserves() || settles)) continue;
-      ++here;
-      charged += state.charged(lease, uuid);
-      verdict_.expect(device.leases.contains(id), "device-index",
-                      [&, &id = id, &uuid = uuid] { return to_string(id) + " is not booked on " + uuid; });
-      verdict_.expect(!lease.reserves() || state.charged(lease, uuid) >= lease.reserved_each(), "charged-too-little",
+  };
+  std::map<std::string_view, Sum> sums;
+  for (const auto& [id, lease] : state.leases()) {
+    for (const std::string& uuid : lease.devices) {
+      if (!lease.reserves() && !(lease.ended() && state.charge(id, uuid).settling)) continue;
+      const Bytes charged = state.charged(lease, uuid);
+      Sum& sum = sums[uuid];
+      ++sum.here;
+      sum.charged += charged;
+      const auto device = state.devices().find(uuid);
+      verdict_.expect(device != state.devices().end() && device->second.leases.contains(id), "device-index",
+                      [&, &id = id] { return to_string(id) + " is not booked on " + uuid; });
+      verdict_.expect(!lease.reserves() || charged >= lease.reserved_each(), "charged-too-little",
                       [&, &id = id] { return to_string(id); });
     }
-    verdict_.expect(device.leases.size() == here && device.charged == charged, "device-sum", [&, &uuid = uuid] {
+  }
+  for (const auto& [uuid, device] : state.devices()) {
+    const Sum& sum = sums[uuid];
+    verdict_.expect(device.leases.size() == sum.here && device.charged == sum.charged, "device-sum", [&, &uuid = uuid] {
       return fmt::format("{} charges {} for {} leases, instead of {} for {}", uuid, format_size(device.charged),
-                         device.leases.size(), format_size(charged), here);
+                         device.leases.size(), format_size(sum.charged), sum.here);
     });
     const auto found = readings_.find(uuid);
     if (found == readings_.end() || !state.known(device, config_.rules, now)) continue;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 namespace sublet::sim {
 namespace {
@@ -35,9 +36,10 @@ Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool tra
   std::fflush(stdout);
   const pid_t child = ::fork();
   if (child == 0) {
-    Simulation simulation(seed, trace);
-    simulation.count_in(&shared->steps);
-    const Outcome outcome = simulation.run(events);
+    auto simulation = std::make_unique<Simulation>(seed, trace);
+    simulation->count_in(&shared->steps);
+    const Outcome outcome = simulation->run(events);
+    simulation.reset();  // its store's files with it
     shared->steps = outcome.steps;
     shared->hash = outcome.hash;
     shared->leases = outcome.leases;
@@ -54,6 +56,7 @@ Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool tra
                   shared->leases,    shared->pauses, shared->lives};
   ::munmap(shared, sizeof(Shared));
   if (WIFSIGNALED(status)) {
+    Disk::remove_files_of(child);
     outcome.invariant = "died";
     outcome.detail =
         fmt::format("killed by signal {}: an assertion, most likely; it is on standard error", WTERMSIG(status));

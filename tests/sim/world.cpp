@@ -239,9 +239,11 @@ void World::move_out(LeaseId lease, int percent, Kept kept) {
 }
 
 void World::grab_again(LeaseId lease, Random& random) {
+  const Program* program = program_of(lease);
   for (auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;
-    const std::size_t card = random.below(cards_.size());
+    const bool own = program != nullptr && !program->cards.empty() && random.chance(80);
+    const std::size_t card = own ? program->cards[random.below(program->cards.size())] : random.below(cards_.size());
     process.held[card] += std::clamp(random.between(1, 4) * GiB, Bytes{}, std::max(room(card), Bytes{}));
     return;
   }

@@ -184,8 +184,8 @@ def soak(daemon, rng, programs, seconds, at_once=12):
         if crowd.started < min(programs, 1 + programs * now / seconds) and len(crowd.living) < at_once:
             rude = rng.random() < 0.2
             kind = rng.choice(RUDE if rude else [kind for kind in KINDS if kind not in RUDE])
-            most = 0.25 if kind == "pinned" else 0.6
-            crowd.start(kind, int(CARD * rng.uniform(0.05, most)), rng.uniform(0.5, min(20, seconds / 5)),
+            most = 0.2 if kind == "pinned" else 0.5
+            crowd.start(kind, int(CARD * rng.uniform(0.04, most)), rng.uniform(0.3, min(8, seconds / 5)),
                         rng.choice(("batch", "standard", "standard", "interactive")))
         if time.monotonic() >= next_trouble:
             next_trouble = time.monotonic() + rng.uniform(0.5, 4)
