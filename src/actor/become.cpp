@@ -79,22 +79,27 @@ bool keep_only(std::uint64_t capabilities) {
   return ::syscall(SYS_capset, &header, data.data()) == 0;
 }
 
-void take_identity(const proc::Rights& rights) {
-  const uid_t uid = rights.uids[0];
+// All of it but the user, who is last: whoever it belongs to may stop it, and somebody waits until it has started.
+void take_groups(const proc::Rights& rights) {
   const gid_t gid = rights.gids[0];
   errno = EINVAL;
   // To the calls below -1 means that nothing changes.
-  if (!rights.plain() || uid == static_cast<uid_t>(-1) || gid == static_cast<gid_t>(-1)) give_up(check);
+  if (!rights.plain() || rights.uids[0] == static_cast<uid_t>(-1) || gid == static_cast<gid_t>(-1)) give_up(check);
   if (::geteuid() == 0) {
     if (::setgroups(rights.groups.size(), rights.groups.data()) != 0) give_up(groups);
     if (::setresgid(gid, gid, gid) != 0) give_up(group);
-    if (::setresuid(uid, uid, uid) != 0) give_up(user);
   }
-  std::array<uid_t, 3> uids{};
   std::array<gid_t, 3> gids{};
-  const bool known = ::getresuid(&uids[0], &uids[1], &uids[2]) == 0 && ::getresgid(&gids[0], &gids[1], &gids[2]) == 0;
+  const bool known = ::getresgid(&gids[0], &gids[1], &gids[2]) == 0;
   errno = EPERM;
-  if (!known || uids != std::array{uid, uid, uid} || gids != std::array{gid, gid, gid}) give_up(check);
+  if (!known || gids != std::array{gid, gid, gid}) give_up(check);
+}
+
+// Root's may trace, if we may: nobody else could look into root. What it takes to become another user goes with that.
+void shed_capabilities(bool of_root) {
+  const std::uint64_t tracing = std::uint64_t{1} << CAP_SYS_PTRACE;
+  const std::uint64_t changing = std::uint64_t{1} << CAP_SETUID;
+  if (!keep_only(permitted_now() & (of_root ? tracing : changing))) give_up(capabilities);
 }
 
 }  // namespace
@@ -106,21 +111,23 @@ void become(const Becoming& wanted) {
     ::_exit(127);
   }
   reset_process();
-  const std::uint64_t tracing = std::uint64_t{1} << CAP_SYS_PTRACE;
-  const std::uint64_t kept = wanted.rights.uids[0] == 0 ? permitted_now() & tracing : 0;
-  // What is not even in the bounding set comes back by no exec. Refused without CAP_SETPCAP: the line after the next
-  // two does it too.
+  const uid_t uid = wanted.rights.uids[0];
+  // What is not even in the bounding set comes back by no exec. Refused without CAP_SETPCAP: no-new-privs does it too.
   for (unsigned long number = 0; number < 64; ++number) {
-    if ((kept >> number & 1) == 0) ::prctl(PR_CAPBSET_DROP, number, 0, 0, 0);
+    if (uid != 0 || number != CAP_SYS_PTRACE) ::prctl(PR_CAPBSET_DROP, number, 0, 0, 0);
   }
-  take_identity(wanted.rights);
-  if (!keep_only(kept)) give_up(capabilities);
+  take_groups(wanted.rights);
+  shed_capabilities(uid == 0);
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) give_up(no_new_rights);
   std::vector<char*> words, environment;
   for (const std::string& word : wanted.words) words.push_back(const_cast<char*>(word.c_str()));
   for (const std::string& entry : wanted.environment) environment.push_back(const_cast<char*>(entry.c_str()));
   words.push_back(nullptr);
   environment.push_back(nullptr);
+  if (::geteuid() == 0 ? ::setresuid(uid, uid, uid) != 0 : ::geteuid() != uid) {
+    errno = EPERM;
+    give_up(user);
+  }
   ::execve(wanted.program.c_str(), words.data(), environment.data());
   give_up(start);
 }

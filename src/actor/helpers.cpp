@@ -23,8 +23,8 @@ namespace sublet::actor {
 namespace {
 
 constexpr int above_fixed_descriptors = 10;
-// Its user may stop it as soon as it is that user's; nobody else waits for that longer than this.
-constexpr int start_timeout_ms = 2000;
+// Its user may stop it as soon as it is that user's, which is just before it starts; nobody waits for that for long.
+constexpr int start_timeout_ms = 1000;
 
 // Two descriptors that are out of the way of the numbers which the child gives out.
 bool move_up(Fd& fd) {

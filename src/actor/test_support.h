@@ -34,6 +34,7 @@ class Kept {
     const auto keeper = [&] {
       ::prctl(PR_SET_CHILD_SUBREAPER, 1);
       if (::geteuid() == 0 && ::setresuid(uid_, uid_, uid_) != 0) return 1;
+      ::prctl(PR_SET_DUMPABLE, 1);  // as exec leaves a program
       const pid_t program = ::fork();
       if (program == 0) {
         body();

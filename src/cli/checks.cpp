@@ -38,6 +38,25 @@ Check actor_check(const json& actor) {
   return {"actor", Level::ok, text + "; control groups for them are made below " + groups.get<std::string>(), {}};
 }
 
+// Whose programs can be parked, as far as rights go.
+Check parking_check(const json& daemon) {
+  const auto& actor = member(daemon, "actor");
+  const bool system = text_at(daemon, "mode") == "system";
+  const bool others = flag_at(actor, "parks_others"), roots = flag_at(actor, "parks_roots");
+  if (!system && !others)
+    return {"parking", Level::ok, "the daemon parks programs of its own user, with its rights", {}};
+  if (!others) {
+    return {"parking", Level::warn,
+            "the actor may not park other users' programs: it lacks the capabilities CAP_SETUID and CAP_SETGID",
+            "leave them in CapabilityBoundingSet= of sublet-actor.service, then: systemctl restart sublet-actor"};
+  }
+  const std::string text = "programs of any user can be parked, each by a helper with that user's rights";
+  if (roots) return {"parking", Level::ok, text, {}};
+  return {
+      "parking", Level::note, text + "; root's own cannot: the actor lacks the capability CAP_SYS_PTRACE",
+      "add it to CapabilityBoundingSet= of sublet-actor.service if programs of root (of containers, say) are leased"};
+}
+
 int count(const Checks& checks, Level level) {
   return static_cast<int>(
       std::count_if(checks.begin(), checks.end(), [&](const Check& c) { return c.level == level; }));
@@ -72,7 +91,10 @@ Checks judge_status(const json& status, std::string_view our_version) {
   else
     checks.push_back({"store", Level::fail, "the daemon's store: " + (store.empty() ? "unknown" : store),
                       "nothing is granted until it works; look into the daemon's log"});
-  if (const auto& actor = member(daemon, "actor"); flag_at(actor, "ready")) checks.push_back(actor_check(actor));
+  if (const auto& actor = member(daemon, "actor"); flag_at(actor, "ready")) {
+    checks.push_back(actor_check(actor));
+    checks.push_back(parking_check(daemon));
+  }
   const auto& devices = list_at(status, "devices");
   if (devices.empty()) {
     checks.push_back({"device", Level::fail, "the daemon knows no device", "see what is said of NVML below"});
@@ -119,6 +141,41 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
     checks.push_back({"nvml", Level::warn, fmt::format("{}: {}", text_at(device, "name"), trouble), {}});
   }
   return checks;
+}
+
+Check judge_support(std::string_view output, int exit_status) {
+  const auto body = json::parse(output, nullptr, false);
+  if (!body.is_object() || !member(body, "supported").is_boolean()) {
+    return {"checkpoint", Level::warn,
+            fmt::format("sublet-gpu said nothing of the driver that can be read (exit status {})", exit_status),
+            "run it by hand: sublet-gpu support"};
+  }
+  if (!flag_at(body, "supported")) {
+    return {"checkpoint", Level::warn, "no program can be parked by the driver: " + text_at(body, "problem"),
+            "install the vendor's driver 570 or newer; programs that yield by themselves need none of this: sublet "
+            "cooperate"};
+  }
+  const auto version = member(body, "version").is_number_integer() ? member(body, "version").get<int>() : 0;
+  return {"checkpoint",
+          Level::ok,
+          fmt::format("the driver can park programs (CUDA {}.{}, {})", version / 1000, version % 1000 / 10,
+                      text_at(body, "library")),
+          {}};
+}
+
+Check judge_ptrace_scope(std::string_view text) {
+  static constexpr std::string_view scopes[] = {"any process of the same user", "only processes below the tracer",
+                                                "only who has CAP_SYS_PTRACE", "nobody"};
+  const int scope = text.empty() ? 0 : text[0] - '0';
+  if (scope <= 0 || scope > 3) {
+    return {"ptrace", Level::ok, "ptrace scope 0: processes may look into others of their user", {}};
+  }
+  return {
+      "ptrace", Level::note,
+      fmt::format("ptrace scope {}: {} may attach as a debugger; parking needs no more than to look into /proc/PID, "
+                  "which this does not forbid",
+                  scope, scopes[scope]),
+      "should the driver refuse to park all the same (OPERATING_SYSTEM): sysctl kernel.yama.ptrace_scope=0"};
 }
 
 int failures(const Checks& checks) { return count(checks, Level::fail); }

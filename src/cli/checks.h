@@ -30,6 +30,10 @@ Checks judge_status(const nlohmann::json& status, std::string_view our_version);
 // From what `sublet-gpu snapshot` printed.
 Checks judge_snapshot(std::string_view output, int exit_status);
 
+// From what `sublet-gpu support` printed, and from Yama's ptrace_scope.
+Check judge_support(std::string_view output, int exit_status);
+Check judge_ptrace_scope(std::string_view text);
+
 // Runs sublet-gpu as the daemon would: with its library and environment, or, without a daemon, with the configured one.
 Checks check_nvml(const nlohmann::json& status, const std::string& configured_library);
 Check check_cgroups();
@@ -37,6 +41,8 @@ Check check_identity();
 Check check_user(const std::string& socket);  // the rights of this user there
 Check check_config(const config::Loaded& loaded);
 Check check_ptrace();
+// Has sublet-gpu start the CUDA driver: the one beside the NVML library that answers the daemon, or the configured one.
+Check check_driver(const nlohmann::json& status, const std::string& configured_library);
 
 std::string render_checks(const Checks& checks, const Look& look);
 nlohmann::json checks_json(const Checks& checks);  // {"checks": […], "failures": N, "warnings": N}

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 
 namespace sublet::cli {
 
@@ -159,16 +160,33 @@ Check check_config(const config::Loaded& loaded) {
 Check check_ptrace() {
   const auto root = proc::ProcRoot::open();
   const auto text = root ? root->read_file("sys/kernel/yama/ptrace_scope", 16) : Result<std::string>(root.error());
-  if (!text)
-    return {"ptrace", Level::ok, "ptrace is not restricted by Yama (pausing, which comes later, can use it)", {}};
-  const int scope = text->empty() ? -1 : (*text)[0] - '0';
-  if (scope <= 0) return {"ptrace", Level::ok, "ptrace scope 0 (pausing, which comes later, can use it)", {}};
-  return {"ptrace",
-          Level::note,
-          fmt::format("ptrace scope {}: pausing unchanged programs, which comes later, will need "
-                      "the daemon to have the right to trace",
-                      scope),
-          {}};
+  if (!text) return {"ptrace", Level::ok, "ptrace is not restricted by Yama", {}};
+  return judge_ptrace_scope(*text);
+}
+
+Check check_driver(const nlohmann::json& status, const std::string& configured_library) {
+  const std::string program = our_program("sublet-gpu");
+  if (program.empty()) {
+    return {"checkpoint", Level::warn, "sublet-gpu, which parks programs, is not installed beside this program",
+            "install all programs of Sublet in one directory"};
+  }
+  std::vector<std::string> argv{program, "support", "--json"};
+  // The driver's two libraries stand side by side.
+  std::string library = configured_library;
+  const std::string nvml = text_at(member(status, "daemon"), "gpu_library");
+  if (library.empty() && nvml.starts_with('/')) {
+    const auto beside = std::filesystem::path(nvml).parent_path() / "libcuda.so.1";
+    std::error_code unknown;
+    if (std::filesystem::exists(beside, unknown)) library = beside.string();
+  }
+  if (!library.empty()) argv.insert(argv.end(), {"--driver", library});
+  const auto said = capture(argv, program_environment(status), std::chrono::seconds(20));
+  if (!said) return {"checkpoint", Level::warn, said.error().detail, {}};
+  if (said->timed_out) {
+    return {"checkpoint", Level::warn, "the CUDA driver did not start within 20 s",
+            "look into the kernel's log for NVRM and Xid messages"};
+  }
+  return judge_support(said->out, said->exit_status);
 }
 
 }  // namespace sublet::cli

@@ -226,6 +226,44 @@ TEST(Doctor, AllIsWell) {
   EXPECT_EQ(failures(judge_status(json::object(), "0.1.0")), 2);  // no store, no device: not well
 }
 
+TEST(Doctor, SaysWhoseProgramsCanBeParked) {
+  const auto said = [](const char* mode, bool others, bool roots) {
+    json reply = status_reply();
+    reply["daemon"]["mode"] = mode;
+    reply["daemon"]["actor"] = {
+        {"ready", true}, {"signals_others", true}, {"groups", "/g"}, {"parks_others", others}, {"parks_roots", roots}};
+    for (const Check& check : judge_status(reply, "0.1.0")) {
+      if (check.name == "parking") return check;
+    }
+    return Check{};
+  };
+  EXPECT_EQ(said("system", true, true).level, Check::Level::ok);
+  EXPECT_EQ(said("system", true, false).level, Check::Level::note);
+  EXPECT_NE(said("system", true, false).hint.find("CapabilityBoundingSet"), std::string::npos);
+  EXPECT_EQ(said("system", false, false).level, Check::Level::warn);
+  EXPECT_EQ(said("dir", false, false).level, Check::Level::ok) << "its own user's are all there are";
+}
+
+TEST(Doctor, JudgesWhatTheDriverCan) {
+  const Check can = judge_support(R"({"supported": true, "version": 13000, "library": "/l", "problem": ""})", 0);
+  EXPECT_EQ(can.level, Check::Level::ok);
+  EXPECT_EQ(can.text, "the driver can park programs (CUDA 13.0, /l)");
+  const Check cannot = judge_support(R"({"supported": false, "version": 0, "library": "", "problem": "too old"})", 1);
+  EXPECT_EQ(cannot.level, Check::Level::warn);
+  EXPECT_EQ(cannot.text, "no program can be parked by the driver: too old");
+  EXPECT_EQ(judge_support("Segmentation fault", 139).level, Check::Level::warn);
+  EXPECT_EQ(judge_support("{}", 0).level, Check::Level::warn);
+}
+
+TEST(Doctor, JudgesThePtraceScope) {
+  EXPECT_EQ(judge_ptrace_scope("0\n").level, Check::Level::ok);
+  EXPECT_EQ(judge_ptrace_scope("").level, Check::Level::ok);
+  for (const char* scope : {"1\n", "2\n", "3\n"}) {
+    EXPECT_EQ(judge_ptrace_scope(scope).level, Check::Level::note);
+    EXPECT_NE(judge_ptrace_scope(scope).text.find(std::string("scope ") + scope[0]), std::string::npos);
+  }
+}
+
 TEST(Doctor, JudgesTheSnapshot) {
   EXPECT_EQ(judge_snapshot("", 1).at(0).level, Check::Level::fail);
   EXPECT_EQ(judge_snapshot(R"({"problem": "no library", "devices": []})", 0).at(0).text, "NVML: no library");

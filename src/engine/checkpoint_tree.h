@@ -86,7 +86,7 @@ class CheckpointTree {
   Helpers helpers_;
   Members members_;              // who take part, by start time: parents before their children. None: not known
   std::set<ProcessRef> aside_;   // were seen to use no CUDA, in this order
-  std::set<ProcessRef> closed_;  // nobody may look into them, so nobody has touched them
+  std::set<ProcessRef> closed_;  // nobody could look into them, so this order has touched none of them
 };
 
 }  // namespace sublet::engine

@@ -75,12 +75,16 @@ TEST_F(Parking, WithoutADriverOrAHelperItIsRefused) {
   options_.driver = "/nowhere/libcuda.so.1";
   fresh_parker();
   expect(park({program}), Kind::undone, "unsupported_driver");
+  expect(unpark({program}), Kind::done);  // nothing has touched it
+  fresh_parker();
   expect(unpark({program}), Kind::unknown, "unsupported_driver");
   options_.helper = "/nowhere/sublet-gpu";
   fresh_parker();
   const ParkOutcome refused = park({program});
   expect(refused, Kind::undone, "helper");
   EXPECT_NE(refused.detail.find("/nowhere/sublet-gpu"), std::string::npos) << refused.detail;
+  expect(unpark({program}), Kind::done);
+  fresh_parker();
   expect(unpark({program}), Kind::unknown, "helper");
   options_.helper = "/bin/true";
   fresh_parker();

@@ -213,8 +213,11 @@ std::vector<Warning> Engine::warnings() {
     }
   }
   if (!actor_.problem().empty()) {
-    all.push_back({"actor", "programs whose keeper is gone cannot be ended: the actor: " + actor_.problem(),
-                   actor_.hint(), now()});
+    // The system's daemon has it start what parks, too.
+    const std::string lost = options_.mode == "system"
+                                 ? "programs cannot be parked, and those whose keeper is gone not ended"
+                                 : "programs whose keeper is gone cannot be ended";
+    all.push_back({"actor", lost + ": the actor: " + actor_.problem(), actor_.hint(), now()});
   }
   std::erase_if(unkillable_, [this](const auto& entry) { return state_.find(entry.first) == nullptr; });
   for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));

@@ -25,12 +25,13 @@ class NotingActor : public Actor {
     waiting.push_back(std::move(done));
   }
   // Answers everything that waits.
-  void answer(actor::Code code, std::uint32_t refused = 0) {
+  void answer(actor::Code code, std::uint32_t refused = 0, const std::string& why = {}) {
     for (const Fetched& done : std::exchange(waiting, {})) {
       actor::Reply reply;
+      why.copy(reply.path, sizeof reply.path - 1);
       reply.code = code;
       reply.refused = refused;
-      done(reply, Fd());
+      done(reply, std::move(attachment));
     }
   }
   std::vector<actor::Verb> verbs() const {
@@ -47,6 +48,7 @@ class NotingActor : public Actor {
   std::vector<actor::Order> orders;
   std::vector<std::size_t> attached;
   std::vector<Fetched> waiting;
+  Fd attachment;  // of the next answer
 };
 
 struct World {
@@ -132,6 +134,78 @@ TEST(Programs, AnActorThatRefusesAProgramIsNotAskedToEndIt) {
   EXPECT_FALSE(world.programs.signal(world.lease.id, SIGTERM, actor::the_daemon));
   EXPECT_NE(world.programs.why_not_signalled(world.lease.id), "");
   EXPECT_TRUE(world.programs.can_signal(world.lease.id)) << "its keeper lives";
+}
+
+// --- helpers that park
+
+std::optional<Result<Fd>> ask_for_helper(World& world, ProcessRef process, bool to_bring_back, actor::Code code,
+                                         const std::string& why = {}) {
+  auto came = std::make_shared<std::optional<Result<Fd>>>();
+  world.programs.start_helper(world.lease.id, process, to_bring_back,
+                              [came](Result<Fd> result) { *came = std::move(result); });
+  world.actor.answer(code, 0, why);
+  return std::move(*came);
+}
+
+TEST(Helpers, AreProvenByTheActorWhereItFollows) {
+  World world;
+  const ProcessRef main = world.lease.owner.process;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  world.actor.attachment = Fd(::dup(0));
+  auto came = ask_for_helper(world, main, false, actor::Code::ok);
+  ASSERT_TRUE(came && *came);
+  EXPECT_TRUE(**came) << "its socket";
+  const actor::Order& order = world.actor.orders.back();
+  EXPECT_EQ(order.verb, actor::Verb::checkpoint);
+  EXPECT_EQ(ProcessRef(order.main_pid, order.main_start), main);
+  EXPECT_EQ(order.uid, world.lease.uid);
+  EXPECT_EQ(order.flags, 0u);
+  EXPECT_EQ(world.actor.attached.back(), 1u);
+  world.actor.attachment = Fd(::dup(0));
+  EXPECT_TRUE(*ask_for_helper(world, main, true, actor::Code::ok));
+  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user) << "who is to come back needs no proof";
+}
+
+TEST(Helpers, OfWhatSubletDidNotStartRestOnItsUser) {
+  World world;
+  world.lease.owner.keeper = {};
+  world.programs.follow(world.lease, false);
+  world.actor.attachment = Fd(::dup(0));
+  EXPECT_TRUE(*ask_for_helper(world, world.lease.owner.process, false, actor::Code::ok));
+  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user);
+}
+
+TEST(Helpers, ThatAreRefusedSayWhy) {
+  World world;
+  const ProcessRef main = world.lease.owner.process;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  using Refused = actor::Code;
+  for (const auto& [refused, code] :
+       std::initializer_list<std::pair<Refused, Code>>{{Refused::wrong_user, Code::Denied},
+                                                       {Refused::other_rights, Code::Denied},
+                                                       {Refused::untraceable, Code::Denied},
+                                                       {Refused::untouchable, Code::Denied},
+                                                       {Refused::gone, Code::NotFound},
+                                                       {Refused::busy, Code::InUse},
+                                                       {Refused::too_many, Code::Unavailable},
+                                                       {Refused::no_proof, Code::Unavailable},
+                                                       {Refused::failed, Code::Unavailable},
+                                                       {Refused::lost, Code::Unavailable}}) {
+    const auto came = ask_for_helper(world, main, false, refused, "no sublet-gpu");
+    ASSERT_TRUE(came && !*came);
+    EXPECT_EQ(came->error().code, code) << to_string(refused);
+    EXPECT_NE(came->error().detail.find(std::to_string(main.pid)), std::string::npos);
+    EXPECT_NE(came->error().detail.find(to_string(refused)), std::string::npos);
+    EXPECT_NE(came->error().detail.find("no sublet-gpu"), std::string::npos);
+  }
+  const auto without = ask_for_helper(world, main, false, actor::Code::ok);
+  EXPECT_EQ(without->error().code, Code::Unavailable) << "its socket was lost on the way";
+  const ProcessRef gone{main.pid, main.start_ticks + 1};
+  EXPECT_EQ(ask_for_helper(world, gone, false, actor::Code::ok)->error().code, Code::NotFound);
+  world.programs.forget(world.lease.id);
+  EXPECT_EQ(ask_for_helper(world, main, false, actor::Code::ok)->error().code, Code::NotFound);
 }
 
 TEST(Programs, WhatIsUnprovenIsNotEvenNamed) {

@@ -2,6 +2,8 @@
 // sublet-gpu: the only process that opens the vendor's libraries. A call into them may hang for ever; then this
 // process hangs, and subletd goes on without it and starts another.
 #include "gpu/checkpoint.h"
+#include "gpu/cuda_api.h"
+#include "gpu/json_line.h"
 #include "gpu/probe.h"
 #include "gpu/serve.h"
 #include "gpu/show.h"
@@ -25,6 +27,7 @@ using namespace sublet;
 constexpr const char* usage =
     "sublet-gpu asks the GPU driver's libraries for subletd.\n"
     "  sublet-gpu snapshot [--json] [--nvml PATH]  read all GPUs once and show them\n"
+    "  sublet-gpu support [--json] [--driver PATH]  say whether the driver here can park processes\n"
     "  sublet-gpu probe --fd N [--nvml PATH]  answer 'snapshot ID' lines on the socket N until it closes\n"
     "  sublet-gpu checkpoint --fd N --pid P [--start TICKS] [--driver PATH]  park and restore the CUDA state of the\n"
     "      process P as JSON lines on the socket N say; at the socket's end a process that only waits is unlocked\n"
@@ -67,14 +70,16 @@ void set_value(Options& options, const std::string& flag, const std::string& val
 // What belongs to which verb.
 std::string mismatch(const Options& options) {
   const bool checkpoint = options.verb == "checkpoint", serves = checkpoint || options.verb == "probe";
-  if (options.json && options.verb != "snapshot") return "--json belongs to snapshot";
+  const bool supports = options.verb == "support";
+  if (options.json && options.verb != "snapshot" && !supports) return "--json belongs to snapshot and support";
   if (serves && options.fd < 0) return options.verb + " needs --fd";
   if (!serves && options.fd >= 0) return "--fd belongs to probe and checkpoint";
   if (checkpoint && !options.target) return "checkpoint needs --pid";
-  if (!checkpoint && (options.target.pid != 0 || options.target.start_ticks != 0 || !options.driver.empty())) {
-    return "--pid, --start and --driver belong to checkpoint";
+  if (!checkpoint && (options.target.pid != 0 || options.target.start_ticks != 0)) {
+    return "--pid and --start belong to checkpoint";
   }
-  if (checkpoint && !options.nvml.empty()) return "--nvml belongs to probe and snapshot";
+  if (!checkpoint && !supports && !options.driver.empty()) return "--driver belongs to checkpoint and support";
+  if ((checkpoint || supports) && !options.nvml.empty()) return "--nvml belongs to probe and snapshot";
   return {};
 }
 
@@ -135,12 +140,34 @@ int snapshot(const Options& options) {
   return taken.problem.empty() ? 0 : 1;
 }
 
+int support(const Options& options) {
+  shed_descriptors(-1);
+  reset_signals(false);
+  const auto driver = gpu::CudaApi::load(options.driver);
+  const std::string problem = driver ? std::string() : driver.error().detail;
+  const int version = driver ? driver->version() : 0;
+  if (options.json) {
+    const gpu::Json said = {{"supported", driver.has_value()},
+                            {"version", version},
+                            {"library", driver ? driver->path() : options.driver},
+                            {"problem", problem}};
+    std::fputs(gpu::to_line(said).c_str(), stdout);
+  } else if (driver) {
+    fmt::print("{} can park processes (CUDA {}.{})\n", printable(driver->path()), version / 1000, version % 1000 / 10);
+  } else {
+    fmt::print("no process can be parked here: {}\n", problem);
+  }
+  if (std::fflush(stdout) != 0) return 1;
+  return driver ? 0 : 1;
+}
+
 int run(const std::vector<std::string>& arguments) {
   const Options options = parse(arguments);
   if (options.problem.empty()) {
     if (options.verb == "probe") return probe(options);
     if (options.verb == "checkpoint") return checkpoint(options);
     if (options.verb == "snapshot") return snapshot(options);
+    if (options.verb == "support") return support(options);
     if (options.verb == "--version" || options.verb == "--help" || options.verb == "-h") {
       fmt::print("{}", options.verb == "--version" ? "sublet-gpu " SUBLET_VERSION "\n" : usage);
       return 0;

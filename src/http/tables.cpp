@@ -68,6 +68,8 @@ json render_actor(const engine::Engine& engine) {
           {"problem", engine.actor().problem()},
           {"uid", ready ? json(said.uid) : json(nullptr)},
           {"signals_others", ready && (said.flags & actor::signals_others) != 0},
+          {"parks_others", ready && (said.flags & actor::parks_others) != 0},
+          {"parks_roots", ready && (said.flags & actor::parks_roots) != 0},
           {"groups", groups ? json(said.path) : json(nullptr)}};
 }
 

@@ -182,6 +182,36 @@ TEST(ProcRoot, ProcessWhoseFirstThreadEndedLives) {
   }
 }
 
+TEST(Rights, AreReadAsTheKernelWritesThem) {
+  const std::string good =
+      "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t100\t100\t100\nFDSize:\t64\nGroups:\t4 27 100 \nNStgid:\t1\n";
+  const auto rights = parse_rights(good);
+  ASSERT_TRUE(rights);
+  EXPECT_EQ(rights->uids[3], 1000u);
+  EXPECT_EQ(rights->gids[0], 100u);
+  EXPECT_EQ(rights->groups, (std::vector<std::uint32_t>{4, 27, 100}));
+  EXPECT_TRUE(rights->plain());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    return parse_rights(std::string(good).replace(good.find(from), from.size(), to));
+  };
+  EXPECT_TRUE(with("Groups:\t4 27 100 \n", "Groups:\t\n")->groups.empty());
+  EXPECT_FALSE(with("1000\t1000\nGid", "1000\t1001\nGid")->plain()) << "the file system's user";
+  EXPECT_FALSE(with("100\t100\t100\nFD", "101\t100\t100\nFD")->plain());
+  EXPECT_FALSE(with("1000\t1000\nGid", "1000\nGid")) << "three numbers";
+  EXPECT_FALSE(with("27 100 \nNStgid:\t1\n", "27 1")) << "cut off";
+  EXPECT_FALSE(with("4 27", "4 x27"));
+  EXPECT_FALSE(with("4 27", "4 99999999999"));
+  EXPECT_FALSE(with("Uid:", "Vid:"));
+  EXPECT_TRUE(parse_rights(open_root().read_with(::getpid(), "status")->text)->plain());
+}
+
+TEST(ProcRoot, OwnerOfAFileTellsWhatMayBeTraced) {
+  const ProcRoot root = open_root();
+  const std::string own = fmt::format("{}/environ", ::getpid());
+  EXPECT_EQ(root.owner_of(own), ::geteuid());
+  EXPECT_FALSE(root.owner_of("0/environ"));
+}
+
 TEST(ProcRoot, OwnerIsKnownOfProcessesThatMayNotBeDumped) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   int ready[2];

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon without rights has other users' programs parked: by helpers that the actor starts, each with the rights of
 the process that it parks and no others."""
+import json
 import os
 import pathlib
 import shutil
@@ -63,7 +64,8 @@ def test_a_program_is_parked_with_its_own_user_s_rights_and_comes_back_whole(sys
     said = status_of(helper)
     assert said["Uid"] == [str(ANA)] * 4 and said["Gid"] == [str(ANA)] * 4 and said["Groups"] == [str(GROUP)]
     assert [said[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [["0" * 16]] * 4
-    assert said["NoNewPrivs"] == ["1"] and int(said["SigIgn"][0], 16) & 1 << signal.SIGCHLD - 1 == 0
+    assert said["NoNewPrivs"] == ["1"] and said["SigBlk"] == ["0" * 16]
+    assert int(said["SigIgn"][0], 16) & 1 << signal.SIGCHLD - 1 == 0
     stat = pathlib.Path(f"/proc/{helper}/stat").read_text().rsplit(")", 1)[1].split()
     assert int(stat[1]) == system.actor.pid and stat[2] == stat[3] == str(helper), "a session of its own"
     environment = pathlib.Path(f"/proc/{helper}/environ").read_bytes()
@@ -155,3 +157,42 @@ def test_root_s_own_program_is_parked_only_by_an_actor_that_may_trace(make_syste
     assert said["Uid"] == ["0"] * 4 and int(said["CapEff"][0], 16) == 1 << 19, "nothing but CAP_SYS_PTRACE"
     system.cli(0, "resume", "roots", check=0)
     end(program)
+
+
+def test_an_actor_that_may_not_become_others_says_so(make_system):
+    system = make_system(capabilities="+kill").start()
+    actor = system.get("/v1/status")["daemon"]["actor"]
+    assert actor["ready"] and not actor["parks_others"] and not actor["parks_roots"]
+    program = system.load(ANA, "hers")
+    refused(system, "hers", "Operation not permitted")
+    end(program)
+    said = system.cli(0, "doctor").stdout
+    assert "may not park other users' programs" in said and "CAP_SETUID" in said
+
+
+def test_doctor_says_whose_programs_can_be_parked_and_by_what(system):
+    report = json.loads(system.cli(0, "doctor", "--json").stdout)
+    found = {check["name"]: check for check in report["checks"]}
+    assert found["parking"]["level"] == "ok" and "any user" in found["parking"]["text"]
+    assert found["checkpoint"]["level"] == "ok" and "lib/simgpu/libcuda.so.1" in found["checkpoint"]["text"]
+    scope = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
+    expected = scope.read_text().strip() if scope.exists() else "not restricted"
+    assert expected in found["ptrace"]["text"]
+    actor = system.get("/v1/status")["daemon"]["actor"]
+    assert actor["parks_others"] and actor["parks_roots"]
+
+
+def test_doctor_says_that_root_s_programs_are_left_out(make_system):
+    system = make_system(capabilities="+kill,+setuid,+setgid").start()
+    said = system.cli(0, "doctor").stdout
+    assert "root's own cannot" in said and "CAP_SYS_PTRACE" in said
+    program = system.load(0, "roots")
+    assert system.cli(0, "pause", "roots").returncode == 1
+    texts = [entry["text"] for entry in system.get("/v1/leases/roots/why")["reasons"]]
+    assert any("trace" in text for text in texts), texts
+    assert system.lease("roots")["state"] == "active"
+    end(program)
+    hers = system.load(ANA, "hers")
+    system.cli(ANA, "pause", "hers", check=0)
+    system.cli(ANA, "resume", "hers", check=0)
+    end(hers)

@@ -30,14 +30,32 @@ as() { runuser -u "$1" -- "${@:2}"; }
 gone() { [[ ! -e $1 && ! -L $1 ]]; }
 
 # A daemon by hand, as where systemd is not. Returns when it serves.
+as_service=()
 start_daemon() {
   rm -f /tmp/ready
   mkfifo /tmp/ready
-  subletd --ready-fd 9 "$@" 9>/tmp/ready >/tmp/daemon.log 2>&1 &
+  "${as_service[@]}" subletd --ready-fd 9 "$@" 9>/tmp/ready >/tmp/daemon.log 2>&1 &
   daemon=$!
   [[ $(head -n 1 /tmp/ready) == ready ]] || { cat /tmp/daemon.log; failed "subletd $* serves"; }
 }
 stop_daemon() { kill "$daemon"; wait "$daemon" || true; }
+# What a service manager does for the actor: the socket, and the capabilities of its unit.
+start_actor() {
+  perl -MSocket -MPOSIX=dup2 -e '
+    my $path = "/run/sublet-actor.sock";
+    unlink $path;
+    $^F = 9;
+    socket(my $socket, AF_UNIX, SOCK_SEQPACKET, 0) or die $!;
+    bind($socket, sockaddr_un($path)) && listen($socket, 8) or die $!;
+    chown((getpwnam "sublet")[2], 0, $path) && chmod(0600, $path) == 1 or die $!;
+    dup2(fileno($socket), 3) if fileno($socket) != 3;
+    $ENV{LISTEN_FDS} = 1;
+    $ENV{LISTEN_PID} = $$;
+    exec @ARGV' setpriv --bounding-set=-all,+kill,+setuid,+setgid,+sys_ptrace --no-new-privs \
+    sublet-actor listen --driver /usr/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR=/srv/gpu/simgpu >/tmp/actor.log 2>&1 &
+  actor=$!
+}
+stop_actor() { kill "$actor"; wait "$actor" || true; }
 until_true() {
   local i
   for ((i = 0; i < 600; ++i)); do
@@ -96,10 +114,19 @@ check "the simulated cards install" dpkg -i /packages/old/sublet-simgpu_*.deb
 check "cards are made" simgpu-ctl --dir /srv/gpu create 1x4GiB
 chmod 755 /srv/gpu
 chmod 1777 /srv/gpu/simgpu
-sed -i 's|^#nvml = .*|nvml = "/usr/lib/simgpu/libnvidia-ml.so.1"|' /etc/sublet/sublet.toml
+sed -i -e 's|^#nvml = .*|nvml = "/usr/lib/simgpu/libnvidia-ml.so.1"|' \
+  -e 's|^#driver = .*|driver = "/usr/lib/simgpu/libcuda.so.1"|' \
+  -e 's|^#socket = .*|socket = "/run/sublet-actor.sock"|' /etc/sublet/sublet.toml
 export SIMGPU_DIR=/srv/gpu/simgpu LD_LIBRARY_PATH=/usr/lib/simgpu
+# As the units have it: a daemon that is a plain user, and an actor with four capabilities.
+sed -i 's|^#reserve = .*|reserve = "1MiB"|' /etc/sublet/sublet.toml  # simulated memory is sparse
+chown -R sublet:sublet /var/lib/sublet /run/sublet
+start_actor
+as_service=(env STATE_DIRECTORY=/var/lib/sublet setpriv --reuid sublet --regid sublet --init-groups --no-new-privs
+  --bounding-set=-all)
 start_daemon
 until_true bash -c "sublet gpus -o gpu,state --no-header | grep -qx 'gpu0 *ok'" || failed "the card is read"
+until_true bash -c "sublet status --json | grep -q '\"parks_others\":true'" || failed "the actor is there"
 check "a program runs under a lease and checks every byte" \
   as ana sublet run --wait 60s --vram 1GiB -- simgpu-load --alloc 512MiB --seconds 1 --verify
 says_nothing_of "exit record" "... whose keeper may leave its exit record, and leaves it in silence"
@@ -115,7 +142,41 @@ check "who waits is told for whom" grep -q 'held by .*ana' /tmp/ben
 check "why says it in words" as ben sublet why behind
 refuses 77 "ben cannot end ana's lease" as ben sublet stop "$(sublet ps -o id,tag --no-header | sed -n 's/ *long$//p')"
 
+# ------------------------------------------------------------------------------------------ two users, one card
+for key in checkpoint_us checkpoint_bandwidth restore_us restore_bandwidth; do
+  simgpu-ctl --dir /srv/gpu set "$key" 0
+done
+check "doctor says whose programs can be parked" bash -c "sublet doctor | grep 'programs of any user can be parked'"
+check "... and that the driver can" bash -c "sublet doctor --json | grep -q 'the driver can park programs'"
+as ben sublet stop behind >/tmp/said 2>&1 || true
+wait "$second" || true
+as ana sublet stop long >/tmp/said 2>&1 || failed "ana ends her program"
+wait "$long" || true
+as ana sublet run --wait 60s --vram 3GiB --tag train -- simgpu-load --alloc 1GiB --seconds 8 --verify >/tmp/ana 2>&1 &
+train=$!
+until_true bash -c "sublet ps -o tag,state,used --no-header | grep -qE '^train +active +1'" ||
+  failed "ana's program has its memory"
+as ben sublet run --wait 60s --vram 2GiB --tier interactive --tag chat -- \
+  simgpu-load --alloc 1GiB --seconds 2 --verify >/tmp/ben 2>&1 &
+chat=$!
+until_true bash -c "sublet ps -o tag,state --no-header | grep -qx 'train *paused'" || failed "ana's program steps aside"
+passed "ana's program steps aside for ben's, which is more urgent"
+for process in /proc/[0-9]*; do
+  if tr '\0' ' ' <"$process/cmdline" 2>/dev/null | grep -q 'sublet-gpu checkpoint '; then helper=${process#/proc/}; fi
+done
+[[ -n ${helper:-} ]] || failed "a helper is there"
+check "... parked by a helper that is ana's" test "$(stat -c %U "/proc/$helper")" = ana
+check "... with no capability" grep -qx 'CapEff:.0000000000000000' "/proc/$helper/status"
+check "ben's program was right to its last byte" wait "$chat"
+check "ana's program comes back, right to its last byte" wait "$train"
+
 # ------------------------------------------------------------------------------------------ upgrade
+as ana sublet run --wait 60s --vram 3GiB --tag long -- simgpu-load --alloc 256MiB --seconds 600 >/tmp/ana 2>&1 &
+long=$!
+until_true bash -c "sublet ps -o tag,state --no-header | grep -qx 'long *active'" || failed "ana's program runs"
+as ben sublet run --vram 2GiB --tag behind -- simgpu-load --alloc 256MiB --seconds 0 >/tmp/ben 2>&1 &
+second=$!
+until_true grep -q 'waits: place 1' /tmp/ben || failed "ben waits"
 sed -i 's/^#claim_window = .*/claim_window = "11s"/' /etc/sublet/sublet.toml
 check "the newer package installs over it" dpkg --force-confdef --force-confold -i /packages/new/sublet_*.deb \
   /packages/new/sublet-simgpu_*.deb
@@ -123,6 +184,8 @@ check "the administrator's change is kept" grep -qx 'claim_window = "11s"' /etc/
 check "... and read" bash -c "sublet config show --system --origin | grep -q '11s.*sublet.toml:'"
 check "the store is kept" test -s /var/lib/sublet/store.db
 kill -KILL "$daemon"; wait "$daemon" || true
+stop_actor
+start_actor
 start_daemon
 check "leases outlive the upgrade and the daemon" bash -c "sublet ps -o tag,state --no-header | grep -qx 'long *active'"
 check "ana makes room" as ana sublet resize long 1GiB
@@ -131,6 +194,7 @@ check "ana's program ran all the time" as ana sublet stop long
 check "the report names both" bash -c "sublet report -o name --no-header | grep -qx ana"
 wait "$long" || true
 stop_daemon
+stop_actor
 
 # ------------------------------------------------------------------------------------------ remove, purge
 check "the packages are removed" dpkg -r sublet-simgpu sublet

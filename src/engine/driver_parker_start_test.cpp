@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parking through helpers that somebody else starts, as the actor does for other users' processes.
+#include "engine/driver_parker_test.h"
+#include "proc/spawn.h"
+
+#include <sys/socket.h>
+
+namespace sublet::engine {
+namespace {
+
+class StartedElsewhere : public Parking {
+ protected:
+  void SetUp() override {
+    Parking::SetUp();
+    if (IsSkipped()) return;
+    options_.start = [this](LeaseId of, ProcessRef process, bool to_bring_back, HelperStarted done) {
+      EXPECT_EQ(of, lease);
+      asked_.emplace_back(process, to_bring_back);
+      if (!refusals_.empty()) {
+        Error refusal = refusals_.front();
+        refusals_.erase(refusals_.begin());
+        return boost::asio::post(io_, [done, refusal] { done(refusal); });
+      }
+      if (denied_ == process) return done(denied("its rights are others'"));
+      if (silent_) return;
+      boost::asio::post(io_, [this, process, done] { done(start_one(process)); });
+    };
+    fresh_parker();
+  }
+  void TearDown() override {
+    Parking::TearDown();
+    for (const pid_t helper : started_) finish(helper);
+  }
+  Result<Fd> start_one(ProcessRef process) {
+    auto helper = proc::spawn_helper(
+        {.program = build("bin/sublet-gpu"),
+         .arguments = {"checkpoint", "--fd", "3", "--pid", std::to_string(process.pid), "--start",
+                       std::to_string(process.start_ticks), "--driver", build("lib/simgpu/libcuda.so.1")},
+         .socket_type = SOCK_STREAM,
+         .bare = false});
+    EXPECT_TRUE(helper);
+    started_.push_back(helper->pid);
+    return std::move(helper->socket);
+  }
+
+  std::vector<std::pair<ProcessRef, bool>> asked_;
+  std::vector<Error> refusals_;  // what the next are answered
+  ProcessRef denied_;
+  bool silent_ = false;
+  std::vector<pid_t> started_;
+};
+
+TEST_F(StartedElsewhere, ParksAndBringsBack) {
+  const ProcessRef one = load(), two = load();
+  expect(park({one, two}), Kind::done);
+  EXPECT_EQ(state(one), "checkpointed");
+  expect(unpark({one, two}), Kind::done);
+  ASSERT_EQ(asked_.size(), 2u) << "each is kept warm";
+  EXPECT_FALSE(asked_[0].second || asked_[1].second);
+  ends_right(one);
+  ends_right(two);
+}
+
+TEST_F(StartedElsewhere, SaysWhenItIsToBringBack) {
+  const ProcessRef one = load();
+  expect(park({one}), Kind::done);
+  fresh_parker();
+  expect(unpark({one}), Kind::done);
+  ASSERT_EQ(asked_.size(), 2u);
+  EXPECT_TRUE(asked_[1].second);
+  ends_right(one);
+}
+
+TEST_F(StartedElsewhere, WaitsForAnEarlierOneToEnd) {
+  const ProcessRef one = load();
+  refusals_ = {Error{Code::InUse, "busy", {}}, Error{Code::InUse, "busy", {}}};
+  expect(park({one}), Kind::done);
+  EXPECT_EQ(asked_.size(), 3u);
+  expect(unpark({one}), Kind::done);
+  ends_right(one);
+}
+
+TEST_F(StartedElsewhere, TriesAgainOnceWhenNoneCame) {
+  const ProcessRef one = load();
+  refusals_ = {unavailable("the actor is not there")};
+  expect(park({one}), Kind::done);
+  expect(unpark({one}), Kind::done);
+  refusals_ = {unavailable("the actor is not there"), unavailable("the actor is not there")};
+  fresh_parker();
+  const ParkOutcome outcome = park({one});
+  expect(outcome, Kind::undone, "helper");
+  EXPECT_EQ(outcome.detail, "the actor is not there");
+  refusals_.assign(9, unavailable("the actor is not there"));
+  expect(unpark({one}), Kind::done);
+  EXPECT_EQ(refusals_.size(), 9u) << "nothing has touched it, so nobody needs to look";
+  ends_right(one);
+}
+
+TEST_F(StartedElsewhere, WhoHasOtherRightsPreventsItAndNeedNotComeBack) {
+  const ProcessRef hers = load(), roots = load();
+  denied_ = roots;
+  const ParkOutcome outcome = park({hers, roots});
+  expect(outcome, Kind::undone, "no_right");
+  EXPECT_EQ(outcome.detail, "its rights are others'");
+  EXPECT_EQ(std::ranges::count(asked_, std::pair{roots, false}), 1) << "asked again it has no others";
+  expect(unpark({hers, roots}), Kind::done);
+  fresh_parker();  // after a restart: nobody knows what was refused
+  expect(unpark({hers, roots}), Kind::done);
+  EXPECT_EQ(state(hers), "running");
+  ends_right(hers);
+  ends_right(roots);
+}
+
+TEST_F(StartedElsewhere, ThatNeverComesKeepsNobodyFromEnding) {
+  const ProcessRef one = load();
+  silent_ = true;
+  const Later later = begin_park({one});
+  until([&] { return !asked_.empty(); });
+  EXPECT_TRUE(parker_->busy(lease));
+  parker_.reset();
+  io_.restart();
+  io_.run_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(later->has_value());
+  ends_right(one);
+}
+
+}  // namespace
+}  // namespace sublet::engine
