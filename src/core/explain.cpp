@@ -27,12 +27,13 @@ const HeldRooms::Entry* held_before(const State& state, const Rules& rules, cons
   return nullptr;
 }
 
-std::string held_text(const State& state, const HeldRooms::Entry& entry, Time now) {
+std::string held_text(const State& state, const HeldRooms& held, const HeldRooms::Entry& entry, Time now) {
+  const std::optional<Time> start = held.start(entry);
   const Lease& waiter = *state.find(entry.room.waiter);
   const Time since = waiter.waits_since();
   return "what is free on " + names_of_devices(state, entry.room.devices) + " is held for " + name_of(waiter) +
          ", which has waited " + format_duration(now - since) + " and " + need_text(waiter) +
-         (entry.start ? "; it should start in " + format_duration(*entry.start - now) : "; when it starts is unknown");
+         (start ? "; it should start in " + format_duration(*start - now) : "; when it starts is unknown");
 }
 
 bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
@@ -105,7 +106,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   const Bytes lacking = state.need(lease, device.reading.uuid) - nearest.free;
   const HeldRooms held(state, rules, now);
   if (const HeldRooms::Entry* before = held_before(state, rules, lease, held, now)) {
-    helps.push_back(held_text(state, *before, now));
+    helps.push_back(held_text(state, held, *before, now));
     helps.emplace_back("a time limit (`--ttl`) that ends before that start would let it go ahead");
   }
   if (lacking <= Bytes{}) return helps;
@@ -168,7 +169,7 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
     if (entry.room.waiter == lease.id) info.held_devices = entry.room.devices;
   if (const HeldRooms::Entry* before = held_before(state, rules, lease, held, now)) {
     info.held_for = before->room.waiter;
-    info.held_text = held_text(state, *before, now);
+    info.held_text = held_text(state, held, *before, now);
   }
   estimate_start(state, rules, lease, now, info);
   hasten(state, lease, now, info);
@@ -186,7 +187,7 @@ std::string held_clause(const State& state, const Rules& rules, const Lease& lea
   if (nearest.device == nullptr || nearest.free < state.need(lease, nearest.device->reading.uuid)) return {};
   const HeldRooms held(state, rules, now);
   const HeldRooms::Entry* before = held_before(state, rules, lease, held, now);
-  return before == nullptr ? "" : "; " + held_text(state, *before, now);
+  return before == nullptr ? "" : "; " + held_text(state, held, *before, now);
 }
 
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now) {

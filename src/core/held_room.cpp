@@ -114,21 +114,31 @@ void HeldRooms::add(const QueueKey& key) {
   }
   if (!room) return;
   any_ |= any;
-  std::optional<Time> start = now_;
+  for (std::size_t i = 0; i < room->devices.size(); ++i) held_.emplace(room->devices[i], Held{entries_.size(), i});
+  entries_.push_back({std::move(*room), key});
+  terms_.emplace_back();
+}
+
+const HeldRooms::Terms& HeldRooms::terms(std::size_t entry) const {
+  std::optional<Terms>& terms = terms_[entry];
+  if (terms) return *terms;
+  const std::vector<std::string>& devices = entries_[entry].room.devices;
+  const Lease& waiter = *state_.find(entries_[entry].key.lease);
+  terms.emplace();
+  terms->start = now_;
   std::vector<Ends> ends;
-  for (const std::string& uuid : room->devices) {
+  for (const std::string& uuid : devices) {
     const Device& device = state_.devices().at(uuid);
     ends.push_back(ends_on(state_, rules_, waiter, device, now_));
     const Shadow shadow = shadow_of(state_, rules_, waiter, device, ends.back(), now_);
-    if (!shadow.start || !start) start.reset();
-    else start = std::max(*start, *shadow.start);
+    if (!shadow.start || !terms->start) terms->start.reset();
+    else terms->start = std::max(*terms->start, *shadow.start);
   }
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    const Device& device = state_.devices().at(room->devices[i]);
-    held_.emplace(room->devices[i],
-                  Held{entries_.size(), left_by(state_, rules_, waiter, device, ends[i], start, now_)});
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const Device& device = state_.devices().at(devices[i]);
+    terms->left.push_back(left_by(state_, rules_, waiter, device, ends[i], terms->start, now_));
   }
-  entries_.push_back({std::move(*room), key, start});
+  return *terms;
 }
 
 // Those it has stay until it should have started there: what frees up on them is not to be given away for a better
@@ -189,17 +199,17 @@ Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const std::s
   if (held == held_.end()) return room;
   const Entry& entry = entries_[held->second.entry];
   if (!entry.key.before(key)) return room;  // it stands before, or is the one
-  if (entry.start) {
+  if (const std::optional<Time> start = terms(held->second.entry).start) {
     const Expected end = expected_end(state_, rules_, lease, lease.granted_at.value_or(now_), now_);
-    if (end.known() && end.at <= *entry.start) return room;
+    if (end.known() && end.at <= *start) return room;
   }
-  return std::min(room, held->second.left);
+  return std::min(room, left(held->second));
 }
 
 Bytes HeldRooms::open_room(const std::string& device, Bytes room) const {
   if (const Making* making = state_.making_on(device)) room -= kept_for(*making, device);
   const auto held = held_.find(device);
-  return held == held_.end() ? room : std::min(room, held->second.left);
+  return held == held_.end() ? room : std::min(room, left(held->second));
 }
 
 }  // namespace sublet::core

@@ -24,15 +24,14 @@ class HeldRooms {
 
   struct Entry {
     HeldRoom room;
-    QueueKey key;               // of its waiter
-    std::optional<Time> start;  // by the known ends; unset: unknown
-  };
-  struct Held {
-    std::size_t entry;
-    Bytes left;  // of the device, for those who stand behind
+    QueueKey key;  // of its waiter
   };
 
   const std::vector<Entry>& entries() const { return entries_; }
+  // When the waiter of one of these entries can start, by the known ends; unset: unknown.
+  std::optional<Time> start(const Entry& entry) const {
+    return terms(static_cast<std::size_t>(&entry - entries_.data())).start;
+  }
   // How much of `room`, what is free on the device, a waiter may take there.
   Bytes allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const;
   // The least that anybody may take there, however far behind and for however long.
@@ -41,6 +40,17 @@ class HeldRooms {
   std::size_t devices() const { return held_.size() + state_.makings().size(); }
 
  private:
+  // Of an entry: worked out when first asked for, because most steps come to the same place on few of the devices.
+  struct Terms {
+    std::optional<Time> start;
+    std::vector<Bytes> left;  // on each of its devices, for those who stand behind
+  };
+  struct Held {
+    std::size_t entry, place;  // the device's among those of the entry
+  };
+
+  const Terms& terms(std::size_t entry) const;
+  Bytes left(const Held& held) const { return terms(held.entry).left[held.place]; }
   void add(const QueueKey& key);
   std::optional<HeldRoom> choose(const Lease& waiter) const;
   Bytes kept_for(const Making& making, const std::string& device) const;
@@ -52,7 +62,8 @@ class HeldRooms {
   const Time now_;
   bool any_ = false;  // one of those that take any device has its room
   std::vector<Entry> entries_;
-  std::unordered_map<std::string, Held> held_;  // by device
+  mutable std::vector<std::optional<Terms>> terms_;  // of the entries
+  std::unordered_map<std::string, Held> held_;       // by device
 };
 
 }  // namespace sublet::core

@@ -30,7 +30,7 @@ struct Victim {
 // Somebody who is not asked to yield, and why not.
 struct Spared {
   LeaseId lease;
-  std::string why;
+  std::string why;             // one sentence, where reasons are told
   Time until = Time::never();  // by time alone
 };
 
@@ -64,12 +64,13 @@ struct NextTurn {
 // What would be done to make room now: for a preview, and for the decision itself.
 struct RoomPlan {
   bool found = false;
-  std::string why_not;               // not found: one sentence
+  std::string why_not;               // not found: one sentence, where reasons are told
   std::vector<std::string> devices;  // found: where; not found: where least is lacking, if anywhere
   std::vector<Victim> victims;       // the cheapest first; none: nobody has to yield any more …
   bool under_way = false;            // … or others are yielding there already
   Duration pause{};                  // until the room is there, the victims one after the other
   Duration cost{};
+  Time again = Time::never();  // not found: by time alone it may be from then on
   Bytes short_bytes;           // not found: lacking there although all yield who may
   std::vector<Spared> spared;  // those on these devices who are not asked
 };

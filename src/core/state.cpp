@@ -161,7 +161,8 @@ std::optional<Ordered> State::ordered(LeaseId waiter) const {
 }
 
 bool State::somebody_might_yield(Tier tier) const {
-  return std::accumulate(might_yield_.begin(), might_yield_.begin() + static_cast<int>(tier) + 1, 0) > 0;
+  return std::any_of(where_.begin(), where_.begin() + static_cast<int>(tier) + 1,
+                     [](const auto& devices) { return !devices.empty(); });
 }
 
 // -------------------------------------------------------------------------------- changing
@@ -224,8 +225,10 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
   device.leased_used += sign * charge.used;
   if (charge.settling) device.settling += sign * bytes;
   if (lease.reserves() && core::might_yield(lease)) {
-    device.might_yield[static_cast<std::size_t>(lease.tier)] += sign;
-    might_yield_[static_cast<std::size_t>(lease.tier)] += sign;
+    const auto tier = static_cast<std::size_t>(lease.tier);
+    device.might_yield[tier] += sign;
+    if (device.might_yield[tier] == 0) where_[tier].erase(device.reading.uuid);
+    else where_[tier].insert(device.reading.uuid);
   }
   if (sign > 0) {
     device.leases.insert(lease.id);
@@ -336,7 +339,6 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
 // -------------------------------------------------------------------------------- indices over all devices
 
 void State::moved(Device& device) {
-  room_stale_ = true;
   if (!device.indexed.moved) moved_.push_back(device.reading.uuid);
   device.indexed.moved = true;
 }
@@ -352,6 +354,7 @@ void State::reindex(const Rules& rules, Time now) {
   }
   for (const std::string& uuid : moved_)
     if (const auto device = devices_.find(uuid); device != devices_.end()) reindex(device->second, rules, now);
+  room_changed_.insert(room_changed_.end(), moved_.begin(), moved_.end());
   moved_.clear();
 }
 
@@ -461,7 +464,7 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     state.last_id_ = std::max(state.last_id_, lease.id.number);
     state.last_queued_at_ = std::max(state.last_queued_at_, lease.queued_at);
     if (lease.ended()) {
-      side.charges.assign(lease.devices.size(), Charge{{}, false, true, false});
+      side.charges.assign(lease.devices.size(), Charge{.settling = true});
     } else if (lease.state == LeaseState::queued) {
       state.queue_.insert(lease);
     }

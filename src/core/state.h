@@ -25,11 +25,11 @@ namespace sublet::core {
 // What a lease charges on one of its devices beyond what it asked: measured use, and what is still settling after
 // its end.
 struct Charge {
-  Bytes used;             // of its processes, in the last plausible snapshot
+  Bytes used{};           // of its processes, in the last plausible snapshot
   bool untold = false;    // one of them is listed there without the bytes it uses
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
-  Bytes beside;           // resuming: taken while it was paused, so that its own room has so much less for its restore
+  Bytes beside{};         // resuming: taken while it was paused, so that its own room has so much less for its restore
 };
 
 // The same over all of its devices.
@@ -177,6 +177,8 @@ class State {
   std::optional<Ordered> ordered(LeaseId waiter) const;                    // room for it was ordered
   // Whether anybody of this tier, or of one below it, is there on whom there might be a claim.
   bool somebody_might_yield(Tier tier) const;
+  // The devices where somebody of just this tier is, on whom there might be a claim; uuids.
+  const std::set<std::string>& where_might_yield(Tier tier) const { return where_[static_cast<std::size_t>(tier)]; }
 
   // --- restart ---
   // What the store held; ended leases that must still settle are given too. Owners get rules.reconnect from `now`;
@@ -289,15 +291,16 @@ class State {
   Time snapshot_began_;             // of the newest snapshot
   std::string snapshot_problem_;
   CostModel costs_;
-  std::vector<Making> makings_;            // on devices of their own; as of the last step
-  std::map<std::string, NextTurn> turns_;  // the same
-  std::set<LeaseId> contending_;           // their turns are counted
-  std::set<LeaseId> ordered_;              // room was ordered for them
-  std::vector<QueueKey> askers_;           // those who were looked at last
-  bool room_stale_ = true;                 // something changed since
-  Time room_look_at_ = Time::never();      // then more may be had
-  std::array<int, tier_count> might_yield_{};
-  std::vector<LeaseId> unsignalled_;  // loaded while being stopped: the order may have been lost
+  std::vector<Making> makings_;                          // on devices of their own; as of the last step
+  std::map<std::string, NextTurn> turns_;                // the same
+  std::set<LeaseId> contending_;                         // their turns are counted
+  std::set<LeaseId> ordered_;                            // room was ordered for them
+  std::vector<QueueKey> askers_;                         // those who were looked at last
+  bool room_stale_ = true;                               // something changed since, that may matter anywhere
+  std::vector<std::string> room_changed_;                // or on these devices alone
+  Time room_look_at_ = Time::never();                    // then more may be had
+  std::array<std::set<std::string>, tier_count> where_;  // uuids; somebody might yield
+  std::vector<LeaseId> unsignalled_;                     // loaded while being stopped: the order may have been lost
 };
 
 }  // namespace sublet::core

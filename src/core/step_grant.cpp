@@ -185,11 +185,12 @@ void Stepper::note_held(const HeldRooms& held) {
                                   [&](const HeldRoom& had) { return had.waiter == entry.room.waiter; });
     if (old == state_.held_rooms_.end() || old->devices != entry.room.devices) {
       const Lease& lease = *find(entry.room.waiter);
+      const std::optional<Time> start = held.start(entry);
       explain(lease, "held",
               "has waited " + format_duration(now_ - lease.waits_since()) + ": what frees up on " +
                   names_of_devices(state_, entry.room.devices) +
                   " is held for it, and who stands behind it goes ahead only if it does not keep it waiting" +
-                  (entry.start ? "; it should start in " + format_duration(*entry.start - now_) : ""));
+                  (start ? "; it should start in " + format_duration(*start - now_) : ""));
     }
     rooms.push_back(entry.room);
   }

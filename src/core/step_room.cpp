@@ -53,11 +53,25 @@ bool Stepper::room_stale() {
   state_.reindex(rules_, now_);
   const bool time = state_.room_look_at_ <= now_;
   if (time) state_.room_look_at_ = Time::never();
-  if (!time && !state_.room_stale_ && first == state_.askers_) return false;
-  state_.room_stale_ = false;
+  const bool everything = time || std::exchange(state_.room_stale_, false) || first != state_.askers_;
+  const std::vector<std::string> changed = std::exchange(state_.room_changed_, {});
+  if (!everything && !change_matters(changed)) return false;
   state_.askers_ = std::move(first);
   if (state_.askers_.empty()) return !state_.makings_.empty() || !state_.contending_.empty();
   return true;
+}
+
+// Where nothing is under way and nothing was found before, nothing can be found now unless on one of the devices that
+// changed.
+bool Stepper::change_matters(const std::vector<std::string>& changed) const {
+  const bool under_way = !state_.makings_.empty() || !state_.turns_.empty() || !state_.contending_.empty();
+  if (under_way || !state_.ordered_.empty() || changed.size() > askers) return !changed.empty();
+  return std::any_of(changed.begin(), changed.end(), [this](const std::string& uuid) {
+    const Device* device = state_.find_device(uuid);
+    return device != nullptr && std::any_of(state_.askers_.begin(), state_.askers_.end(), [&](const QueueKey& key) {
+             return might_make_room(state_, rules_, *state_.find(key.lease), *device, now_);
+           });
+  });
 }
 
 // The first that wait, and those for whom room was ordered, wherever they stand.
@@ -92,13 +106,14 @@ bool Stepper::give_up(const std::vector<Making>& before) {
 void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
   const std::optional<Ordered> ordered = state_.sides_.at(waiter.id).ordered;
   if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
-  const Asking asking{waiter, ordered};
+  const Asking asking{waiter, ordered, /*told=*/false};
   RoomPlan plan = plan_room(state_, rules_, asking, now_);
   if (plan.found && plan.victims.empty() && !plan.under_way) return;  // it comes by itself
   if (plan.found) {
     begin_making({waiter.id, waiter.tier, asking.ground(), plan.devices, plan.victims});
     return;
   }
+  look_again_at(plan.again);
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   if (!ordered) wait_for_turn(waiter, counted);
 }
@@ -118,9 +133,9 @@ bool Stepper::begin_making(Making making) {
 
 void Stepper::wait_for_turn(const Lease& waiter, std::set<LeaseId>& counted) {
   if (waiter.waits_in_place() ? waiter.devices.size() != 1 : waiter.device_count != 1) return;
-  for (const auto& [uuid, device] : state_.devices_) {
-    if (!device.might_yield[static_cast<std::size_t>(waiter.tier)] || !waits_for(waiter, device)) continue;
-    if (!state_.known(device, rules_, now_)) continue;
+  for (const std::string& uuid : state_.where_might_yield(waiter.tier)) {
+    const Device& device = state_.devices_.at(uuid);
+    if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) continue;
     const Contenders contenders = contenders_on(state_, waiter, device, now_);
     if (contenders.residents.empty()) continue;
     count_turns(contenders, counted);

@@ -102,6 +102,7 @@ class Stepper {
   // Making room by having others yield (step_room.cpp).
   void make_room();
   bool room_stale();
+  bool change_matters(const std::vector<std::string>& changed) const;
   void list_askers(std::vector<QueueKey>& first);
   bool give_up(const std::vector<Making>& before);
   void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);

@@ -31,10 +31,10 @@ struct OnDevice {
   Duration pause{}, cost{};
   Bytes short_bytes;  // more than 0: all who may be asked are not enough
   std::vector<Spared> spared;
+  bool found = true;
   std::string why_not;
   bool under_way = false;  // somebody yields there already
-
-  bool found() const { return why_not.empty(); }
+  Time again = Time::never();
 };
 
 std::vector<Giver> givers_of(const std::vector<Victim>& victims) {
@@ -63,6 +63,8 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
   const auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
   if (!chosen) {
     plan.short_bytes = lacks - gain;
+    plan.found = false;
+    if (!asking.told) return plan;
     plan.why_not = candidates.empty() ? "nobody on " + name_of(device) + " may be asked to yield"
                                       : "all who may be asked to yield on " + name_of(device) + " hold only " +
                                             format_size(gain) + " of the " + format_size(lacks) + " that are lacking";
@@ -78,11 +80,14 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
 
 // Nothing is paused if the wait that it would save is shorter than what it costs.
 void weigh_wait(const State& state, const Rules& rules, const Asking& asking, OnDevice& plan, Time now) {
-  if (!plan.found() || plan.victims.empty() || asking.ground() == Ground::order) return;
+  if (!plan.found || plan.victims.empty() || asking.ground() == Ground::order) return;
   const Bytes need = state.need(asking.lease, plan.device->reading.uuid);
   const auto by_itself = room_by_itself(state, rules, *plan.device, need, now);
   const Duration price = plan.pause;  // a higher tier does not wait for what it costs others to come back
   if (!by_itself || *by_itself - now > price) return;
+  plan.found = false;
+  plan.again = *by_itself + Duration(1);
+  if (!asking.told) return;
   plan.why_not = "the room on " + name_of(*plan.device) + " should be there by itself in " +
                  format_duration(*by_itself - now) + ", and to have others yield takes " + format_duration(price);
 }
@@ -107,30 +112,36 @@ std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
 }  // namespace
 
 std::optional<Spared> spared(const State& state, const Asking& asking, const Lease& lease, Time now) {
-  const auto because = [&lease](std::string why, Time until = Time::never()) {
-    return Spared{lease.id, std::move(why), until};
+  const auto because = [&](const auto& words, Time until = Time::never()) {
+    return Spared{lease.id, asking.told ? std::string(words()) : std::string(), until};
   };
-  if (lease.state != LeaseState::active) return because("it is " + std::string(to_string(lease.state)));
-  if (lease.stop_requested) return because("its program is being ended already");
-  const auto method = pause_method_of(state, lease);
-  if (!method && !may_be_ended(lease)) return because(method.error().detail);
+  if (lease.state != LeaseState::active) return because([&] { return "it is " + std::string(to_string(lease.state)); });
+  if (lease.stop_requested) return because([] { return "its program is being ended already"; });
+  const bool pausable = !pause_methods_of(state, lease).empty();
+  if (!pausable && !may_be_ended(lease)) return because([&] { return pause_method_of(state, lease).error().detail; });
   const bool has_no_program = lease.owner.kind == OwnerKind::connection && !lease.had_process;
-  if (!method && lease.pausable != Pausable::no && has_no_program && now < lease.granted_at.value_or(Time{}) + start_up)
-    return because("it was given its room a moment ago, and its program is only being started",
+  if (!pausable && lease.pausable != Pausable::no && has_no_program &&
+      now < lease.granted_at.value_or(Time{}) + start_up)
+    return because([] { return "it was given its room a moment ago, and its program is only being started"; },
                    *lease.granted_at + start_up);
   const bool by_order = asking.ordered && (asking.ordered->anybodys || asking.ordered->uid == lease.uid);
   if (!by_order && lease.tier >= asking.lease.tier && !planted(Bug::anybody_yields))
-    return because("it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
-                   std::string(to_string(asking.lease.tier)));
+    return because([&] {
+      return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
+             std::string(to_string(asking.lease.tier));
+    });
   const Standing standing = state.standing(lease.id);
   if (now < standing.spared_until)
-    return because("a pause of it failed " + format_duration(now - standing.tried_at) +
-                       " ago, and it is left alone for " + format_duration(standing.spared_until - now) + ": " +
-                       standing.spared_why,
-                   standing.spared_until);
+    return because(
+        [&] {
+          return "a pause of it failed " + format_duration(now - standing.tried_at) +
+                 " ago, and it is left alone for " + format_duration(standing.spared_until - now) + ": " +
+                 standing.spared_why;
+        },
+        standing.spared_until);
   const bool at_once = by_order || asking.lease.tier == Tier::critical;
   if (!at_once && now < standing.restored + breath)
-    return because("it came back from a pause a moment ago", standing.restored + breath);
+    return because([] { return "it came back from a pause a moment ago"; }, standing.restored + breath);
   return std::nullopt;
 }
 
@@ -185,6 +196,19 @@ std::optional<Time> room_by_itself(const State& state, const Rules& rules, const
   return std::nullopt;
 }
 
+bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
+  if (!state.known(device, rules, now)) return false;
+  Bytes room = state.effective_free(device, rules, now) + device.settling;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    if (lease.state == LeaseState::pausing) return true;
+    if (lease.tier <= waiter.tier && might_yield(lease)) room += state.charged(lease, device.reading.uuid);
+  }
+  if (state.need(waiter, device.reading.uuid) > room) return false;
+  const std::vector<const Device*> usable = devices_for(state, waiter);
+  return std::find(usable.begin(), usable.end(), &device) != usable.end();
+}
+
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now) {
   std::vector<OnDevice> plans;
   const std::vector<const Device*> devices = devices_for(state, asking.lease);
@@ -196,11 +220,11 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
   const std::size_t count =
       asking.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(asking.lease.device_count);
   std::stable_sort(plans.begin(), plans.end(), [](const OnDevice& a, const OnDevice& b) {
-    if (a.found() != b.found()) return a.found();
-    return a.found() ? a.cost < b.cost : a.short_bytes < b.short_bytes;
+    if (a.found != b.found) return a.found;
+    return a.found ? a.cost < b.cost : a.short_bytes < b.short_bytes;
   });
   RoomPlan room;
-  room.found = plans.size() >= count && count > 0 && plans[count - 1].found();
+  room.found = plans.size() >= count && count > 0 && plans[count - 1].found;
   if (plans.size() < count || count == 0) {
     room.why_not = "of the devices that it may use only " + std::to_string(plans.size()) + " are known";
     return room;
@@ -209,8 +233,9 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
     OnDevice& plan = plans[i];
     room.devices.push_back(plan.device->reading.uuid);
     room.under_way |= plan.under_way;
+    room.again = std::min(room.again, plan.again);
     room.spared.insert(room.spared.end(), plan.spared.begin(), plan.spared.end());
-    if (!plan.found()) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
+    if (!plan.found) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
     for (const Victim& victim : plan.victims) {  // one on several of them yields once
       const auto same = std::find_if(room.victims.begin(), room.victims.end(),
                                      [&](const Victim& other) { return other.lease == victim.lease; });

@@ -13,6 +13,7 @@ namespace sublet::core {
 struct Asking {
   const Lease& lease;  // its tier, size and devices
   std::optional<Ordered> ordered{};
+  bool told = true;  // reasons are put in words, which takes most of the time: what is only decided needs none
 
   Ground ground() const { return ordered ? Ground::order : Ground::tier; }
 };
@@ -28,6 +29,9 @@ Bytes being_yielded(const State& state, const Device& device);
 
 // What the asker lacks on the device even then; 0 or less: nothing.
 Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now);
+
+// False: the waiter surely cannot have room made for it on this device now, by whatever others might yield there.
+bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
 
 // On the cheapest of the devices that it may use.
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now);
