@@ -2,6 +2,7 @@
 """`sublet-gpu checkpoint` driven from outside: parks and restores an unmodified simgpu-load, and says why not."""
 
 import ctypes
+import json
 import os
 import pathlib
 import shutil
@@ -382,6 +383,24 @@ def test_what_is_no_command_ends_it(quick, helpers, load, line):
     assert one.lines.readline() == "" and one.process.wait() == 1
 
 
+def support(cards, library, *arguments):
+    command = [helper.PROGRAM, "support", "--driver", str(library), *arguments]
+    return subprocess.run(command, env={"SIMGPU_DIR": str(cards.dir / "simgpu")}, capture_output=True, text=True)
+
+
+def test_says_whether_the_driver_can_park(quick):
+    library = simcards.DRIVER / "libcuda.so.1"
+    done = support(quick, library)
+    assert (done.returncode, done.stderr) == (0, "") and f"{library} can park processes (CUDA 1" in done.stdout
+    said = json.loads(support(quick, library, "--json").stdout)
+    assert said["supported"] and said["library"] == str(library) and said["version"] >= 12080 and not said["problem"]
+    quick.ctl("set", "driver_version", 12040)
+    done = support(quick, library)
+    assert done.returncode == 1 and "12.4" in done.stdout and "570" in done.stdout
+    said = json.loads(support(quick, "/nowhere/libcuda.so.1", "--json").stdout)
+    assert not said["supported"] and "/nowhere" in said["problem"]
+
+
 def test_wrong_usage_is_refused():
     left, right = socket.socketpair()
     fd = str(right.fileno())
@@ -394,6 +413,8 @@ def test_wrong_usage_is_refused():
         ["checkpoint", "--fd", fd, "--pid", "1", "--nvml", "/x"],
         ["probe", "--fd", fd, "--pid", "1"],
         ["snapshot", "--driver", "/x"],
+        ["support", "--nvml", "/x"],
+        ["support", "--pid", "1"],
     ):
         done = subprocess.run([helper.PROGRAM, *words], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and done.stderr.startswith("sublet-gpu: "), words
