@@ -29,6 +29,7 @@ struct Charge {
   bool untold = false;    // one of them is listed there without the bytes it uses
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
+  Bytes parked{};         // of its processes, when they were asked to yield; not known after a restart
   Bytes beside{};         // resuming: taken while it was paused, so that its own room has so much less for its restore
 };
 

@@ -111,6 +111,7 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
     Parking parking = *lease.parking;
     side.parked_before = parking.entry;
     side.on_top = true;
+    for (Charge& charge : side.charges) charge.parked += charge.used;
     parking.method = method;
     parking.entry += held;
     parking.settled = false;

@@ -103,7 +103,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   side.acting = true;
   side.relapsed = false;
-  for (Charge& charge : side.charges) charge.beside = {};
+  for (Charge& charge : side.charges) charge.beside = {}, charge.parked = charge.used;
   side.next.reset();
   side.on_top = false;
   side.tried |= bit_of(method);

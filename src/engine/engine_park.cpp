@@ -33,10 +33,12 @@ std::vector<gpu::BallastWish> Engine::ballast_for(LeaseId id) const {
   for (const std::string& uuid : lease->devices) {
     const auto device = state_.devices().find(uuid);
     if (device == state_.devices().end()) continue;
-    const Bytes beside = state_.charge(id, uuid).beside;
-    const bool crowded = beside > Bytes{} && each + beside > lease->vram;
+    // What host memory grew by is less where much of what it held was never written.
+    const core::Charge& charge = state_.charge(id, uuid);
+    const Bytes parked = std::min(std::max(each, charge.parked), lease->vram);
+    const bool crowded = charge.beside > Bytes{} && parked + charge.beside > lease->vram;
     if (device->second.unleased <= Bytes{} && !crowded) continue;
-    ballast.push_back({uuid, std::min(each, lease->vram) + gpu::ballast_margin});
+    ballast.push_back({uuid, parked + gpu::ballast_margin});
   }
   return ballast;
 }

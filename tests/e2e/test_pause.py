@@ -46,6 +46,32 @@ def used_on_card(daemon):
     return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
 
 
+def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, tmp_path):
+    '''A restore without room would fail for good: it is not tried before there is room for it.'''
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = (f"simgpu-load --alloc 1GiB --seconds 5 --verify & first=$!; read line < {go}; "
+              "simgpu-load --alloc 1GiB --seconds 600 & second=$!; wait $first; code=$?; kill $second; exit $code")
+    program = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "tree", "--", "sh", "-c", script)
+    wait_until(lambda: lease_of_maybe(daemon, "tree"), "it has filled its memory")
+    assert daemon.cli("pause", "tree").returncode == 0
+    other = start(daemon, "other", "1700MiB", "1400MiB")
+    go.write_text("now\n")
+    wait_until(lambda: lease_of(daemon, "tree")["used_bytes"] >= GIB, "a process of it that is not parked takes memory")
+    asked = daemon.spawn("sublet", "resume", "tree")
+
+    def why():
+        return str(daemon.get("/v1/leases/tree/why")["reasons"])
+
+    wait_until(lambda: "while it was paused, and" in why(), "it is told what stands in its way")
+    assert lease_of(daemon, "tree")["state"] == "resuming", why()
+    os.kill(lease_of(daemon, "other")["owner"]["pid"], signal.SIGTERM)
+    other.wait(60)
+    until(daemon, "tree", "active")
+    assert asked.wait(60) == 0, asked.communicate()
+    assert program.wait(60) == 0, f"every byte is as it was: {program.communicate()}"
+
+
 def test_gives_its_room_away_and_gets_it_back(daemon):
     first = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "first", "--", "simgpu-load", "--alloc", "1GiB",
                          "--seconds", "6", "--verify", "--json")

@@ -98,7 +98,7 @@ class Crowd:
     def fault(self):
         name, most = self.rng.choice(FAULTS)
         more = ("--duration", f"{self.rng.randint(100, most)}ms") if most else ("--nth", 1)
-        if name == "nvml-missing-pid":
+        if name.endswith("-hang") or name == "nvml-missing-pid":  # else it would strike every call
             more += ("--nth", 1)
         self.daemon.ctl("clear", name)  # there is room for a few only, and one that never struck stays
         self.daemon.ctl("fault", name, *more)
@@ -173,7 +173,7 @@ def children_of(pid):
     return found
 
 
-def soak(daemon, rng, programs, seconds, at_once=12):
+def soak(daemon, rng, programs, seconds, at_once=24):
     """So many random programs over so long, most of them honest, while things go wrong around them."""
     crowd = Crowd(daemon, rng)
     began = time.monotonic()
@@ -188,7 +188,7 @@ def soak(daemon, rng, programs, seconds, at_once=12):
             crowd.start(kind, int(CARD * rng.uniform(0.04, most)), rng.uniform(0.3, min(8, seconds / 5)),
                         rng.choice(("batch", "standard", "standard", "interactive")))
         if time.monotonic() >= next_trouble:
-            next_trouble = time.monotonic() + rng.uniform(0.5, 4)
+            next_trouble = time.monotonic() + rng.uniform(0.5, 5)
             rng.choice((crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.kill_a_program,
                         crowd.kill_the_daemon))()
         moment(0.05)
