@@ -101,9 +101,10 @@ void Oracle::check_queue(const core::State& state, Time now) {
     if (lease != nullptr && before != nullptr) {
       const double difference = aged(*before) - aged(*lease);
       const bool tied = difference < 1e-6 && difference > -1e-6;
-      const bool right = before->tier != lease->tier ? before->tier > lease->tier
-                         : !tied                     ? difference > 0
-                                                     : before->waits_since() <= lease->waits_since();
+      const bool right = before->tier != lease->tier           ? before->tier > lease->tier
+                         : !tied                               ? difference > 0
+                         : before->priority != lease->priority ? true  // who aged that far may stand on either side
+                                                               : before->waits_since() <= lease->waits_since();
       verdict_.expect(right, "queue-order", [&] {
         return fmt::format("{} stands before {}, and should not", to_string(before->id), to_string(lease->id));
       });
