@@ -139,7 +139,8 @@ def write_control(package, tree, values):
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     (control / "control").write_text(text)
-    for name, mode in (("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)):
+    for name, mode in (("conffiles", 0o644), ("shlibs", 0o644), ("triggers", 0o644), ("postinst", 0o755),
+                       ("prerm", 0o755), ("postrm", 0o755)):
         source = DEBIAN / f"{package}.{name}"
         if source.exists():
             shutil.copy(source, control / name)
