@@ -4,6 +4,7 @@
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
 #include "cli/output.h"
+#include "cli/render.h"
 #include "cli/talk.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,8 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr int gave_up = 124;
-constexpr Duration one_wait = 60s;  // of each question: the daemon answers at once when something has changed
+// Of each question, which is answered at once when something has changed; how far it is changes all the time.
+constexpr Duration one_wait = 60s, one_line = 2s, one_look = 500ms;
 
 struct PauseFlags {
   LeaseVerb verb;
@@ -33,13 +35,27 @@ bool under_way(const json& lease) {
   return state == "pausing" || state == "resuming" || (state == "paused" && flag_at(member(lease, "pause"), "returns"));
 }
 
-std::string progress(const json& lease) {
+// What is under way, in words that stay the same while it goes on.
+std::string stage(const json& lease, const Look& look) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
+  const std::string blocked = blocked_phrase(lease, look);
+  if (!blocked.empty()) return fmt::format("{} waits for its room: {}", id, blocked);
   if (state == "pausing") return id + " is pausing: its program is asked to give up its VRAM";
   if (state == "resuming") return id + " is resuming: its program is being restored";
   const auto place = number_at(member(lease, "queue"), "place");
   return fmt::format("{} waits for its room{}", id, place ? fmt::format(", at place {}", *place) : "");
+}
+
+// With how far it is; without a terminal a line for each quarter of the way.
+void show_progress(const json& lease, WaitLine& line) {
+  const std::string now = stage(lease, line.look());
+  const std::string far = progress_phrase(lease);
+  const auto& progress = member(member(lease, "pause"), "progress");
+  const auto total = std::max<std::int64_t>(number_at(progress, "total_bytes").value_or(0), 1);
+  const auto quarters = number_at(progress, "moved_bytes").value_or(0) / std::max<std::int64_t>(total / 4, 1);
+  const std::string text = far.empty() ? now : fmt::format("{}: {}", now.substr(0, now.find(':')), far);
+  line.show(visible(text), fmt::format("{} {} {}", now, text_at(progress, "move"), far.empty() ? 0 : quarters));
 }
 
 std::string by_whom(const json& lease) {
@@ -99,29 +115,35 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
   const auto token = read_token(flags.verb);
   if (!token) return fail(token.error());
   const std::int64_t started = monotonic_ns();
-  Talk talk(common, -1, common.json, Look{});
+  Look look = look_for(common);
+  learn_devices(ask_also(*client, "/v1/devices"), look);
+  Talk talk(common, -1, common.json, look);
   const keep::Listener listener = talk.listener();
   auto reply = client->call({"POST", lease_target(flags.verb, call), "{}", {}, *token});
-  std::string told;
   for (;;) {
     if (!reply) return fail(common, reply.error());
     const json lease = json::parse(reply->text, nullptr, false);
     if (!lease.is_object()) return fail(unavailable("the daemon answered nonsense"));
-    if (!under_way(lease)) return tell(common, lease, wanted);
+    if (!under_way(lease)) {
+      talk.line().clear();
+      return tell(common, lease, wanted);
+    }
     if (flags.no_wait) {
       if (common.json) fmt::print("{}\n", lease.dump());
-      else say(common, progress(lease));
+      else say(common, stage(lease, look));
       return kOk;
     }
     const Duration waited(monotonic_ns() - started);
     if (flags.wait && waited >= *flags.wait) {
-      print_error(fmt::format("{}; still so after {}", progress(lease), format_duration(*flags.wait)),
+      talk.line().clear();
+      print_error(fmt::format("{}; still so after {}", stage(lease, look), format_duration(*flags.wait)),
                   "it goes on by itself: sublet why " + text_at(lease, "id"));
       return gave_up;
     }
-    if (const std::string now = progress(lease); now != told) talk.say(told = now);
-    const Duration at_most = flags.wait ? std::clamp<Duration>(*flags.wait - waited, 1s, one_wait) : one_wait;
-    const std::string ask = fmt::format("?wait={}s&since={}", at_most / 1s, client::encode(text_at(lease, "state")));
+    show_progress(lease, talk.line());
+    const Duration one = common.json || common.quiet ? one_wait : talk.line().live() ? one_look : one_line;
+    const Duration at_most = flags.wait ? std::clamp<Duration>(*flags.wait - waited, 100ms, one) : one;
+    const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
     reply = client->insist({"GET", lease_target({text_at(lease, "id"), {}}, ask), {}, {}, *token},
                            keep::patience(listener), one_wait + 30s);
   }

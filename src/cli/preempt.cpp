@@ -74,10 +74,7 @@ class Preempt {
   Look look_;
   Talk talk_;
 
-  std::string daemon_;  // since when the daemon runs that was asked
-
   client::Answer<client::Reply> order();
-  std::string running_since();
   std::optional<int> show(const client::Reply& reply, const json& body);
   int wait(json lease);
 };
@@ -87,11 +84,8 @@ client::Answer<client::Reply> Preempt::order() {
   return client_.call({"POST", "/v1/preempt", client::to_text(wish), {}, token_});
 }
 
-std::string Preempt::running_since() { return text_at(member(ask_also(client_, "/v1/status"), "daemon"), "since"); }
-
 int Preempt::go() {
   learn_devices(ask_also(client_, "/v1/devices"), look_);
-  daemon_ = running_since();
   const auto reply = order();
   if (!reply) return fail(common_, reply.error());
   const auto body = client::parse(*reply);
@@ -147,13 +141,6 @@ int Preempt::wait(json lease) {
     auto body = client::parse(*reply);
     if (!body) return fail(common_, body.error());
     lease = std::move(*body);
-    if (settled(lease)) continue;
-    // What was ordered does not outlive the daemon; the next one may have to read its cards first.
-    const std::string since = running_since();
-    if (since.empty() || since == daemon_) continue;
-    const auto again = order();
-    if (again) daemon_ = since;
-    else if (again.error().error.code != Code::Undrainable) return fail(common_, again.error());
   }
 }
 
@@ -166,10 +153,11 @@ Action add_preempt(Command command, Common& common) {
   const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
   command.flag("--no-wait", flags->no_wait, "Return at once, while room is being made").excludes(wait);
   command.footer(
-      "Those who cost least are paused, one after the other: of your own programs whatever their tier, of others "
-      "those\n"
-      "of a tier below LEASE's, on an admin's word anybody's. They come back by their place in the queue. Without\n"
-      "--preview it returns when LEASE has its room; room is still made for it when this command is interrupted.");
+      "Those who cost least are paused, one after the other: of your own programs whatever their tier, on an admin's\n"
+      "word anybody's. Others' programs of a tier below LEASE's yield as far as they would have to without it. They\n"
+      "come back by their place in the queue. Without --preview it returns when LEASE has its room; room is still "
+      "made\n"
+      "for it when this command is interrupted.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -68,7 +68,9 @@ Cell reason_cell(const json& row, const Look& look) {
     return {status ? fmt::format("{}, exit status {}", reason, *status) : reason, Paint::none};
   }
   if (flag_at(row, "stopping")) return {"stopping", Paint::yellow};
-  if (state == "queued") return {queue_phrase(row, look), Paint::none};
+  const std::string blocked = blocked_phrase(row, look);
+  const std::string place = blocked.empty() ? queue_phrase(row, look) : blocked + "; " + queue_phrase(row, look);
+  if (state == "queued") return {place, Paint::none};
   if (state == "offered") {
     const std::string id = text_at(row, "id");
     return {fmt::format("to be claimed within {}: sublet claim {}", until(row, "offer_ends_at", look), id),
@@ -76,13 +78,15 @@ Cell reason_cell(const json& row, const Look& look) {
   }
   if (const json& pause = member(row, "pause"); pause.is_object()) {
     if (flag_at(pause, "returns") && state == "paused")
-      return {"wants back, " + queue_phrase(row, look), Paint::yellow};
+      return {(blocked.empty() ? "wants back, " : "") + place, Paint::yellow};
     if (state == "paused" || state == "poisoned") {
       return {fmt::format("{} parked by the {}: {}", size_at(row, "parked_bytes"), text_at(pause, "method"),
                           text_at(pause, "reason")),
               state == "poisoned" ? Paint::red : Paint::cyan};
     }
-    return {text_at(pause, "reason"), Paint::yellow};
+    if (!blocked.empty()) return {blocked, Paint::red};
+    const std::string progress = progress_phrase(row);
+    return {progress + (progress.empty() ? "" : ": ") + text_at(pause, "reason"), Paint::yellow};
   }
   if (member(row, "resize").is_object()) {
     return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
@@ -166,6 +170,34 @@ std::string holders_phrase(const json& queue) {
 // Why no device is named as the one that comes nearest; "" if one is.
 std::string no_device_phrase(const json& queue) {
   return member(queue, "device").is_string() ? std::string() : text_at(queue, "basis");
+}
+
+std::string blocked_phrase(const json& lease, const Look& look) {
+  const auto& blocked = member(lease, "blocked");
+  if (!blocked.is_object()) return {};
+  std::string out;
+  for (const auto& outsider : list_at(blocked, "outsiders")) {
+    const auto pid = number_at(outsider, "pid");
+    const std::string program = text_at(outsider, "program");
+    out += out.empty() ? text_at(blocked, "code") + ": " : ", ";
+    out += pid ? fmt::format("pid {}{}", *pid, program.empty() ? "" : " (" + program + ")") : "no listed process";
+    out += fmt::format(" holds {} on {}", size_at(outsider, "bytes"), device_name(text_at(outsider, "device"), look));
+  }
+  return out;
+}
+
+std::string progress_phrase(const json& lease) {
+  const auto& progress = member(member(lease, "pause"), "progress");
+  if (!progress.is_object()) return {};
+  const std::string move = text_at(progress, "move");
+  if (move == "settle") return size_at(progress, "total_bytes") + " yielded, being measured gone";
+  std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
+                                move == "resume" ? "restored" : "parked");
+  if (number_at(progress, "bytes_per_second").value_or(0) > 0)
+    out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
+  const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
+  out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", done any moment";
+  return out + (flag_at(progress, "measured") ? "" : " (predicted)");
 }
 
 std::string queue_phrase(const json& lease, const Look& look) {

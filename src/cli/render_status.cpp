@@ -109,6 +109,25 @@ std::string outsider_line(const json& process, const Look& look) {
   return paint(out, Paint::yellow, look) + "\n";
 }
 
+// What host memory is promised to; nothing while it is nothing.
+std::string ledger_lines(const json& ledger, const Look& look) {
+  const auto& entries = list_at(ledger, "entries");
+  if (entries.empty()) return {};
+  std::string out = fmt::format("\nin host memory: {} of {}, {} more would fit", size_at(ledger, "parked_bytes"),
+                                size_at(ledger, "limit_bytes"), size_at(ledger, "free_bytes"));
+  if (list_at(ledger, "users").size() > 1) out += fmt::format(", {} for one user", size_at(ledger, "share_bytes"));
+  out += "\n";
+  for (const auto& entry : entries) {
+    out += fmt::format("  {} ({}, {})  {}  {}", text_at(entry, "lease"), text_at(entry, "consumer"),
+                       text_at(entry, "user"), size_at(entry, "bytes"),
+                       flag_at(entry, "settled") ? "parked" : "promised, not measured yet");
+    if (number_at(entry, "swapped_bytes").value_or(0) > 0)
+      out += ", " + paint(size_at(entry, "swapped_bytes") + " of it on a swap device", Paint::red, look);
+    out += "\n";
+  }
+  return out;
+}
+
 std::string warning_lines(const json& warning, const Look& look) {
   const auto since = time_at(warning, "since");
   std::string out = fmt::format("! {}: {}", text_at(warning, "code"), text_at(warning, "text"));
@@ -137,6 +156,7 @@ std::string render_status(const json& status, const json& leases, const Look& lo
     const auto table = render_leases(leases, Common{}, look);
     if (table) out += *table;
   }
+  out += ledger_lines(member(status, "ledger"), look);
   const auto& outsiders = list_at(status, "outsiders");
   if (!outsiders.empty()) out += "\nunder no lease:\n";
   for (const auto& process : outsiders) out += outsider_line(process, look);

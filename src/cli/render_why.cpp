@@ -69,6 +69,21 @@ std::string ending(const json& lease, const Look& look) {
   return out;
 }
 
+std::string parked(const json& lease, const json& queue, const Look& look) {
+  const auto& pause = member(lease, "pause");
+  const std::string state = text_at(lease, "state");
+  std::string out;
+  if (state == "paused" || state == "poisoned")
+    out = fmt::format(" {} of it are parked in host memory by the method {}.", size_at(lease, "parked_bytes"),
+                      text_at(pause, "method"));
+  if (const std::string progress = progress_phrase(lease); !progress.empty()) out += fmt::format(" {}.", progress);
+  out += fmt::format(" It was asked to yield {}: {}.", ago(pause, "since", look), text_at(pause, "reason"));
+  if (queue.is_object()) out += waiting(lease, queue, look);
+  if (const std::string text = text_at(member(lease, "blocked"), "text"); !text.empty())
+    out += " " + paint(visible(text), Paint::red, look) + ".";
+  return out;
+}
+
 std::string paragraph(const json& lease, const json& queue, const Look& look) {
   const std::string state = text_at(lease, "state");
   const std::string id = text_at(lease, "id");
@@ -77,8 +92,12 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
   if (state == "ended") return name + " has " + paint(state, Paint::yellow, look) + "," + ending(lease, look);
   std::string out =
       fmt::format("{} is {}.", name, paint(state, state == "active" ? Paint::green : Paint::yellow, look));
-  if (state == "queued") return out + waiting(lease, queue, look);
+  if (state == "queued") {
+    const std::string text = text_at(member(lease, "blocked"), "text");
+    return out + waiting(lease, queue, look) + (text.empty() ? "" : " " + visible(text) + ".");
+  }
   if (state == "active") return out + holding(lease, look);
+  if (member(lease, "pause").is_object()) return out + parked(lease, queue, look);
   if (state == "offered") {
     return out + fmt::format(" {} on {} are kept for it; it must claim them within {}: sublet claim {}",
                              size_at(lease, "reserved_bytes"), devices_of(lease, look),

@@ -81,18 +81,19 @@ bool WaitLine::stderr_is_live() {
   return ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
 }
 
-void WaitLine::show(const client::Lease& lease) {
+void WaitLine::show(const client::Lease& lease) { show(wait_text(lease, look_), wait_text(lease, look_, false)); }
+
+void WaitLine::show(const std::string& text, std::string key) {
   if (quiet_) return;
   if (live_) {
     // One column is left free: a full line would wrap on some terminals, and then could not be rewritten.
-    write_stderr(fmt::format("\r{}\x1b[K", fit(wait_text(lease, look_), terminal_width() - 1)));
+    write_stderr(fmt::format("\r{}\x1b[K", fit(text, terminal_width() - 1)));
     shown_ = true;
     return;
   }
-  std::string key = wait_text(lease, look_, false);
   if (key == last_) return;
   last_ = std::move(key);
-  write_stderr(fmt::format("sublet: {}\n", wait_text(lease, look_)));
+  write_stderr(fmt::format("sublet: {}\n", text));
 }
 
 void WaitLine::clear() {

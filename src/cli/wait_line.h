@@ -34,6 +34,8 @@ class WaitLine {
   static bool stderr_is_live();  // a terminal that can move its cursor
 
   void show(const client::Lease& lease);
+  // Any text; where there is no terminal, only if `key` is not the one of the line before.
+  void show(const std::string& text, std::string key);
   void clear();  // before anything else is written to the terminal
   bool live() const { return live_; }
   const Look& look() const { return look_; }

@@ -49,6 +49,7 @@ struct Config {
     bool allow_swap = false;
     Bytes limit = 32 * GiB;
     Bytes reserve = 2 * GiB;
+    double user_share = 0.75;
   } ledger;
   struct Limits {
     std::int64_t connections = 256;
@@ -65,6 +66,7 @@ struct Config {
     bool automatic = true;
     Duration cooldown = std::chrono::seconds(10);
     Duration min_residency{};  // 0: max(10 s, ten times what a pause and a resume take)
+    Duration orphan_after = std::chrono::hours(24);
     double overhead = 0.10;
     Duration verify_timeout = std::chrono::seconds(30);
     Duration yield_timeout = std::chrono::seconds(30);

@@ -56,6 +56,9 @@ constexpr Key table[] = {
      +[](Config& c) -> Bytes& { return c.ledger.limit; }},
     {"ledger.reserve", "0", "1PiB", "Host memory that parking always leaves available.",
      +[](Config& c) -> Bytes& { return c.ledger.reserve; }},
+    {"ledger.user_share", "0.01", "1",
+     "The part of ledger.limit that the programs of one user may take, while others have leases too.",
+     +[](Config& c) -> double& { return c.ledger.user_share; }},
     {"limits.body", "1KiB", "16MiB", "Size of a request's body.", +[](Config& c) -> Bytes& { return c.limits.body; }},
     {"limits.body_time", "100ms", "10m", "Time that a request's body may take to arrive.",
      +[](Config& c) -> Duration& { return c.limits.body_time; }},
@@ -83,6 +86,9 @@ constexpr Key table[] = {
      "How long a lease has its room at least before a turn takes it away; 0s: ten times what its pause and its resume "
      "take, 10 s at least.",
      +[](Config& c) -> Duration& { return c.pause.min_residency; }},
+    {"pause.orphan_after", "100ms", "3650d",
+     "How long a lease that belongs to a token may stay paused without any living process, before it ends.",
+     +[](Config& c) -> Duration& { return c.pause.orphan_after; }},
     {"pause.overhead", "0.001", "1", "The part of the time that turns may spend on switching.",
      +[](Config& c) -> double& { return c.pause.overhead; }},
     {"pause.verify_timeout", "100ms", "1h", "A pause whose bytes are not measured gone within this time is undone.",
@@ -109,9 +115,10 @@ constexpr Key table[] = {
 };
 
 constexpr LaterKey later_table[] = {
-    {"enforcer.grace", "the enforcer"},           {"enforcer.interval", "the enforcer"},
-    {"enforcer.policy", "the enforcer"},          {"fairshare.window", "fair share between tenants"},
-    {"pause.orphan_after", "pausing for others"},
+    {"enforcer.grace", "the enforcer"},
+    {"enforcer.interval", "the enforcer"},
+    {"enforcer.policy", "the enforcer"},
+    {"fairshare.window", "fair share between tenants"},
 };
 
 std::string spelled(Duration duration) {

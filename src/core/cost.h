@@ -7,6 +7,7 @@
 #include "core/lease.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -34,6 +35,24 @@ struct LearnedMove {
   Move move = Move::pause;
   MoveSample sample;
   Time at;
+};
+
+// Which of a consumer's pauses by one method were verified.
+inline constexpr std::size_t pauses_kept = 16;
+struct MethodRecord {
+  std::uint32_t outcomes = 0;  // of the last `tries`, the newest in the lowest bit: 1 is verified
+  int tries = 0;               // pauses_kept at most
+  // Between 0 and 1; 1 of one that was never tried.
+  double reliability() const;
+  bool operator==(const MethodRecord&) const = default;
+};
+
+// The same as it is stored. Without tries: it is forgotten.
+struct LearnedRecord {
+  std::string consumer;
+  PauseMethod method = PauseMethod::driver;
+  MethodRecord record;
+  bool operator==(const LearnedRecord&) const = default;
 };
 
 struct Prediction {

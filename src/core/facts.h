@@ -12,12 +12,6 @@
 
 namespace sublet::core {
 
-// On whose word room is made for a waiter beyond what its tier and its turn give it.
-struct Ordered {
-  std::uint32_t uid = 0;
-  bool anybodys = false;  // others' programs may be asked to yield, not only this user's own
-};
-
 // A new lease. `lease` carries what was asked (id, state and times are the core's to fill in). `may_queue`
 // false: refuse with Memory instead of queueing. `held`: a wait or connection of the owner is open.
 struct Submit {
@@ -126,6 +120,14 @@ struct Unparked {
   enum class How { runs, not_yet, never } how = How::runs;
   std::string detail = {};  // why it does not run: one sentence
   std::optional<HostMemory> host = {};
+  bool no_room = false;  // not_yet: what it needs on its devices is not free there, so none was tried
+};
+
+// Whether any process of a lease lives: of its program, or booked to it. Told of leases that are parked and whose owner
+// is a token, each time that it may have changed.
+struct Inhabited {
+  LeaseId lease;
+  bool lives = true;
 };
 
 // Whether programs of that user's consumer may be parked although Sublet did not start them.
@@ -201,8 +203,8 @@ struct Woke {
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact =
-    std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant, Release,
-                 HeldChanged, ProgramEnded, ProgramFailed, Parked, Unparked, Snapshot, SnapshotFailed, Woke, Tick>;
+using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant,
+                          Release, HeldChanged, ProgramEnded, ProgramFailed, Parked, Unparked, Inhabited, Snapshot,
+                          SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

@@ -92,6 +92,13 @@ struct Cooperation {
   bool operator==(const Cooperation&) const = default;
 };
 
+// On whose word room is made for a waiter beyond what its tier and its turn give it.
+struct Ordered {
+  std::uint32_t uid = 0;
+  bool anybodys = false;  // others' programs may be asked to yield, not only this user's own
+  bool operator==(const Ordered&) const = default;
+};
+
 // From the moment it is asked to yield until it runs again: states pausing, paused, resuming and poisoned.
 struct Parking {
   PauseMethod method = PauseMethod::driver;
@@ -136,6 +143,7 @@ struct Lease {
   std::optional<Upgrade> resize;           // waits for more
   std::optional<Parking> parking;          // it yields, has yielded or comes back
   std::optional<Cooperation> cooperation;  // its program yields by itself
+  std::optional<Ordered> ordered;          // room for it is made on somebody's word, as long as it waits
   bool had_process = false;                // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal
@@ -143,6 +151,7 @@ struct Lease {
   Time created_at;
   Time queued_at;                     // ages from here
   std::optional<Time> granted_at;     // first grant
+  std::optional<Time> resumed_at;     // its program ran again after the last pause
   std::optional<Time> offer_ends_at;  // state offered
   std::optional<Time> expires_at;     // ttl
   std::optional<Time> unheld_since;   // owner connection: no connection or wait is open since

@@ -37,7 +37,7 @@ struct Spared {
 // One waiter's room, for as long as it is made: what is free on these devices is kept for it meanwhile.
 struct Making {
   LeaseId asker;
-  Tier tier = Tier::standard;  // of the asker: who is above it is not kept out
+  Tier tier = Tier::standard;  // of the asker, or of who yields for it on somebody's word: who is above is not kept out
   Ground ground = Ground::tier;
   std::vector<std::string> devices;  // uuids
   std::vector<Victim> victims;       // still to be asked, the cheapest first; none: all that is needed is under way

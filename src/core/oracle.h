@@ -35,6 +35,8 @@ class Oracle {
 
   void follow_plan(const State& state, const Plan& plan);
   void follow_snapshot(const State& state, const Snapshot& snapshot);
+  bool may_not_grow(const Lease& lease, Time began) const;
+  void follow_ends(const Fact& fact, const Plan& plan, Time now);
   void follow_owner(const Fact& fact, const Plan& plan, Time now);
   void check_store(const State& state) const;
   void check_sums(const State& state, Time now) const;
@@ -61,7 +63,9 @@ class Oracle {
   std::set<LeaseId> closed_;                                      // ended, settled, never to be seen again
   std::map<std::pair<LeaseId, std::string>, Measured> measured_;  // by lease and device
   std::set<std::pair<LeaseId, std::string>> unsettled_;           // ended with a process, not measured gone
-  std::map<LeaseId, Time> unheld_;                                // live connection leases that nobody holds, since
+  std::set<LeaseId> ended_programs_, killed_;
+  std::map<LeaseId, Time> gone_;    // their programs have ended, or were killed
+  std::map<LeaseId, Time> unheld_;  // live connection leases that nobody holds, since
   std::set<LeaseId> held_;
   Time back_by_;
   Time newest_;  // when the newest snapshot was begun

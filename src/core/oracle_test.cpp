@@ -55,6 +55,9 @@ std::vector<Lease> Oracle::stored() const {
 
 void Oracle::restarted(Time now) {
   measured_.clear();
+  gone_.clear();
+  ended_programs_.clear();
+  killed_.clear();
   held_.clear();
   newest_ = {};
   back_by_ = now + rules_.reconnect;
@@ -97,6 +100,7 @@ void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time 
   if (const auto* snapshot = std::get_if<Snapshot>(&fact)) follow_snapshot(state, *snapshot);
   follow_owner(fact, plan, now);
   follow_plan(state, plan);
+  follow_ends(fact, plan, now);
   check_store(state);
   check_sums(state, now);
   check_settling(state);
@@ -137,8 +141,11 @@ void Oracle::follow_plan(const State& state, const Plan& plan) {
         if (lease.had_process && state.charge(lease.id, uuid).settling) unsettled_.insert({lease.id, uuid});
       unheld_.erase(lease.id);
       // Who ends while it is parked was proven to hold no more than what was last measured.
+      const bool in_this_step = std::any_of(plan.reasons.begin(), plan.reasons.end(), [&lease](const Reason& r) {
+        return r.lease == lease.id && r.code == "paused";
+      });
       for (const std::string& uuid : lease.devices)
-        if (old != store_.end() && old->second.parked()) measured_[{lease.id, uuid}].after_end = true;
+        if (old != store_.end() && (old->second.parked() || in_this_step)) measured_[{lease.id, uuid}].after_end = true;
     }
     // An offer that lapsed starts anew, also when the same bytes are offered again in the same step.
     if (old != store_.end() && !lease.ended() && lease.lapsed_offers != old->second.lapsed_offers)
@@ -177,7 +184,7 @@ void Oracle::follow_snapshot(const State& state, const Snapshot& snapshot) {
         measured.used += use.used.value_or(Bytes{});
         measured.untold |= !use.used;
       }
-      if (lease.ended() && snapshot.began >= *lease.ended_at && !measured.untold) measured.after_end = true;
+      if (lease.ended() && may_not_grow(lease, snapshot.began) && !measured.untold) measured.after_end = true;
       if (measured.after_end && measured.used == Bytes{} && !measured.untold) unsettled_.erase({id, reading.uuid});
     }
   }
@@ -187,6 +194,27 @@ void Oracle::follow_snapshot(const State& state, const Snapshot& snapshot) {
     if (device == state.devices().end() || (device->second.lost && device->second.leases.empty()))
       unsettled_.erase(entry);
   }
+}
+
+// Of one that has ended: a reading that was begun then shows the most that it will ever hold.
+bool Oracle::may_not_grow(const Lease& lease, Time began) const {
+  const bool in_its_grace = lease.stop_requested && !lease.devices.empty() && lease.owner.keeper &&
+                            lease.owner.kind == OwnerKind::process && !killed_.contains(lease.id) &&
+                            !ended_programs_.contains(lease.id);
+  const auto gone = gone_.find(lease.id);
+  return !in_its_grace && began >= *lease.ended_at && (gone == gone_.end() || began >= gone->second);
+}
+
+void Oracle::follow_ends(const Fact& fact, const Plan& plan, Time now) {
+  const auto* ended = std::get_if<ProgramEnded>(&fact);
+  const auto* failed = std::get_if<ProgramFailed>(&fact);
+  for (const LeaseId id : {ended == nullptr ? LeaseId{} : ended->lease, failed == nullptr ? LeaseId{} : failed->lease})
+    if (id && plan.outcome.has_value() && ended_programs_.insert(id).second) gone_.insert_or_assign(id, now);
+  for (const Action& action : plan.actions)
+    if (const auto* signal = std::get_if<SignalProgram>(&action); signal != nullptr && signal->kill)
+      killed_.insert(signal->lease), gone_.insert_or_assign(signal->lease, now);
+  const auto* attach = std::get_if<Attach>(&fact);
+  if (attach != nullptr && attach->as_owner && plan.outcome.has_value()) ended_programs_.erase(attach->lease);
 }
 
 void Oracle::follow_owner(const Fact& fact, const Plan& plan, Time now) {
@@ -224,6 +252,8 @@ void Oracle::check_store(const State& state) const {
     EXPECT_EQ(kept->stop_at, lease.stop_at);
     EXPECT_EQ(kept->exit_status, lease.exit_status);
     EXPECT_EQ(kept->parking, lease.parking);
+    EXPECT_EQ(kept->ordered, lease.ordered);
+    EXPECT_EQ(kept->resumed_at, lease.resumed_at);
     EXPECT_EQ(lease.parking.has_value(),
               lease.state == LeaseState::pausing || lease.state == LeaseState::resuming || lease.parked())
         << to_string(id);
@@ -278,13 +308,17 @@ void Oracle::check_sums(const State& state, Time now) const {
 // What host memory is promised to, and what of that is not taken yet.
 void Oracle::check_ledger(const State& state) const {
   Bytes entries, unsettled;
+  std::map<std::uint32_t, Bytes> users;
   for (const auto& [id, lease] : store_) {
     if (!lease.parking || lease.ended()) continue;
     entries += lease.parking->entry;
+    users[lease.uid] += lease.parking->entry;
+    EXPECT_TRUE(state.away().contains(id)) << to_string(id);
     if (!lease.parking->settled) unsettled += lease.parking->entry;
   }
   EXPECT_EQ(state.ledger_entries(), entries);
   EXPECT_EQ(state.ledger_unsettled(), unsettled);
+  for (const auto& [uid, bytes] : users) EXPECT_EQ(state.ledger_of(uid), bytes) << uid;
 }
 
 // Nothing that ended with a process is forgotten before it is measured, nor charged after.

@@ -60,6 +60,7 @@ struct Plan {
   std::size_t givers = 0;               // so many come first in `changed`; the others were given room, in that order
   std::vector<Reason> reasons;          // to store with them
   std::vector<LearnedMove> learned;     // how long moves took, to store: State::load() gets them again
+  std::vector<LearnedRecord> records;   // how pauses went, to store: the same
   std::vector<LeaseId> settled;         // ended leases that had a process and are now measured gone: out of the state
   std::vector<Grant> grants;            // given or taken back
   std::vector<Action> actions;          // to start after the commit

@@ -321,10 +321,14 @@ class Storm {
     if (!state_.makings().empty()) return;           // for whom room is made is decided anew
     if (rules_.reserve_after > 0s) return;           // where room is held is chosen anew
     step(Tick{});
-    Rules calm = rules_;  // who has failed to yield, and who was ordered to, is not stored
+    Rules calm = rules_;  // who has failed to yield is not stored
     calm.automatic = false;
-    for (const LeaseId id : state_.queue().in_order())
-      if (state_.ordered(id)) return;
+    for (const LeaseId id : state_.queue().in_order()) {
+      const auto there = oracle_.stored();
+      const auto stored = std::find_if(there.begin(), there.end(), [id](const Lease& lease) { return lease.id == id; });
+      EXPECT_EQ(stored->ordered, state_.ordered(id)) << to_string(id);
+      if (state_.ordered(id)) return;  // and neither is whose pause of those that it asks failed
+    }
     State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), calm, now_);
     const Snapshot snapshot{now_, honest()};
     core::step(here, calm, snapshot, now_);
@@ -333,9 +337,9 @@ class Storm {
       if (!here.known(device, rules_, now_)) return;  // implausible to one that knows what was there before
     // Measured gone, and kept for the end of its program only: after a restart it is measured once more, and
     // what its program took since is the lease's again instead of an outsider's. What a program uses untold
-    // was told before.
+    // was told before. And whether a program that was asked to end has done so is observed anew.
     for (const auto& [id, lease] : there.leases())
-      if (lease.ended() && (!state_.use(id).settling || there.use(id).untold)) return;
+      if (lease.ended() && (lease.stop_requested || !state_.use(id).settling || there.use(id).untold)) return;
     if (there.devices().size() > cards) return;  // how long a device that was asked for is missing is counted anew
     EXPECT_EQ(here.queue().in_order(), there.queue().in_order());
     ++compared_;

@@ -19,6 +19,7 @@ struct Rules {
   Duration max_age = std::chrono::seconds(15);         // gpu.max_age
   Bytes ledger_limit = 32 * GiB;                       // ledger.limit: parked bytes in host memory
   Bytes ledger_reserve = 2 * GiB;                      // ledger.reserve: host memory that parking leaves free
+  double ledger_user_share = 0.75;                     // ledger.user_share: of the limit, that one user may take
   bool allow_swap = false;                             // ledger.allow_swap: park although it may be swapped out
   Duration verify_timeout = std::chrono::seconds(30);  // pause.verify_timeout
   bool automatic = true;                               // pause.automatic: higher tiers displace, equals take turns
@@ -26,6 +27,7 @@ struct Rules {
   std::optional<Duration> min_residency;               // pause.min_residency; unset: max(10 s, 10 × a switch)
   Duration cooldown = std::chrono::seconds(10);        // pause.cooldown: of one whose pause failed; doubled each time
   Duration yield_timeout = std::chrono::seconds(30);   // pause.yield_timeout: of a program that never yielded before
+  Duration orphan_after = std::chrono::hours(24);      // pause.orphan_after: a parked lease without a process ends
   Duration forget_after = std::chrono::minutes(10);    // gpu.forget_after: a device that is gone for so long stays gone
 };
 

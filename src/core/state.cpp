@@ -5,7 +5,6 @@
 #include "core/methods.h"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <limits>
 #include <numeric>
@@ -110,21 +109,9 @@ Bytes State::need(const Lease& lease, std::string_view device) const {
   return std::max(lease.wanted_vram() - charged(lease, device), Bytes{});
 }
 
-double MethodRecord::reliability() const {
-  const std::uint32_t kept = outcomes & ((1U << tries) - 1);
-  return (1.0 + std::popcount(kept)) / (1.0 + tries);
-}
-
 const MethodRecord* State::record(const std::string& consumer, PauseMethod method) const {
   const auto found = records_.find({consumer, method});
   return found == records_.end() ? nullptr : &found->second;
-}
-
-Bytes State::ledger_free(const Rules& rules, const HostMemory& host) const {
-  Bytes free =
-      std::min(rules.ledger_limit - ledger_entries_, host.available - rules.ledger_reserve - ledger_unsettled_);
-  if (host.headroom) free = std::min(free, *host.headroom - ledger_unsettled_);
-  return std::max(free, Bytes{});
 }
 
 const Device* State::capacity_for(int count) const {
@@ -156,8 +143,8 @@ const Making* State::making_for(LeaseId asker) const {
 }
 
 std::optional<Ordered> State::ordered(LeaseId waiter) const {
-  const auto side = sides_.find(waiter);
-  return side == sides_.end() ? std::nullopt : side->second.ordered;
+  const Lease* lease = find(waiter);
+  return lease == nullptr || !ordered_.contains(waiter) ? std::nullopt : lease->ordered;
 }
 
 bool State::somebody_might_yield(Tier tier) const {
@@ -183,6 +170,7 @@ void State::drop(LeaseId id) {
   if (side->second.due != Time::never()) timers_.erase({side->second.due, id});
   free_tag(lease->second);
   if (queue_.contains(id)) queue_.erase(id);
+  away_.erase(id);
   sides_.erase(side);
   leases_.erase(lease);
 }
@@ -316,26 +304,6 @@ void State::requeue_in_place(const Lease& lease) {
   opened_.push_back(lease.devices.front());
 }
 
-void State::set_cooperation(Lease& lease, std::optional<Cooperation> how) {
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
-  lease.cooperation = std::move(how);
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
-}
-
-void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state) {
-  const auto enter = [this](const std::optional<Parking>& of, int sign) {
-    if (!of) return;
-    ledger_entries_ += sign * of->entry;
-    if (!of->settled) ledger_unsettled_ += sign * of->entry;
-  };
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
-  enter(lease.parking, -1);
-  lease.parking = std::move(parking);
-  lease.state = state;
-  enter(lease.parking, 1);
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
-}
-
 // -------------------------------------------------------------------------------- indices over all devices
 
 void State::moved(Device& device) {
@@ -397,6 +365,8 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
       due = std::min(due, *lease.offer_ends_at);
     if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) due = std::min(due, side.look_at);
+    if (lease.state == LeaseState::paused && side.empty_since)
+      due = std::min(due, after(*side.empty_since, rules.orphan_after));
   }
   if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)
     due = std::min(due, after(*lease.stop_at, rules.grace));
@@ -428,6 +398,7 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);
   move(side.held_at);
+  move(side.empty_since);
   move(side.yielded_at);
   move(lease.unheld_since);
   bool changed = move(lease.stop_at);
@@ -450,8 +421,10 @@ void State::schedule(const Lease& lease, const Rules& rules) {
 
 State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
                   const Rules& rules, Time now, const std::vector<LearnedMove>& moves,
-                  std::set<std::pair<std::uint32_t, std::string>> grants) {
+                  std::set<std::pair<std::uint32_t, std::string>> grants, const std::vector<LearnedRecord>& records) {
   State state;
+  for (const LearnedRecord& learned : records)
+    state.records_.insert_or_assign({learned.consumer, learned.method}, learned.record);
   for (const LearnedMove& move : moves) state.costs_.learn(move);
   state.grants_ = std::move(grants);
   state.last_id_ = planted(Bug::ids_come_again) ? 0 : last_id;
@@ -476,9 +449,11 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     if (lease.reserves() || lease.ended()) state.book(lease);
     if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
     if (lease.waits_in_place()) state.requeue_in_place(lease);
+    side.restored_at = lease.resumed_at.value_or(Time{});
+    if (!state.queue_.contains(lease.id)) lease.ordered.reset();
+    else if (lease.ordered) state.ordered_.insert(lease.id);
     if (lease.parking && !lease.ended()) {
-      state.ledger_entries_ += lease.parking->entry;
-      if (!lease.parking->settled) state.ledger_unsettled_ += lease.parking->entry;
+      state.enter(lease, 1);
       if (!lease.parked() && !planted(Bug::half_done_stays_so)) state.half_done_.push_back(lease.id);
     }
     if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);

@@ -105,15 +105,6 @@ struct ConsumerHistory {
   std::optional<Duration> median = {};  // of the runs; the state keeps it up to date
 };
 
-// Which of a consumer's pauses by one method were verified.
-inline constexpr std::size_t pauses_kept = 16;
-struct MethodRecord {
-  std::uint32_t outcomes = 0;  // of the last `tries`, the newest in the lowest bit: 1 is verified
-  int tries = 0;               // pauses_kept at most
-  // Between 0 and 1; 1 of one that was never tried.
-  double reliability() const;
-};
-
 class State {
  public:
   // --- reading ---
@@ -131,7 +122,7 @@ class State {
   Use use(LeaseId id) const;
   // All histories by consumer, each with the sequence of its last use.
   const std::map<std::string, std::pair<ConsumerHistory, std::uint64_t>>& histories() const { return history_; }
-  // How its pauses by that method went, since the daemon was started; null: there were none.
+  // How its pauses by that method went; null: there were none.
   const MethodRecord* record(const std::string& consumer, PauseMethod method) const;
   // Programs of that user's consumer may be parked although Sublet did not start them.
   bool granted(std::uint32_t uid, const std::string& consumer) const { return grants_.contains({uid, consumer}); }
@@ -165,8 +156,25 @@ class State {
   // --- the ledger: host memory that holds parked bytes ---
   Bytes ledger_entries() const { return ledger_entries_; }      // Σ over leases that are parked, or on the way
   Bytes ledger_unsettled() const { return ledger_unsettled_; }  // the part of it that is promised, not yet taken
-  // What may still be entered.
-  Bytes ledger_free(const Rules& rules, const HostMemory& host) const;
+  Bytes ledger_of(std::uint32_t uid) const;                     // of this user's programs
+  // The most of it that may be one user's, unless that one is alone: nobody else has leases.
+  static Bytes ledger_share(const Rules& rules);
+  bool alone(std::uint32_t uid) const;  // walks over the leases
+  // What may still be entered: for a program of that user; unset: of whoever may take all.
+  Bytes ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid = {}) const;
+
+  // --- yielding, parked, coming back ---
+  const std::set<LeaseId>& away() const { return away_; }  // those with Lease::parking
+  // What is being moved between a device and host memory, and how long that should take; nothing while nothing is.
+  struct Moving {
+    Move move = Move::pause;  // settle: it has yielded, and is not measured gone yet
+    Bytes bytes;              // in all
+    Time since;
+    Prediction takes;  // from `since`
+  };
+  std::optional<Moving> moving(LeaseId id) const;
+  bool lacks_room(LeaseId id) const;                // resuming: its last restore was not tried for want of room
+  std::optional<bool> inhabited(LeaseId id) const;  // the last fact Inhabited; unset: it was not told since it is away
 
   // --- who yields to whom ---
   const CostModel& costs() const { return costs_; }
@@ -187,7 +195,8 @@ class State {
   // snapshot knows better. Call step with a Tick next.
   static State load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
                     const Rules& rules, Time now, const std::vector<LearnedMove>& moves = {},
-                    std::set<std::pair<std::uint32_t, std::string>> grants = {});
+                    std::set<std::pair<std::uint32_t, std::string>> grants = {},
+                    const std::vector<LearnedRecord>& records = {});
 
  private:
   friend class Stepper;
@@ -206,6 +215,7 @@ class State {
     Time grace_until;             // after a restart or a standstill: nobody is gone for want of a connection before
     bool killed = false;          // SIGKILL was ordered
     bool program_ended = false;   // its keeper's program is known to have ended
+    Time gone_at;                 // then; or when it was killed: no reading that began before shows that bytes are gone
     // Yielding or coming back, as far as it is observed:
     std::optional<Time> yielded_at;   // its method says that it has yielded; verified since then
     Time proven_at;                   // began then: the last snapshot that shows it
@@ -222,16 +232,19 @@ class State {
     Bytes parked_before;              // by another method, when this one was asked for on top of it
     bool on_top = false;              // that is ordered and not answered
     bool relapsed = false;            // paused, and holds more than it promised to keep
+    bool no_room = false;             // the last Unpark found none
+    std::int32_t blocked_by = 0;      // the pid of the largest outsider that it was told of
+    std::optional<bool> inhabited;    // as far as it was told since it is away
+    std::optional<Time> empty_since;  // paused, its owner a token, and no process of it lives
     // As one that may be asked to yield:
     bool weighed = false;         // WeighHost is ordered and not answered
     int failures = 0;             // of pauses, in a row
     Time tried_at, spared_until;  // of the last of them
     std::string spared_why;
     Turns turn;
-    std::optional<Ordered> ordered;  // as one that waits
-    Time due = Time::never();        // as it stands in timers_
-    bool touched = false;            // by the step under way
-    bool given = false;              // room, by the step under way
+    Time due = Time::never();  // as it stands in timers_
+    bool touched = false;      // by the step under way
+    bool given = false;        // room, by the step under way
   };
 
   // Each keeps all indices in step with the change it makes.
@@ -247,6 +260,7 @@ class State {
   void set_owner(Lease& lease, Owner owner);
   void set_cooperation(Lease& lease, std::optional<Cooperation> how);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
+  void enter(const Lease& lease, int sign);
   void set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state);  // with what it reserves and enters
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
   void refresh_other(Device& device);
@@ -283,8 +297,10 @@ class State {
   std::uint64_t history_sequence_ = 0;
   std::uint64_t last_id_ = 0;
   Bytes ledger_entries_, ledger_unsettled_;
-  std::set<LeaseId> verifying_;  // yielded, as they say
-  std::set<LeaseId> relapsing_;  // paused, and held more than promised in the newest snapshot
+  std::map<std::uint32_t, Bytes> ledger_of_;  // Σ of it is ledger_entries_; by uid
+  std::set<LeaseId> away_;                    // with a Parking
+  std::set<LeaseId> verifying_;               // yielded, as they say
+  std::set<LeaseId> relapsing_;               // paused, and held more than promised in the newest snapshot
   std::map<std::pair<std::string, PauseMethod>, MethodRecord> records_;  // by consumer and method
   std::set<std::pair<std::uint32_t, std::string>> grants_;               // uid and consumer
   std::vector<LeaseId> half_done_;  // loaded while yielding or coming back: nobody knows how far that came

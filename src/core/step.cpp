@@ -25,6 +25,7 @@ Plan Stepper::run(const Fact& fact) {
     run_timers();
     grant_waiting();
     make_room();
+    note_blocked();
   }
   finish();
   return std::move(plan_);

@@ -6,6 +6,7 @@
 #include "core/words.h"
 
 #include <cassert>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -83,7 +84,7 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
     lease->exit_status = fact.exit_status;
     touch(*lease);
   }
-  state_.sides_.at(lease->id).program_ended = true;
+  program_gone(*lease);
   if (lease->ended()) {
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
@@ -109,7 +110,7 @@ Result<LeaseId> Stepper::on(const ProgramFailed& fact) {
     lease->exit_status = fact.exit_status;
     touch(*lease);
   }
-  state_.sides_.at(lease->id).program_ended = true;
+  program_gone(*lease);
   if (lease->ended()) {
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
@@ -123,6 +124,19 @@ bool Stepper::program_may_live(const Lease& lease) const {
   // Only a program with a keeper was started by Sublet; what somebody else started is never signalled.
   return !lease.devices.empty() && lease.owner.kind == OwnerKind::process && lease.owner.keeper &&
          !state_.sides_.at(lease.id).program_ended;
+}
+
+void Stepper::program_gone(const Lease& lease) {
+  State::Side& side = state_.sides_.at(lease.id);
+  if (std::exchange(side.program_ended, true)) return;
+  side.gone_at = now_;
+  if (lease.ended()) want_snapshot();
+}
+
+// It lives on in the grace that its end left it: what it holds may still become more. Without a word to end it, or one
+// that was heard, its lease waits for it no longer than for what it holds.
+bool Stepper::may_allocate(const Lease& lease) const {
+  return lease.stop_requested && program_may_live(lease) && !state_.sides_.at(lease.id).killed;
 }
 
 void Stepper::stop_program(Lease& lease) {
@@ -196,9 +210,8 @@ void Stepper::run_timers() {
 void Stepper::fire(Lease& lease) {
   const auto over = [this](const std::optional<Time>& at) { return at && *at <= now_; };
   const bool live = !lease.ended();
-  if (live && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) &&
-      state_.sides_.at(lease.id).look_at <= now_) {
-    look_again(lease);
+  if (live && orphaned(lease)) {
+    end_orphan(lease);
   } else if (live && lease.state == LeaseState::active && over(lease.expires_at)) {
     end(lease, EndReason::expired, "its time of " + format_duration(lease.ttl.value_or(Duration{})) + " is over");
   } else if (live && lease.owner.kind == OwnerKind::connection && over(lease.unheld_since) &&
@@ -209,12 +222,23 @@ void Stepper::fire(Lease& lease) {
   } else if (live && lease.state == LeaseState::offered && over(lease.offer_ends_at)) {
     lapse(lease);
   } else {
-    state_.sides_.at(lease.id).killed = true;
-    plan_.actions.emplace_back(SignalProgram{lease.id, true});
-    explain(lease, "killing",
-            "its program was asked to end " + format_duration(now_ - *lease.stop_at) +
-                " ago and still lives: it is killed");
+    const State::Side& side = state_.sides_.at(lease.id);
+    const bool stopping = lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended;
+    if (stopping && *lease.stop_at + rules_.grace <= now_) kill(lease);
+    const bool moves = live && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming);
+    if (moves && side.look_at <= now_) look_again(lease);
   }
+}
+
+void Stepper::kill(const Lease& lease) {
+  State::Side& side = state_.sides_.at(lease.id);
+  side.killed = true;
+  side.gone_at = now_;
+  want_snapshot();
+  plan_.actions.emplace_back(SignalProgram{lease.id, true});
+  explain(
+      lease, "killing",
+      "its program was asked to end " + format_duration(now_ - *lease.stop_at) + " ago and still lives: it is killed");
 }
 
 // Once it queues again behind its equals; who lets it pass twice is not there.

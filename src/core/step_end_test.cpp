@@ -177,9 +177,14 @@ TEST(TimeLimit, OfAProgramThatSubletStartedEndsItInTwoSteps) {
   EXPECT_TRUE(w.at(id).stop_requested);
   EXPECT_EQ(w.signals(id, false), 1);
   w.measure({uses(100, 5 * GiB, id)});
-  EXPECT_EQ(w.free(0), 19 * GiB) << "what it is measured to hold after its end, no more";
+  EXPECT_EQ(w.free(0), 18 * GiB) << "in its grace it may allocate whatever it was granted";
+  w.measure();
+  EXPECT_EQ(w.free(0), 18 * GiB) << "again, too";
   w.pass(w.rules.grace);
   EXPECT_EQ(w.signals(id, true), 1);
+  w.now = w.now + 1s;
+  w.measure({uses(100, 5 * GiB, id)});
+  EXPECT_EQ(w.free(0), 19 * GiB) << "what it is measured to hold after it was killed, no more";
   w.measure();
   EXPECT_EQ(w.free(0), 24 * GiB);
   EXPECT_FALSE(w.gone(id)) << "its program is not known to have ended";
@@ -187,6 +192,22 @@ TEST(TimeLimit, OfAProgramThatSubletStartedEndsItInTwoSteps) {
   EXPECT_EQ(w.told(id).exit_status, 137);
   EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id});
   EXPECT_TRUE(w.gone(id));
+}
+
+TEST(TimeLimit, NothingOfItIsFreeBeforeAReadingThatWasBegunAfterItsProgramEnded) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100, "train", 60s);
+  w.measure({uses(100, 5 * GiB, id)});
+  w.pass(60s);
+  const Time before = w.now;
+  w.pass(1s);
+  w.step(ProgramEnded{id, 143, false});
+  EXPECT_FALSE(w.gone(id));
+  w.step(Snapshot{before, {gpu(0, 24 * GiB)}});
+  EXPECT_EQ(w.free(0), 18 * GiB) << "it was begun while the program lived";
+  w.measure();
+  EXPECT_TRUE(w.gone(id));
+  EXPECT_EQ(w.free(0), 24 * GiB);
 }
 
 TEST(TimeLimit, OfAProcessThatSubletDidNotStartSignalsNobody) {

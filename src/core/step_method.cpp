@@ -72,11 +72,15 @@ Duration Stepper::yield_time(const Lease& lease) const {
 
 void Stepper::remember_pause(const Lease& lease, bool verified) {
   const std::pair who(lease.consumer, lease.parking->method);
-  if (!state_.records_.contains(who) && state_.records_.size() >= records_kept)
-    state_.records_.erase(state_.records_.begin());
+  if (!state_.records_.contains(who) && state_.records_.size() >= records_kept) {
+    const auto first = state_.records_.begin();
+    plan_.records.push_back({first->first.first, first->first.second, {}});
+    state_.records_.erase(first);
+  }
   MethodRecord& record = state_.records_[who];
   record.outcomes = record.outcomes << 1 | (verified ? 1U : 0U);
   record.tries = std::min<int>(record.tries + 1, pauses_kept);
+  plan_.records.push_back({who.first, who.second, record});
 }
 
 // -------------------------------------------------------------------------------- paused, and holding again

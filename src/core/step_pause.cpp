@@ -49,14 +49,28 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
                      "and more to come back",
                  "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true"};
   const Bytes bytes = held_by(state_, lease);
-  const Bytes free = state_.ledger_free(rules_, host);
+  const Bytes free = state_.ledger_free(rules_, host, lease.uid);
   if (bytes <= free || planted(Bug::ledger_has_no_limit)) return {};
-  return Error{Code::HostMemory,
-               name_of(lease) + " holds " + format_size(bytes) + ", and host memory takes " + format_size(free) +
-                   " more of parked bytes: " + format_size(state_.ledger_entries()) + " of " +
-                   format_size(rules_.ledger_limit) + " are entered, " + format_size(host.available) +
-                   " is available, " + format_size(rules_.ledger_reserve) + " of it is kept free",
-               "resume or end what is parked, or raise ledger.limit"};
+  const Bytes limit_left = rules_.ledger_limit - state_.ledger_entries();
+  const Bytes share_left = State::ledger_share(rules_) - state_.ledger_of(lease.uid);
+  std::string text = name_of(lease) + " holds " + format_size(bytes) + ", and host memory takes " + format_size(free) +
+                     " more of parked bytes: " + format_size(state_.ledger_entries()) + " of " +
+                     format_size(rules_.ledger_limit) + " are entered";
+  const bool shares = !state_.alone(lease.uid);
+  if (shares)
+    text += ", " + format_size(state_.ledger_of(lease.uid)) + " of the " + format_size(State::ledger_share(rules_)) +
+            " that one user may take (" + lease.user + ")";
+  text += "; " + format_size(host.available) + " is available, " + format_size(rules_.ledger_reserve) +
+          " of it is kept free";
+  if (host.headroom) text += "; the control group that is charged takes " + format_size(*host.headroom) + " more";
+  // Whatever leaves least is in the way, and the hint is about that.
+  std::string hint = "end something that takes host memory, or lower ledger.reserve";
+  if (free >= limit_left) hint = "resume or end what is parked, or raise ledger.limit";
+  else if (shares && free >= share_left)
+    hint = "resume or end what is parked of this user, or raise ledger.user_share or ledger.limit";
+  else if (host.headroom && free >= *host.headroom - state_.ledger_unsettled())
+    hint = "raise memory.max of the control group that its program is in";
+  return Error{Code::HostMemory, std::move(text), std::move(hint)};
 }
 
 Result<LeaseId> Stepper::on(const Pause& fact) {
@@ -76,7 +90,11 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
 // `returns`: it waits to come back as soon as it has yielded.
 void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns) {
   if (lease.resize) forget_resize(lease, "it is paused");
-  state_.sides_.at(lease.id).tried = 0;
+  State::Side& side = state_.sides_.at(lease.id);
+  side.tried = 0;
+  side.blocked_by = 0;
+  side.inhabited.reset();
+  side.empty_since.reset();
   Parking parking;
   parking.since = now_;
   parking.reason = reason;
@@ -209,6 +227,10 @@ void Stepper::settle_down(Lease& lease) {
   side.look_at = Time::never();
   state_.schedule(lease, rules_);
   touch(lease);
+  // If that does not make the room that somebody waits for, it is not this one who is to blame.
+  for (const QueueKey& key : state_.askers_) may_be_blocked_.push_back(key.lease);
+  state_.reindex(rules_, now_);
+  note_blocked();
   if (returns) want_back(lease);
 }
 
@@ -263,6 +285,7 @@ void Stepper::want_back(Lease& lease) {
   if (planted(Bug::back_without_room)) return state_.requeue_in_place(lease), bring_back(lease);
   state_.requeue_in_place(lease);
   grant_waiting();
+  may_be_blocked_.push_back(lease.id);
   if (lease.state == LeaseState::paused)
     explain(lease, "queued",
             "wants to come back, at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
@@ -274,11 +297,12 @@ void Stepper::want_back(Lease& lease) {
 void Stepper::bring_back(Lease& lease) {
   state_.queue_.erase(lease.id);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
-  state_.sides_.at(lease.id).on_top = false;  // what is still to be parked is brought back after that
-  state_.sides_.at(lease.id).moving_since = now_;
-  state_.sides_.at(lease.id).moved = lease.parking->entry;
-  for (Charge& charge : state_.sides_.at(lease.id).charges)
-    charge.beside = std::max(charge.used - lease.parking->residue, Bytes{});
+  State::Side& side = state_.sides_.at(lease.id);
+  side.on_top = false;  // what is still to be parked is brought back after that
+  side.moving_since = now_;
+  side.moved = lease.parking->entry;
+  side.empty_since.reset();
+  for (Charge& charge : side.charges) charge.beside = std::max(charge.used - lease.parking->residue, Bytes{});
   explain(lease, "resuming",
           "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
               format_duration(now_ - lease.parking->since) + ": its program is restored");
@@ -320,12 +344,14 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     return not_found(to_string(fact.lease) + " is not being resumed");
   State::Side& side = state_.sides_.at(lease->id);
   side.acting = false;
+  side.no_room = fact.how == Unparked::How::not_yet && fact.no_room;
   if (fact.how == Unparked::How::not_yet) {
     const Duration pause = std::min(first_retry * (1 << std::min(side.retries, 5)), longest_retry);
     if (side.retries++ == 0)
       explain(*lease, "resuming",
               "it does not run yet: " + fact.detail + beside_text(*lease) + "; tried again and again");
     side.look_at = now_ + pause;
+    may_be_blocked_.push_back(lease->id);
     state_.schedule(*lease, rules_);
     return lease->id;
   }
@@ -346,6 +372,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     explain(*lease, "resumed",
             "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
     side.restored_at = now_;
+    lease->resumed_at = now_;
     want_snapshot();
     if (parking.then_stop) stop_program(*lease);
   }

@@ -17,8 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// So many waiters, the first in the order, may have others asked.
-constexpr std::size_t askers = 8;
 // What is given up may let others start, and they may change what is to be done; more often it is put off to the next
 // step.
 constexpr int rounds = 4;
@@ -81,7 +79,7 @@ void Stepper::list_askers(std::vector<QueueKey>& first) {
   std::erase_if(state_.ordered_, [&](LeaseId id) {
     const QueueKey* key = state_.queue_.key(id);
     if (key == nullptr) {
-      if (Lease* lease = find(id)) state_.sides_.at(lease->id).ordered.reset();
+      if (Lease* lease = find(id)) lease->ordered.reset(), touch(*lease);
       return true;
     }
     if (std::find(first.begin(), first.end(), *key) == first.end()) first.push_back(*key);
@@ -95,7 +93,9 @@ bool Stepper::give_up(const std::vector<Making>& before) {
   bool freed = false;
   for (const Making& old : before) {
     for (const std::string& device : old.devices) {
-      if (const Making* now = state_.making_on(device); now != nullptr && now->asker == old.asker) continue;
+      if (const Making* now = state_.making_on(device);
+          now != nullptr && now->asker == old.asker && now->tier >= old.tier)
+        continue;
       state_.opened_.push_back(device);
       freed = true;
     }
@@ -104,18 +104,32 @@ bool Stepper::give_up(const std::vector<Making>& before) {
 }
 
 void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
-  const std::optional<Ordered> ordered = state_.sides_.at(waiter.id).ordered;
+  const std::optional<Ordered>& ordered = waiter.ordered;
   if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
   const Asking asking{waiter, ordered, /*told=*/false};
   RoomPlan plan = plan_room(state_, rules_, asking, now_);
   if (plan.found && plan.victims.empty() && !plan.under_way) return;  // it comes by itself
   if (plan.found) {
-    begin_making({waiter.id, waiter.tier, asking.ground(), plan.devices, plan.victims});
+    begin_making({waiter.id, keeps_out(asking, plan), asking.ground(), plan.devices, plan.victims});
     return;
   }
   look_again_at(plan.again);
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   if (!ordered) wait_for_turn(waiter, counted);
+}
+
+// Up to which tier others are kept out. Those who yield on somebody's word, and stand above the asker, wait to come
+// back as soon as they have yielded: not into the room that they have just made.
+Tier Stepper::keeps_out(const Asking& asking, const RoomPlan& plan) const {
+  Tier tier = asking.lease.tier;
+  const auto consider = [&](const Lease& lease) {
+    if (asking.by_order(lease)) tier = std::max(tier, lease.tier);
+  };
+  for (const Victim& victim : plan.victims) consider(*state_.find(victim.lease));
+  for (const std::string& device : plan.devices)
+    for (const LeaseId id : state_.devices_.at(device).leases)
+      if (const Lease& lease = *state_.find(id); lease.state == LeaseState::pausing) consider(lease);
+  return tier;
 }
 
 void Stepper::look_again_at(Time at) {
@@ -273,7 +287,8 @@ Error Stepper::cannot_make_room(const Lease& lease, const RoomPlan& plan) const 
 }
 
 void Stepper::order_room(Lease& lease, const Ordered& by) {
-  state_.sides_.at(lease.id).ordered = by;
+  lease.ordered = by;
+  touch(lease);
   state_.ordered_.insert(lease.id);
   state_.room_stale_ = true;
 }

@@ -260,6 +260,42 @@ TEST(Room, OnSomebodysWordEqualsYieldToo) {
   EXPECT_EQ(w.state_of(waiter), LeaseState::active);
 }
 
+TEST(Room, AUsersWordReachesTheUsersOwnProgramsOnly) {
+  Card w;
+  w.rules.automatic = false;
+  Lease theirs = w.want(10 * GiB, Tier::batch);
+  theirs.uid = 1001;
+  const LeaseId other = w.submit(theirs, true);
+  w.attach(other);
+  const LeaseId own = w.start(10 * GiB, Tier::critical);
+  const LeaseId waiter = w.start(20 * GiB, Tier::interactive, "infer");
+  const auto refused = w.step(Preempt{waiter, 0, Ordered{1000, false}}).outcome;
+  ASSERT_FALSE(refused.has_value()) << "pauses are on somebody's word only, and this word is not about them";
+  EXPECT_SAYS(refused.error().detail, "not the program of the user on whose word room is made");
+  const LeaseId small = w.start(12 * GiB, Tier::standard, "infer");
+  ASSERT_TRUE(w.step(Preempt{small, 0, Ordered{1000, false}}).outcome.has_value());
+  w.obey();
+  EXPECT_EQ(w.state_of(own), LeaseState::paused) << "of a higher tier, and not back in the room that it has made";
+  EXPECT_EQ(w.state_of(other), LeaseState::active);
+  EXPECT_EQ(w.state_of(small), LeaseState::active);
+}
+
+TEST(Room, WhatTheRulesGiveAWaiterAUsersWordDoesNotTakeAway) {
+  Card w;
+  w.rules.min_residency = 1h;
+  Lease theirs = w.want(10 * GiB, Tier::batch);
+  theirs.uid = 1001;
+  const LeaseId other = w.submit(theirs, true);
+  w.attach(other);
+  const LeaseId own = w.start(10 * GiB, Tier::interactive);
+  const LeaseId waiter = w.start(20 * GiB, Tier::interactive, "infer");
+  ASSERT_EQ(w.state.making_for(waiter), nullptr) << "the lower tier alone is not enough";
+  ASSERT_TRUE(w.step(Preempt{waiter, 0, Ordered{1000, false}}).outcome.has_value());
+  w.obey();
+  EXPECT_EQ(w.state_of(own), LeaseState::paused) << "by the word";
+  EXPECT_EQ(w.state_of(other), LeaseState::paused) << "by its tier";
+}
+
 TEST(Room, WithoutItsSwitchOnlyAWordPausesAnybody) {
   Card w;
   w.rules.automatic = false;

@@ -132,11 +132,11 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     Lease& lease = state_.leases_.at(id);
     const auto listed = seen.find(id);
     const Charge now = listed == seen.end() ? Charge{} : listed->second;
-    state_.measure(lease, device, now,
-                   !lease.ended_at || began >= *lease.ended_at || planted(Bug::any_reading_settles));
+    state_.measure(lease, device, now, shows_the_end(lease, began) || planted(Bug::any_reading_settles));
     lease.peak_used = std::max(lease.peak_used, now.used);
     if (lease.state == LeaseState::paused && now.used > lease.parking->residue) relapsing_.insert(id);
     if (lease.waits_in_place()) state_.requeue_in_place(lease);
+    if (lease.parking && (lease.parking->returns || lease.state == LeaseState::resuming)) may_be_blocked_.push_back(id);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;
       touch(lease);
@@ -144,6 +144,12 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   }
   settle_measured(device);
   state_.refresh_other(device);
+}
+
+// Whether a reading that was begun then shows what is left of the lease, and nothing of it can become more.
+bool Stepper::shows_the_end(const Lease& lease, Time began) const {
+  if (!lease.ended_at) return true;
+  return !may_allocate(lease) && began >= std::max(*lease.ended_at, state_.sides_.at(lease.id).gone_at);
 }
 
 void Stepper::settle_measured(Device& device) {

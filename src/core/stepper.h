@@ -15,6 +15,7 @@ namespace sublet::core {
 
 class HeldRooms;
 class NamedFits;
+struct Asking;
 struct Contenders;
 
 class Stepper {
@@ -36,6 +37,7 @@ class Stepper {
   Result<LeaseId> on(const HostWeighed& fact);
   Result<LeaseId> on(const Parked& fact);  // step_pause.cpp
   Result<LeaseId> on(const Unparked& fact);
+  Result<LeaseId> on(const Inhabited& fact);  // step_away.cpp
   Result<LeaseId> on(const Cooperate& fact);  // step_method.cpp
   Result<LeaseId> on(const Grant& fact);
   Result<LeaseId> on(const Release& fact);  // step_end.cpp
@@ -99,6 +101,11 @@ class Stepper {
   std::string beside_text(const Lease& lease) const;
   void finish_half_done();
 
+  // While they are parked (step_away.cpp).
+  void note_blocked();
+  bool orphaned(const Lease& lease) const;
+  void end_orphan(Lease& lease);
+
   // Making room by having others yield (step_room.cpp).
   void make_room();
   bool room_stale();
@@ -106,6 +113,7 @@ class Stepper {
   void list_askers(std::vector<QueueKey>& first);
   bool give_up(const std::vector<Making>& before);
   void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);
+  Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
   void look_again_at(Time at);
   bool begin_making(Making making);
   void wait_for_turn(const Lease& waiter, std::set<LeaseId>& counted);
@@ -127,14 +135,18 @@ class Stepper {
   void end(Lease& lease, EndReason why, std::string text);
   void stop_program(Lease& lease);
   bool program_may_live(const Lease& lease) const;
+  bool may_allocate(const Lease& lease) const;
+  void program_gone(const Lease& lease);
   void run_timers();
   void fire(Lease& lease);
+  void kill(const Lease& lease);
   void lapse(Lease& lease);
 
   // Measuring (step_snapshot.cpp).
   void read_device(const DeviceReading& reading, Time began, bool twice);
   std::string implausible(const Device& device, const DeviceReading& reading) const;
   void accept(Device& device, const DeviceReading& reading, Time began);
+  bool shows_the_end(const Lease& lease, Time began) const;
   void settle_measured(Device& device);
   void miss_device(Device& device, const std::string& problem);
   void adopt_named_devices();
@@ -158,11 +170,12 @@ class Stepper {
   const Time now_;
   Plan plan_;
   std::vector<LeaseId> touched_;
-  std::vector<LeaseId> given_;   // those of them that were given room, in that order
-  bool one_piece_ = false;       // one of those may have given room up before
-  std::vector<LeaseId> ended_;   // may have nothing left to wait for
-  std::set<LeaseId> relapsing_;  // as State::relapsing_, of the snapshot of this step
-  LeaseId submitted_;            // its request is open: a grant within this step needs no claim
+  std::vector<LeaseId> given_;           // those of them that were given room, in that order
+  bool one_piece_ = false;               // one of those may have given room up before
+  std::vector<LeaseId> ended_;           // may have nothing left to wait for
+  std::set<LeaseId> relapsing_;          // as State::relapsing_, of the snapshot of this step
+  LeaseId submitted_;                    // its request is open: a grant within this step needs no claim
+  std::vector<LeaseId> may_be_blocked_;  // by outsiders: to be looked at when all is decided
   bool snapshot_wanted_ = false;
   std::optional<std::uint32_t> asked_by_;  // on whose word a program ends, while a request is decided
 };

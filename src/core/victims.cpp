@@ -80,7 +80,10 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
 
 // Nothing is paused if the wait that it would save is shorter than what it costs.
 void weigh_wait(const State& state, const Rules& rules, const Asking& asking, OnDevice& plan, Time now) {
-  if (!plan.found || plan.victims.empty() || asking.ground() == Ground::order) return;
+  const bool all_ordered = std::all_of(plan.victims.begin(), plan.victims.end(), [&](const Victim& victim) {
+    return asking.by_order(*state.find(victim.lease));
+  });
+  if (!plan.found || all_ordered) return;
   const Bytes need = state.need(asking.lease, plan.device->reading.uuid);
   const auto by_itself = room_by_itself(state, rules, *plan.device, need, now);
   const Duration price = plan.pause;  // a higher tier does not wait for what it costs others to come back
@@ -124,7 +127,9 @@ std::optional<Spared> spared(const State& state, const Asking& asking, const Lea
       now < lease.granted_at.value_or(Time{}) + start_up)
     return because([] { return "it was given its room a moment ago, and its program is only being started"; },
                    *lease.granted_at + start_up);
-  const bool by_order = asking.ordered && (asking.ordered->anybodys || asking.ordered->uid == lease.uid);
+  const bool by_order = asking.by_order(lease);
+  if (!by_order && !asking.by_rules)
+    return because([] { return "it is not the program of the user on whose word room is made"; });
   if (!by_order && lease.tier >= asking.lease.tier && !planted(Bug::anybody_yields))
     return because([&] {
       return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
@@ -209,13 +214,34 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
   return std::find(usable.begin(), usable.end(), &device) != usable.end();
 }
 
+namespace {
+
+// Whether it could have others yield if nothing were ordered: its place in the queue, or the one that it would get.
+bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
+  const std::size_t place = state.queue().place(lease.id);
+  return rules.automatic && (place > 0 ? place : state.queue().size() + 1) <= askers;
+}
+
+OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+  // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
+  const bool own_first = asking.ordered && !asking.ordered->anybodys;
+  if (own_first) {
+    OnDevice own = plan_on(state, rules, {asking.lease, asking.ordered, asking.told, false}, device, now);
+    if (own.found || !may_ask(state, rules, asking.lease)) return own;
+  }
+  OnDevice plan = plan_on(state, rules, {asking.lease, asking.ordered, asking.told, true}, device, now);
+  weigh_wait(state, rules, asking, plan, now);
+  return plan;
+}
+
+}  // namespace
+
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now) {
   std::vector<OnDevice> plans;
   const std::vector<const Device*> devices = devices_for(state, asking.lease);
   for (const Device* device : devices) {
     if (!state.known(*device, rules, now)) continue;
-    plans.push_back(plan_on(state, rules, asking, *device, now));
-    weigh_wait(state, rules, asking, plans.back(), now);
+    plans.push_back(best_on(state, rules, asking, *device, now));
   }
   const std::size_t count =
       asking.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(asking.lease.device_count);

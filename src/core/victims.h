@@ -9,13 +9,19 @@
 
 namespace sublet::core {
 
+// So many waiters, the first in the order, may have others asked without anybody's word.
+inline constexpr std::size_t askers = 8;
+
 // Who asks for room: a waiter, or one that is only thought of (`lease.id` none).
 struct Asking {
   const Lease& lease;  // its tier, size and devices
   std::optional<Ordered> ordered{};
-  bool told = true;  // reasons are put in words, which takes most of the time: what is only decided needs none
+  bool told = true;      // reasons are put in words, which takes most of the time: what is only decided needs none
+  bool by_rules = true;  // beyond what was ordered, it may have those yield whom anybody in its place may
 
   Ground ground() const { return ordered ? Ground::order : Ground::tier; }
+  // The word of an administrator reaches everybody's programs, that of a user the user's own.
+  bool by_order(const Lease& other) const { return ordered && (ordered->anybodys || ordered->uid == other.uid); }
 };
 
 // Whether it is this lease's moment to yield to the asker: nothing, or why not. Not of turns: turns.h.

@@ -34,6 +34,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .max_age = config.gpu.max_age,
                    .ledger_limit = config.ledger.limit,
                    .ledger_reserve = config.ledger.reserve,
+                   .ledger_user_share = config.ledger.user_share,
                    .allow_swap = config.ledger.allow_swap,
                    .verify_timeout = config.pause.verify_timeout,
                    .automatic = config.pause.automatic,
@@ -42,6 +43,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
                                                                             : std::nullopt,
                    .cooldown = config.pause.cooldown,
                    .yield_timeout = config.pause.yield_timeout,
+                   .orphan_after = config.pause.orphan_after,
                    .forget_after = config.gpu.forget_after};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;

@@ -18,8 +18,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-// How many ended leases are answered without asking the store.
-constexpr std::size_t recently_ended_limit = 1024;
 constexpr auto reopen_interval = std::chrono::seconds(2);
 // Of a plan that grants to thousands so many are stored, and told, at a time.
 constexpr std::size_t portion_size = 256;
@@ -116,8 +114,8 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
   meter_.observe(plan, now);
-  const bool to_store =
-      !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || !plan.grants.empty() || remembered;
+  const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
+                        !plan.grants.empty() || !plan.records.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   for (core::Plan& portion : core::portions(std::move(plan), portion_size)) {
@@ -167,6 +165,7 @@ void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> r
                      .now = now,
                      .transitions = std::move(plan.transitions)};
   batch.learned = std::move(plan.learned);
+  batch.records = std::move(plan.records);
   if (!std::exchange(boot_id_stored_, true)) {
     batch.boot_id = options_.boot_id;
     batch.clock_offset_ns = clock_.offset_ns();
@@ -232,13 +231,6 @@ void Engine::follow_changes(const core::Plan& plan) {
   }
 }
 
-void Engine::keep_ended(const core::Lease& lease) {
-  if (recently_ended_.insert_or_assign(lease.id, lease).second) recently_ended_order_.push_back(lease.id);
-  if (recently_ended_order_.size() <= recently_ended_limit) return;
-  recently_ended_.erase(recently_ended_order_.front());
-  recently_ended_order_.pop_front();
-}
-
 const core::Lease* Engine::find(LeaseId id) const {
   if (const core::Lease* live = state_.find(id)) return live;
   const auto ended = recently_ended_.find(id);
@@ -254,10 +246,6 @@ void Engine::arm(Time wake_at) {
     armed_for_ = Time::never();
     tick(core::Tick{});
   });
-}
-
-void Engine::pace_probe(Time now) {
-  probe_.set_busy(state_.queue().size() > 0 || !settling_.empty() || now < busy_until_);
 }
 
 // --- commits ---
@@ -381,7 +369,7 @@ Status Engine::open_store() {
   std::set<std::pair<std::uint32_t, std::string>> grants;
   for (core::Grant& grant : loaded->grants) grants.emplace(grant.uid, std::move(grant.consumer));
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
-                             std::move(grants));
+                             std::move(grants), loaded->records);
   committed_ = intended_ = 0;
   boot_id_stored_ = false;
   life_stored_ = !loaded->life.empty();

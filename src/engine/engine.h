@@ -95,6 +95,18 @@ class Engine {
   // What host memory takes of this lease's bytes; null: of anybody's. Reads a few small files.
   core::HostMemory host_memory(const core::Lease* lease = nullptr) const;
 
+  // How far a program is that is being parked, or brought back; nothing while none is. Reads a few small files.
+  struct Progress {
+    core::Move move = core::Move::pause;
+    Bytes moved, total;
+    Bytes per_second;       // 0: not known
+    Duration left{};        // until it is done; 0: any moment
+    bool measured = false;  // else only predicted, from what it took before: nothing was seen to move yet
+  };
+  std::optional<Progress> progress(const core::Lease& lease) const;
+  // Of parked programs, by lease: what of them was last seen to be on a swap device.
+  const std::map<LeaseId, Bytes>& swapped() const { return swapped_; }
+
   // Programs that yield by themselves ask here for their orders, and answer them.
   Cooperation& cooperation() { return cooperation_; }
   const Cooperation& cooperation() const { return cooperation_; }
@@ -164,6 +176,10 @@ class Engine {
   void pause_again(LeaseId lease);
   void unparked(LeaseId lease, const ParkOutcome& outcome);
   std::vector<ProcessRef> tree_of(LeaseId lease);
+  void begin_moving(LeaseId lease);
+  void watch_away();
+  void watch_swap(const core::Lease& lease);
+  bool any_moves() const;
   std::vector<gpu::BallastWish> ballast_for(LeaseId lease) const;
   void not_killed(LeaseId lease, const std::string& why);
   void announce(LeaseId lease);
@@ -186,7 +202,7 @@ class Engine {
   struct AfterCommit {
     std::uint64_t sequence = 0;
     std::vector<LeaseId> changed = {};
-    std::vector<LeaseId> ended = {};  // of those
+    std::vector<LeaseId> ended = {};             // of those
     std::vector<std::string> done_records = {};  // of ended leases: files to remove
     std::vector<core::Action> actions = {};
     std::vector<std::string_view> transitions = {};
@@ -237,6 +253,8 @@ class Engine {
 
   std::map<std::string, Time> warned_since_;         // by code and text
   std::map<LeaseId, core::Unpark> unparks_waiting_;  // ordered while the parker was still busy with an earlier order
+  std::map<LeaseId, Bytes> resident_before_;         // the present move: what its program took of host memory
+  std::map<LeaseId, Bytes> swapped_;
   std::unordered_set<LeaseId> settling_;
   std::map<LeaseId, std::string> unkillable_;  // their programs should end, and do not by us: why; "": no proof
   std::unordered_map<LeaseId, core::Lease> recently_ended_;

@@ -66,6 +66,7 @@ void Engine::park(const core::Park& order) {
     boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "an earlier order has not come back"}); });
     return;
   }
+  begin_moving(lease);
   if (order.method == core::PauseMethod::cooperative) return ask_to_yield(order);
   parker_.park(
       lease, [this, lease] { return tree_of(lease); },
@@ -118,6 +119,7 @@ void Engine::unpark(const core::Unpark& order) {
     unparks_waiting_.insert_or_assign(lease, order);
     return;
   }
+  begin_moving(lease);
   if (order.method != core::PauseMethod::driver) return tell_to_go_on(order);
   parker_.unpark(lease, tree_of(lease), ballast_for(lease),
                  [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
@@ -149,7 +151,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   // Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
   const bool gone = how == How::runs && known != nullptr && known->cooperation && known->cooperation->process &&
                     !programs_.lives(known->cooperation->process);
-  tick(core::Unparked{lease, how, outcome.detail, host});
+  tick(core::Unparked{lease, how, outcome.detail, host, outcome.code == "no_room"});
   if (gone) tick(core::Cooperate{lease});
 }
 

@@ -14,6 +14,8 @@ namespace sublet::engine {
 namespace {
 
 namespace asio = boost::asio;
+// How many ended leases are answered without asking the store.
+constexpr std::size_t recently_ended_limit = 1024;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, bool known, Time now) {
@@ -37,6 +39,17 @@ Warning unkillable_warning(LeaseId id, const std::string& why, Time now) {
   return {"unkillable",
           fmt::format("the program of {} should end, and cannot be ended from here: {}", to_string(id), reason),
           fmt::format("'sublet ps' shows its pid; end it by hand, '{}' ends with it", to_string(id)), now};
+}
+
+// Without the bytes, which change all the time: they are in /v1/ledger.
+Warning swapped_warning(const core::Lease& lease, Time now) {
+  return {"parked-swapped",
+          fmt::format("the parked program of {} ({}, {}) is partly on a swap device: it comes back late",
+                      to_string(lease.id), lease.consumer, lease.user),
+          fmt::format("'sublet status' says how much; turn swap off for it (memory.swap.max = 0 in its cgroup), or "
+                      "bring it back: 'sublet resume {}'",
+                      to_string(lease.id)),
+          now};
 }
 
 }  // namespace
@@ -65,7 +78,9 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
   }
   for (const gpu::GpuProcess& process : device.processes) {
     const proc::Member* member = programs_.member(process.process);
-    reading.processes.push_back({process.process, process.used, member != nullptr ? member->lease : LeaseId{}});
+    core::ProcessUse use{process.process, process.used, member != nullptr ? member->lease : LeaseId{}};
+    if (!use.lease) use.name = programs_.name(use.process);  // whoever waits for its bytes is told who it is
+    reading.processes.push_back(std::move(use));
   }
   return reading;
 }
@@ -93,10 +108,22 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     if (device.lost && device.read_at) lost.emplace(uuid, device.reading.index);
   }
   tick(snapshot);
+  watch_away();
   for (const auto& [uuid, index] : lost) {
     if (!state_.devices().contains(uuid)) log::warn("gpu{} ({}) has been gone for too long: forgotten", index, uuid);
   }
   tell_changes();
+}
+
+void Engine::pace_probe(Time now) {
+  probe_.set_busy(state_.queue().size() > 0 || !settling_.empty() || now < busy_until_ || any_moves());
+}
+
+void Engine::keep_ended(const core::Lease& lease) {
+  if (recently_ended_.insert_or_assign(lease.id, lease).second) recently_ended_order_.push_back(lease.id);
+  if (recently_ended_order_.size() <= recently_ended_limit) return;
+  recently_ended_.erase(recently_ended_order_.front());
+  recently_ended_order_.pop_front();
 }
 
 // --- who holds what open ---
@@ -221,6 +248,9 @@ std::vector<Warning> Engine::warnings() {
   }
   std::erase_if(unkillable_, [this](const auto& entry) { return state_.find(entry.first) == nullptr; });
   for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));
+  for (const auto& [id, bytes] : swapped_) {
+    if (const core::Lease* lease = state_.find(id)) all.push_back(swapped_warning(*lease, now()));
+  }
   std::map<std::string, Time> since;
   for (Warning& warning : all) {
     const std::string name = warning.code + " " + warning.text;

@@ -8,9 +8,16 @@
 #include "core/facts.h"
 
 #include <functional>
+#include <span>
 #include <string>
 
 namespace sublet::engine {
+
+// What processes take of host memory, together.
+struct HostUse {
+  Bytes resident;
+  Bytes swapped;  // written to a swap device
+};
 
 class Host {
  public:
@@ -18,6 +25,8 @@ class Host {
 
   // What host memory takes of the bytes of this process, which is charged for them; pid 0: of the machine alone.
   virtual core::HostMemory memory(std::int32_t pid) const = 0;
+  // Of those that live; reads two small files of each.
+  virtual HostUse use(std::span<const ProcessRef> processes) const = 0;
   // This daemon manages the card from now on. InUse names the daemon that does already.
   virtual Status lock_card(const std::string& uuid) = 0;
   // Of a lease whose end is stored.

@@ -271,6 +271,16 @@ std::vector<ProcessRef> LocalPrograms::tree(LeaseId lease) const {
   return tree;
 }
 
+bool LocalPrograms::inhabited(LeaseId lease) const {
+  return std::any_of(lineage_.members.begin(), lineage_.members.end(),
+                     [lease](const proc::Member& member) { return member.lease == lease; });
+}
+
+std::string LocalPrograms::name(ProcessRef process) const {
+  const auto now = root_->read(process.pid);
+  return now && now->ref == process ? now->comm : std::string();
+}
+
 bool LocalPrograms::keeper_alive(LeaseId lease) const {
   const auto found = programs_.find(lease);
   return found != programs_.end() && found->second->keeper && !proc::is_dead(found->second->keeper.get());

@@ -36,6 +36,8 @@ class LocalPrograms final : public Programs {
   void scan() override;
   const proc::Member* member(ProcessRef process) const override;
   std::vector<ProcessRef> tree(LeaseId lease) const override;
+  bool inhabited(LeaseId lease) const override;
+  std::string name(ProcessRef process) const override;
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;

@@ -20,6 +20,18 @@ class LocalHost final : public Host {
     const proc::HostFigures figures = proc::host_figures(*root, pid);
     return {figures.available, figures.headroom, figures.may_swap};
   }
+  HostUse use(std::span<const ProcessRef> processes) const override {
+    HostUse sum;
+    const auto root = proc::ProcRoot::open();
+    if (!root) return sum;
+    for (const ProcessRef process : processes) {
+      const auto memory = proc::process_memory(*root, process);
+      if (!memory) continue;
+      sum.resident += memory->resident;
+      sum.swapped += memory->swapped;
+    }
+    return sum;
+  }
   Status lock_card(const std::string& uuid) override { return locks_.acquire(uuid); }
   void remove_exit_record(const std::string& path) override { ::unlink(path.c_str()); }
   void sweep_exit_records(const std::string& dir, const std::function<bool(LeaseId)>& keep) override {

@@ -49,6 +49,10 @@ class Programs {
 
   // It is there, and no corpse. Asked of the system at once, whoever it is.
   virtual bool lives(ProcessRef process) const = 0;
+  // Whether anything of the lease lives, by the last scan: of its program, or booked to it.
+  virtual bool inhabited(LeaseId lease) const = 0;
+  // Of any process: its short name, as everybody on the machine may see it; "" if it is gone.
+  virtual std::string name(ProcessRef process) const = 0;
 
   // --- ending ---
   // SIGTERM or SIGKILL to the whole tree; SIGKILL again until nothing of it is left. False: there is no proof of the

@@ -117,6 +117,20 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
 }
 
+void ledger(Page& page, const engine::Engine& engine) {
+  const core::State& state = engine.state();
+  page.metric(
+      "sublet_ledger_bytes", "gauge",
+      "Host memory of the ledger: parked (taken), promised (entered and not yet taken), swapped (parked, and on a "
+      "swap device), limit");
+  Bytes swapped;
+  for (const auto& [lease, bytes] : engine.swapped()) swapped += bytes;
+  page.sample("state=\"parked\"", count(state.ledger_entries() - state.ledger_unsettled()));
+  page.sample("state=\"promised\"", count(state.ledger_unsettled()));
+  page.sample("state=\"swapped\"", count(swapped));
+  page.sample("state=\"limit\"", count(engine.rules().ledger_limit));
+}
+
 void counters(Page& page, const engine::Engine& engine) {
   const engine::Meter& meter = engine.meter();
   page.metric("sublet_usage_byte_seconds_total", "counter",
@@ -160,6 +174,7 @@ Reply get_metrics(Call& call) {
               static_cast<double>(engine.log().last()));
   gpus(page, engine);
   leases(page, engine);
+  ledger(page, engine);
   counters(page, engine);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/render.h"
 
+#include "core/blocked.h"
+
 #include <fmt/format.h>
 
 namespace sublet::http {
@@ -53,6 +55,19 @@ std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine&
   return eta ? std::optional(engine.now() + *eta) : std::nullopt;
 }
 
+void write_progress(JsonText& out, const std::optional<engine::Engine::Progress>& progress) {
+  out.key("progress");
+  if (!progress) {
+    out.value(nullptr);
+    return;
+  }
+  out.begin_object().field("move", core::to_string(progress->move));
+  out.field("moved_bytes", progress->moved.count).field("total_bytes", progress->total.count);
+  out.field("bytes_per_second", progress->per_second.count);
+  out.field("left_ms", std::chrono::duration_cast<std::chrono::milliseconds>(progress->left).count());
+  out.field("measured", progress->measured).end_object();
+}
+
 void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine) {
   out.key("pause");
   if (!lease.parking || lease.ended()) {
@@ -64,7 +79,26 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.field("since", format_rfc3339(parking.since));
   maybe_time(out, "until", parked_until(lease, engine));
   out.field("reason", parking.reason);
-  out.field("returns", parking.returns).field("residue_bytes", parking.residue.count).end_object();
+  out.field("returns", parking.returns).field("residue_bytes", parking.residue.count);
+  write_progress(out, engine.progress(lease));
+  out.end_object();
+}
+
+void write_blocked(JsonText& out, const std::optional<core::Blocked>& blocked) {
+  out.key("blocked");
+  if (!blocked) {
+    out.value(nullptr);
+    return;
+  }
+  out.begin_object().field("code", to_string(blocked->code)).field("text", blocked->text);
+  out.key("outsiders").begin_array();
+  for (const core::Outsider& outsider : blocked->outsiders) {
+    out.begin_object();
+    maybe_pid(out, "pid", outsider.process);
+    maybe_text(out, "program", outsider.name);
+    out.field("device", outsider.device).field("bytes", outsider.bytes.count).end_object();
+  }
+  out.end_array().end_object();
 }
 
 void write_asked(JsonText& out, const core::Lease& lease) {
@@ -136,6 +170,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   } else {
     out.value(nullptr);
   }
+  write_blocked(out, detailed ? core::blocked_by_outsiders(state, engine.rules(), lease, engine.now()) : std::nullopt);
   write_parking(out, lease, engine);
   const auto turn = core::leaves_in(state, lease.id, engine.now());
   out.field("next_turn_seconds", turn ? std::optional(seconds(*turn)) : std::nullopt);

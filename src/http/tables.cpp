@@ -9,6 +9,9 @@
 namespace sublet::http {
 namespace {
 
+// So many programs' control groups are read for one answer.
+constexpr std::size_t groups_looked_at = 64;
+
 json all_devices(const engine::Engine& engine) {
   std::vector<json> devices;
   for (const auto& [uuid, device] : engine.state().devices()) {
@@ -60,6 +63,60 @@ json counts(const core::State& state) {
   return by_state;
 }
 
+// The least that a control group leaves of those whose programs could be parked. Null: none of them has a limit.
+json group_headroom(const engine::Engine& engine) {
+  std::optional<Bytes> least;
+  std::size_t looked_at = 0;
+  for (const auto& [uuid, device] : engine.state().devices()) {
+    for (const LeaseId id : device.leases) {
+      const core::Lease& lease = *engine.state().find(id);
+      if (lease.state != core::LeaseState::active || !lease.owner.process || ++looked_at > groups_looked_at) continue;
+      const auto headroom = engine.host_memory(&lease).headroom;
+      if (headroom) least = std::min(least.value_or(*headroom), *headroom);
+    }
+  }
+  return least ? json(least->count) : json(nullptr);
+}
+
+json ledger_entry(const core::Lease& lease, const engine::Engine& engine) {
+  const auto swapped = engine.swapped().find(lease.id);
+  return {{"lease", to_string(lease.id)},
+          {"consumer", lease.consumer},
+          {"user", lease.user},
+          {"class", "parked"},
+          {"bytes", lease.parking->entry.count},
+          {"settled", lease.parking->settled},
+          {"swapped_bytes", swapped == engine.swapped().end() ? 0 : swapped->second.count}};
+}
+
+json ledger(const engine::Engine& engine) {
+  const core::State& state = engine.state();
+  const core::Rules& rules = engine.rules();
+  const core::HostMemory host = engine.host_memory();
+  json entries = json::array();
+  std::map<std::uint32_t, std::string> users;
+  for (const LeaseId id : state.away()) {
+    const core::Lease* lease = state.find(id);
+    if (lease == nullptr || !lease->parking || lease->ended()) continue;
+    users.emplace(lease->uid, lease->user);
+    entries.push_back(ledger_entry(*lease, engine));
+  }
+  json shares = json::array();
+  for (const auto& [uid, user] : users)
+    shares.push_back({{"user", user}, {"uid", uid}, {"bytes", state.ledger_of(uid).count}});
+  return {{"limit_bytes", rules.ledger_limit.count},
+          {"share_bytes", core::State::ledger_share(rules).count},
+          {"host_bytes", std::max(host.available - rules.ledger_reserve, Bytes{}).count},
+          {"cgroup_bytes", group_headroom(engine)},
+          {"free_bytes", state.ledger_free(rules, host).count},
+          {"parked_bytes", state.ledger_entries().count},
+          {"cache_bytes", 0},
+          {"may_swap", host.may_swap},
+          {"allow_swap", rules.allow_swap},
+          {"users", std::move(shares)},
+          {"entries", std::move(entries)}};
+}
+
 json render_actor(const engine::Engine& engine) {
   const actor::Reply& said = engine.actor().introduction();
   const bool ready = engine.actor().ready();
@@ -92,28 +149,7 @@ Reply get_processes(Call& call) {
   return Response{200, {{"processes", std::move(rows)}}, {}, false};
 }
 
-Reply get_ledger(Call& call) {
-  const core::State& state = call.engine.state();
-  const core::Rules& rules = call.engine.rules();
-  const core::HostMemory host = call.engine.host_memory();
-  json entries = json::array();
-  for (const auto& [id, lease] : state.leases()) {
-    if (!lease.parking || lease.ended()) continue;
-    entries.push_back({{"lease", to_string(id)},
-                       {"class", "parked"},
-                       {"bytes", lease.parking->entry.count},
-                       {"settled", lease.parking->settled}});
-  }
-  return Response{200,
-                  {{"limit_bytes", rules.ledger_limit.count},
-                   {"host_bytes", std::max(host.available - rules.ledger_reserve, Bytes{}).count},
-                   {"cgroup_bytes", nullptr},
-                   {"free_bytes", state.ledger_free(rules, host).count},
-                   {"parked_bytes", state.ledger_entries().count},
-                   {"cache_bytes", 0},
-                   {"entries", std::move(entries)}},
-                  {}};
-}
+Reply get_ledger(Call& call) { return Response{200, ledger(call.engine), {}}; }
 
 Reply get_status(Call& call) {
   engine::Engine& engine = call.engine;
@@ -127,28 +163,26 @@ Reply get_status(Call& call) {
   }
   json environment = json::object();
   for (const auto& [name, value] : options.program_env) environment[name] = value;
-  return Response{
-      200,
-      {{"daemon",
-        {{"version", SUBLET_VERSION},
-         {"since", format_rfc3339(engine.started_at())},
-         {"mode", options.mode},
-         {"pid", ::getpid()},
-         {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
-         {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
-         {"actor", render_actor(engine)},
-         {"gpu_library", engine.probe().library()},
-         {"driver_version", engine.probe().driver_version()}}},
-       {"devices", all_devices(engine)},
-       {"leases", counts(engine.state())},
-       {"ledger",
-        {{"limit_bytes", engine.rules().ledger_limit.count}, {"parked_bytes", engine.state().ledger_entries().count}}},
-       {"outsiders", outsiders(engine, call.request.peer)},
-       {"waiting_bytes", engine.state().queue().waiting_bytes().count},
-       {"warnings", std::move(warnings)},
-       {"program_env", std::move(environment)}},
-      {},
-      false};
+  return Response{200,
+                  {{"daemon",
+                    {{"version", SUBLET_VERSION},
+                     {"since", format_rfc3339(engine.started_at())},
+                     {"mode", options.mode},
+                     {"pid", ::getpid()},
+                     {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
+                     {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
+                     {"actor", render_actor(engine)},
+                     {"gpu_library", engine.probe().library()},
+                     {"driver_version", engine.probe().driver_version()}}},
+                   {"devices", all_devices(engine)},
+                   {"leases", counts(engine.state())},
+                   {"ledger", ledger(engine)},
+                   {"outsiders", outsiders(engine, call.request.peer)},
+                   {"waiting_bytes", engine.state().queue().waiting_bytes().count},
+                   {"warnings", std::move(warnings)},
+                   {"program_env", std::move(environment)}},
+                  {},
+                  false};
 }
 
 }  // namespace sublet::http

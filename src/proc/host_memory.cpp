@@ -60,10 +60,15 @@ Meminfo parse_meminfo(std::string_view text) {
   return {kibibytes(text, "MemAvailable:"), kibibytes(text, "SwapTotal:")};
 }
 
-std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process) {
+std::optional<ProcessMemory> process_memory(const ProcRoot& root, ProcessRef process) {
   const auto text = root.read_with(process.pid, "status");
   if (!text || text->info.ref != process) return std::nullopt;
-  return kibibytes(text->text, "VmRSS:");
+  return ProcessMemory{kibibytes(text->text, "VmRSS:"), kibibytes(text->text, "VmSwap:")};
+}
+
+std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process) {
+  const auto memory = process_memory(root, process);
+  return memory ? std::optional(memory->resident) : std::nullopt;
 }
 
 HostFigures host_figures(const ProcRoot& root, std::int32_t pid) {

@@ -23,7 +23,12 @@ struct Meminfo {
 };
 Meminfo parse_meminfo(std::string_view text);
 
-// Of the process itself: its resident memory. Unset: it has ended, or the pid is another's.
+// Of the process itself. Unset: it has ended, or the pid is another's.
+struct ProcessMemory {
+  Bytes resident;
+  Bytes swapped;  // VmSwap: what of it is on a swap device
+};
+std::optional<ProcessMemory> process_memory(const ProcRoot& root, ProcessRef process);
 std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process);
 
 // For what the process `pid` takes: it is charged to its own groups, whoever made it take that. The page cache counts

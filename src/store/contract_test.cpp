@@ -464,14 +464,18 @@ TYPED_TEST(StoreContract, KeepsAccessTokensUntilTheyAreRevoked) {
   EXPECT_EQ(loaded.last_token, 3U) << "a number is not given twice";
 }
 
-TYPED_TEST(StoreContract, KeepsGrantsUntilTheyAreTakenBack) {
+TYPED_TEST(StoreContract, KeepsGrantsUntilTheyAreTakenBackAndTheNewestRecords) {
   this->open();
-  this->commit({.grants = {{1000, "ollama"}, {1000, "comfy"}, {1001, "ollama"}}, .now = {1}});
-  this->commit({.grants = {{1000, "ollama"}, {1000, "comfy", false}, {7, "nobody", false}}, .now = {2}});
+  this->commit({.records = {{"train", {}, {1, 1}}, {"infer", {}, {0, 1}}, {"train", {}, {2, 2}}},
+                .grants = {{1000, "ollama"}, {1000, "comfy"}, {1001, "ollama"}},
+                .now = {1}});
+  this->commit({.records = {{"infer", {}, {}}, {"game", {}, {}}},
+                .grants = {{1000, "ollama"}, {1000, "comfy", false}, {7, "nobody", false}},
+                .now = {2}});
   const Loaded loaded = this->reopen();
   ASSERT_EQ(loaded.grants.size(), 2U);
-  EXPECT_EQ(loaded.grants[0].consumer, "ollama");
-  EXPECT_EQ(loaded.grants[1].uid, 1001U);
+  EXPECT_TRUE(loaded.grants[0].consumer == "ollama" && loaded.grants[1].uid == 1001U);
+  EXPECT_EQ(loaded.records, std::vector<core::LearnedRecord>({{"train", {}, {2, 2}}}));
 }
 
 TYPED_TEST(StoreContract, AClosedStoreAnswersReadsWithAnError) {

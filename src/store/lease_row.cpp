@@ -26,7 +26,7 @@ constexpr std::array columns{
     "owner_inode", "parking_method", "parking_since", "parking_reason", "parking_bytes", "parking_settled",
     "residue_bytes", "parking_returns", "parking_then_stop", "parking_told", "cooperation_way",
     "cooperation_residue_bytes", "cooperation_pid", "cooperation_start_ticks", "cooperation_address", "pause_signal",
-    "resume_signal"};
+    "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -161,6 +161,14 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
   return how;
 }
 
+std::optional<core::Ordered> read_ordered(Decoder& column) {
+  const auto uid = column.row.maybe_integer();
+  const bool anybodys = column.boolean();
+  if (!uid) return std::nullopt;
+  if (*uid < 0 || *uid > std::numeric_limits<std::uint32_t>::max()) column.good = false;
+  return core::Ordered{static_cast<std::uint32_t>(*uid), anybodys};
+}
+
 }  // namespace
 
 const std::string& lease_columns() {
@@ -184,8 +192,9 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               cooperation, had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at,
-               offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
+               cooperation, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at,
+               granted_at, resumed_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] =
+      lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -208,7 +217,9 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   const core::Cooperation& how = cooperation ? *cooperation : no_cooperation;
   statement << (cooperation ? to_string(how.way) : std::string_view()) << how.residue.count
             << std::int64_t{how.process.pid} << number(how.process.start_ticks) << how.address
-            << std::int64_t{how.pause_signal} << std::int64_t{how.resume_signal} << number(run_of(lease))
+            << std::int64_t{how.pause_signal} << std::int64_t{how.resume_signal} << number(resumed_at)
+            << (ordered ? std::optional(std::int64_t{ordered->uid}) : std::nullopt)
+            << std::int64_t{ordered && ordered->anybodys} << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 
@@ -263,6 +274,8 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.owner.inode = column.integer<std::uint64_t>();
   lease.parking = read_parking(column);
   lease.cooperation = read_cooperation(column);
+  lease.resumed_at = column.maybe_time();
+  lease.ordered = read_ordered(column);
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

@@ -114,6 +114,10 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
     if (grant.given) grants.emplace(grant.uid, grant.consumer);
     else grants.erase({grant.uid, grant.consumer});
   }
+  for (const core::LearnedRecord& learned : batch.records) {
+    if (learned.record.tries > 0) records[{learned.consumer, learned.method}] = learned;
+    else records.erase({learned.consumer, learned.method});
+  }
   for (const core::LearnedMove& learned : batch.learned) {
     moves.push_back(learned);
     const auto same = [&](const core::LearnedMove& other) {
@@ -175,6 +179,7 @@ Loaded MemoryStore::Tables::load() const {
   loaded.last_token = last_token;
   for (const auto& [uid, consumer] : grants) loaded.grants.push_back({.uid = uid, .consumer = consumer});
   loaded.moves = moves;
+  for (const auto& [key, record] : records) loaded.records.push_back(record);
   std::vector<const core::Lease*> ended;
   for (const auto& [id, row] : leases) {
     if (!row.settled) loaded.leases.push_back(row.lease);

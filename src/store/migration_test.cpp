@@ -83,6 +83,11 @@ TEST(Migrations, ReadEveryEarlierVersion) {
         EXPECT_EQ(loaded->moves[0].sample, (core::MoveSample{6 * GiB, std::chrono::milliseconds(3900)}));
         EXPECT_EQ(loaded->moves[1].move, core::Move::resume);
       }
+      const bool newest = migration.version >= 11;
+      EXPECT_EQ(active.resumed_at.has_value(), newest);
+      EXPECT_EQ(loaded->leases[1].ordered, newest ? std::optional(core::Ordered{1000, true}) : std::nullopt);
+      const core::LearnedRecord record{"serve", core::PauseMethod::cooperative, {5, 3}};
+      EXPECT_EQ(loaded->records, std::vector<core::LearnedRecord>(newest ? 1 : 0, record));
       EXPECT_EQ(loaded->last_token, migration.version >= 7 ? 4U : 0U);
       EXPECT_EQ(loaded->last_event, migration.version >= 6 ? 42U : 0U);
       EXPECT_EQ(loaded->life, migration.version >= 6 ? "5eed0001" : "");

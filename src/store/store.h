@@ -66,7 +66,8 @@ struct Batch {
   // With it: how far the time line of this run lies from CLOCK_MONOTONIC, so that a later run within the same boot can
   // tell by how much the wall clock was moved, or the machine slept, in between.
   std::optional<std::int64_t> clock_offset_ns{};
-  std::vector<core::LearnedMove> learned{};  // appended; the newest core::moves_kept of each kind are kept
+  std::vector<core::LearnedMove> learned{};    // appended; the newest core::moves_kept of each kind are kept
+  std::vector<core::LearnedRecord> records{};  // each takes the place of the one before it; without tries: it is gone
   // The newest `Limits::events` are kept. Shared with the readers that they are told to.
   std::vector<std::shared_ptr<const LoggedEvent>> events{};
   std::vector<AccessToken> tokens{};     // new ones
@@ -96,6 +97,7 @@ struct Loaded {
   std::vector<AccessToken> tokens;              // by number
   std::uint64_t last_token = 0;                 // highest number ever given
   std::vector<core::Grant> grants;              // by uid and consumer, those that are given
+  std::vector<core::LearnedRecord> records;     // one of each consumer and method, in no order
   std::vector<core::LearnedMove> moves;         // those that are kept, in the order in which they were learned
 };
 

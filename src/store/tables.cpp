@@ -98,6 +98,9 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   if (!batch.tokens.empty() || !batch.revoked.empty()) {
     if (auto done = put_tokens(batch); !done) return done;
   }
+  if (!batch.records.empty()) {
+    if (auto done = put_records(batch); !done) return done;
+  }
   if (!batch.grants.empty()) {
     if (auto done = put_grants(batch); !done) return done;
   }
@@ -280,6 +283,7 @@ Result<Loaded> Tables::load() {
   loaded.leases = std::move(*found);
   if (auto done = load_history(loaded); !done) return done.error();
   if (auto done = load_moves(loaded); !done) return done.error();
+  if (auto done = load_records(loaded); !done) return done.error();
   if (auto done = load_counts(); !done) return done.error();
   if (auto done = load_meta(loaded); !done) return done.error();
   if (auto done = load_last_event(loaded); !done) return done.error();

@@ -48,6 +48,7 @@ class Tables final : public Reader {
   Status put_answer(const Remembered& answer, std::vector<AnswerKey>& dropped);
   Status put_events(const Batch& batch);
   Status put_moves(const Batch& batch);
+  Status put_records(const Batch& batch);
   Status put_tokens(const Batch& batch);
   Status put_grants(const Batch& batch);
   Status put_meta(const Batch& batch);
@@ -57,6 +58,7 @@ class Tables final : public Reader {
   Result<bool> prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped);
   Status load_history(Loaded& loaded);
   Status load_moves(Loaded& loaded);
+  Status load_records(Loaded& loaded);
   Status load_counts();
   Status load_meta(Loaded& loaded);
   Status load_last_event(Loaded& loaded);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Tables that is rarely written: access tokens, grants, and what moves took. Its statements are not kept
-// ready.
+// The part of Tables that is rarely written: access tokens, grants, what moves took and how they went. Its statements
+// are not kept ready.
 #include "store/tables.h"
 
 namespace sublet::store {
@@ -95,6 +95,38 @@ Status Tables::put_moves(const Batch& batch) {
   Statement bound(*database_, "DELETE FROM moves WHERE seq <= (SELECT max(seq) FROM moves) - ?");
   bound << std::int64_t{moves_rows};
   return bound.run();
+}
+
+Status Tables::put_records(const Batch& batch) {
+  Statement put(*database_, "INSERT OR REPLACE INTO pause_records VALUES (?, ?, ?, ?, ?)");
+  Statement drop(*database_, "DELETE FROM pause_records WHERE consumer = ? AND method = ?");
+  for (const core::LearnedRecord& learned : batch.records) {
+    const core::MethodRecord& record = learned.record;
+    Statement& change = record.tries > 0 ? put : drop;
+    change << learned.consumer << std::string(to_string(learned.method));
+    if (record.tries > 0) change << std::int64_t{record.outcomes} << std::int64_t{record.tries} << batch.now.ns;
+    if (auto done = change.run(); !done) return done;
+  }
+  return {};
+}
+
+Status Tables::load_records(Loaded& loaded) {
+  Statement rows(*database_, "SELECT consumer, method, outcomes, tries FROM pause_records ORDER BY consumer, method");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    core::LearnedRecord learned;
+    learned.consumer = rows.text();
+    const auto method = core::parse_pause_method(rows.text());
+    const std::int64_t outcomes = rows.integer();
+    const std::int64_t tries = rows.integer();
+    // As above: what this version cannot have written teaches nothing.
+    if (!method || outcomes < 0 || outcomes > UINT32_MAX || tries < 1 || tries > int{core::pauses_kept}) continue;
+    learned.method = *method;
+    learned.record = {static_cast<std::uint32_t>(outcomes), static_cast<int>(tries)};
+    loaded.records.push_back(std::move(learned));
+  }
 }
 
 Status Tables::load_moves(Loaded& loaded) {

@@ -146,6 +146,8 @@ inline core::Lease full_lease() {
       core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
+  lease.ordered = core::Ordered{4'294'967'293U, true};
+  lease.resumed_at = Time{13};
   lease.had_process = true;
   lease.lapsed_offers = 1;
   lease.exit_status = 137;

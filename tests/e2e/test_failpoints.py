@@ -296,6 +296,21 @@ def relapsed(client):
     assert client.ended(keeper) == 128 + signal.SIGTERM
 
 
+def blocked(client):
+    quick_checkpoints(client.daemon)
+    keeper, lease = parked(client)
+    outsider = client.daemon.spawn("simgpu-load", "--alloc", "3500MiB", "--seconds", "600")
+    wait_until(lambda: client.get("/v1/devices")["devices"][0]["other_bytes"] > 3 * GIB, "an outsider took its place")
+    client.act(lease["id"], "resume")
+    now = client.until(lease["id"], lambda now: now["blocked"])
+    assert now["state"] == "paused" and now["blocked"]["outsiders"][0]["pid"] == outsider.pid
+    outsider.kill()
+    outsider.wait()
+    client.until(lease["id"], lambda now: now["state"] == "active")
+    os.kill(lease["owner"]["pid"], signal.SIGTERM)
+    assert client.ended(keeper) == 128 + signal.SIGTERM
+
+
 def stopping(client):
     keeper, lease = client.run("sleep", "600")
     client.act(lease["id"], "release", {"stop": True})
@@ -393,7 +408,7 @@ def lost(client, lease):
 SCENARIOS = {play.__name__: (play, stage) for play, stage in (
     (queued, None), (granted, None), (offered, None), (claimed, None), (attached, None), (renewed, None),
     (lapsed, None), (held, None), (resizing, None), (resized, None), (pausing, None), (paused, None),
-    (resuming, None), (resumed, None), (poisoned, None), (cooperates, None), (relapsed, None),
+    (resuming, None), (resumed, None), (poisoned, None), (cooperates, None), (relapsed, None), (blocked, None),
     (stopping, None), (killing, None),
     (settled, None), (released, None), (expired, None),
     (revoked, revoked_stage), (owner_gone, None), (failed, None), (cancelled, None), (rejected, rejected_stage),

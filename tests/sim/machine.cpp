@@ -60,6 +60,7 @@ class SimHost final : public engine::Host {
     if (config.headroom_known) host.headroom = Bytes{host.available.count / 2};
     return host;
   }
+  engine::HostUse use(std::span<const ProcessRef>) const override { return {}; }
   Status lock_card(const std::string&) override { return {}; }
   void remove_exit_record(const std::string& path) override {
     // Named after its lease; its keeper's note is the only one, so it may go only when the end is durable.

@@ -87,6 +87,8 @@ class SimPrograms final : public engine::Programs {
   void scan() override;
   const proc::Member* member(ProcessRef process) const override;
   std::vector<ProcessRef> tree(LeaseId lease) const override;
+  bool inhabited(LeaseId lease) const override { return !tree(lease).empty(); }
+  std::string name(ProcessRef) const override { return {}; }
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;

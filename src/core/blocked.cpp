@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/blocked.h"
+
+#include "core/words.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+constexpr std::size_t outsiders_kept = 8;
+constexpr std::size_t outsiders_named = 3;
+// What programs that are parked leave on a device, and what was allocated while it was read, is nobody's to be told.
+constexpr Bytes slack = 64 * MiB;
+
+std::vector<Outsider> outsiders_on(const Device& device) {
+  std::vector<Outsider> all;
+  for (const ProcessUse& use : device.reading.processes) {
+    if (device.leases.contains(use.lease) || use.used.value_or(Bytes{}) <= Bytes{}) continue;
+    all.push_back({use.process, use.name, device.reading.uuid, *use.used});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Outsider& a, const Outsider& b) { return a.bytes > b.bytes; });
+  if (all.size() > outsiders_kept) all.resize(outsiders_kept);
+  // Bytes of no listed process alone are no outsider yet: those who end are off the list before their bytes are gone.
+  if (!all.empty() && device.other > device.unleased + slack)
+    all.push_back({{}, {}, device.reading.uuid, device.other - device.unleased});
+  return all;
+}
+
+std::string text_of(const Outsider& outsider) {
+  if (!outsider.process) return "no listed process";
+  return "pid " + std::to_string(outsider.process.pid) + " (" + (outsider.name.empty() ? "" : outsider.name + ", ") +
+         "under no lease)";
+}
+
+std::string sentence(const Blocked& blocked, const Lease& lease, const Device& device, Bytes free) {
+  std::string who;
+  for (std::size_t i = 0; i < blocked.outsiders.size() && i < outsiders_named; ++i)
+    who += (i == 0 ? "" : ", ") + text_of(blocked.outsiders[i]) + " holds " + format_size(blocked.outsiders[i].bytes);
+  std::string text = std::string(to_string(blocked.code)) + ": " + who + " on " + name_of(device) + ", where it ";
+  if (lease.state == LeaseState::resuming)
+    return text + "has its " + format_size(lease.vram) + " only in the table; nothing is restored before they are free";
+  text += need_text(lease) + " and " + format_size(std::max(free, Bytes{})) + " is free";
+  if (blocked.code == Code::ResumeBlocked) text += "; nothing is tried before that, and then it comes back by itself";
+  return text;
+}
+
+}  // namespace
+
+std::optional<Blocked> blocked_by_outsiders(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  const bool returns = lease.state == LeaseState::resuming && state.lacks_room(lease.id);
+  if (!returns && !state.queue().contains(lease.id)) return std::nullopt;
+  Blocked blocked;
+  if (lease.parking) blocked.code = Code::ResumeBlocked;
+  const auto look_at = [&](const Device& device, Bytes need) {
+    const Bytes free = state.effective_free(device, rules, now);
+    if (free >= need || free + device.other < need || !state.known(device, rules, now)) return false;
+    blocked.outsiders = outsiders_on(device);
+    if (blocked.outsiders.empty()) return false;
+    blocked.text = sentence(blocked, lease, device, free);
+    return true;
+  };
+  if (!lease.parking) {
+    const Nearest nearest = nearest_device(state, rules, lease, now);
+    if (nearest.device == nullptr) return std::nullopt;
+    if (!look_at(*nearest.device, state.need(lease, nearest.device->reading.uuid))) return std::nullopt;
+    return blocked;
+  }
+  for (const std::string& uuid : lease.devices) {
+    const auto device = state.devices().find(uuid);
+    if (device == state.devices().end()) continue;
+    if (look_at(device->second, returns ? Bytes{} : state.need(lease, uuid))) return blocked;
+  }
+  return std::nullopt;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes under no lease that have taken the place of a lease: who they are. Computed from the state when asked;
+// reads only.
+#pragma once
+
+#include "base/error.h"
+#include "core/rules.h"
+#include "core/state.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sublet::core {
+
+// What is under no lease and holds bytes where somebody needs them. pid 0: bytes that no listed process is seen to
+// hold.
+struct Outsider {
+  ProcessRef process;
+  std::string name;    // of its program, as everybody may see it; "" if not known
+  std::string device;  // uuid
+  Bytes bytes;
+};
+
+// Of one that waits: the table has room for it, and the card has not.
+struct Blocked {
+  Code code = Code::External;       // ResumeBlocked: of one that wants back from a pause
+  std::vector<Outsider> outsiders;  // the largest first, few of many
+  std::string text;                 // the same as a sentence with the numbers, that begins with the code
+};
+
+// Nothing where the lease does not wait, or waits because of other leases, or for a card that is not known.
+std::optional<Blocked> blocked_by_outsiders(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+}  // namespace sublet::core

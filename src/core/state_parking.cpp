@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the state knows of leases that yield, are parked or come back: the ledger, and how far they are.
+#include "core/state.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace sublet::core {
+
+// -------------------------------------------------------------------------------- the ledger
+
+Bytes State::ledger_of(std::uint32_t uid) const {
+  const auto found = ledger_of_.find(uid);
+  return found == ledger_of_.end() ? Bytes{} : found->second;
+}
+
+bool State::alone(std::uint32_t uid) const {
+  return std::none_of(leases_.begin(), leases_.end(),
+                      [uid](const auto& entry) { return entry.second.uid != uid && !entry.second.ended(); });
+}
+
+Bytes State::ledger_share(const Rules& rules) {
+  return Bytes{static_cast<std::int64_t>(static_cast<double>(rules.ledger_limit.count) * rules.ledger_user_share)};
+}
+
+Bytes State::ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid) const {
+  Bytes free =
+      std::min(rules.ledger_limit - ledger_entries_, host.available - rules.ledger_reserve - ledger_unsettled_);
+  if (uid && !alone(*uid)) free = std::min(free, ledger_share(rules) - ledger_of(*uid));
+  if (host.headroom) free = std::min(free, *host.headroom - ledger_unsettled_);
+  return std::max(free, Bytes{});
+}
+
+// Adds (`sign` 1) or takes away (-1) what the lease is entered with.
+void State::enter(const Lease& lease, int sign) {
+  if (!lease.parking) return;
+  const Bytes bytes = sign * lease.parking->entry;
+  ledger_entries_ += bytes;
+  if (!lease.parking->settled) ledger_unsettled_ += bytes;
+  Bytes& of_user = ledger_of_[lease.uid];
+  of_user += bytes;
+  if (of_user == Bytes{}) ledger_of_.erase(lease.uid);
+  if (sign > 0) away_.insert(lease.id);
+  else away_.erase(lease.id);
+}
+
+void State::set_cooperation(Lease& lease, std::optional<Cooperation> how) {
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
+  lease.cooperation = std::move(how);
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+}
+
+void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state) {
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
+  enter(lease, -1);
+  lease.parking = std::move(parking);
+  lease.state = state;
+  enter(lease, 1);
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+}
+
+// -------------------------------------------------------------------------------- how far they are
+
+std::optional<State::Moving> State::moving(LeaseId id) const {
+  const Lease* lease = find(id);
+  if (lease == nullptr || !lease->parking) return std::nullopt;
+  const Side& side = sides_.at(id);
+  Moving now{Move::pause, side.moved, side.moving_since, {}};
+  if (lease->state == LeaseState::pausing && side.yielded_at) {
+    now.move = Move::settle;
+    now.since = *side.yielded_at;
+  } else if (lease->state == LeaseState::resuming && side.moving_since > lease->parking->since) {
+    now.move = Move::resume;  // while a pause is undone nobody knows how much of it there is to undo
+  } else if (lease->state != LeaseState::pausing || !side.acting) {
+    return std::nullopt;
+  }
+  now.takes = costs_.predict(lease->consumer, lease->parking->method, now.move, now.bytes);
+  return now;
+}
+
+bool State::lacks_room(LeaseId id) const {
+  const auto side = sides_.find(id);
+  return side != sides_.end() && side->second.no_room;
+}
+
+std::optional<bool> State::inhabited(LeaseId id) const {
+  const auto side = sides_.find(id);
+  return side == sides_.end() ? std::nullopt : side->second.inhabited;
+}
+
+// -------------------------------------------------------------------------------- how it went before
+
+double MethodRecord::reliability() const {
+  const std::uint32_t kept = outcomes & ((1U << tries) - 1);
+  return (1.0 + std::popcount(kept)) / (1.0 + tries);
+}
+
+}  // namespace sublet::core

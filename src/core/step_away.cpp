@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What befalls a lease while it is parked: outsiders take its place, or nobody is left who could come back.
+#include "core/blocked.h"
+#include "core/stepper.h"
+#include "core/words.h"
+
+#include <utility>
+
+namespace sublet::core {
+
+// Of those that wait in vain although the table has room for them: told once for each outsider that is in the way most.
+void Stepper::note_blocked() {
+  for (const LeaseId id : std::exchange(may_be_blocked_, {})) {
+    Lease* lease = find(id);
+    if (lease == nullptr || lease->ended()) continue;
+    std::int32_t& told = state_.sides_.at(id).blocked_by;
+    const auto blocked = blocked_by_outsiders(state_, rules_, *lease, now_);
+    const std::int32_t first = blocked ? blocked->outsiders.front().process.pid : 0;
+    if (first != 0 && first != told) explain(*lease, "blocked", blocked->text);
+    told = first;
+  }
+}
+
+Result<LeaseId> Stepper::on(const Inhabited& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr || !lease->parking || lease->owner.kind != OwnerKind::token)
+    return not_found(to_string(fact.lease) + " is not parked, or does not belong to its token");
+  State::Side& side = state_.sides_.at(lease->id);
+  // Nobody saw when the last of them ended: it may have been before the pause, or while no daemon ran.
+  if (fact.lives) side.empty_since.reset();
+  else if (!side.empty_since) side.empty_since = side.inhabited.value_or(false) ? now_ : lease->parking->since;
+  side.inhabited = fact.lives;
+  state_.schedule(*lease, rules_);
+  return lease->id;
+}
+
+bool Stepper::orphaned(const Lease& lease) const {
+  const auto& since = state_.sides_.at(lease.id).empty_since;
+  return lease.state == LeaseState::paused && since && *since + rules_.orphan_after <= now_;
+}
+
+void Stepper::end_orphan(Lease& lease) {
+  const Duration empty = now_ - *state_.sides_.at(lease.id).empty_since;
+  end(lease, EndReason::expired,
+      "it has been paused for " + format_duration(now_ - lease.parking->since) +
+          ", and no process of it has lived for " + format_duration(empty) + ": nobody is left who could come back");
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is seen of programs while they yield, are parked, or come back: how far they are, whether anything of them
+// lives, and whether what they hold in host memory stays there.
+#include "engine/engine.h"
+
+#include <algorithm>
+
+namespace sublet::engine {
+namespace {
+
+// Less than this part of it may be noise of what else the program does.
+constexpr std::int64_t noise = 50;
+
+}  // namespace
+
+// --- how far it is
+
+void Engine::begin_moving(LeaseId lease) {
+  resident_before_.insert_or_assign(lease, host_.use(programs_.tree(lease)).resident);
+}
+
+bool Engine::any_moves() const {
+  return std::any_of(state_.away().begin(), state_.away().end(), [this](LeaseId id) {
+    const core::Lease* lease = state_.find(id);
+    return lease != nullptr && !lease->parked();
+  });
+}
+
+// The driver says nothing of how far it is. What is known: the bytes on the device fall and those on the host rise, or
+// the other way round; and what it took before.
+std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const {
+  const auto moving = state_.moving(lease.id);
+  if (!moving || moving->bytes <= Bytes{}) return std::nullopt;
+  Progress progress;
+  progress.move = moving->move;
+  progress.total = moving->bytes;
+  const Duration passed = std::max<Duration>(now() - moving->since, std::chrono::milliseconds(1));
+  if (moving->move == core::Move::settle) {
+    progress.moved = moving->bytes;
+    progress.left = std::max(moving->takes.likely - passed, Duration{});
+    progress.measured = true;
+    return progress;
+  }
+  const bool out = moving->move == core::Move::pause;
+  const Bytes used = state_.use(lease.id).used;
+  Bytes seen = out ? moving->bytes - used : used;
+  if (const auto before = resident_before_.find(lease.id); before != resident_before_.end()) {
+    const Bytes resident = host_.use(programs_.tree(lease.id)).resident;
+    if (resident > Bytes{}) seen = std::max(seen, out ? resident - before->second : before->second - resident);
+  }
+  const auto seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
+  const auto rate = [&](Bytes bytes, Duration took) {
+    return Bytes{static_cast<std::int64_t>(static_cast<double>(bytes.count) / std::max(seconds(took), 1e-3))};
+  };
+  progress.measured = seen.count > moving->bytes.count / noise;
+  if (progress.measured) {
+    progress.moved = std::min(seen, moving->bytes);
+    progress.per_second = rate(progress.moved, passed);
+    const double left = static_cast<double>((progress.total - progress.moved).count) /
+                        std::max(static_cast<double>(progress.per_second.count), 1.0);
+    progress.left = Duration(static_cast<std::int64_t>(std::min(left, 1e6) * 1e9));
+    return progress;
+  }
+  progress.left = std::max(moving->takes.likely - passed, Duration{});
+  progress.per_second = rate(moving->bytes, std::max(moving->takes.likely, passed));
+  const double part = std::min(seconds(passed) / std::max(seconds(moving->takes.likely), 1e-3), 0.99);
+  progress.moved = Bytes{static_cast<std::int64_t>(static_cast<double>(moving->bytes.count) * part)};
+  return progress;
+}
+
+// --- while it is parked
+
+void Engine::watch_away() {
+  const std::vector<LeaseId> away(state_.away().begin(), state_.away().end());
+  std::erase_if(resident_before_, [this](const auto& entry) { return !state_.away().contains(entry.first); });
+  std::erase_if(swapped_, [this](const auto& entry) { return !state_.away().contains(entry.first); });
+  for (const LeaseId id : away) {
+    const core::Lease* lease = state_.find(id);
+    if (lease == nullptr || !lease->parking) continue;
+    watch_swap(*lease);
+    if (lease->owner.kind != core::OwnerKind::token) continue;
+    const bool told = lease->cooperation && lease->cooperation->process && programs_.lives(lease->cooperation->process);
+    const bool lives = told || programs_.inhabited(id);
+    if (state_.inhabited(id) != lives) tick(core::Inhabited{id, lives});
+  }
+}
+
+// Whatever ledger.allow_swap says: who is on a swap device comes back late, and somebody should know.
+void Engine::watch_swap(const core::Lease& lease) {
+  const Bytes swapped = lease.parked() ? host_.use(programs_.tree(lease.id)).swapped : Bytes{};
+  if (swapped > Bytes{}) swapped_[lease.id] = swapped;
+  else swapped_.erase(lease.id);
+}
+
+}  // namespace sublet::engine

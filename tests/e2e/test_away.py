@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""While a program is paused: outsiders in its place, nobody left, host memory shared and watched, how far it is."""
+import contextlib
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests.support.parking import quick_checkpoints
+from tests.support.sublet import GIB, MIB, wait_until
+from tests.support.terminal import Shell
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n[pause]\nverify_timeout = "5s"\n')
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    return daemon
+
+
+def lease_of(daemon, tag):
+    return daemon.get(f"/v1/leases/{tag}").body
+
+
+def until(daemon, tag, *states):
+    return wait_until(lambda: (lambda now: now if now.get("state") in states else None)(lease_of(daemon, tag)),
+                      f"{tag} is {' or '.join(states)}")
+
+
+def run(daemon, tag, vram, alloc, seconds=600, *flags):
+    program = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
+                           "--seconds", str(seconds), "--verify")
+    wait_until(lambda: lease_of(daemon, tag).get("used_bytes", 0) > 256 * MIB, f"{tag} has filled its memory")
+    return program
+
+
+def used_on_card(daemon):
+    return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
+
+
+def texts(daemon, tag, code):
+    return [reason["text"] for reason in daemon.get(f"/v1/leases/{tag}/why")["reasons"] if reason["code"] == code]
+
+
+# --- outsiders ---
+
+def test_an_outsider_in_its_place_is_named_and_when_it_leaves_the_program_comes_back(daemon):
+    first = run(daemon, "first", "3GiB", "1GiB", 4)
+    assert daemon.cli("pause", "first").returncode == 0
+    assert lease_of(daemon, "first")["blocked"] is None
+    outsider = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 2 * GIB, "somebody under no lease took the room")
+    done = daemon.cli("resume", "first", "--wait", "1s")
+    assert done.returncode == 124, done.stderr
+    assert f"ResumeBlocked: pid {outsider.pid} (simgpu-load) holds 2." in done.stderr, done.stderr
+    blocked = wait_until(lambda: lease_of(daemon, "first")["blocked"], "it says who")
+    assert blocked["code"] == "ResumeBlocked"
+    (who,) = blocked["outsiders"]
+    assert (who["pid"], who["program"]) == (outsider.pid, "simgpu-load") and who["bytes"] > 2 * GIB
+    reason = f"ResumeBlocked: pid {outsider.pid} (simgpu-load"
+    assert reason in daemon.cli("ps", check=0).stdout
+    assert reason in daemon.cli("why", "first", check=0).stdout
+    assert len(texts(daemon, "first", "blocked")) == 1, "told once"
+    assert daemon.cards()["calls"].get("cuCheckpointProcessRestore", 0) == 0, "no restore is tried meanwhile"
+    assert lease_of(daemon, "first")["state"] == "paused"
+    outsider.kill()
+    outsider.wait()
+    until(daemon, "first", "active", "ended")
+    assert first.wait(timeout=60) == 0, "every byte is as it was: " + first.communicate()[1]
+
+
+def test_an_outsider_that_comes_while_it_is_verified_is_named_and_the_victim_not_blamed(daemon):
+    daemon.ctl("set", "checkpoint_us", 1_500_000)
+    batch = run(daemon, "batch", "3GiB", "2GiB", 2, "--tier", "batch")
+    urgent = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "urgent", "--tier", "interactive", "--",
+                          "simgpu-load", "--alloc", "1GiB", "--seconds", "1", "--verify")
+    until(daemon, "batch", "pausing")
+    outsider = daemon.spawn("simgpu-load", "--alloc", "900MiB", "--seconds", "600")
+    said = wait_until(lambda: texts(daemon, "urgent", "blocked"), "the outsider is named")
+    assert said[0].startswith("External: pid ") and f"pid {outsider.pid} (simgpu-load, under no lease)" in said[0], said
+    # What it was paused for came to nothing, and that is not its fault: its pause counts as one that went well.
+    assert texts(daemon, "batch", "paused")
+    assert not any("still held" in text for text in texts(daemon, "batch", "resuming"))
+    outsider.kill()
+    outsider.wait()
+    assert urgent.wait(timeout=90) == 0, urgent.communicate()
+    assert batch.wait(timeout=90) == 0, batch.communicate()
+
+
+def test_who_waits_for_an_outsider_is_told_so(daemon):
+    outsider = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 2 * GIB, "it holds its bytes")
+    waits = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 60, "tag": "waits"})
+    assert waits.status == 202 and waits["blocked"]["code"] == "External"
+    assert waits["blocked"]["outsiders"][0]["pid"] == outsider.pid
+    assert f"External: pid {outsider.pid} (simgpu-load)" in daemon.cli("ps", check=0).stdout
+
+
+# --- nobody left ---
+
+HOOK = """
+import http.server, json
+class Hook(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        order = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["order"]
+        body = json.dumps({"answer": {"yield": "yielded", "resume": "resumed"}[order]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+server = http.server.HTTPServer(("127.0.0.1", 0), Hook)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def parked_token_lease(daemon, program):
+    """A lease that belongs to a token, with a program booked to it that yields by itself."""
+    api = daemon.api()
+    assert api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "tag": "tokens"})["owner"]["kind"] == "token"
+    assert api.post("/v1/leases/tokens/attach", {"pid": program.pid}).status == 200
+    url = f"http://127.0.0.1:{int(program.stdout.readline())}/"
+    assert api.post("/v1/leases/tokens/cooperate", {"way": "webhook", "url": url}).status == 200
+    assert api.post("/v1/leases/tokens/pause", {}).status in (200, 202)
+    return until(daemon, "tokens", "paused")
+
+
+def test_a_paused_token_lease_without_a_process_ends(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG + 'orphan_after = "1s"\n')
+    program = daemon.spawn("/usr/bin/python3", "-c", HOOK)
+    parked_token_lease(daemon, program)
+    # It stays for as long as its program lives, however long ago that it was paused.
+    later = daemon.api().post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 2, "tag": "clock"})
+    until(daemon, later["id"], "ended")
+    assert lease_of(daemon, "tokens")["state"] == "paused"
+    program.kill()
+    program.wait()
+    ended = until(daemon, "tokens", "ended")
+    assert ended["end_reason"] == "expired"
+    assert "no process of it has lived" in texts(daemon, "tokens", "ended")[0]
+
+
+# --- the ledger ---
+
+def test_one_user_does_not_fill_it_for_all(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG + '[ledger]\nlimit = "3GiB"\nuser_share = 0.5\n')
+    quick_checkpoints(daemon)
+    other = daemon.api().post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 600})
+    run(daemon, "large", "2GiB", "1GiB")
+    daemon.kill()
+    with daemon.store() as store:
+        store.execute("UPDATE leases SET uid = 65534, user = 'nobody' WHERE id = ?", (int(other["id"].split("-")[1]),))
+    daemon.start()
+    until(daemon, "large", "active")
+    wait_until(lambda: lease_of(daemon, "large")["used_bytes"] > GIB, "it is seen again")
+    refused = daemon.api().post("/v1/leases/large/pause", {})
+    assert (refused.status, refused["code"]) == (409, "HostMemory"), refused.body
+    assert "0 B of the 1.5 GiB that one user may take" in refused["detail"], refused.body
+    assert "ledger.user_share" in refused["hint"]
+    assert daemon.get("/v1/ledger")["share_bytes"] == 3 * GIB // 2
+    assert daemon.api().post(f"/v1/leases/{other['id']}/release", {}).status == 200
+    assert daemon.cli("pause", "large").returncode == 0, "alone all of it is there"
+    status = daemon.get("/v1/status")["ledger"]
+    (entry,) = status["entries"]
+    assert entry["settled"] and entry["class"] == "parked" and status["users"][0]["bytes"] == entry["bytes"]
+    shown = daemon.cli("status", check=0).stdout
+    assert re.search(r"in host memory: \S+ \S+ of 3.0 GiB", shown) and "  parked" in shown, shown
+    metrics = daemon.get("/metrics")
+    assert 'sublet_ledger_bytes{state="limit"}' in str(metrics.body)
+
+
+@contextlib.contextmanager
+def swapped(pid, kibibytes, tmp_path):
+    """The kernel's word that so much of the process is on a swap device, for whoever reads it."""
+    fake = tmp_path / "status"
+    with open(f"/proc/{pid}/status") as status:
+        text = status.read()
+    fake.write_text(re.sub(r"VmSwap:.*", f"VmSwap:\t{kibibytes} kB", text))
+    path = f"/proc/{pid}/status"
+    if subprocess.run(["mount", "--bind", fake, path], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount: what the kernel says of swapped memory cannot be staged here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def test_a_parked_program_on_a_swap_device_is_told_of(daemon, tmp_path):
+    run(daemon, "parked", "2GiB", "512MiB")
+    assert daemon.cli("pause", "parked").returncode == 0
+    pid = lease_of(daemon, "parked")["owner"]["pid"]
+    assert daemon.get("/v1/ledger")["entries"][0]["swapped_bytes"] == 0
+
+    def warned():
+        return [warning for warning in daemon.get("/v1/status")["warnings"] if warning["code"] == "parked-swapped"]
+    with swapped(pid, 4096, tmp_path):
+        (warning,) = wait_until(warned, "it is warned of")
+        assert lease_of(daemon, "parked")["id"] in warning["text"]
+        assert daemon.get("/v1/ledger")["entries"][0]["swapped_bytes"] == 4 * MIB
+        assert "4.0 MiB of it on a swap device" in daemon.cli("status", check=0).stdout
+        assert 'sublet_ledger_bytes{state="swapped"} 4194304' in str(daemon.get("/metrics").body).replace("e+06", "")
+    wait_until(lambda: not warned(), "it is over when it is back")
+
+
+# --- how far it is ---
+
+def test_progress_is_shown_while_it_is_parked_and_brought_back(daemon):
+    for key in ("checkpoint_us", "restore_us"):
+        daemon.ctl("set", key, 2_500_000)
+    run(daemon, "slow", "2GiB", "1GiB")
+    parking = daemon.spawn("sublet", "pause", "slow")
+
+    def progress():
+        return (lease_of(daemon, "slow")["pause"] or {}).get("progress")
+    seen = wait_until(progress, "it says how far it is")
+    assert seen["move"] == "pause" and seen["total_bytes"] > GIB and seen["moved_bytes"] <= seen["total_bytes"]
+    assert re.search(r"\S+ \S+ of 1.3 GiB parked", daemon.cli("ps", check=0).stdout)
+    assert parking.wait(timeout=60) == 0
+    said = parking.communicate()[1]
+    assert re.search(r"lease-\d+ is pausing: \S+ \S+ of 1.3 GiB parked", said), said
+    assert lease_of(daemon, "slow")["pause"]["progress"] is None, "parked: nothing moves"
+    back = daemon.spawn("sublet", "resume", "slow")
+    assert wait_until(progress, "it says how far it is")["move"] == "resume"
+    assert back.wait(timeout=60) == 0
+    assert "restored" in back.communicate()[1]
+
+
+def test_on_a_terminal_it_is_one_line(daemon):
+    daemon.ctl("set", "checkpoint_us", 2_500_000)
+    run(daemon, "slow", "2GiB", "1GiB")
+    with Shell(daemon.env()) as shell:
+        shell.type("sublet pause slow")
+        shell.expect(r"\r[^\n]*is pausing: [^\n]* of 1\.3 GiB parked[^\n]*\r[^\n]*(parked|yielded)")
+        shell.expect(r"is paused: ")
+        shell.type("sublet resume slow --json")
+        assert "restored" not in shell.expect(r'\{"asked_vram_bytes"[^\n]*').group(0)
+
+
+# --- over a restart ---
+
+def test_an_order_is_carried_out_by_the_next_daemon(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG + "automatic = false\n")
+    quick_checkpoints(daemon)
+    daemon.ctl("set", "checkpoint_us", 1_500_000)
+    run(daemon, "holder", "3GiB", "1GiB")
+    waits = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "waits", "--", "sleep", "600")
+    until(daemon, "waits", "queued")
+    assert daemon.cli("preempt", "waits", "--no-wait").returncode == 0
+    until(daemon, "holder", "pausing")
+    daemon.kill()
+    daemon.start()
+    until(daemon, "waits", "active")
+    assert lease_of(daemon, "holder")["state"] in ("paused", "pausing")
+    assert waits.poll() is None
+    os.kill(lease_of(daemon, "waits")["owner"]["pid"], signal.SIGKILL)
+    until(daemon, "holder", "active")
+
+
+def test_how_pauses_went_is_not_forgotten(daemon):
+    run(daemon, "first", "2GiB", "1GiB", 600, "--name", "unlucky")
+    daemon.ctl("fault", "checkpoint-fail")
+    assert daemon.cli("pause", "first").returncode == 1
+    daemon.kill()
+    with daemon.store() as store:
+        rows = store.execute("SELECT consumer, method, outcomes, tries FROM pause_records").fetchall()
+        resumed_at, = store.execute("SELECT resumed_at FROM leases WHERE tag = 'first'").fetchone()
+    assert [tuple(row) for row in rows] == [("unlucky", "driver", 0, 1)]
+    assert resumed_at is not None, "since then it has its room"
+    daemon.start()
+    until(daemon, "first", "active")
