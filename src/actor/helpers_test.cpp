@@ -10,8 +10,10 @@
 #include <fmt/format.h>
 
 #include <grp.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <csignal>
 #include <functional>
 
@@ -211,6 +213,21 @@ TEST(Checkpoint, OfARightThatItsProgramGaveItIsRefused) {
     EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
   });
   EXPECT_EQ(world.park(setgid.main(), ana).code, Code::other_rights);
+}
+
+TEST(Checkpoint, OfAProcessInAContainerIsRefused) {
+  NEEDS_ROOT();
+  const pid_t probe = ::fork();
+  if (probe == 0) ::_exit(::unshare(CLONE_NEWUSER) == 0 ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(probe, &status, 0), probe);
+  if (status != 0) GTEST_SKIP() << "this kernel lets nobody make a user namespace";
+  World world;
+  const Kept contained(ana, [] {
+    EXPECT_EQ(::unshare(CLONE_NEWUSER), 0);
+    EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
+  });
+  EXPECT_EQ(world.park(contained.main(), ana).code, Code::other_rights);
 }
 
 TEST(Checkpoint, OfWhatDoesNotLetItselfBeTracedIsRefused) {

@@ -33,7 +33,7 @@ std::string_view to_string(Code code) {
     case Code::failed: return "the kernel refused";
     case Code::lost: return "the actor is not there";
     case Code::unhandled: return "the process has no handler for the signal, which would end it";
-    case Code::other_rights: return "the process has other rights than its user";
+    case Code::other_rights: return "the process has other rights than its user, or is in a container";
     case Code::untraceable: return "the process does not let itself be traced";
     case Code::busy: return "a helper for the process is still at work";
     case Code::too_many: return "as many processes have a helper as may at a time";

@@ -43,7 +43,7 @@ enum class Code : std::uint32_t {
   failed = 11,        // the kernel refused: `error`
   lost = 12,          // never sent: what the client tells of an order that found no actor, or lost it
   unhandled = 13,     // the process has no handler for the signal, which would end it
-  other_rights = 14,  // the process has rights of its program's file, or several users' or groups'
+  other_rights = 14,  // the process has rights of its program's file, several users' or groups', or a container's
   untraceable = 15,   // the process does not let itself be looked into
   busy = 16,          // a helper for the process is there
   too_many = 17,      // as many helpers as may be, of that user or of all

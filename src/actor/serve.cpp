@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actor/serve.h"
 
+#include "base/clock.h"
 #include "proc/pidfd.h"
 
 #include <fmt/format.h>
@@ -93,8 +94,13 @@ bool reply_to(int socket, const Reply& reply, const Fd& attachment) {
 int serve(int socket, Service& service, Helpers* helpers) {
   // One byte more than an order: a longer message is seen to be one.
   std::array<std::byte, sizeof(Order) + 1> buffer;
-  for (;;) {
+  for (std::int64_t swept = monotonic_ns();;) {
     if (!wait_for(socket, POLLIN, helpers)) return 1;
+    // A daemon that asks all the time leaves no pause for it.
+    if (helpers != nullptr && monotonic_ns() - swept > sweep_interval_ms * 1'000'000LL) {
+      helpers->sweep();
+      swept = monotonic_ns();
+    }
     Received received = receive(socket, buffer);
     if (received.size == 0) return 0;  // an empty message would look the same; nobody has reason to send one
     if (received.size < 0) return errno == ECONNRESET ? 0 : 1;

@@ -266,6 +266,12 @@ std::optional<std::uint32_t> ProcRoot::owner_of(const std::string& relative) con
   return info.st_uid;
 }
 
+std::optional<std::uint64_t> ProcRoot::namespace_of(std::int32_t pid, std::string_view kind) const {
+  struct stat info {};
+  if (::fstatat(dir_.get(), fmt::format("{}/ns/{}", pid, kind).c_str(), &info, 0) != 0) return {};
+  return info.st_ino;
+}
+
 Result<std::string> ProcRoot::boot_id() const {
   auto text = read_file("sys/kernel/random/boot_id", 64);
   if (!text) return text.error();

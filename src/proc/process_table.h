@@ -64,6 +64,10 @@ class ProcRoot {
   // itself be traced is root's.
   std::optional<std::uint32_t> owner_of(const std::string& relative) const;
 
+  // Which namespace of a kind ("pid", "user") the process is in, as a number to compare; none where it may not be
+  // asked.
+  std::optional<std::uint64_t> namespace_of(std::int32_t pid, std::string_view kind) const;
+
   // The kernel's id of this boot, 36 characters: start ticks of another boot mean nothing.
   Result<std::string> boot_id() const;
 
