@@ -419,7 +419,9 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
 }
 
 TEST(Property, HoldsAfterEveryStep) {
-  const std::uint64_t first = number("SEED", std::random_device{}());
+  // The same seeds in every default run; SEEDS=N takes so many new ones, SEED=N that one.
+  const bool anew = std::getenv("SEEDS") != nullptr;
+  const std::uint64_t first = number("SEED", anew ? std::random_device{}() : 1);
   const std::uint64_t seeds = std::getenv("SEED") != nullptr ? 1 : number("SEEDS", 12);
   std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + seeds - 1));

@@ -25,9 +25,10 @@ def planted():
     return BUILD / "test" / "sim_planted"
 
 
-def test_new_seeds_hold_every_invariant():
-    done = run("--steps", 900_000)
-    print(done.stdout.partition("\n")[0])  # where they begin
+def test_a_million_steps_hold_every_invariant():
+    """With what ctest runs. The same seeds each time: new ones are for ./dev sim and ./dev soak, not for whoever changes
+    something else."""
+    done = run("--steps", 900_000, "--from", 1000)
     assert done.returncode == 0, done.stdout
     assert "held every invariant" in done.stdout
 
