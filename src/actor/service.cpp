@@ -423,10 +423,7 @@ Code Service::check_target(const Order& order, const Fd& pidfd, const Followed* 
   // Of what does not let itself be traced the kernel says that it is root's. Root's own are left to the helper.
   if (!owner || *owner != found->uids[0]) return Code::untraceable;
   // Its uid is another here than inside its container, and the container keeps it from what a helper could reach.
-  for (const char* kind : {"user", "pid"}) {
-    const auto its = root_.namespace_of(process.pid, kind), ours = root_.namespace_of(::getpid(), kind);
-    if (!its || its != ours) return Code::other_rights;
-  }
+  if (!root_.shares_namespaces(process.pid, now->text)) return Code::other_rights;
   rights = std::move(*found);
   return Code::ok;
 }

@@ -38,7 +38,6 @@ enum class Bug {
   done_before_durable,
   told_before_durable,
   two_orders_at_once,
-  orders_come_late,
   ends_forget_holders,
   orders_for_the_dead,
   changes_look_durable,

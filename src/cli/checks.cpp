@@ -170,12 +170,11 @@ Check judge_ptrace_scope(std::string_view text) {
   if (scope <= 0 || scope > 3) {
     return {"ptrace", Level::ok, "ptrace scope 0: processes may look into others of their user", {}};
   }
-  return {
-      "ptrace", Level::note,
-      fmt::format("ptrace scope {}: {} may attach as a debugger; parking needs no more than to look into /proc/PID, "
-                  "which this does not forbid",
-                  scope, scopes[scope]),
-      "should the driver refuse to park all the same (OPERATING_SYSTEM): sysctl kernel.yama.ptrace_scope=0"};
+  return {"ptrace", Level::note,
+          fmt::format("ptrace scope {}: {} may attach as a debugger; as far as is known, parking needs no more than to "
+                      "look into /proc/PID, which this does not forbid",
+                      scope, scopes[scope]),
+          "should the driver refuse to park all the same (OPERATING_SYSTEM): sysctl kernel.yama.ptrace_scope=0"};
 }
 
 int failures(const Checks& checks) { return count(checks, Level::fail); }

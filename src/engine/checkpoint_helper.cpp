@@ -85,6 +85,12 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointHelper::ask(gpu::CheckpointC
   if (asked_ || opening_) co_return Answer{.kind = Answer::Kind::stuck};
   if (!link_) {
     if (const Status opened = co_await open(command.call != gpu::CheckpointCall::preflight); !opened) {
+      // Whoever starts helpers for others looks first, and says what a helper of ours would have answered.
+      if (options_.start && opened.error().code == Code::NotFound) {
+        co_return Answer{
+            .kind = Answer::Kind::replied,
+            .reply = {.call = command.call, .refusal = gpu::CheckpointRefusal::gone, .detail = opened.error().detail}};
+      }
       co_return Answer{
           .kind = Answer::Kind::lost, .problem = opened.error().detail, .denied = opened.error().code == Code::Denied};
     }

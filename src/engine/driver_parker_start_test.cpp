@@ -21,6 +21,7 @@ class StartedElsewhere : public Parking {
         refusals_.erase(refusals_.begin());
         return boost::asio::post(io_, [done, refusal] { done(refusal); });
       }
+      if (gone_ == process) return boost::asio::post(io_, [done] { done(not_found("it has ended")); });
       if (denied_ == process) return done(denied("its rights are others'"));
       if (silent_) return;
       boost::asio::post(io_, [this, process, done] { done(start_one(process)); });
@@ -45,7 +46,7 @@ class StartedElsewhere : public Parking {
 
   std::vector<std::pair<ProcessRef, bool>> asked_;
   std::vector<Error> refusals_;  // what the next are answered
-  ProcessRef denied_;
+  ProcessRef denied_, gone_;
   bool silent_ = false;
   std::vector<pid_t> started_;
 };
@@ -109,6 +110,18 @@ TEST_F(StartedElsewhere, WhoHasOtherRightsPreventsItAndNeedNotComeBack) {
   EXPECT_EQ(state(hers), "running");
   ends_right(hers);
   ends_right(roots);
+}
+
+TEST_F(StartedElsewhere, WhoHasEndedNeedsNone) {
+  const ProcessRef one = load(), two = load();
+  gone_ = two;
+  expect(park({one, two}), Kind::done);  // two ended since it was listed
+  EXPECT_EQ(state(one), "checkpointed");
+  fresh_parker();
+  expect(unpark({one, two}), Kind::done);
+  EXPECT_EQ(state(one), "running");
+  ends_right(one);
+  ends_right(two);
 }
 
 TEST_F(StartedElsewhere, ThatNeverComesKeepsNobodyFromEnding) {

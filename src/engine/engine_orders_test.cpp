@@ -47,7 +47,7 @@ class OneCard final : public Probe {
 // Programs that yield by themselves: the test answers for them.
 class NotingCooperation final : public Cooperation {
  public:
-  void open(std::uint64_t, Events events) override { this->events = std::move(events); }
+  void open(std::uint64_t, Events given) override { events = std::move(given); }
   void yield(const core::Lease&, const std::string&, Duration, Done done) override {
     orders.emplace_back("yield"), waits = std::move(done);
   }

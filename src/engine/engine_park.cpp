@@ -113,8 +113,7 @@ void Engine::unpark(const core::Unpark& order) {
   // Its program has said that it goes on while this order waited for its commit: what it is told now is no repetition,
   // but could take back what is asked of it next.
   const core::Lease* known = state_.find(lease);
-  const bool late = known != nullptr && known->state != core::LeaseState::resuming;
-  if (late && !planted(Bug::orders_come_late)) return;
+  if (known != nullptr && known->state != core::LeaseState::resuming) return;
   if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
     unparks_waiting_.insert_or_assign(lease, order);
     return;

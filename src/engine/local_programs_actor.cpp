@@ -163,7 +163,7 @@ void LocalPrograms::start_helper(LeaseId lease, ProcessRef process, bool to_brin
   const auto program = find(lease);
   const auto pidfd = proc::open_pidfd(*root_, process);
   if (!program || !pidfd) {
-    return done(program ? pidfd.error() : not_found(fmt::format("{} has no program", to_string(lease))));
+    return done(program ? pidfd.error() : unavailable(fmt::format("{} has no program", to_string(lease))));
   }
   // What the actor was not introduced to, it cannot prove: Sublet did not start it, or nothing proves its identity over
   // a restart of the daemon.

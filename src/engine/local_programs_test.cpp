@@ -205,7 +205,7 @@ TEST(Helpers, ThatAreRefusedSayWhy) {
   const ProcessRef gone{main.pid, main.start_ticks + 1};
   EXPECT_EQ(ask_for_helper(world, gone, false, actor::Code::ok)->error().code, Code::NotFound);
   world.programs.forget(world.lease.id);
-  EXPECT_EQ(ask_for_helper(world, main, false, actor::Code::ok)->error().code, Code::NotFound);
+  EXPECT_EQ(ask_for_helper(world, main, false, actor::Code::ok)->error().code, Code::Unavailable);
 }
 
 TEST(Programs, WhatIsUnprovenIsNotEvenNamed) {

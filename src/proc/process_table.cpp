@@ -266,10 +266,11 @@ std::optional<std::uint32_t> ProcRoot::owner_of(const std::string& relative) con
   return info.st_uid;
 }
 
-std::optional<std::uint64_t> ProcRoot::namespace_of(std::int32_t pid, std::string_view kind) const {
-  struct stat info {};
-  if (::fstatat(dir_.get(), fmt::format("{}/ns/{}", pid, kind).c_str(), &info, 0) != 0) return {};
-  return info.st_ino;
+bool ProcRoot::shares_namespaces(std::int32_t pid, std::string_view status) const {
+  const auto pids = numbers_of(status, "\nNSpid:");  // one in each pid namespace, from this root's inwards
+  if (!pids || pids->size() != 1) return false;
+  const auto its = read_file(fmt::format("{}/uid_map", pid)), ours = read_file("self/uid_map");
+  return its && ours && *its == *ours;
 }
 
 Result<std::string> ProcRoot::boot_id() const {

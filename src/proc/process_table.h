@@ -64,9 +64,9 @@ class ProcRoot {
   // itself be traced is root's.
   std::optional<std::uint32_t> owner_of(const std::string& relative) const;
 
-  // Which namespace of a kind ("pid", "user") the process is in, as a number to compare; none where it may not be
-  // asked.
-  std::optional<std::uint64_t> namespace_of(std::int32_t pid, std::string_view kind) const;
+  // Whether the process, whose status was just read, is in the pid and user namespaces in which this root shows pids
+  // and uids. By what everybody may read; of a process that is gone: no.
+  bool shares_namespaces(std::int32_t pid, std::string_view status) const;
 
   // The kernel's id of this boot, 36 characters: start ticks of another boot mean nothing.
   Result<std::string> boot_id() const;

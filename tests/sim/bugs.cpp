@@ -35,7 +35,6 @@ constexpr std::array all{
     BugInfo{Bug::done_before_durable, "engine", "actions do not wait for their commit"},
     BugInfo{Bug::told_before_durable, "engine", "events do not wait for their commit"},
     BugInfo{Bug::two_orders_at_once, "engine", "an order is given while another of the lease is out"},
-    BugInfo{Bug::orders_come_late, "engine", "who runs already is told to go on"},
     BugInfo{Bug::ends_forget_holders, "engine", "an end that is not durable forgets who holds the lease"},
     BugInfo{Bug::orders_for_the_dead, "engine", "a lease that has ended is parked"},
     BugInfo{Bug::changes_look_durable, "engine", "a change looks durable before it is"},

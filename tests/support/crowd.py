@@ -80,8 +80,8 @@ class Crowd:
     def judge(self, program):
         out, err = program.process.communicate()
         status = program.process.returncode
-        if status == 69 and "no daemon answers" in err:
-            self.unheard += 1
+        if status == 69 and self.daemon.get(f"/v1/leases/{program.tag}").body.get("code") == "NotFound":
+            self.unheard += 1  # the daemon was not there, or was killed before it answered anything
             return
         why = self.daemon.get(f"/v1/leases/{program.tag}/why").body
         lease = self.daemon.get(f"/v1/leases/{program.tag}").body

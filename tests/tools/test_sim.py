@@ -26,8 +26,8 @@ def planted():
 
 
 def test_a_million_steps_hold_every_invariant():
-    """With what ctest runs. The same seeds each time: new ones are for ./dev sim and ./dev soak, not for whoever changes
-    something else."""
+    """With what ctest runs. The same seeds each time: new ones are for ./dev sim and ./dev soak, not for whoever
+    changes something else."""
     done = run("--steps", 900_000, "--from", 1000)
     assert done.returncode == 0, done.stdout
     assert "held every invariant" in done.stdout
