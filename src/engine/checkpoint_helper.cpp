@@ -20,6 +20,12 @@ namespace asio = boost::asio;
 using asio::local::stream_protocol;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 constexpr auto look_interval = std::chrono::seconds(1);
+// Who is parked already, or may be.
+bool brings_back(gpu::CheckpointCall call) {
+  using Call = gpu::CheckpointCall;
+  return call != Call::preflight && call != Call::lock && call != Call::checkpoint;
+}
+
 constexpr Duration first_pause = std::chrono::milliseconds(20), longest_pause = std::chrono::seconds(2);
 
 }  // namespace
@@ -84,12 +90,14 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointHelper::ask(gpu::CheckpointC
   const auto self = shared_from_this();
   if (asked_ || opening_) co_return Answer{.kind = Answer::Kind::stuck};
   if (!link_) {
-    if (const Status opened = co_await open(command.call != gpu::CheckpointCall::preflight); !opened) {
+    if (const Status opened = co_await open(brings_back(command.call)); !opened) {
       // Whoever starts helpers for others looks first, and says what a helper of ours would have answered.
       if (options_.start && opened.error().code == Code::NotFound) {
-        co_return Answer{
-            .kind = Answer::Kind::replied,
-            .reply = {.call = command.call, .refusal = gpu::CheckpointRefusal::gone, .detail = opened.error().detail}};
+        Answer gone{.kind = Answer::Kind::replied};
+        gone.reply.call = command.call;
+        gone.reply.refusal = gpu::CheckpointRefusal::gone;
+        gone.reply.detail = opened.error().detail;
+        co_return gone;
       }
       co_return Answer{
           .kind = Answer::Kind::lost, .problem = opened.error().detail, .denied = opened.error().code == Code::Denied};
@@ -220,6 +228,10 @@ void CheckpointHelper::lose(std::string why) {
   link->socket.close(ignored);
   if (link->pid > 0) reaper_->add(link->pid);
   if (asked_) answered();
+}
+
+void CheckpointHelper::rest() {
+  if (options_.start && link_ && !asked_) lose("it was let go");
 }
 
 void CheckpointHelper::dismiss() {

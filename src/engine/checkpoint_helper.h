@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's side of one `sublet-gpu checkpoint`: the helper that parks one process. It is started when first asked
-// by us or, where its process is another user's, by the actor, and kept warm. Nobody cuts it off: a driver call that
-// changes a process and does not return may still be carried out, so a helper that hangs is kept, and asked nothing
-// more, until it answers or ends. Belongs to the loop thread.
+// by us, and kept warm; or, where its process is another user's, by the actor, and let go when it rests. Nobody cuts it
+// off: a driver call that changes a process and does not return may still be carried out, so a helper that hangs is
+// kept, and asked nothing more, until it answers or ends. Belongs to the loop thread.
 #pragma once
 
 #include "base/error.h"
@@ -70,6 +70,10 @@ class CheckpointHelper : public std::enable_shared_from_this<CheckpointHelper> {
   // Called when a helper that was stuck has answered or ended. What it answered is forgotten, but for its being final:
   // the process is to be asked for its state.
   void when_returned(std::function<void()> returned) { returned_ = std::move(returned); }
+
+  // Its process needs it no more for now. Where somebody else starts helpers, of whom there may be only so many, it
+  // ends, and the next question has another one started.
+  void rest();
 
   // Closes the socket. At that it ends by itself, once its driver call has returned, and unlocks the process if that
   // only waits because of it. Every question, also one under way, is answered `lost` from now on.

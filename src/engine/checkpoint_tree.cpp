@@ -72,6 +72,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& membe
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   member.state = answer.reply.state;
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
+  if (member.gone) helpers_.drop(member.process);  // at once: a tree may be larger than helpers there may be
   if (member.gone || refusal == CheckpointRefusal::none) co_return Trouble{};
   co_return Trouble{std::string(to_string(refusal)), answer.reply.detail};
 }
@@ -92,6 +93,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
   const bool no_cuda = reply.refusal == CheckpointRefusal::driver &&
                        (code == gpu::CudaCode::not_initialized || code == gpu::CudaCode::invalid_value);
   member.gone = reply.refusal == CheckpointRefusal::gone || no_cuda;
+  if (member.gone) helpers_.drop(member.process);
   // It cannot be asked while it is stopped, but was left running.
   const bool runs = reply.refusal == CheckpointRefusal::stopped && member.state == ParkState::running;
   if (member.gone || runs) co_return Trouble{};
@@ -143,7 +145,9 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock(Member& member) {
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::checkpoint(Member& member) {
-  return move(member, CheckpointCall::checkpoint, ParkState::checkpointed);
+  Trouble trouble = co_await move(member, CheckpointCall::checkpoint, ParkState::checkpointed);
+  if (member.is(ParkState::checkpointed)) member.helper->rest();  // it stays so, whoever looks after it
+  co_return trouble;
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore(Member& member) {
@@ -224,8 +228,9 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<Proces
   for (Member& member : fresh) {
     if (member.gone) {
       aside_.insert(member.process);
-      helpers_.drop(member.process);
-    } else if (!trouble) {
+    } else if (trouble) {
+      member.helper->rest();
+    } else {
       member.joined = true;
       members_.push_back(std::move(member));
       joined = true;
@@ -349,6 +354,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
 void CheckpointTree::let_go() {
   for (const Member& member : members_) {
     if (member.gone) helpers_.drop(member.process);
+    else member.helper->rest();
   }
   members_.clear();
 }

@@ -16,7 +16,8 @@
 namespace sublet::engine {
 
 // The socket of a helper that serves on its other end, or why there is none: Denied, the process has other rights than
-// who could park it; InUse, an earlier one for it has not ended yet. Called once, at once or later.
+// who could park it; InUse, an earlier one for it, or one of those that are not needed any more, has not ended yet.
+// Called once, at once or later.
 using HelperStarted = std::function<void(Result<Fd>)>;
 // Starts `sublet-gpu checkpoint` for a process of a lease; `to_bring_back`: not to park it.
 using StartHelper = std::function<void(LeaseId, ProcessRef, bool to_bring_back, HelperStarted)>;

@@ -21,6 +21,7 @@ class StartedElsewhere : public Parking {
         refusals_.erase(refusals_.begin());
         return boost::asio::post(io_, [done, refusal] { done(refusal); });
       }
+      if (living() >= at_most_) return boost::asio::post(io_, [done] { done(Error{Code::InUse, "too many", {}}); });
       if (gone_ == process) return boost::asio::post(io_, [done] { done(not_found("it has ended")); });
       if (denied_ == process) return done(denied("its rights are others'"));
       if (silent_) return;
@@ -44,7 +45,14 @@ class StartedElsewhere : public Parking {
     return std::move(helper->socket);
   }
 
+  // How many of those that were started have not ended.
+  std::size_t living() {
+    std::erase_if(started_, [](pid_t helper) { return ::waitpid(helper, nullptr, WNOHANG) == helper; });
+    return started_.size();
+  }
+
   std::vector<std::pair<ProcessRef, bool>> asked_;
+  std::size_t at_most_ = 100;
   std::vector<Error> refusals_;  // what the next are answered
   ProcessRef denied_, gone_;
   bool silent_ = false;
@@ -55,11 +63,40 @@ TEST_F(StartedElsewhere, ParksAndBringsBack) {
   const ProcessRef one = load(), two = load();
   expect(park({one, two}), Kind::done);
   EXPECT_EQ(state(one), "checkpointed");
+  until([&] { return living() == 0; });  // who is parked needs none
   expect(unpark({one, two}), Kind::done);
-  ASSERT_EQ(asked_.size(), 2u) << "each is kept warm";
+  until([&] { return living() == 0; });
+  ASSERT_EQ(asked_.size(), 4u);
   EXPECT_FALSE(asked_[0].second || asked_[1].second);
+  EXPECT_TRUE(asked_[2].second && asked_[3].second);
   ends_right(one);
   ends_right(two);
+}
+
+// There may be only so many at a time, and a tree may be larger.
+TEST_F(StartedElsewhere, ThereAreNoMoreThanAreNeeded) {
+  const ProcessRef one = load(), two = load();
+  std::vector<ProcessRef> tree{one, two};
+  for (int i = 0; i < 60; ++i) tree.push_back(sleeper());
+  at_most_ = 24;
+  expect(park(tree), Kind::done);
+  EXPECT_EQ(state(one), "checkpointed");
+  until([&] { return living() == 0; });
+  fresh_parker();  // after a restart nobody knows who takes part
+  expect(unpark(tree), Kind::done);
+  EXPECT_EQ(state(two), "running");
+  until([&] { return living() == 0; });
+  ends_right(one);
+  ends_right(two);
+}
+
+TEST_F(StartedElsewhere, WhenItIsRefusedThereAreNoneLeft) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  denied_ = tree[1];
+  expect(park(tree), Kind::undone, "no_right");
+  until([&] { return living() == 0; });
+  ends_right(tree[0]);
+  ends_right(tree[1]);
 }
 
 TEST_F(StartedElsewhere, SaysWhenItIsToBringBack) {
