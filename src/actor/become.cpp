@@ -39,6 +39,7 @@ bool arrange_descriptors(const Becoming& wanted) {
   }
   if (::dup2(wanted.socket, proc::helper_socket) < 0) return false;
   if (::dup3(wanted.trouble, trouble_descriptor, O_CLOEXEC) < 0) return false;
+  ::close(wanted.trouble);  // its end is to be that of the other
   // Ours are all closed by exec; this is for what somebody left open before us, where the kernel knows the call.
   (void)::syscall(call_close_range, trouble_descriptor + 1, UINT_MAX, 0);
   return true;
@@ -79,7 +80,7 @@ bool keep_only(std::uint64_t capabilities) {
   return ::syscall(SYS_capset, &header, data.data()) == 0;
 }
 
-// All of it but the user, who is last: whoever it belongs to may stop it, and somebody waits until it has started.
+// All of it but the user, who is last: whoever it belongs to may stop it, and somebody waits for it.
 void take_groups(const proc::Rights& rights) {
   const gid_t gid = rights.gids[0];
   errno = EINVAL;
@@ -93,6 +94,14 @@ void take_groups(const proc::Rights& rights) {
   const bool known = ::getresgid(&gids[0], &gids[1], &gids[2]) == 0;
   errno = EPERM;
   if (!known || gids != std::array{gid, gid, gid}) give_up(check);
+}
+
+// Its effective user alone: it may be signalled by whose real or saved user it has, and is root's in these. With that
+// it may take the user wholly, whatever capabilities are left.
+void take_user(uid_t uid) {
+  if (::geteuid() == uid) return;
+  errno = EPERM;
+  if (::geteuid() != 0 || ::setresuid(0, uid, 0) != 0) give_up(user);
 }
 
 // Root's may trace, if we may: nobody else could look into root. What it takes to become another user goes with that.
@@ -124,12 +133,11 @@ void become(const Becoming& wanted) {
   for (const std::string& entry : wanted.environment) environment.push_back(const_cast<char*>(entry.c_str()));
   words.push_back(nullptr);
   environment.push_back(nullptr);
-  if (::geteuid() == 0 ? ::setresuid(uid, uid, uid) != 0 : ::geteuid() != uid) {
-    errno = EPERM;
-    give_up(user);
-  }
-  ::execve(wanted.program.c_str(), words.data(), environment.data());
-  give_up(start);
+  take_user(uid);
+  if (::faccessat(AT_FDCWD, wanted.program.c_str(), X_OK, AT_EACCESS) != 0) give_up(start);
+  ::close(trouble_descriptor);
+  if (::setresuid(uid, uid, uid) == 0) ::execve(wanted.program.c_str(), words.data(), environment.data());
+  ::_exit(127);
 }
 
 }  // namespace sublet::actor

@@ -15,7 +15,7 @@ struct Becoming {
   const std::vector<std::string>& words;        // with the program's name
   const std::vector<std::string>& environment;  // NAME=VALUE
   int socket = -1;                              // becomes proc::helper_socket; 10 or more
-  int trouble = -1;                             // where a Trouble is written if it fails; 10 or more
+  int trouble = -1;                             // where a Trouble is written if it fails, see become(); 10 or more
 };
 
 // What went wrong, as the parent reads it.
@@ -37,6 +37,10 @@ inline constexpr const char* becoming_steps[] = {
 // In a child of a process with one thread. With the user, group and groups of `rights`, in a session of its own, with
 // no descriptor but the socket, no signal blocked or ignored, no capability and no way to get one; for root's processes
 // CAP_SYS_PTRACE stays if we have it, without which root's own could not be looked into. Never returns.
+//
+// The end of `trouble` without a word: all is done that can fail, and what is left is to let go of the last of root and
+// to start. It comes before the child is its user's, who may stop it from then on: who waits for it waits for nobody
+// else.
 [[noreturn]] void become(const Becoming& wanted);
 
 }  // namespace sublet::actor

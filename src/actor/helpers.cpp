@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -23,7 +24,7 @@ namespace sublet::actor {
 namespace {
 
 constexpr int above_fixed_descriptors = 10;
-// Its user may stop it as soon as it is that user's, which is just before it starts; nobody waits for that for long.
+// For what the child does as root, which are a few system calls: nobody else can stop it before it has done them.
 constexpr int start_timeout_ms = 1000;
 
 // Two descriptors that are out of the way of the numbers which the child gives out.
@@ -53,7 +54,7 @@ std::optional<Pair> make_pipe() {
   return pair;
 }
 
-// None: it runs, or has been ended from outside, which who has the socket will see.
+// None: it is about to start, which is not waited for: it is its user's from then on.
 std::optional<Trouble> trouble_of(const Fd& pipe) {
   pollfd entry{pipe.get(), POLLIN, 0};
   int ready = 0;
@@ -68,12 +69,37 @@ std::optional<Trouble> trouble_of(const Fd& pipe) {
 
 }  // namespace
 
-Code Helpers::may_start(ProcessRef process, std::uint32_t uid) const {
-  const auto of_process = [&](const Running& running) { return running.process == process; };
-  if (std::any_of(running_.begin(), running_.end(), of_process)) return Code::busy;
-  const auto of_user = std::count_if(running_.begin(), running_.end(), [&](const Running& r) { return r.uid == uid; });
-  const bool full = running_.size() >= options_.most || static_cast<std::size_t>(of_user) >= options_.most_of_user;
-  return full ? Code::too_many : Code::ok;
+Helpers::Helpers(const proc::ProcRoot& root, HelperOptions options)
+    : root_(root), options_(std::move(options)), records_(options_.records) {
+  adopt();
+}
+
+void Helpers::adopt() {
+  for (const Records::Record& record : records_.read()) {
+    auto helper = proc::open_pidfd(root_, record.helper);
+    if (!helper) {
+      records_.remove(record.helper.pid);
+      continue;
+    }
+    auto target = proc::open_pidfd(root_, record.process);
+    running_.push_back({.pid = record.helper.pid,
+                        .pidfd = std::move(*helper),
+                        .process = record.process,
+                        .target = target ? std::move(*target) : Fd(),
+                        .uid = record.uid});
+  }
+}
+
+Code Helpers::may_start(ProcessRef process, std::uint32_t uid, bool to_bring_back) const {
+  std::map<std::uint32_t, std::size_t> of_user;
+  for (const Running& running : running_) {
+    if (running.process == process) return Code::busy;
+    ++of_user[running.uid];
+  }
+  if (to_bring_back) return Code::ok;
+  std::size_t all = 0;
+  for (const auto& [user, count] : of_user) all += std::min(count, options_.most_of_user);
+  return all >= options_.most || of_user[uid] >= options_.most_of_user ? Code::too_many : Code::ok;
 }
 
 std::vector<std::string> Helpers::words_for(ProcessRef process) const {
@@ -85,10 +111,11 @@ std::vector<std::string> Helpers::words_for(ProcessRef process) const {
   return words;
 }
 
-Helpers::Started Helpers::start(ProcessRef process, Fd target, const proc::Rights& rights) {
+Helpers::Started Helpers::start(ProcessRef process, Fd target, const proc::Rights& rights, bool to_bring_back) {
   Started started;
   sweep();
-  if (started.code = may_start(process, rights.uids[0]); started.code != Code::ok) return started;
+  started.code = may_start(process, rights.uids[0], to_bring_back);
+  if (started.code != Code::ok) return started;
   started.code = Code::failed;
   if (options_.program.empty()) {
     started.why = "sublet-gpu is not installed beside it";
@@ -111,7 +138,11 @@ Helpers::Started Helpers::start(ProcessRef process, Fd target, const proc::Right
   }
   socket->theirs.reset();
   trouble->theirs.reset();
-  running_.push_back({.pid = pid, .process = process, .target = std::move(target), .uid = rights.uids[0]});
+  // Should we end before this: it ends too, for nobody has the other end of its socket.
+  if (const auto child = root_.read(pid)) {
+    records_.write({.helper = child->ref, .process = process, .uid = rights.uids[0]});
+  }
+  running_.push_back({.pid = pid, .pidfd = {}, .process = process, .target = std::move(target), .uid = rights.uids[0]});
   if (const auto wrong = trouble_of(trouble->ours)) {
     ::kill(pid, SIGKILL);
     started.error = wrong->error;
@@ -125,14 +156,26 @@ Helpers::Started Helpers::start(ProcessRef process, Fd target, const proc::Right
   return started;
 }
 
+bool Helpers::ended(const Running& running) {
+  if (running.pidfd) return proc::is_dead(running.pidfd.get());
+  return ::waitpid(running.pid, nullptr, WNOHANG) != 0;
+}
+
+void Helpers::kill(const Running& running) {
+  if (running.pidfd) (void)proc::send_signal(running.pidfd.get(), SIGKILL);
+  else ::kill(running.pid, SIGKILL);  // not yet waited for, so the pid is still its own
+}
+
 void Helpers::sweep() {
   const std::int64_t now = monotonic_ns();
   std::erase_if(running_, [&](Running& running) {
-    if (::waitpid(running.pid, nullptr, WNOHANG) != 0) return true;
-    if (!proc::is_dead(running.target.get())) return false;
+    if (ended(running)) {
+      records_.remove(running.pid);
+      return true;
+    }
+    if (running.target && !proc::is_dead(running.target.get())) return false;
     if (running.useless_since_ns == 0) running.useless_since_ns = now;
-    // Not yet waited for, so the pid is still its own.
-    if (now - running.useless_since_ns >= options_.patience.count()) ::kill(running.pid, SIGKILL);
+    if (now - running.useless_since_ns >= options_.patience.count()) kill(running);
     return false;
   });
 }

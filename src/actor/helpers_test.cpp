@@ -16,17 +16,19 @@
 #include <sys/wait.h>
 #include <csignal>
 #include <functional>
+#include <memory>
 
 namespace sublet::actor {
 namespace {
 
 constexpr uid_t ana = 54321, ben = 54322, admin = 54323;  // of no account
+constexpr uid_t stopped = 54329;                          // all whose processes one test stops
 constexpr const char* honest = "#!/bin/sh\ncat /proc/$$/status >&3\nexec cat <&3 >/dev/null\n";
 constexpr const char* deaf = "#!/bin/sh\necho here >&3\nexec sleep 600\n";
 
 struct World {
   explicit World(const char* script = honest, const std::function<void(HelperOptions&)>& change = {})
-      : helpers(with_script(script, change)) {}
+      : helpers(root, with_script(script, change)) {}
   HelperOptions with_script(const char* script, const std::function<void(HelperOptions&)>& change) const {
     HelperOptions options;
     if (change) change(options);
@@ -337,7 +339,9 @@ TEST(Helper, AreSoManyOfAUserAndOfAll) {
   EXPECT_EQ(park(a), Code::ok);
   EXPECT_EQ(park(b), Code::ok);
   EXPECT_EQ(park(c), Code::too_many) << "of ana";
-  EXPECT_EQ(park(d), Code::ok) << "ben has room";
+  EXPECT_EQ(world.park(c.main(), c.uid(), by_user | bring_back).code, Code::ok) << "who was paused comes back";
+  sockets.push_back(std::move(world.socket));
+  EXPECT_EQ(park(d), Code::ok) << "ben has room: what ana has beyond hers is not taken from others";
   EXPECT_EQ(park(e), Code::too_many) << "of all";
   sockets.clear();
   world.until_none();
@@ -359,6 +363,37 @@ TEST(Helper, ThatNeverComesBackIsEndedAfterItsProcess) {
   EXPECT_FALSE(world.root.read(reply.pid)) << "and waited for";
 }
 
+// Whoever may stop it does so at once, again and again.
+class Stopper {
+ public:
+  explicit Stopper(uid_t uid)
+      : child_([uid] {
+          if (::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0) return 1;
+          for (;;) ::kill(-1, SIGSTOP);  // all that this user may signal, but for the caller
+        }) {}
+
+ private:
+  proc::Child child_;
+};
+
+TEST(Helper, WhomItsUserStopsKeepsNobodyWaiting) {
+  NEEDS_ROOT();
+  World world;
+  std::vector<std::unique_ptr<Kept>> kept;
+  for (int i = 0; i < 20; ++i) kept.push_back(std::make_unique<Kept>(stopped));
+  std::vector<pid_t> helpers;
+  {
+    const Stopper stopper(stopped);
+    for (const auto& one : kept) {
+      const Reply reply = world.park(one->main(), stopped);
+      EXPECT_EQ(reply.code, Code::ok) << reply.path;
+      helpers.push_back(reply.pid);
+    }
+  }
+  for (const pid_t helper : helpers) ::kill(helper, SIGKILL);
+  world.until_none();
+}
+
 TEST(Helper, ThatCannotBeStartedIsSaidWithTheReason) {
   World world;
   std::filesystem::remove(world.dir.path("helper"));
@@ -370,6 +405,76 @@ TEST(Helper, ThatCannotBeStartedIsSaidWithTheReason) {
   world.until_none();
 }
 
+// --- what outlives the actor
+
+TEST(Helper, OfAnEarlierActorIsKnown) {
+  const proc::TempDir records;
+  const auto recorded = [&](HelperOptions& options) {
+    options.records = records.path("helpers");
+    options.most_of_user = 1;
+    options.patience = {};
+  };
+  World first(deaf, recorded);
+  const Kept kept(ana), other(ana);
+  const Reply reply = first.park(kept.main(), kept.uid());
+  ASSERT_EQ(reply.code, Code::ok);
+  EXPECT_EQ(first.said(), "here\n");
+  first.socket.reset();
+
+  World second(honest, recorded);
+  EXPECT_TRUE(second.helpers.any());
+  EXPECT_EQ(second.park(kept.main(), kept.uid(), by_user | bring_back).code, Code::busy) << "never a second one";
+  EXPECT_EQ(second.park(other.main(), kept.uid()).code, Code::too_many) << "it counts";
+  (void)proc::send_signal(kept.main_pidfd.get(), SIGKILL);
+  ASSERT_TRUE(actor::ends(kept.main_pidfd));
+  second.until_none();  // it was of no use any more
+  EXPECT_TRUE(ends(reply.pid));
+  EXPECT_EQ(second.park(other.main(), kept.uid()).code, Code::ok);
+  second.socket.reset();
+  second.until_none();
+  EXPECT_TRUE(Records(records.path("helpers")).read().empty());
+  first.until_none();  // whose child it was
+}
+
+TEST(Helper, OfAnEarlierActorThatHasEndedIsForgotten) {
+  const proc::TempDir records;
+  const Kept kept(ana);
+  const Records kept_there(records.path("helpers"));
+  const ProcessRef main = proc::ProcRoot::open()->read(kept.main())->ref;
+  kept_there.write({.helper = {main.pid, main.start_ticks + 1}, .process = main, .uid = kept.uid()});
+  records.write("helpers/17", "not a record");
+  records.write("helpers/18", "");
+  const World world(honest, [&](HelperOptions& options) { options.records = records.path("helpers"); });
+  EXPECT_FALSE(world.helpers.any()) << "the pid is another's by now";
+  EXPECT_TRUE(std::filesystem::is_empty(records.path("helpers")));
+}
+
+TEST(Records, KeepWhatIsWrittenUntilItIsRemoved) {
+  const proc::TempDir dir;
+  const Records records(dir.path("new"));
+  const Records::Record one{{100, 1000}, {200, 2000}, 54321}, two{{101, 1001}, {201, 2001}, 0};
+  records.write(one);
+  records.write(two);
+  EXPECT_EQ(Records(dir.path("new")).read().size(), 2u);
+  records.remove(100);
+  EXPECT_EQ(Records(dir.path("new")).read(), std::vector{two});
+  records.write({{101, 9999}, {201, 2001}, 0});  // a pid that came back
+  EXPECT_EQ(records.read().size(), 1u);
+}
+
+TEST(Records, AreNotKeptWhereOthersMayWrite) {
+  const proc::TempDir dir;
+  const std::string open = dir.path("open");
+  std::filesystem::create_directory(open);
+  ::chmod(open.c_str(), 0777);
+  const Records records(open);
+  records.write({{100, 1000}, {200, 2000}, 0});
+  EXPECT_TRUE(std::filesystem::is_empty(open));
+  const Records nowhere("");
+  nowhere.write({{100, 1000}, {200, 2000}, 0});
+  EXPECT_TRUE(nowhere.read().empty());
+}
+
 TEST(Helper, OfAnotherUserNeedsRoot) {
   NEEDS_ROOT();
   const Kept kept(ana);
@@ -377,10 +482,10 @@ TEST(Helper, OfAnotherUserNeedsRoot) {
     if (::setresgid(ben, ben, ben) != 0 || ::setresuid(ben, ben, ben) != 0) return 9;
     HelperOptions options;
     options.program = "/bin/true";
-    Helpers helpers(options);
     const auto root = proc::ProcRoot::open();
+    Helpers helpers(*root, options);
     const auto found = root->read_with(kept.main(), "status");
-    const auto started = helpers.start(found->info.ref, pidfd_of(kept.main()), *proc::parse_rights(found->text));
+    const auto started = helpers.start(found->info.ref, pidfd_of(kept.main()), *proc::parse_rights(found->text), false);
     return started.code == Code::failed && started.error == EPERM ? 0 : 1;
   });
   plain.wait_for_end();

@@ -10,7 +10,7 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 3;
+inline constexpr std::uint32_t protocol_version = 4;
 
 // On whose behalf: a uid, or the daemon by its own rules (time is up, grace is over). No account has this uid.
 inline constexpr std::uint32_t the_daemon = 0xffffffff;
@@ -46,7 +46,7 @@ enum class Code : std::uint32_t {
   other_rights = 14,  // the process has rights of its program's file, several users' or groups', or a container's
   untraceable = 15,   // the process does not let itself be looked into
   busy = 16,          // a helper for the process is there
-  too_many = 17,      // as many helpers as may be, of that user or of all
+  too_many = 17,      // as many helpers as may be, of that user or of all; not where it is to be brought back
 };
 inline constexpr std::uint32_t last_code = 17;
 std::string_view to_string(Verb verb);  // "hello", …; "unknown"
@@ -57,6 +57,8 @@ inline constexpr std::uint32_t adopted = 1;
 // `checkpoint`: that the process is of the lease's user is proof enough. For one that is to be brought back, whose
 // descent may not be seen any more, and for what Sublet did not start and its user named.
 inline constexpr std::uint32_t by_user = 2;
+// `checkpoint`: it is to be brought back, which no limit of their number prevents.
+inline constexpr std::uint32_t bring_back = 4;
 
 struct Order {
   Verb verb = Verb::hello;
@@ -65,10 +67,10 @@ struct Order {
   std::uint64_t lease = 0;  // all verbs but hello and look
 
   // checkpoint: main_pid and main_start are those of the process to be parked, a pidfd of it is attached, uid is that
-  // of the lease's user; flags may have by_user. tell: main_pid and main_start are those of the process that gets the
-  // signal; the rest is 0. Follow: all of them, and 0 for the others. Attached: a pidfd of the main process if there is
-  // one, then one of the keeper if there is one. Without a main process (adopted only) the group that was made for the
-  // lease is the proof.
+  // of the lease's user; flags may have by_user and bring_back. tell: main_pid and main_start are those of the process
+  // that gets the signal; the rest is 0. Follow: all of them, and 0 for the others. Attached: a pidfd of the main
+  // process if there is one, then one of the keeper if there is one. Without a main process (adopted only) the group
+  // that was made for the lease is the proof.
   std::uint32_t uid = 0;
   std::uint32_t flags = 0;
   std::int32_t main_pid = 0;

@@ -60,7 +60,8 @@ bool well_formed(const Order& order) {
       order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
   if (order.verb == Verb::checkpoint) {
     const bool keeper = order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
-    return !keeper && order.signal == 0 && (order.flags & ~by_user) == 0 && order.main_pid > 0 && order.main_start != 0;
+    return !keeper && order.signal == 0 && (order.flags & ~(by_user | bring_back)) == 0 && order.main_pid > 0 &&
+           order.main_start != 0;
   }
   if (order.verb == Verb::tell) return !rest && order.main_pid > 0 && is_word(order.signal);
   if (order.verb != Verb::follow && program) return false;
@@ -390,8 +391,8 @@ void Service::checkpoint(const Order& order, std::vector<Fd>& descriptors, const
     set_path(reply, "it was not told how to start helpers");
     return;
   }
-  Helpers::Started started =
-      options_.helpers->start({order.main_pid, order.main_start}, std::move(descriptors[0]), rights);
+  Helpers::Started started = options_.helpers->start({order.main_pid, order.main_start}, std::move(descriptors[0]),
+                                                     rights, (order.flags & bring_back) != 0);
   reply.code = started.code;
   reply.error = started.error;
   reply.pid = started.pid;

@@ -34,10 +34,11 @@ constexpr const char* usage =
     "  sublet-actor listen [--user NAME] [--name NAME] [PARKING]  serve who connects to the socket that the service\n"
     "      manager passes\n"
     "  sublet-actor --version | --help\n"
-    "PARKING is [--gpu PATH] [--driver PATH] [--env NAME=VALUE]...: where sublet-gpu is, by default beside this "
-    "program;\n"
-    "the CUDA driver's library, by default where the vendor installs it; and what sublet-gpu has as its environment,\n"
-    "which is empty otherwise.\n"
+    "PARKING is [--gpu PATH] [--driver PATH] [--env NAME=VALUE]... [--records DIR]: where sublet-gpu is, by default\n"
+    "beside this program; the CUDA driver's library, by default where the vendor installs it; what sublet-gpu has as\n"
+    "its environment, which is empty otherwise; and a directory of this program's own, gone with a reboot, in which "
+    "it\n"
+    "is written down what parks whom, so that one started anew knows it.\n"
     "--name NAME is that of its control groups, by default 'sublet'. With --system, and when it listens, members of\n"
     "the group sublet-admin may have everybody's programs signalled. Besides root only NAME, by default 'sublet',\n"
     "may connect.\n";
@@ -54,7 +55,7 @@ struct Options {
   std::string problem;
 };
 
-constexpr std::array flags_with_value{"--fd", "--name", "--user", "--gpu", "--driver", "--env"};
+constexpr std::array flags_with_value{"--fd", "--name", "--user", "--gpu", "--driver", "--env", "--records"};
 
 // Beside this program, or where packages put what users do not call themselves.
 std::string find_gpu() {
@@ -78,8 +79,10 @@ void take_value(Options& options, const std::string& word, const std::string& va
   if (word == "--env") {
     if (value.find('=') == std::string::npos || value[0] == '=') options.problem = "--env needs NAME=VALUE";
     options.parking.environment.push_back(value);
-  } else if (word == "--gpu" || word == "--driver") {
-    (word == "--gpu" ? options.parking.program : options.parking.driver) = value;
+  } else if (word == "--gpu" || word == "--driver" || word == "--records") {
+    (word == "--gpu"      ? options.parking.program
+     : word == "--driver" ? options.parking.driver
+                          : options.parking.records) = value;
     if (value.empty() || value[0] != '/') options.problem = word + " needs an absolute path";
   } else if (word == "--fd") {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.fd);
@@ -148,7 +151,7 @@ int serve(const Options& options) {
   const auto root = proc::ProcRoot::open();
   if (!root) return fail(root.error().detail);
   actor::AdminGroup admins;
-  actor::Helpers helpers(options.parking);
+  actor::Helpers helpers(*root, options.parking);
   actor::ServiceOptions service{
       .group_name = options.name, .client_pid = ::getppid(), .is_admin = {}, .helpers = &helpers};
   if (options.system) service.is_admin = [&admins](std::uint32_t uid) { return admins.has(uid); };
@@ -172,7 +175,7 @@ int listen(const Options& options) {
   const auto root = proc::ProcRoot::open();
   if (!root) return fail(root.error().detail);
   actor::AdminGroup admins;
-  actor::Helpers helpers(options.parking);
+  actor::Helpers helpers(*root, options.parking);
   return actor::listen_for(first_passed, uid, *root,
                            {.group_name = options.name,
                             .client_pid = 0,

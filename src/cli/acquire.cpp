@@ -78,7 +78,10 @@ std::optional<int> Acquire::take(const client::Answer<client::Reply>& answer) {
 std::optional<int> Acquire::ask(const Wanted& wanted) {
   client::Request request{"POST", wanted.target, client::to_text(wanted.body), client::new_idempotency_key(), {}};
   auto answer = client_.call(request);
-  if (!answer && answer.error().kind == FailureKind::lost) answer = client_.insist(request, keep::patience(listener_));
+  // Killed over it, or since it was asked before; where there never was one, there is nothing to wait for.
+  if (!answer && answer.error().passing() && answer.error().kind != FailureKind::answered && client_.met()) {
+    answer = client_.insist(request, keep::patience(listener_));
+  }
   if (!answer && answer.error().kind == FailureKind::answered &&
       answer.error().passing()) {  // 503: it may have been made all the same, and the same key tells
     client::Patience brief;

@@ -41,20 +41,38 @@ Check actor_check(const json& actor) {
 // Whose programs can be parked, as far as rights go.
 Check parking_check(const json& daemon) {
   const auto& actor = member(daemon, "actor");
-  const bool system = text_at(daemon, "mode") == "system";
-  const bool others = flag_at(actor, "parks_others"), roots = flag_at(actor, "parks_roots");
-  if (!system && !others)
+  const bool service = !text_at(actor, "socket").empty();
+  if (text_at(daemon, "mode") != "system" && !service)
     return {"parking", Level::ok, "the daemon parks programs of its own user, with its rights", {}};
-  if (!others) {
+  if (!flag_at(actor, "ready")) {
+    return {"parking", Level::note,
+            "whose programs can be parked is known when the actor is there, which starts what parks them",
+            service ? "its socket starts it when the daemon connects, which is tried again and again: systemctl status "
+                      "sublet-actor.socket sublet-actor.service"
+                    : "the daemon starts it again and again; its log says more"};
+  }
+  const auto again = [&](std::string_view what) {
+    if (!service) return fmt::format("start subletd with {}", what);
+    return fmt::format(
+        "put {} into CapabilityBoundingSet= (systemctl edit sublet-actor.service), then: systemctl try-restart "
+        "sublet-actor.service; where it does not run, it is started with them when it is needed",
+        what);
+  };
+  if (const auto uid = number_at(actor, "uid").value_or(0); uid != 0) {
+    return {"parking",
+            Level::note,
+            fmt::format("the actor is uid {}, not root: it parks programs of that user only", uid),
+            {}};
+  }
+  if (!flag_at(actor, "parks_others")) {
     return {"parking", Level::warn,
             "the actor may not park other users' programs: it lacks the capabilities CAP_SETUID and CAP_SETGID",
-            "leave them in CapabilityBoundingSet= of sublet-actor.service, then: systemctl restart sublet-actor"};
+            again("CAP_SETUID and CAP_SETGID")};
   }
   const std::string text = "programs of any user can be parked, each by a helper with that user's rights";
-  if (roots) return {"parking", Level::ok, text, {}};
-  return {
-      "parking", Level::note, text + "; root's own cannot: the actor lacks the capability CAP_SYS_PTRACE",
-      "add it to CapabilityBoundingSet= of sublet-actor.service if programs of root (of containers, say) are leased"};
+  if (flag_at(actor, "parks_roots")) return {"parking", Level::ok, text, {}};
+  return {"parking", Level::note, text + "; root's own cannot: the actor lacks the capability CAP_SYS_PTRACE",
+          "if programs of root (of containers, say) are leased: " + again("CAP_SYS_PTRACE")};
 }
 
 int count(const Checks& checks, Level level) {
@@ -91,8 +109,9 @@ Checks judge_status(const json& status, std::string_view our_version) {
   else
     checks.push_back({"store", Level::fail, "the daemon's store: " + (store.empty() ? "unknown" : store),
                       "nothing is granted until it works; look into the daemon's log"});
-  if (const auto& actor = member(daemon, "actor"); flag_at(actor, "ready")) {
-    checks.push_back(actor_check(actor));
+  // One that is not there is warned of below.
+  if (const auto& actor = member(daemon, "actor"); actor.is_object()) {
+    if (flag_at(actor, "ready")) checks.push_back(actor_check(actor));
     checks.push_back(parking_check(daemon));
   }
   const auto& devices = list_at(status, "devices");

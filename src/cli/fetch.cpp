@@ -5,13 +5,61 @@
 
 #include <fmt/format.h>
 
+#include <sys/stat.h>
+
 namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using client::FailureKind;
+
+constexpr Duration restart_takes = 60s;       // at most; until somebody was asked, nobody has promised anything
+constexpr Duration socket_is_new_in = 100ms;  // between the old socket of a daemon that starts and its new one
+
+// Whoever served there did not end in order: the socket would be gone.
+bool left_behind(const client::Endpoint& endpoint) {
+  struct stat info {};
+  return !endpoint.tcp() && ::stat(endpoint.path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
+}
+
+// With --json what stands on stderr may be for machines.
+void tell(const Common& common, const std::string& text) {
+  if (!common.json) say(common, visible("sublet: " + text));
+}
+
+client::Patience patience(const Common& common) {
+  client::Patience patience;
+  patience.say = [&common](const Error& error, Duration away) {
+    tell(common, fmt::format("{}; away for {}, trying again every 5 s", error.detail, format_duration(away)));
+  };
+  return patience;
+}
+
+}  // namespace
 
 Result<client::Client> connect(const Common& common) {
   auto endpoint = client::resolve_endpoint(common.host);
   if (!endpoint) return endpoint.error();
   if (common.verbose) say(common, "asking " + visible(endpoint->url()));
   return client::Client(*endpoint);
+}
+
+client::Answer<client::Reply> meet(const Common& common, client::Client& client) {
+  const std::string target = "/v1/status";
+  auto answer = client.get(target);
+  if (!answer && answer.error().kind == FailureKind::no_daemon && !left_behind(client.endpoint())) {
+    if (client.pause(socket_is_new_in)) answer = client.get(target);
+  }
+  const auto kind = answer ? FailureKind::answered : answer.error().kind;
+  if (kind == FailureKind::lost || (kind == FailureKind::no_daemon && left_behind(client.endpoint()))) {
+    tell(common, fmt::format("{}; it may be restarting: trying for {}", answer.error().error.detail,
+                             format_duration(restart_takes)));
+    client::Patience brief;
+    brief.limit = restart_takes;
+    answer = client.insist({"GET", target, {}, {}, {}}, brief);
+  }
+  client.be_patient(patience(common));
+  return answer;
 }
 
 int exit_code(const client::Failure& failure) {

@@ -12,6 +12,11 @@ namespace sublet::cli {
 // The daemon that --host or the environment names; nothing is sent yet.
 Result<client::Client> connect(const Common& common);
 
+// GET /v1/status: the first question of a verb that then outlives restarts of the daemon. One that goes away over it,
+// or that left a socket on which nobody listens, may be restarting, and is waited for; where there is nothing, nobody
+// is. From then on the client's get() and post() insist.
+client::Answer<client::Reply> meet(const Common& common, client::Client& client);
+
 // The exit code that belongs to a failed call: 69 when no daemon answered, else by the daemon's error code.
 int exit_code(const client::Failure& failure);
 

@@ -89,7 +89,7 @@ json Hold::body(Bytes vram) const {
 }
 
 int Hold::go() {
-  const auto reply = client_.get("/v1/status");
+  const auto reply = meet(common_, client_);
   if (!reply) return fail(common_, reply.error());
   const auto status = client::parse(*reply);
   if (!status) return fail(common_, status.error());

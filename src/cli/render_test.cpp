@@ -227,11 +227,13 @@ TEST(Doctor, AllIsWell) {
 }
 
 TEST(Doctor, SaysWhoseProgramsCanBeParked) {
-  const auto said = [](const char* mode, bool others, bool roots) {
+  json actor{{"ready", true}, {"socket", "/run/a.sock"}, {"uid", 0}, {"signals_others", true}, {"groups", "/g"}};
+  const auto said = [&](const char* mode, bool others, bool roots) {
     json reply = status_reply();
     reply["daemon"]["mode"] = mode;
-    reply["daemon"]["actor"] = {
-        {"ready", true}, {"signals_others", true}, {"groups", "/g"}, {"parks_others", others}, {"parks_roots", roots}};
+    actor["parks_others"] = others;
+    actor["parks_roots"] = roots;
+    reply["daemon"]["actor"] = actor;
     for (const Check& check : judge_status(reply, "0.1.0")) {
       if (check.name == "parking") return check;
     }
@@ -241,6 +243,16 @@ TEST(Doctor, SaysWhoseProgramsCanBeParked) {
   EXPECT_EQ(said("system", true, false).level, Check::Level::note);
   EXPECT_NE(said("system", true, false).hint.find("CapabilityBoundingSet"), std::string::npos);
   EXPECT_EQ(said("system", false, false).level, Check::Level::warn);
+  EXPECT_NE(said("system", false, false).hint.find("try-restart sublet-actor.service"), std::string::npos);
+  EXPECT_EQ(said("dir", false, false).level, Check::Level::warn) << "it is the actor that parks, wherever it listens";
+  actor["uid"] = 1000;
+  EXPECT_NE(said("dir", false, false).text.find("uid 1000, not root"), std::string::npos);
+  actor["ready"] = false;
+  actor["uid"] = nullptr;
+  EXPECT_NE(said("system", false, false).text.find("known when the actor is there"), std::string::npos);
+  EXPECT_NE(said("system", false, false).hint.find("sublet-actor.socket"), std::string::npos);
+  actor["socket"] = nullptr;
+  EXPECT_NE(said("system", false, false).hint.find("the daemon starts it"), std::string::npos);
   EXPECT_EQ(said("dir", false, false).level, Check::Level::ok) << "its own user's are all there are";
 }
 

@@ -63,7 +63,7 @@ class Run {
 };
 
 int Run::go() {
-  const auto reply = client_.get("/v1/status");
+  const auto reply = meet(common_, client_);
   if (!reply) return our_code(fail(common_, reply.error()));
   const auto body = client::parse(*reply);
   if (!body) return our_code(fail(common_, body.error()));

@@ -94,9 +94,14 @@ Answer<Reply> Client::call(Request request, Duration timeout) {
   if (request.method != "GET" && request.idempotency_key.empty()) request.idempotency_key = new_idempotency_key();
   const std::int64_t deadline = deadline_after(timeout);
   auto answer = attempt(request, deadline);
-  const bool stale = !answer && answer.error().kind == FailureKind::lost && connection_.reused();
-  if (!stale || monotonic_ns() >= deadline) return answer;
+  const bool lost = !answer && answer.error().kind == FailureKind::lost;
+  met_ |= answer || lost || answer.error().kind == FailureKind::answered;
+  if (!lost || !connection_.reused() || monotonic_ns() >= deadline) return answer;
   return attempt(request, deadline);
+}
+
+Answer<Reply> Client::ask(Request request) {
+  return patience_ ? insist(std::move(request), *patience_) : call(std::move(request));
 }
 
 Answer<Reply> Client::insist(Request request, const Patience& patience, Duration timeout) {

@@ -48,10 +48,17 @@ class Client {
   // As call(), but goes on while the daemon is away or restarting, always with the same key.
   Answer<Reply> insist(Request request, const Patience& patience, Duration timeout = default_timeout);
 
-  Answer<Reply> get(std::string target) { return call({"GET", std::move(target), {}, {}, {}}); }
+  Answer<Reply> get(std::string target) { return ask({"GET", std::move(target), {}, {}, {}}); }
   Answer<Reply> post(std::string target, const nlohmann::json& body) {
-    return call({"POST", std::move(target), to_text(body), {}, {}});
+    return ask({"POST", std::move(target), to_text(body), {}, {}});
   }
+
+  // From now on get() and post() go on as insist() does.
+  void be_patient(Patience patience) { patience_ = std::move(patience); }
+
+  // Some daemon was there when something was asked, though it may not have answered: if there is none now, it went
+  // away.
+  bool met() const { return met_; }
 
   // Waits, interruptibly: false if it was cancelled.
   bool pause(Duration duration);
@@ -65,7 +72,10 @@ class Client {
   Endpoint endpoint_;
   Connection connection_;
   Interrupt interrupt_;
+  std::optional<Patience> patience_;
+  bool met_ = false;
 
+  Answer<Reply> ask(Request request);
   Answer<Reply> attempt(const Request& request, std::int64_t deadline_ns);
   enum class Woken { socket, deadline, cancelled };
   Woken wait(std::int64_t deadline_ns);

@@ -5,6 +5,7 @@
 
 #include <sys/resource.h>
 #include <cstdlib>
+#include <filesystem>
 #include <vector>
 
 namespace sublet::daemon {
@@ -17,6 +18,10 @@ std::vector<std::string> parking_words(const Places& places, const std::string& 
   // Where simulated cards are, if there are any.
   if (const char* cards = std::getenv("SIMGPU_DIR"))
     words.insert(words.end(), {"--env", fmt::format("SIMGPU_DIR={}", cards)});
+  // It starts helpers for the system's daemon only: every other has them as its children.
+  if (places.mode == "system") {
+    words.insert(words.end(), {"--records", std::filesystem::path(places.socket).parent_path() / "helpers"});
+  }
   return words;
 }
 

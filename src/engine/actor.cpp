@@ -114,7 +114,8 @@ void ActorClient::start(std::function<void()> came) {
 
 std::string ActorClient::hint() const {
   return options_.socket.empty() ? "it is tried again and again; the daemon's log says more"
-                                 : "is it started? systemctl status sublet-actor.socket sublet-actor";
+                                 : "its socket starts it, which is tried again and again: systemctl status "
+                                   "sublet-actor.socket sublet-actor.service";
 }
 
 void ActorClient::stop() {

@@ -33,6 +33,8 @@ class Actor {
   virtual void stop() = 0;
   virtual const std::string& problem() const = 0;  // "" while it is there
   virtual std::string hint() const = 0;            // what to do about that
+  // On which one listens that a service manager starts; "": it is our child.
+  virtual std::string socket() const { return {}; }
 
   // It has said who it is, and takes orders. What it was told before it was lost, it does not know any more.
   virtual bool ready() const = 0;
@@ -65,6 +67,7 @@ class ActorClient final : public Actor {
   void stop() override;
   const std::string& problem() const override { return problem_; }
   std::string hint() const override;
+  std::string socket() const override { return options_.socket; }
   bool ready() const override { return ready_; }
   const actor::Reply& introduction() const override { return introduction_; }
   void fetch(actor::Order order, std::span<const int> descriptors, Fetched done) override;

@@ -149,9 +149,11 @@ Error no_helper(ProcessRef process, const actor::Reply& reply) {
   std::string why(to_string(reply.code));
   if (reply.path[0] != '\0') why += fmt::format(": {}", reply.path);
   if (reply.error != 0) why += fmt::format(": {}", std::strerror(reply.error));
+  // Those that are not needed any more end in a moment.
+  const bool later = reply.code == Refused::busy || reply.code == Refused::too_many;
   return Error{rights                        ? Code::Denied
                : reply.code == Refused::gone ? Code::NotFound
-               : reply.code == Refused::busy ? Code::InUse
+               : later                       ? Code::InUse
                                              : Code::Unavailable,
                fmt::format("no helper for process {}: {}", process.pid, why),
                {}};
@@ -167,12 +169,13 @@ void LocalPrograms::start_helper(LeaseId lease, ProcessRef process, bool to_brin
   }
   // What the actor was not introduced to, it cannot prove: Sublet did not start it, or nothing proves its identity over
   // a restart of the daemon.
-  const actor::Order order{.verb = actor::Verb::checkpoint,
-                           .lease = lease.number,
-                           .uid = program->uid,
-                           .flags = to_bring_back || !program->introduced ? actor::by_user : 0,
-                           .main_pid = process.pid,
-                           .main_start = process.start_ticks};
+  const actor::Order order{
+      .verb = actor::Verb::checkpoint,
+      .lease = lease.number,
+      .uid = program->uid,
+      .flags = (to_bring_back ? actor::bring_back : 0) | (to_bring_back || !program->introduced ? actor::by_user : 0),
+      .main_pid = process.pid,
+      .main_start = process.start_ticks};
   const int descriptor = pidfd->get();
   actor_.fetch(order, {&descriptor, 1}, [process, done = std::move(done)](const actor::Reply& reply, Fd socket) {
     if (reply.code != actor::Code::ok) done(no_helper(process, reply));

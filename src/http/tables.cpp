@@ -123,6 +123,7 @@ json render_actor(const engine::Engine& engine) {
   const bool groups = ready && said.path[0] != '\0';
   return {{"ready", ready},
           {"problem", engine.actor().problem()},
+          {"socket", engine.actor().socket().empty() ? json(nullptr) : json(engine.actor().socket())},
           {"uid", ready ? json(said.uid) : json(nullptr)},
           {"signals_others", ready && (said.flags & actor::signals_others) != 0},
           {"parks_others", ready && (said.flags & actor::parks_others) != 0},

@@ -35,7 +35,7 @@ def test_random_programs_and_faults_all_around_them(start_daemon):
     began = time.monotonic()
     crowd = soak(daemon, rng, programs=200 if SECONDS else 20, seconds=SECONDS or 20)
     tell(crowd.table("random programs, faults", seed, time.monotonic() - began))
-    assert crowd.sums["programs"] + crowd.unheard >= (200 if SECONDS else 20)
+    assert crowd.sums["programs"] >= (200 if SECONDS else 20)
 
 
 def test_eight_that_want_far_more_than_there_is_share_the_card(start_daemon):

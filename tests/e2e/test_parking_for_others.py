@@ -53,14 +53,21 @@ def end(program, status=128 + signal.SIGTERM):
     assert program.wait(60) == status, program.communicate()[1]
 
 
+def at_work(system, uid, tag, verb="pause", step="checkpoint"):
+    """A helper in the middle of a step that takes until the faults are cleared, and who asked for it."""
+    system.ctl("fault", f"{step}-hang")
+    asking = system.begin(uid, verb, tag)
+    wait_until(lambda: any(fault["name"] == f"{step}-hang" and fault["hits"] for fault in system.cards()["faults"]),
+               f"the driver is in its {step}")
+    [helper] = helpers_of(process_of(system, tag))
+    return helper, asking
+
+
 def test_a_program_is_parked_with_its_own_user_s_rights_and_comes_back_whole(system):
     program = system.load(ANA, "hers")
     pid = process_of(system, "hers")
     assert status_of(pid)["Uid"] == [str(ANA)] * 4
-    done = system.cli(ANA, "pause", "hers")
-    assert done.returncode == 0 and "is paused" in done.stderr, done.stderr
-    assert used(system) < 64 * MIB
-    [helper] = helpers_of(pid)
+    helper, pausing = at_work(system, ANA, "hers")
     said = status_of(helper)
     assert said["Uid"] == [str(ANA)] * 4 and said["Gid"] == [str(ANA)] * 4 and said["Groups"] == [str(GROUP)]
     assert [said[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [["0" * 16]] * 4
@@ -76,10 +83,15 @@ def test_a_program_is_parked_with_its_own_user_s_rights_and_comes_back_whole(sys
     strange = [link for fd, link in links.items() if fd > 3 and not link.startswith(its_own)]
     assert not strange, "nothing of the actor's or the daemon's"
     assert os.readlink(f"/proc/{helper}/cwd") == "/"
+    system.ctl("clear")
+    err = pausing.communicate(timeout=60)[1]
+    assert pausing.returncode == 0 and "is paused" in err, err
+    assert used(system) < 64 * MIB
+    wait_until(lambda: not helpers_of(pid), "who is parked needs none")
     assert system.cli(ANA, "resume", "hers").returncode == 0
     system.until("hers", "active")
+    wait_until(lambda: not helpers_of(pid), "nor does who runs")
     end(program)
-    wait_until(lambda: not helpers_of(pid), "a helper ends with its process")
 
 
 def test_two_users_share_a_card_and_the_more_urgent_one_goes_first(system):
@@ -90,29 +102,58 @@ def test_two_users_share_a_card_and_the_more_urgent_one_goes_first(system):
     system.until("hers", "paused")
     assert his.wait(60) == 0, his.communicate()[1]
     system.until("hers", "active")
-    [helper] = helpers_of(pid)
-    assert status_of(helper)["Uid"] == [str(ANA)] * 4
+    wait_until(lambda: not helpers_of(pid), "who runs needs no helper")
     end(hers)
 
 
 def test_who_is_paused_comes_back_over_the_end_of_the_daemon_and_of_the_actor(system):
     program = system.load(ANA, "hers")
-    pid = process_of(system, "hers")
     system.cli(ANA, "pause", "hers", check=0)
-    [helper] = helpers_of(pid)
     system.actor.kill()
     system.actor.wait()
-    assert living(helper), "its death takes nobody along"
     system.start_actor()
     wait_until(lambda: system.get("/v1/status")["daemon"]["actor"]["ready"], "another actor")
     system.process.kill()
     system.process.wait()
-    wait_until(lambda: not living(helper), "it ends with its socket")
     system.start_daemon()
     assert system.lease("hers")["state"] == "paused"
     system.cli(ANA, "resume", "hers", check=0)
     system.until("hers", "active")
     end(program)
+
+
+def test_a_helper_at_work_is_known_to_the_next_actor_and_never_gets_a_second_beside_it(system):
+    program = system.load(ANA, "hers")
+    pid = process_of(system, "hers")
+    helper, _ = at_work(system, ANA, "hers")
+    system.process.kill()
+    system.actor.kill()
+    system.process.wait(), system.actor.wait()
+    assert living(helper), "their death takes nobody along: the driver's call goes on"
+    system.start()
+
+    def busy():
+        assert helpers_of(pid) == [helper]
+        return "is still at work" in json.dumps(system.get("/v1/leases/hers/why").body) + system.log()
+    wait_until(busy, "another one was asked for, and refused")
+    system.ctl("clear")
+    wait_until(lambda: not living(helper), "it ends when its call has returned")
+    system.until("hers", "active")
+    end(program)
+
+
+def test_a_tree_of_many_processes_is_parked_and_comes_back(system):
+    """More than there may be helpers for one user at a time; two of them use the card."""
+    many = 'for n in $(seq 150); do sleep 600 & done; simgpu-load "$@" & exec simgpu-load "$@"'
+    program = system.load(ANA, "many", program=["sh", "-c", many, "sh"])
+    wait_until(lambda: len([row for row in system.get("/v1/processes")["processes"] if row["lease"] and
+                            row["used_bytes"] >= 1 << 30]) == 2, "both have filled their memory")
+    system.cli(ANA, "pause", "many", check=0)
+    assert used(system) < 128 * MIB
+    system.cli(ANA, "resume", "many", check=0)
+    system.until("many", "active")
+    system.cli(ANA, "stop", "many", check=0)
+    assert program.wait(60) == 128 + signal.SIGTERM, program.communicate()[1]
 
 
 def refused(system, tag, reason):
@@ -150,11 +191,11 @@ def test_a_lease_gives_nobody_the_rights_of_another_user(system):
 def test_root_s_own_program_is_parked_only_by_an_actor_that_may_trace(make_system):
     system = make_system().start()
     program = system.load(0, "roots")
-    pid = process_of(system, "roots")
-    system.cli(0, "pause", "roots", check=0)
-    [helper] = helpers_of(pid)
+    helper, pausing = at_work(system, 0, "roots")
     said = status_of(helper)
     assert said["Uid"] == ["0"] * 4 and int(said["CapEff"][0], 16) == 1 << 19, "nothing but CAP_SYS_PTRACE"
+    system.ctl("clear")
+    assert pausing.wait(60) == 0, pausing.communicate()[1]
     system.cli(0, "resume", "roots", check=0)
     end(program)
 

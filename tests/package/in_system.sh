@@ -52,7 +52,8 @@ start_actor() {
     $ENV{LISTEN_FDS} = 1;
     $ENV{LISTEN_PID} = $$;
     exec @ARGV' setpriv --bounding-set=-all,+kill,+setuid,+setgid,+sys_ptrace --no-new-privs \
-    sublet-actor listen --driver /usr/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR=/srv/gpu/simgpu >/tmp/actor.log 2>&1 &
+    sublet-actor listen --records /run/sublet-actor --driver /usr/lib/simgpu/libcuda.so.1 \
+    --env SIMGPU_DIR=/srv/gpu/simgpu >/tmp/actor.log 2>&1 &
   actor=$!
 }
 stop_actor() { kill "$actor"; wait "$actor" || true; }

@@ -88,7 +88,8 @@ class System:
         number = self.listener.fileno()
         command = (f"exec 3<&{number}; LISTEN_FDS=1 LISTEN_PID=$$ exec setpriv --bounding-set=-all,{self.capabilities} "
                    f"{self.home}/bin/sublet-actor listen --user daemon --name sublet-test-{os.getpid()} "
-                   f"--driver {self.home}/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR={self.home}/gpu/simgpu")
+                   f"--driver {self.home}/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR={self.home}/gpu/simgpu "
+                   f"--records {self.home}/run/helpers")
         self.actor = subprocess.Popen(self.inside(0, "bash", "-c", command), pass_fds=[number],
                                       stdin=subprocess.DEVNULL)
         return self
@@ -136,6 +137,13 @@ class System:
         if check is not None:
             assert done.returncode == check, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def begin(self, uid, *arguments):
+        """The same, and its end is not waited for."""
+        child = subprocess.Popen(self.inside(uid, "sublet", *arguments), env=self.env(), stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        return child
 
     def run(self, uid, tag, *command, vram="2GiB", more=()):
         """A program of that user's under a lease."""

@@ -65,6 +65,41 @@ def test_the_actor_has_four_capabilities_and_one_client():
     assert f'"{socket["ListenSequentialPacket"]}"' in (ROOT / "src/daemon/places.cpp").read_text()
 
 
+def calls_allowed(unit):
+    """What the unit's filters leave, one line after the other, by systemd's own groups."""
+    def expand(word):
+        if not word.startswith("@"):
+            return {word}
+        done = systemd_analyze("syscall-filter", word)
+        names = {line.strip() for line in done.stdout.splitlines()[1:] if line.strip() and "#" not in line}
+        return set().union(*(expand(name) for name in names))
+
+    allowed = set()
+    for line in re.findall(r"(?m)^SystemCallFilter=(.*)", unit.read_text()):
+        named = set().union(*(expand(word) for word in line.lstrip("~").split()))
+        allowed = allowed - named if line.startswith("~") else allowed | named
+    return allowed
+
+
+def test_the_actor_has_the_system_calls_that_it_makes_and_few_that_only_root_may():
+    allowed = calls_allowed(ROOT / "packaging/sublet-actor.service")
+    needed = {"setgroups", "setresgid", "setresuid", "capset", "capget", "prctl", "setsid", "prlimit64", "execve",
+              "faccessat2", "close_range", "pidfd_open", "pidfd_send_signal", "kill", "wait4", "socketpair", "accept4",
+              "sendmsg", "recvmsg", "mkdir", "rmdir", "openat", "unlinkat", "getdents64"}
+    assert needed <= allowed, needed - allowed
+    drivers = {"sched_setaffinity", "mbind", "set_mempolicy"}
+    assert drivers <= allowed
+    refused = {"chown", "fchownat", "setuid", "setfsuid", "chroot", "mount", "bpf", "open_by_handle_at", "ptrace",
+               "init_module", "reboot", "setpriority", "sched_setscheduler", "migrate_pages", "ioprio_set"}
+    assert not refused & allowed, refused & allowed
+
+
+def test_what_the_actor_writes_down_is_root_s_and_outlives_it():
+    service = keys_of(ROOT / "packaging/sublet-actor.service")
+    assert service["ExecStart"].endswith(f"--records /run/{service['RuntimeDirectory']}")
+    assert service["RuntimeDirectoryMode"] == "0700" and service["RuntimeDirectoryPreserve"] == "yes"
+
+
 def without_comment_marks(text):
     """The example with its defaults switched on: what a user gets who removes the marks."""
     return re.sub(r"(?m)^#(?=\w+ = )", "", text)
