@@ -157,17 +157,28 @@ as ana sublet run --wait 60s --vram 3GiB --tag train -- simgpu-load --alloc 1GiB
 train=$!
 until_true bash -c "sublet ps -o tag,state,used --no-header | grep -qE '^train +active +1'" ||
   failed "ana's program has its memory"
+# What parks her program is there while it works, which is now until the faults are cleared.
+simgpu-ctl --dir /srv/gpu fault checkpoint-hang
 as ben sublet run --wait 60s --vram 2GiB --tier interactive --tag chat -- \
   simgpu-load --alloc 1GiB --seconds 2 --verify >/tmp/ben 2>&1 &
 chat=$!
+find_helper() {
+  local process
+  for process in /proc/[0-9]*; do
+    tr '\0' ' ' <"$process/cmdline" 2>/dev/null | grep -q 'sublet-gpu checkpoint ' || continue
+    helper=${process#/proc/}
+    return
+  done
+  return 1
+}
+until_true find_helper || failed "a helper is there"
+check "ana's program is parked by a helper that is ana's" test "$(stat -c %U "/proc/$helper")" = ana
+check "... with no capability" grep -qx 'CapEff:.0000000000000000' "/proc/$helper/status"
+check "... which is written down for the next actor" test -s "/run/sublet-actor/$helper"
+simgpu-ctl --dir /srv/gpu clear
 until_true bash -c "sublet ps -o tag,state --no-header | grep -qx 'train *paused'" || failed "ana's program steps aside"
 passed "ana's program steps aside for ben's, which is more urgent"
-for process in /proc/[0-9]*; do
-  if tr '\0' ' ' <"$process/cmdline" 2>/dev/null | grep -q 'sublet-gpu checkpoint '; then helper=${process#/proc/}; fi
-done
-[[ -n ${helper:-} ]] || failed "a helper is there"
-check "... parked by a helper that is ana's" test "$(stat -c %U "/proc/$helper")" = ana
-check "... with no capability" grep -qx 'CapEff:.0000000000000000' "/proc/$helper/status"
+until_true gone "/proc/$helper" || failed "who is parked needs no helper"
 check "ben's program was right to its last byte" wait "$chat"
 check "ana's program comes back, right to its last byte" wait "$train"
 
