@@ -261,14 +261,14 @@ void State::unbook(const Lease& lease, Device& device) {
 // put in.
 void State::settle(LeaseId id, bool measured) {
   Lease& lease = leases_.at(id);
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
-  lease.state = LeaseState::ended;
-  for (const std::string& uuid : lease.devices) {
-    Charge& charge = *charge_at(lease, uuid);
-    charge.settling = true;
-    charge.measured = measured;
-    include(devices_.at(uuid), lease, charge, 1);
-  }
+  rebook(lease, [&] {
+    lease.state = LeaseState::ended;
+    for (const std::string& uuid : lease.devices) {
+      Charge& charge = *charge_at(lease, uuid);
+      charge.settling = true;
+      charge.measured = measured;
+    }
+  });
 }
 
 // `seen`: what the device's reading says of the lease; whether it settles is not the reading's to say.
@@ -284,15 +284,11 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
 }
 
 void State::resize(Lease& lease, Bytes vram) {
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
-  lease.vram = vram;
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+  rebook(lease, [&] { lease.vram = vram; });
 }
 
 void State::set_owner(Lease& lease, Owner owner) {
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
-  lease.owner = std::move(owner);
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+  rebook(lease, [&] { lease.owner = std::move(owner); });
 }
 
 void State::requeue_in_place(const Lease& lease) {

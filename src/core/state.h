@@ -271,6 +271,9 @@ class State {
   void remember(const std::string& consumer, Bytes peak, std::optional<Duration> run);
   void load_histories(std::map<std::string, ConsumerHistory> histories);
   void include(Device& device, const Lease& lease, const Charge& charge, int sign);
+  // Makes a change to the lease, or to its charges, and keeps the sums of its devices in step with it.
+  template <typename Change>
+  void rebook(Lease& lease, const Change& change);
   Charge* charge_at(const Lease& lease, std::string_view device);
   Device& device_entry(const std::string& uuid);
   void forget(const std::string& uuid);  // of a device on which nothing is booked
@@ -319,5 +322,12 @@ class State {
   std::array<std::set<std::string>, tier_count> where_;  // uuids; somebody might yield
   std::vector<LeaseId> unsignalled_;                     // loaded while being stopped: the order may have been lost
 };
+
+template <typename Change>
+void State::rebook(Lease& lease, const Change& change) {
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
+  change();
+  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+}
 
 }  // namespace sublet::core

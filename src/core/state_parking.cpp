@@ -45,18 +45,16 @@ void State::enter(const Lease& lease, int sign) {
 }
 
 void State::set_cooperation(Lease& lease, std::optional<Cooperation> how) {
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
-  lease.cooperation = std::move(how);
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+  rebook(lease, [&] { lease.cooperation = std::move(how); });
 }
 
 void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state) {
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), -1);
-  enter(lease, -1);
-  lease.parking = std::move(parking);
-  lease.state = state;
-  enter(lease, 1);
-  for (const std::string& uuid : lease.devices) include(devices_.at(uuid), lease, *charge_at(lease, uuid), 1);
+  rebook(lease, [&] {
+    enter(lease, -1);
+    lease.parking = std::move(parking);
+    lease.state = state;
+    enter(lease, 1);
+  });
 }
 
 // -------------------------------------------------------------------------------- how far they are

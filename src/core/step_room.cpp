@@ -20,6 +20,8 @@ using namespace std::chrono_literals;
 // What is given up may let others start, and they may change what is to be done; more often it is put off to the next
 // step.
 constexpr int rounds = 4;
+// Where more devices than this changed, everything is looked at anew: to ask each of them takes as long.
+constexpr std::size_t few_changes = 8;
 constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
 
 }  // namespace
@@ -63,7 +65,7 @@ bool Stepper::room_stale() {
 // changed.
 bool Stepper::change_matters(const std::vector<std::string>& changed) const {
   const bool under_way = !state_.makings_.empty() || !state_.turns_.empty() || !state_.contending_.empty();
-  if (under_way || !state_.ordered_.empty() || changed.size() > askers) return !changed.empty();
+  if (under_way || !state_.ordered_.empty() || changed.size() > few_changes) return !changed.empty();
   return std::any_of(changed.begin(), changed.end(), [this](const std::string& uuid) {
     const Device* device = state_.find_device(uuid);
     return device != nullptr && std::any_of(state_.askers_.begin(), state_.askers_.end(), [&](const QueueKey& key) {

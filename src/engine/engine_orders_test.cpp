@@ -120,10 +120,15 @@ class EngineOrders : public testing::Test {
 
   // An active lease of this test's own process.
   void run() {
+    begin();
+    settle();
+  }
+  void begin(const std::optional<Duration>& ttl = {}) {
     core::Submit submit;
     submit.held = true;
     submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
     submit.lease.vram = GiB;
+    submit.lease.ttl = ttl;
     request(submit);
     const auto root = proc::ProcRoot::open();
     core::Attach attach{id_, 0, {}, true, {}};
@@ -133,7 +138,6 @@ class EngineOrders : public testing::Test {
                     .exit_record = {},
                     .inode = 0};
     request(attach);
-    settle();
   }
   void pause() { request(core::Pause{id_, 0, "the test wants it", {.available = 64 * GiB, .headroom = {}}}); }
   LeaseState state() const { return engine_->state().find(id_)->state; }
@@ -188,20 +192,7 @@ TEST_F(EngineOrders, AnEndThatIsLostLeavesTheLeaseToThoseWhoHoldIt) {
 }
 
 TEST_F(EngineOrders, AProgramThatIsAttachedInTheStepInWhichItsTimeIsOverIsFollowed) {
-  core::Submit submit;
-  submit.held = true;
-  submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
-  submit.lease.vram = GiB;
-  submit.lease.ttl = std::chrono::nanoseconds(1);
-  request(submit);
-  const auto root = proc::ProcRoot::open();
-  core::Attach attach{id_, 0, {}, true, {}};
-  attach.owner = {.kind = core::OwnerKind::process,
-                  .process = root->read(::getpid())->ref,
-                  .keeper = root->read(::getppid())->ref,
-                  .exit_record = {},
-                  .inode = 0};
-  request(attach);
+  begin(std::chrono::nanoseconds(1));
   ASSERT_TRUE(engine_->state().find(id_)->ended());
   EXPECT_TRUE(engine_->programs().can_signal(id_)) << "it is to be ended";
 }

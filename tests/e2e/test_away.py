@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.support.parking import quick_checkpoints
+from tests.support.parking import lease_of, quick_checkpoints, until, used_on_card
 from tests.support.sublet import GIB, MIB, wait_until
 from tests.support.terminal import Shell
 
@@ -23,24 +23,11 @@ def daemon(start_daemon):
     return daemon
 
 
-def lease_of(daemon, tag):
-    return daemon.get(f"/v1/leases/{tag}").body
-
-
-def until(daemon, tag, *states):
-    return wait_until(lambda: (lambda now: now if now.get("state") in states else None)(lease_of(daemon, tag)),
-                      f"{tag} is {' or '.join(states)}")
-
-
 def run(daemon, tag, vram, alloc, seconds=600, *flags):
     program = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
                            "--seconds", str(seconds), "--verify")
     wait_until(lambda: lease_of(daemon, tag).get("used_bytes", 0) > 256 * MIB, f"{tag} has filled its memory")
     return program
-
-
-def used_on_card(daemon):
-    return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
 
 
 def texts(daemon, tag, code):

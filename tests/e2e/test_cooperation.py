@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.support.parking import quick_checkpoints
+from tests.support.parking import lease_of, quick_checkpoints, until, used_on_card
 from tests.support.sublet import GIB, MIB, living, state_of, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
@@ -20,15 +20,6 @@ def daemon(start_daemon):
     daemon = start_daemon("1x1GiB", config=CONFIG)
     quick_checkpoints(daemon)
     return daemon
-
-
-def lease_of(daemon, tag):
-    return daemon.get(f"/v1/leases/{tag}").body
-
-
-def until(daemon, tag, state):
-    return wait_until(lambda: (lambda now: now if now.get("state") == state else None)(lease_of(daemon, tag)),
-                      f"{tag} is {state}")
 
 
 def cooperation(daemon, tag):
@@ -75,10 +66,6 @@ def parent_of(pid):
         return int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
     except (FileNotFoundError, ProcessLookupError):
         return 0
-
-
-def used_on_card(daemon):
-    return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
 
 
 def ledger_is_empty(daemon):

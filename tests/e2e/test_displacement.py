@@ -4,10 +4,9 @@ import signal
 
 import pytest
 
-from tests.support.parking import quick_checkpoints
-from tests.support.sublet import GIB, wait_until
+from tests.support.parking import lease_of, quick_checkpoints, until
+from tests.support.sublet import GIB, MIB, wait_until
 
-MIB = 1 << 20
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "2s"\n'
           '[pause]\nverify_timeout = "5s"\ncooldown = "500ms"\nmin_residency = "1500ms"\noverhead = 1.0\n')
@@ -18,15 +17,6 @@ def daemon(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     return daemon
-
-
-def lease_of(daemon, tag):
-    return daemon.get(f"/v1/leases/{tag}").body
-
-
-def until(daemon, tag, *states):
-    return wait_until(lambda: (lambda now: now if now.get("state") in states else None)(lease_of(daemon, tag)),
-                      f"{tag} is {' or '.join(states)}")
 
 
 def run(daemon, tag, vram, alloc, seconds, *flags):

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.support.parking import quick_checkpoints
+from tests.support.parking import lease_of, quick_checkpoints, until
 from tests.support.sublet import GIB, MIB, wait_until
 
 # Nobody yields by itself: what happens here was ordered.
@@ -26,15 +26,6 @@ def willing(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG.format("true"))
     quick_checkpoints(daemon)
     return daemon
-
-
-def lease_of(daemon, tag):
-    return daemon.get(f"/v1/leases/{tag}").body
-
-
-def until(daemon, tag, state):
-    return wait_until(lambda: lease_of(daemon, tag).get("state") == state and lease_of(daemon, tag),
-                      f"{tag} is {state}")
 
 
 def program(daemon, tag, size, alloc, *flags, seconds=600):

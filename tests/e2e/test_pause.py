@@ -5,10 +5,9 @@ import signal
 
 import pytest
 
-from tests.support.parking import quick_checkpoints
-from tests.support.sublet import GIB, living, wait_until
+from tests.support.parking import lease_of, quick_checkpoints, until, used_on_card
+from tests.support.sublet import GIB, MIB, living, wait_until
 
-MIB = 1 << 20
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n[pause]\nverify_timeout = "2s"\n')
 
@@ -18,15 +17,6 @@ def daemon(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     return daemon
-
-
-def lease_of(daemon, tag):
-    return daemon.get(f"/v1/leases/{tag}").body
-
-
-def until(daemon, tag, state):
-    return wait_until(lambda: (lambda now: now if now.get("state") == state else None)(lease_of(daemon, tag)),
-                      f"{tag} is {state}")
 
 
 def start(daemon, tag, size="2GiB", alloc="1GiB", *more):
@@ -40,10 +30,6 @@ def start(daemon, tag, size="2GiB", alloc="1GiB", *more):
 def lease_of_maybe(daemon, tag):
     reply = daemon.get(f"/v1/leases/{tag}")
     return reply.status == 200 and reply["used_bytes"] >= 512 * MIB
-
-
-def used_on_card(daemon):
-    return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
 
 
 def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, tmp_path):
