@@ -16,9 +16,21 @@ target_compile_options(sublet_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
   -Werror=return-type -fno-strict-aliasing -fvisibility-inlines-hidden
   $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op>)
-# Line numbers are what a backtrace needs; full debug information costs a third of the build time. Later on the
-# command line than CMake's own -g, so this counts. (A debugger's view of variables: CMAKE_BUILD_TYPE=Debug.)
-target_compile_options(sublet_flags INTERFACE $<$<CONFIG:RelWithDebInfo>:-g1>)
+# Line numbers are what a backtrace needs, and not of unit tests; full debug information costs a third of the build
+# time. Later on the command line than CMake's own -g, so this counts. (A debugger's view of variables:
+# CMAKE_BUILD_TYPE=Debug.)
+target_compile_options(sublet_flags INTERFACE
+  $<$<CONFIG:RelWithDebInfo>:-g$<NOT:$<STREQUAL:$<TARGET_PROPERTY:SUBLET_OPTIMIZE>,0>>>)
+# Most of ours waits for people, programs and the card: what -O2 gains there nobody notices, and it costs a fifth of the
+# time to build it. The folders that compute say SUBLET_OPTIMIZE 2; a release has -O2 everywhere.
+define_property(TARGET PROPERTY SUBLET_OPTIMIZE INITIALIZE_FROM_VARIABLE SUBLET_OPTIMIZE)
+set(SUBLET_OPTIMIZE 1)
+if(NOT SUBLET_STATIC)
+  target_compile_options(sublet_flags INTERFACE $<$<CONFIG:RelWithDebInfo>:-O$<TARGET_PROPERTY:SUBLET_OPTIMIZE>>)
+endif()
+# The compiler collects its garbage when its heap has grown by a third, a tenth of the time for files that end soon.
+target_compile_options(sublet_flags INTERFACE
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=600000>")
 # Assertions state our own bugs and stay on in every build type.
 target_compile_options(sublet_flags INTERFACE -UNDEBUG)
 target_compile_definitions(sublet_flags INTERFACE SUBLET_VERSION="${PROJECT_VERSION}")
@@ -46,9 +58,6 @@ set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 # cost half. What they test is the optimised library all the same.
 if(SUBLET_TESTS)
   find_package(GTest REQUIRED)
-  add_library(sublet_test_flags INTERFACE)
-  target_compile_options(sublet_test_flags INTERFACE $<$<CONFIG:RelWithDebInfo>:-O0>)
-  target_link_libraries(sublet_test_flags INTERFACE sublet_flags GTest::gtest)
 endif()
 
 # Asio and Beast, compiled once. All that use them must link this, or they would compile them otherwise.
@@ -56,23 +65,25 @@ add_library(sublet_asio STATIC ${CMAKE_SOURCE_DIR}/cmake/asio.cpp)
 target_compile_definitions(sublet_asio PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
 target_link_libraries(sublet_asio PUBLIC sublet_flags Boost::headers)
 
-# sublet_precompile(NAME HEADER [external...]): the precompiled header sublet_NAME of cmake/HEADER, and sublet_test_NAME
-# of the same with the test framework.
-function(sublet_precompile name header)
-  set(foreign Boost::headers nlohmann_json::nlohmann_json fmt::fmt ${ARGN})
-  add_library(sublet_${name} OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
-  target_precompile_headers(sublet_${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${header})
-  target_link_libraries(sublet_${name} PRIVATE sublet_flags ${foreign})
-  if(SUBLET_TESTS)
-    add_library(sublet_test_${name} OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
-    target_precompile_headers(sublet_test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${header} <gtest/gtest.h>)
-    target_link_libraries(sublet_test_${name} PRIVATE sublet_test_flags ${foreign})
+# sublet_precompiled(TARGET NAME): has the target use the heavy headers of cmake/NAME.h, parsed once for all: pch
+# for C++ of src/, pch_net for that which runs an event loop. One for each degree of optimisation, because g++ may crash
+# where its own is another; the one for tests with the test framework.
+function(sublet_precompiled target name)
+  get_target_property(degree ${target} SUBLET_OPTIMIZE)
+  set(precompiled sublet_${name}_${degree})
+  if(NOT TARGET ${precompiled})
+    set(SUBLET_OPTIMIZE ${degree})
+    add_library(${precompiled} OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
+    target_precompile_headers(${precompiled} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${name}.h)
+    target_link_libraries(${precompiled} PRIVATE
+      sublet_flags Boost::headers nlohmann_json::nlohmann_json fmt::fmt
+      $<$<STREQUAL:${name},pch_net>:sublet_asio> $<$<EQUAL:${degree},0>:GTest::gtest>)
+    if(degree EQUAL 0)
+      target_precompile_headers(${precompiled} PRIVATE <gtest/gtest.h>)
+    endif()
   endif()
+  target_precompile_headers(${target} REUSE_FROM ${precompiled})
 endfunction()
-
-# The heavy headers, parsed once for all C++ of src/, and once more with those of the event loop.
-sublet_precompile(pch pch.h)
-sublet_precompile(net_pch pch_net.h sublet_asio)
 
 # sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp
 # (main.cpp and *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS
@@ -91,12 +102,13 @@ function(sublet_library name)
   target_include_directories(sublet_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(sublet_${name} PUBLIC
     sublet_flags ${ARG_DEPS} ${ARG_LIBS} Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
-  target_precompile_headers(sublet_${name} REUSE_FROM sublet_${ARG_PCH})
+  sublet_precompiled(sublet_${name} ${ARG_PCH})
   if(SUBLET_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE sublet_${name} sublet_test_flags GTest::gtest_main)
-    set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
-    target_precompile_headers(${name}_test REUSE_FROM sublet_test_${ARG_PCH})
+    target_link_libraries(${name}_test PRIVATE sublet_${name} GTest::gtest_main)
+    set_target_properties(${name}_test PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test SUBLET_OPTIMIZE 0)
+    sublet_precompiled(${name}_test ${ARG_PCH})
     add_test(NAME ${name} COMMAND ${name}_test)
   endif()
 endfunction()
@@ -112,7 +124,7 @@ function(sublet_program name)
   list(TRANSFORM ARG_DEPS PREPEND sublet_)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sublet_flags ${ARG_DEPS} ${ARG_LIBS})
-  target_precompile_headers(${name} REUSE_FROM sublet_${ARG_PCH})
+  sublet_precompiled(${name} ${ARG_PCH})
   cmake_path(IS_PREFIX SUBLET_SIMGPU_DIR "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE simulated)
   if(simulated)
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT simgpu EXCLUDE_FROM_ALL)
