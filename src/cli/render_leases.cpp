@@ -77,16 +77,18 @@ Cell reason_cell(const json& row, const Look& look) {
             Paint::cyan};
   }
   if (const json& pause = member(row, "pause"); pause.is_object()) {
-    if (flag_at(pause, "returns") && state == "paused")
-      return {(blocked.empty() ? "wants back, " : "") + place, Paint::yellow};
+    const std::string reason = text_at(pause, "reason");
     if (state == "paused" || state == "poisoned") {
-      return {fmt::format("{} parked by the {}: {}", size_at(row, "parked_bytes"), text_at(pause, "method"),
-                          text_at(pause, "reason")),
-              state == "poisoned" ? Paint::red : Paint::cyan};
+      const std::string parked =
+          fmt::format("{} parked by the {}: {}", size_at(row, "parked_bytes"), text_at(pause, "method"), reason);
+      if (state == "poisoned") return {parked, Paint::red};
+      if (!flag_at(pause, "returns")) return {parked, Paint::cyan};
+      return {fmt::format("{}; {}{}", parked, blocked.empty() ? "wants back, " : "", place), Paint::yellow};
     }
     if (!blocked.empty()) return {blocked, Paint::red};
     const std::string progress = progress_phrase(row);
-    return {progress + (progress.empty() ? "" : ": ") + text_at(pause, "reason"), Paint::yellow};
+    if (progress.empty()) return {reason, Paint::yellow};
+    return {state == "resuming" ? progress : progress + ": " + reason, Paint::yellow};
   }
   if (member(row, "resize").is_object()) {
     return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
