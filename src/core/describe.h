@@ -21,9 +21,12 @@ inline std::string describe(const Lease& lease) {
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   if (parking) {
-    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told] = *parking;
+    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told, touched] = *parking;
     names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
                          residue.count, returns, then_stop, told);
+    if (!touched) names += " ?";
+    else
+      for (const ProcessRef& process : *touched) names += fmt::format(" {}:{}", process.pid, process.start_ticks);
   }
   if (cooperation) {
     const auto& [way, keeps, asked, address, pause_signal, resume_signal] = *cooperation;

@@ -105,12 +105,21 @@ struct Cooperate {
   std::optional<Cooperation> how = {};
 };
 
-// What came of the action Park. Not done: whatever was begun is undone, or has to be.
+// The driver is about to lock processes of a lease for the action Park: all of them so far. Answered by the action
+// Lock.
+struct Touching {
+  LeaseId lease;
+  std::vector<ProcessRef> processes = {};
+};
+
+// What came of the action Park. Not done: whatever was begun has to be undone, unless it is `undone` already: nothing
+// is locked or parked by it, and all run on as before.
 struct Parked {
   LeaseId lease;
   bool done = false;
   std::string detail = {};          // why not: one sentence
   std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
+  bool undone = false;
 };
 
 // What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is
@@ -204,7 +213,7 @@ struct Woke {
 struct Tick {};
 
 using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant,
-                          Release, HeldChanged, ProgramEnded, ProgramFailed, Parked, Unparked, Inhabited, Snapshot,
-                          SnapshotFailed, Woke, Tick>;
+                          Release, HeldChanged, ProgramEnded, ProgramFailed, Touching, Parked, Unparked, Inhabited,
+                          Snapshot, SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

@@ -110,6 +110,9 @@ struct Parking {
   bool returns = false;    // wanted back: it waits for its room, or has it
   bool then_stop = false;  // once it runs again its program is to be ended
   bool told = false;       // its program was asked to yield by itself, and has to be told to go on
+  // Whom the driver was allowed to lock, stored before it was: no other process needs it to come back. Unset: parked by
+  // a version that did not note it, so that it may be any.
+  std::optional<std::vector<ProcessRef>> touched = std::vector<ProcessRef>{};
   bool operator==(const Parking&) const = default;
 };
 

@@ -33,12 +33,18 @@ struct Park {
   Duration at_most{};  // cooperative: its program has this time to answer
 };
 
+// It is stored whom the driver locks for the last Park; the answer to the fact Touching.
+struct Lock {
+  LeaseId lease;
+};
+
 // They are to be as if they had never been parked, however far that had come; answered by the fact Unparked.
 struct Unpark {
   LeaseId lease;
-  PauseMethod method = PauseMethod::driver;  // the last that was tried; the driver's is undone before …
-  bool told = false;                         // … its program is told to go on
-  Duration at_most{};                        // it has this time to answer, and may answer later
+  PauseMethod method = PauseMethod::driver;             // the last that was tried; the driver's is undone before …
+  bool told = false;                                    // … its program is told to go on
+  Duration at_most{};                                   // it has this time to answer, and may answer later
+  std::optional<std::vector<ProcessRef>> touched = {};  // as in Parking: of these alone it is the driver's
 };
 
 // What host memory would take of this lease's bytes at this moment is to be found out; answered by the fact
@@ -52,7 +58,7 @@ struct PauseAgain {
   LeaseId lease;
 };
 
-using Action = std::variant<TakeSnapshot, SignalProgram, Park, Unpark, WeighHost, PauseAgain>;
+using Action = std::variant<TakeSnapshot, SignalProgram, Park, Lock, Unpark, WeighHost, PauseAgain>;
 
 struct Plan {
   Result<LeaseId> outcome = LeaseId{};  // of the request that the fact was; a LeaseId of 0 for other facts

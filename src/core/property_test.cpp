@@ -63,6 +63,8 @@ class Storm {
     Plan plan = core::step(state_, rules_, fact, now_);
     oracle_.after(state_, fact, plan, now_);
     check_portions(plan);
+    const auto* touching = std::get_if<Touching>(&fact);
+    if (touching != nullptr && plan.outcome.has_value()) locked_.insert(touching->lease);
     for (const Action& action : plan.actions) {
       if (const auto* weigh = std::get_if<WeighHost>(&action)) {
         EXPECT_TRUE(to_weigh_.insert(weigh->lease).second) << to_string(weigh->lease) << " is weighed twice at once";
@@ -70,6 +72,11 @@ class Storm {
       const auto* park = std::get_if<Park>(&action);
       const auto* unpark = std::get_if<Unpark>(&action);
       if (const auto* relapsed = std::get_if<PauseAgain>(&action)) again_.insert(relapsed->lease);
+      // Whoever may be locked comes back by the driver, whatever happened since.
+      if (unpark != nullptr && locked_.contains(unpark->lease)) {
+        EXPECT_TRUE(unpark->method == PauseMethod::driver && unpark->touched && !unpark->touched->empty())
+            << to_string(unpark->lease) << " may be locked, and nobody looks";
+      }
       if (park == nullptr && unpark == nullptr) continue;
       const LeaseId id = park != nullptr ? park->lease : unpark->lease;
       EXPECT_TRUE(ordered_.emplace(id, park != nullptr).second) << to_string(id) << " is ordered two things at once";
@@ -176,15 +183,19 @@ class Storm {
   Fact carried_out() {
     if (ordered_.empty()) return Tick{};
     const auto [id, park] = *std::next(ordered_.begin(), static_cast<std::ptrdiff_t>(below(ordered_.size())));
+    if (park && chance(40)) return Touching{id, {process(static_cast<int>(10 + below(50)))}};
     ordered_.erase(id);
     if (const bool done = chance(80); park) {
       if (done && chance(85)) yielded_.insert(id);  // the others lie
+      const bool undone = !done && chance(50);
+      if (undone) locked_.erase(id);
       return Parked{id, done, done ? "" : "it does not answer",
-                    done && chance(70) ? std::optional(some_bytes()) : std::nullopt};
+                    done && chance(70) ? std::optional(some_bytes()) : std::nullopt, undone};
     }
     if (chance(30)) return Unparked{id, Unparked::How::not_yet, "it does not answer"};
     if (chance(10)) return Unparked{id, Unparked::How::never, "out of memory"};
     yielded_.erase(id);
+    locked_.erase(id);
     return Unparked{id, Unparked::How::runs, {}, chance(70) ? std::optional(some_host()) : std::nullopt};
   }
 
@@ -405,6 +416,7 @@ class Storm {
   std::set<LeaseId> again_;                // relapsed
   std::map<LeaseId, bool> ordered_;        // to park, else to unpark; not answered yet
   std::set<LeaseId> to_weigh_;             // the host is not weighed for them yet
+  std::set<LeaseId> locked_;               // by the driver, as far as is known
   std::set<LeaseId> yielded_;              // whose programs hold nothing now
   int paused_ = 0, came_back_ = 0;
   int compared_ = 0, gangs_ = 0, shrunk_ = 0, grown_ = 0;

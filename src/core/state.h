@@ -30,6 +30,7 @@ struct Charge {
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
   Bytes parked{};         // of its processes, when they were asked to yield; not known after a restart
+  Bytes on_top{};         // the same, when the driver was to park on top what they took while they were paused
   Bytes beside{};         // resuming: taken while it was paused, so that its own room has so much less for its restore
 };
 
@@ -173,6 +174,13 @@ class State {
     Prediction takes;  // from `since`
   };
   std::optional<Moving> moving(LeaseId id) const;
+  // What has to be free on one of its devices before the driver restores there what it may have parked of it: of all
+  // its processes, and of each, where it is known what that one held when it was asked to yield.
+  struct ToRestore {
+    Bytes all;
+    std::map<ProcessRef, Bytes> of;
+  };
+  ToRestore to_restore(const Lease& lease, std::string_view device) const;
   bool lacks_room(LeaseId id) const;                // resuming: its last restore was not tried for want of room
   std::optional<bool> inhabited(LeaseId id) const;  // the last fact Inhabited; unset: it was not told since it is away
 
@@ -229,13 +237,15 @@ class State {
     std::optional<Time> held_at;      // began then: the last snapshot that shows it holding on
     unsigned tried = 0;               // methods of this pause, by their bits
     std::optional<PauseMethod> next;  // is tried once what was tried is undone
-    Bytes parked_before;              // by another method, when this one was asked for on top of it
-    bool on_top = false;              // that is ordered and not answered
-    bool relapsed = false;            // paused, and holds more than it promised to keep
-    bool no_room = false;             // the last Unpark found none
-    std::int32_t blocked_by = 0;      // the pid of the largest outsider that it was told of
-    std::optional<bool> inhabited;    // as far as it was told since it is away
-    std::optional<Time> empty_since;  // paused, its owner a token, and no process of it lives
+    // What each process held on each device (by its uuid) when it was last asked to yield.
+    std::map<std::pair<std::string, ProcessRef>, Bytes> asked_with;
+    std::optional<PauseMethod> on_top;  // is to park what it took while it was paused; ordered and not answered
+    std::optional<Parking> before_top;  // what it was then
+    bool relapsed = false;              // paused, and holds more than it promised to keep
+    bool no_room = false;               // the last Unpark found none
+    std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of
+    std::optional<bool> inhabited;      // as far as it was told since it is away
+    std::optional<Time> empty_since;    // paused, its owner a token, and no process of it lives
     // As one that may be asked to yield:
     bool weighed = false;         // WeighHost is ordered and not answered
     int failures = 0;             // of pauses, in a row

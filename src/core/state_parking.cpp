@@ -76,6 +76,22 @@ std::optional<State::Moving> State::moving(LeaseId id) const {
   return now;
 }
 
+State::ToRestore State::to_restore(const Lease& lease, std::string_view device) const {
+  ToRestore needs;
+  if (!lease.parking) return needs;
+  const Charge& seen = charge(lease.id, device);
+  const auto devices = static_cast<std::int64_t>(std::max<std::size_t>(lease.devices.size(), 1));
+  // Settled it is what host memory grew by, which is less where much of it was never written; else all that its program
+  // might have held.
+  const Bytes each = std::min(Bytes{lease.parking->entry.count / devices}, lease.vram);
+  if (seen.on_top > Bytes{}) needs.all = seen.on_top;
+  else if (!lease.parking->settled && seen.parked > Bytes{}) needs.all = seen.parked;
+  else needs.all = std::max(each, seen.parked);
+  for (const auto& [where, bytes] : sides_.at(lease.id).asked_with)
+    if (where.first == device) needs.of.emplace(where.second, bytes);
+  return needs;
+}
+
 bool State::lacks_room(LeaseId id) const {
   const auto side = sides_.find(id);
   return side != sides_.end() && side->second.no_room;

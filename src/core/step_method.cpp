@@ -70,8 +70,8 @@ Duration Stepper::yield_time(const Lease& lease) const {
   return failed ? std::max(learned, rules_.yield_timeout) : learned;
 }
 
-void Stepper::remember_pause(const Lease& lease, bool verified) {
-  const std::pair who(lease.consumer, lease.parking->method);
+void Stepper::remember_pause(const Lease& lease, PauseMethod method, bool verified) {
+  const std::pair who(lease.consumer, method);
   if (!state_.records_.contains(who) && state_.records_.size() >= records_kept) {
     const auto first = state_.records_.begin();
     plan_.records.push_back({first->first.first, first->first.second, {}});
@@ -95,7 +95,7 @@ void Stepper::note_relapses(std::set<LeaseId> holding) {
     Lease& lease = *find(id);
     if (lease.state != LeaseState::paused || !state_.relapsing_.contains(id)) continue;
     if (std::exchange(state_.sides_.at(id).relapsed, true)) continue;
-    remember_pause(lease, false);
+    remember_pause(lease, lease.parking->method, false);
     explain(lease, "relapsed",
             "it is paused and holds " + format_size(state_.use(id).used) + " again, of at most " +
                 format_size(lease.parking->residue) + " on each device: nothing is granted against them");
@@ -107,16 +107,17 @@ void Stepper::note_relapses(std::set<LeaseId> holding) {
 // Its program stays told to yield; what it took all the same is parked by the next method. It stays paused meanwhile,
 // whatever comes of that: its room is not its own, so nothing may be undone that would need it.
 Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
+  if (state_.sides_.at(lease.id).on_top) return lease.id;
   for (const PauseMethod method : pause_methods_of(state_, lease)) {
     if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
     if (const Status takes = check_host(lease, host); !takes) return takes.error();
     State::Side& side = state_.sides_.at(lease.id);
     const Bytes held = held_by(state_, lease);
     Parking parking = *lease.parking;
-    side.parked_before = parking.entry;
-    side.on_top = true;
-    for (Charge& charge : side.charges) charge.parked += charge.used;
-    parking.method = method;
+    side.before_top = parking;
+    side.on_top = method;
+    for (Charge& charge : side.charges) charge.on_top = charge.used;
+    note_use(lease);
     parking.entry += held;
     parking.settled = false;
     explain(lease, "relapsed",
@@ -131,20 +132,25 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
 }
 
 // What is parked, or may be, comes back with the rest of it when it is resumed: by then nobody counts on its room.
+// Where nothing is, it is as if that had never been tried.
 Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
   State::Side& side = state_.sides_.at(lease.id);
-  side.on_top = false;
-  remember_pause(lease, fact.done);
+  remember_pause(lease, *std::exchange(side.on_top, std::nullopt), fact.done);
+  const auto before = std::exchange(side.before_top, std::nullopt);
+  Parking parking = *lease.parking;
   if (!fact.done) {
     explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail);
-    return lease.id;
-  }
-  if (fact.bytes) {
-    Parking parking = *lease.parking;
-    parking.entry = side.parked_before + *fact.bytes;
+    if (!fact.undone || !before) return lease.id;
+    parking.method = before->method;
+    parking.entry = before->entry;
+    parking.settled = before->settled;
+    parking.touched = before->touched;
+    for (Charge& charge : side.charges) charge.on_top = {};
+  } else if (fact.bytes && before) {
+    parking.entry = before->entry + *fact.bytes;
     parking.settled = true;
-    state_.set_parking(lease, std::move(parking), LeaseState::paused);
   }
+  state_.set_parking(lease, std::move(parking), LeaseState::paused);
   touch(lease);
   return lease.id;
 }

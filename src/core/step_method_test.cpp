@@ -30,6 +30,7 @@ struct Cooperating : World {
   Result<LeaseId> pause() { return step(Pause{victim, 0, "its owner asked", plenty}).outcome; }
   void parked(Bytes bytes = {}) { step(Parked{victim, true, {}, bytes}); }
   void refused(std::string why) { step(Parked{victim, false, std::move(why)}); }
+  void touching() { ASSERT_TRUE(step(Touching{victim, {process(7)}}).outcome.has_value()); }
   void runs(std::optional<HostMemory> host = plenty) { step(Unparked{victim, Unparked::How::runs, {}, host}); }
   void not_yet() { step(Unparked{victim, Unparked::How::not_yet, "it does not answer"}); }
   template <typename Kind>
@@ -187,11 +188,14 @@ TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
   ASSERT_EQ(w.ordered<PauseAgain>(), 1);
   EXPECT_LT(w.trust(), 1);
   ASSERT_TRUE(w.pause().has_value());
-  EXPECT_EQ(w.method(), PauseMethod::driver);
+  EXPECT_EQ(w.method(), PauseMethod::cooperative) << "nobody is locked yet";
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "its room is not its own";
   EXPECT_EQ(w.state.ledger_entries(), 5 * GiB);
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
+  w.touching();
+  EXPECT_EQ(w.told(w.victim).parking->method, PauseMethod::driver) << "stored before it locks";
   w.parked(5 * GiB);
+  EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).all, 5 * GiB) << "the rest is for its program to take";
   w.measure(Bytes{});
   EXPECT_EQ(w.free(0), free) << "given back";
   w.step(Resume{w.victim});
@@ -206,6 +210,7 @@ TEST(Cooperation, WhatCannotBeParkedOnTopTakesNobodysRoom) {
   w.measure(5 * GiB);
   const Bytes free = w.free(0);
   ASSERT_TRUE(w.pause().has_value());
+  w.touching();
   EXPECT_EQ(w.free(0), free) << "others may have been given the rest of its room";
   w.step(Parked{w.victim, false, "its work was not done in time"});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "it comes back when there is room for all of it";
@@ -217,6 +222,47 @@ TEST(Cooperation, WhatCannotBeParkedOnTopTakesNobodysRoom) {
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver) << "nobody knows how far that came";
 }
 
+TEST(Cooperation, AParkOnTopThatIsUndoneLeavesNothingBehind) {
+  for (const bool locked : {false, true}) {
+    Cooperating w;
+    w.settle();
+    const Parking before = *w.at(w.victim).parking;
+    w.measure(5 * GiB);
+    w.measure(5 * GiB);
+    ASSERT_TRUE(w.pause().has_value());
+    ASSERT_TRUE(w.pause().has_value());
+    EXPECT_EQ(w.ordered<Park>(), 2) << "asked twice it is parked once";
+    if (locked) w.touching();
+    w.step(Parked{w.victim, false, "the driver cannot park", {}, true});
+    EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+    EXPECT_EQ(*w.told(w.victim).parking, before) << "method and ledger are as they were";
+    EXPECT_EQ(w.state.ledger_entries(), before.entry);
+    EXPECT_LT(w.trust(PauseMethod::driver), 1);
+    w.restart();
+    w.measure(Bytes{});
+    w.step(Resume{w.victim});
+    EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::cooperative) << "it need not be asked of the driver";
+    w.runs();
+    EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  }
+}
+
+TEST(Cooperation, AParkOnTopThatARestartInterruptsIsTheDriversOnlyOnceItLocks) {
+  for (const bool locked : {false, true}) {
+    Cooperating w;
+    w.settle();
+    w.measure(5 * GiB);
+    w.measure(5 * GiB);
+    ASSERT_TRUE(w.pause().has_value());
+    if (locked) w.touching();
+    w.restart();
+    w.measure(Bytes{});
+    w.step(Resume{w.victim});
+    EXPECT_EQ(w.newest<Unpark>()->method, locked ? PauseMethod::driver : PauseMethod::cooperative);
+    EXPECT_TRUE(w.newest<Unpark>()->told);
+  }
+}
+
 TEST(Cooperation, WantedBackWhileItIsParkedOnTopItComesBackAfterwards) {
   Cooperating w;
   w.settle();
@@ -226,6 +272,7 @@ TEST(Cooperation, WantedBackWhileItIsParkedOnTopItComesBackAfterwards) {
   w.step(Resume{w.victim});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.ordered<Unpark>(), 1) << "carried out after the other";
+  EXPECT_FALSE(w.step(Touching{w.victim, {process(7)}}).outcome.has_value()) << "too late to lock anybody";
   w.step(Parked{w.victim, true, {}, 5 * GiB});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   w.runs();

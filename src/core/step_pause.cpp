@@ -111,6 +111,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   parking.entry = held;
   parking.settled = false;
   parking.residue = residue_of(lease, method);
+  parking.touched.emplace();
   parking.told = parking.told || (cooperative && !planted(Bug::nobody_is_told_to_go_on));
   explain(lease, "pausing",
           parking.reason + ": its program is asked to yield up to " + format_size(held) + on_devices(state_, lease) +
@@ -121,9 +122,10 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   side.acting = true;
   side.relapsed = false;
-  for (Charge& charge : side.charges) charge.beside = {}, charge.parked = charge.used;
+  for (Charge& charge : side.charges) charge.beside = charge.on_top = {}, charge.parked = charge.used;
+  note_use(lease);
   side.next.reset();
-  side.on_top = false;
+  side.on_top.reset();
   side.tried |= bit_of(method);
   side.yielded_at.reset();
   side.held_at.reset();
@@ -132,6 +134,33 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   plan_.actions.emplace_back(Park{lease.id, method, yield_time(lease)});
   state_.schedule(lease, rules_);
   touch(lease);
+}
+
+// What its processes hold now, one by one: of a pause that fails half-way some of them are parked.
+void Stepper::note_use(const Lease& lease) {
+  auto& held = state_.sides_.at(lease.id).asked_with;
+  held.clear();
+  for (const std::string& uuid : lease.devices)
+    for (const ProcessUse& use : state_.devices_.at(uuid).reading.processes)
+      if (use.lease == lease.id && use.used) held[{uuid, use.process}] += *use.used;
+}
+
+// Noted before the driver locks any of them: after a restart that is all there is to say who may have been parked.
+Result<LeaseId> Stepper::on(const Touching& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not asked to yield");
+  const State::Side& side = state_.sides_.at(lease->id);
+  const bool on_top = lease->state == LeaseState::paused && side.on_top;
+  const bool asked = lease->state == LeaseState::pausing && side.acting;
+  if (!on_top && (!asked || lease->parking->method == PauseMethod::cooperative))
+    return not_found(to_string(fact.lease) + " is not asked to yield");
+  Parking parking = *lease->parking;
+  if (on_top) parking.method = *side.on_top;
+  if (parking.touched) parking.touched = fact.processes;
+  state_.set_parking(*lease, std::move(parking), lease->state);
+  plan_.actions.emplace_back(Lock{lease->id});
+  touch(*lease);
+  return lease->id;
 }
 
 Result<LeaseId> Stepper::on(const Parked& fact) {
@@ -143,6 +172,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   State::Side& side = state_.sides_.at(lease->id);
   side.acting = false;
   if (!fact.done) {
+    if (fact.undone && lease->parking->touched) lease->parking->touched->clear();
     fail(*lease, fact.detail);
     return lease->id;
   }
@@ -217,7 +247,7 @@ void Stepper::settle_down(Lease& lease) {
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   State::Side& side = state_.sides_.at(lease.id);
   side.failures = 0;
-  remember_pause(lease, true);
+  remember_pause(lease, lease.parking->method, true);
   learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
   explain(lease, "paused",
           "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +
@@ -236,7 +266,7 @@ void Stepper::settle_down(Lease& lease) {
 
 // The method failed: its consumer is trusted less with it, and the next one is tried once this one is undone.
 void Stepper::fail(Lease& lease, const std::string& why) {
-  remember_pause(lease, false);
+  remember_pause(lease, lease.parking->method, false);
   State::Side& side = state_.sides_.at(lease.id);
   side.next.reset();
   for (const PauseMethod method : pause_methods_of(state_, lease))
@@ -298,7 +328,7 @@ void Stepper::bring_back(Lease& lease) {
   state_.queue_.erase(lease.id);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
   State::Side& side = state_.sides_.at(lease.id);
-  side.on_top = false;  // what is still to be parked is brought back after that
+  side.on_top.reset();  // what is still to be parked is brought back after that
   side.moving_since = now_;
   side.moved = lease.parking->entry;
   side.empty_since.reset();
@@ -324,7 +354,7 @@ void Stepper::unpark(Lease& lease) {
   side.look_at = Time::never();
   const Parking& parking = *lease.parking;
   if (!std::exchange(side.acting, true))
-    plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout});
+    plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout, parking.touched});
   state_.schedule(lease, rules_);
   touch(lease);
 }

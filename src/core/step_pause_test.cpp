@@ -26,6 +26,12 @@ struct Pair : World {
   void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
   void unparked(Unparked::How how = Unparked::How::runs) { step(Unparked{victim, how, "the driver says 2"}); }
   Result<LeaseId> resume() { return step(Resume{victim}).outcome; }
+  const Unpark& newest_unpark() const {
+    const Unpark* found = nullptr;
+    for (const Action& action : actions)
+      if (const auto* unpark = std::get_if<Unpark>(&action)) found = unpark;
+    return *found;
+  }
   template <typename Kind>
   int ordered() const {
     int count = 0;
@@ -164,6 +170,67 @@ TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
   EXPECT_EQ(w.ordered<Unpark>(), 5);
   w.unparked();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+}
+
+TEST(Pause, WhomTheDriverLocksIsStoredBeforeAndAllThatHasToComeBack) {
+  Pair w;
+  EXPECT_FALSE(w.step(Touching{w.victim, {process(7)}}).outcome.has_value()) << "it is not asked to yield";
+  w.pause();
+  const auto touch = [&w](std::vector<ProcessRef> all) { return w.step(Touching{w.victim, std::move(all)}).outcome; };
+  ASSERT_TRUE(touch({process(7)}).has_value());
+  ASSERT_TRUE(touch({process(7), process(8)}).has_value()) << "one that came while the first was locked";
+  EXPECT_EQ(w.ordered<Lock>(), 2);
+  const std::vector<ProcessRef> both{process(7), process(8)};
+  EXPECT_EQ(w.told(w.victim).parking->touched, both);
+  w.step(Parked{w.victim, false, "pid 8 uses managed memory"});
+  EXPECT_EQ(w.newest_unpark().touched, both) << "nobody knows how far that came";
+  EXPECT_FALSE(touch({process(9)}).has_value()) << "too late";
+  w.restart();
+  EXPECT_EQ(w.newest_unpark().touched, both) << "not who lives by now: who was touched";
+  w.unparked();
+  w.pause();
+  EXPECT_EQ(w.at(w.victim).parking->touched, std::vector<ProcessRef>{});
+}
+
+TEST(Pause, WhatIsUndoneAlreadyNeedsNoDriverToComeBack) {
+  Pair w;
+  w.pause();
+  w.step(Touching{w.victim, {process(7)}});
+  w.step(Parked{w.victim, false, "its work was not done in time", {}, true});
+  EXPECT_EQ(w.newest_unpark().touched, std::vector<ProcessRef>{});
+  Pair never;  // and so it is when the daemon ends before anybody is locked
+  never.pause();
+  never.restart();
+  EXPECT_EQ(never.newest_unpark().touched, std::vector<ProcessRef>{});
+}
+
+TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
+  Pair w;
+  const auto room = [&w] { return w.state.to_restore(w.at(w.victim), uuid_of(0)); };
+  w.now = w.now + 20ms;
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 3 * GiB, w.victim), uses(8, 6 * GiB, w.victim)})});
+  w.pause();
+  EXPECT_EQ(room().all, 9 * GiB) << "not the ten that it might have taken";
+  EXPECT_EQ(room().of, (std::map<ProcessRef, Bytes>{{process(7), 3 * GiB}, {process(8), 6 * GiB}}));
+  w.step(Parked{w.victim, true, {}, 8 * GiB});
+  EXPECT_EQ(room().all, 9 * GiB) << "host memory grows less where nothing was written";
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  w.restart();
+  EXPECT_EQ(room().all, 8 * GiB);
+  EXPECT_TRUE(room().of.empty());
+  Pair undone;
+  undone.pause();
+  undone.restart();
+  EXPECT_EQ(undone.state.to_restore(undone.at(undone.victim), uuid_of(0)).all, 10 * GiB) << "nothing better is known";
+}
+
+TEST(Pause, WhoHeldMoreThanItsLeaseNeedsItAllToComeBack) {
+  Pair w;
+  w.measure(12 * GiB);
+  w.pause();
+  w.step(Parked{w.victim, true, {}, 20 * GiB});
+  EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).all, 12 * GiB);
 }
 
 TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {

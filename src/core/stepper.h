@@ -35,7 +35,8 @@ class Stepper {
   Result<LeaseId> on(const Resume& fact);
   Result<LeaseId> on(const Preempt& fact);  // step_room.cpp
   Result<LeaseId> on(const HostWeighed& fact);
-  Result<LeaseId> on(const Parked& fact);  // step_pause.cpp
+  Result<LeaseId> on(const Touching& fact);  // step_pause.cpp
+  Result<LeaseId> on(const Parked& fact);
   Result<LeaseId> on(const Unparked& fact);
   Result<LeaseId> on(const Inhabited& fact);  // step_away.cpp
   Result<LeaseId> on(const Cooperate& fact);  // step_method.cpp
@@ -84,6 +85,7 @@ class Stepper {
   Status check_host(const Lease& lease, const HostMemory& host) const;
   void begin_pause(Lease& lease, const std::string& reason, bool returns);
   void ask_to_yield(Lease& lease, PauseMethod method, Parking parking);
+  void note_use(const Lease& lease);
   void learn(const Lease& lease, Move move, Bytes bytes, Duration took);
   Duration liar_after(const Lease& lease) const;
   void verify_yielding(Time began);
@@ -126,7 +128,7 @@ class Stepper {
   void order_room(Lease& lease, const Ordered& by);
   // By which method (step_method.cpp).
   Duration yield_time(const Lease& lease) const;
-  void remember_pause(const Lease& lease, bool verified);
+  void remember_pause(const Lease& lease, PauseMethod method, bool verified);
   void note_relapses(std::set<LeaseId> holding);
   Result<LeaseId> pause_on_top(Lease& lease, const HostMemory& host);
   Result<LeaseId> parked_on_top(Lease& lease, const Parked& fact);

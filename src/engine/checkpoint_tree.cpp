@@ -65,10 +65,9 @@ CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const An
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::preflight);
   const auto refusal = answer.reply.refusal;
-  if (answer.kind == Answer::Kind::lost || refusal == CheckpointRefusal::unsupported_driver ||
-      refusal == CheckpointRefusal::no_right || refusal == CheckpointRefusal::not_dumpable) {
-    closed_.insert(member.process);
-  }
+  // Whom nobody can look into this order has not touched. One that is not as it should be an earlier order left so, and
+  // one that hangs has to come out of it first.
+  member.doubted = answer.kind == Answer::Kind::stuck || refusal == CheckpointRefusal::wrong_state;
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   member.state = answer.reply.state;
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
@@ -79,10 +78,6 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& membe
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::state);
-  if (answer.denied && !member.joined) {  // whoever could not have been parked need not come back
-    member.gone = true;
-    co_return Trouble{};
-  }
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   const gpu::CheckpointReply& reply = answer.reply;
   const auto code = static_cast<gpu::CudaCode>(reply.code);
@@ -215,7 +210,8 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Mem
   co_return Trouble{};
 }
 
-// Takes up who has not been seen yet, uses CUDA and could be parked.
+// Takes up who has not been seen yet, uses CUDA and could be parked. When not all can, those are left to be looked at
+// that may not run; the others were not touched.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<ProcessRef> tree, bool& joined) {
   std::erase_if(tree, [&](const ProcessRef& process) {
     return aside_.contains(process) || std::ranges::find(members_, process, &Member::process) != members_.end();
@@ -225,23 +221,45 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<Proces
   for (Member& member : fresh) asked.push_back(&member);
   Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::preflight);
   joined = false;
+  const bool first = members_.empty();
   for (Member& member : fresh) {
     if (member.gone) {
       aside_.insert(member.process);
-    } else if (trouble) {
-      member.helper->rest();
-    } else {
-      member.joined = true;
+    } else if (!trouble) {
       members_.push_back(std::move(member));
       joined = true;
+    } else if (first && member.doubted) {
+      members_.push_back(std::move(member));
+    } else {
+      member.helper->rest();
     }
   }
   co_return trouble;
 }
 
-asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::List& list) {
+// Whether all that take part may be locked, as whoever gave the order says once that is stored.
+asio::awaitable<bool> CheckpointTree::may_touch(const Parker::Touch& touch) {
+  struct Asked {
+    explicit Asked(asio::io_context& io) : wake(io) { wake.expires_at(asio::steady_timer::time_point::max()); }
+    asio::steady_timer wake;
+    std::optional<bool> answer;
+  };
+  const auto asked = std::make_shared<Asked>(io_);
+  std::vector<ProcessRef> all;
+  for (const Member& member : members_) all.push_back(member.process);
+  touch(std::move(all), [asked](bool may) {
+    asked->answer = may;
+    asked->wake.cancel();
+  });
+  while (!asked->answer) co_await asked->wake.async_wait(quiet);
+  co_return *asked->answer;
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::List& list,
+                                                                  const Parker::Touch& touch) {
   std::size_t next = 0;
   for (int round = 0; round < most_rounds; ++round) {
+    if (!co_await may_touch(touch)) co_return Trouble{"withdrawn", "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
       if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
     }
@@ -264,10 +282,29 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member
   co_return Trouble{std::string(to_string(answer.reply.refusal)), answer.reply.detail};
 }
 
-asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore_all(Ballast ballast) {
+// Of a lease that was parked half-way the other processes still hold what is theirs.
+CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& parked,
+                                                    const std::vector<Room>& room) const {
+  const auto lives = [](const Member& member) { return !member.gone; };
+  const bool all = parked.size() == static_cast<std::size_t>(std::ranges::count_if(members_, lives));
+  Ballast ballast;
+  for (const Room& needed : room) {
+    Bytes bytes;
+    for (const Member* member : parked) {
+      const auto known = needed.of.find(member->process);
+      bytes += known == needed.of.end() ? needed.all : known->second;
+    }
+    ballast.push_back({needed.uuid, all ? needed.all : std::min(bytes, needed.all), needed.margin});
+  }
+  std::erase_if(ballast, [](const gpu::BallastWish& wish) { return wish.bytes <= Bytes{}; });
+  return ballast;
+}
+
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore_all(const std::vector<Room>& room) {
   std::vector<Member*> parked = all(ParkState::checkpointed);
   std::erase_if(parked, [](const Member* member) { return member->helper->failed_for_good(); });
   if (parked.empty()) co_return Trouble{};
+  Ballast ballast = ballast_for(parked, room);
   if (parked.size() == 1) {
     co_return co_await move_back(*parked[0], CheckpointCall::restore, ParkState::locked, std::move(ballast));
   }
@@ -289,40 +326,36 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::unlock_all() {
 
 // --- the orders
 
-asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::List list) {
+asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::List list, Parker::Touch touch) {
   members_.clear();
   aside_.clear();
-  closed_.clear();
   std::vector<ProcessRef> tree = list();
   helpers_.keep_only(tree);
   bool joined = false;
   if (Trouble trouble = co_await join(std::move(tree), joined)) co_return outcome(Kind::undone, std::move(trouble));
   if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
-  if (Trouble trouble = co_await lock_all(list)) co_return co_await undo(std::move(trouble));
+  if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
   if (Trouble trouble = co_await at_once(all(ParkState::locked), &CheckpointTree::checkpoint)) {
     co_return co_await undo(std::move(trouble));
   }
   co_return outcome(Kind::done);
 }
 
-asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, Ballast ballast) {
-  if (members_.empty()) {
-    std::erase_if(tree, [&](const ProcessRef& process) { return closed_.contains(process); });
-    members_ = members_of(std::move(tree));
-  }
+asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, std::vector<Room> room) {
+  if (members_.empty()) members_ = members_of(std::move(tree));
   std::vector<Member*> asked;
   for (Member& member : members_) {
     if (!member.gone) asked.push_back(&member);
   }
   Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::look);
-  ParkOutcome back = co_await bring_back(std::move(trouble), std::move(ballast));
+  ParkOutcome back = co_await bring_back(std::move(trouble), room);
   if (back.kind == Kind::done) let_go();
   co_return back;
 }
 
 // `before`: what went wrong already.
-asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, Ballast ballast) {
-  Trouble restoring = co_await restore_all(std::move(ballast));
+asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const std::vector<Room>& room) {
+  Trouble restoring = co_await restore_all(room);
   Trouble unlocking = co_await unlock_all();
   const Trouble why = before ? std::move(before) : restoring ? std::move(restoring) : std::move(unlocking);
   const Member* lost = nullptr;
@@ -337,17 +370,20 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, Ballast 
                                                         lost->process.pid, why ? ": " : "", why.detail)});
 }
 
-// While a call is out nothing is undone: who asks for that gets all others back at the same time.
+// While a call is out nothing is undone: who asks for that gets all others back at the same time. Nor is anybody
+// restored, for that may need room which somebody else has taken: whoever orders the way back makes sure of it.
 asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
   if (trouble.code == "stuck") co_return outcome(Kind::unknown, std::move(trouble));
-  Trouble unseen = co_await at_once(all(ParkState::unknown), &CheckpointTree::look);
-  ParkOutcome back = co_await bring_back(std::move(unseen), {});
-  if (back.kind == Kind::done) {
-    let_go();
-    co_return outcome(Kind::undone, std::move(trouble));
+  Trouble left = co_await at_once(all(ParkState::unknown), &CheckpointTree::look);
+  if (Trouble unlocking = co_await unlock_all(); !left) left = std::move(unlocking);
+  const auto stays = [](const Member& member) { return !member.gone && member.state != ParkState::running; };
+  if (const auto found = std::ranges::find_if(members_, stays); found != members_.end()) {
+    if (!left) left.detail = fmt::format("process {} is {}", found->process.pid, to_string(found->state));
+    trouble.detail = fmt::format("{}; still to be undone: {}", trouble.detail, left.detail);
+    co_return outcome(Kind::unknown, std::move(trouble));
   }
-  back.detail = fmt::format("{}; undoing it: {}", trouble.detail, back.detail);
-  co_return back;
+  let_go();
+  co_return outcome(Kind::undone, std::move(trouble));
 }
 
 // They run again, or are gone: who takes part is found out anew the next time.

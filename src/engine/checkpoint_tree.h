@@ -28,18 +28,18 @@ class CheckpointTree {
   CheckpointTree(boost::asio::io_context& io, ParkerOptions options, Helpers helpers)
       : io_(io), options_(std::move(options)), helpers_(std::move(helpers)) {}
 
-  boost::asio::awaitable<ParkOutcome> park(Parker::List list);
-  boost::asio::awaitable<ParkOutcome> unpark(std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast);
+  boost::asio::awaitable<ParkOutcome> park(Parker::List list, Parker::Touch touch);
+  boost::asio::awaitable<ParkOutcome> unpark(std::vector<ProcessRef> tree, std::vector<Room> room);
 
  private:
   struct Member {
     ProcessRef process;
     std::shared_ptr<CheckpointHelper> helper;
     gpu::ParkState state = gpu::ParkState::unknown;
-    bool gone = false;    // or takes no part, for it uses no CUDA
-    bool joined = false;  // it could be parked when it was last asked whether it can
-    Bytes before{};       // resident, when it was locked
-    Bytes after{};        // and when it was checkpointed
+    bool gone = false;     // or takes no part, for it uses no CUDA
+    bool doubted = false;  // it was not seen to run when it was asked whether it can be parked
+    Bytes before{};        // resident, when it was locked
+    Bytes after{};         // and when it was checkpointed
     bool is(gpu::ParkState wanted) const { return !gone && state == wanted; }
     bool lost_for_good() const { return is(gpu::ParkState::failed) || (!gone && helper->failed_for_good()); }
   };
@@ -71,11 +71,13 @@ class CheckpointTree {
   Members members_of(std::vector<ProcessRef> tree);
   Later<Trouble> at_once(std::vector<Member*> members, Step step);
   Later<Trouble> join(std::vector<ProcessRef> tree, bool& joined);
-  Later<Trouble> lock_all(const Parker::List& list);
-  Later<Trouble> restore_all(Ballast ballast);
+  Later<bool> may_touch(const Parker::Touch& touch);
+  Later<Trouble> lock_all(const Parker::List& list, const Parker::Touch& touch);
+  Ballast ballast_for(const std::vector<Member*>& parked, const std::vector<Room>& room) const;
+  Later<Trouble> restore_all(const std::vector<Room>& room);
   Later<Trouble> try_room(Member& member, Ballast ballast);
   Later<Trouble> unlock_all();
-  Later<ParkOutcome> bring_back(Trouble before, Ballast ballast);
+  Later<ParkOutcome> bring_back(Trouble before, const std::vector<Room>& room);
   Later<ParkOutcome> undo(Trouble trouble);
   std::vector<Member*> all(gpu::ParkState state);
   ParkOutcome outcome(ParkOutcome::Kind kind, Trouble trouble = {}) const;
@@ -84,9 +86,8 @@ class CheckpointTree {
   boost::asio::io_context& io_;
   ParkerOptions options_;
   Helpers helpers_;
-  Members members_;              // who take part, by start time: parents before their children. None: not known
-  std::set<ProcessRef> aside_;   // were seen to use no CUDA, in this order
-  std::set<ProcessRef> closed_;  // nobody could look into them, so this order has touched none of them
+  Members members_;             // who take part, by start time: parents before their children. None: not known
+  std::set<ProcessRef> aside_;  // were seen to use no CUDA, in this order
 };
 
 }  // namespace sublet::engine

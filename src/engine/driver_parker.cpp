@@ -168,16 +168,15 @@ DriverParker::DriverParker(asio::io_context& io, ParkerOptions options, Returned
 
 DriverParker::~DriverParker() { state_->end(); }
 
-void DriverParker::park(LeaseId lease, List list, Done done) {
+void DriverParker::park(LeaseId lease, List list, Touch touch, Done done) {
   auto tree = state_->begin(lease);
-  auto order = tree->park(std::move(list));
+  auto order = tree->park(std::move(list), std::move(touch));
   state_->run(lease, std::move(tree), std::move(order), std::move(done));
 }
 
-void DriverParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast,
-                          Done done) {
+void DriverParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Done done) {
   auto its = state_->begin(lease);
-  auto order = its->unpark(std::move(tree), std::move(ballast));
+  auto order = its->unpark(std::move(tree), std::move(room));
   state_->run(lease, std::move(its), std::move(order), std::move(done));
 }
 

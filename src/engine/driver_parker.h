@@ -40,8 +40,8 @@ class DriverParker final : public Parker {
   DriverParker(const DriverParker&) = delete;
   DriverParker& operator=(const DriverParker&) = delete;
 
-  void park(LeaseId lease, List list, Done done) override;
-  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast, Done done) override;
+  void park(LeaseId lease, List list, Touch touch, Done done) override;
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Done done) override;
   bool busy(LeaseId lease) const override;
   bool stuck(LeaseId lease) const override;
   // Its helpers end, which unlocks processes that only wait; one that is parked stays so. A stuck helper is kept, so

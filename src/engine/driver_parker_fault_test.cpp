@@ -27,11 +27,32 @@ TEST_F(Parking, ACheckpointThatFailsBringsTheOthersBack) {
   const std::vector<ProcessRef> tree{load(), load()};
   const Bytes before = used();
   fault("checkpoint-fail", tree[1]);
-  expect(park(tree), Kind::undone, "driver");
-  EXPECT_EQ(used(), before);
+  expect(park(tree), Kind::unknown, "driver");
+  EXPECT_EQ(state(tree[1]), "running") << "not locked for nothing";
+  EXPECT_EQ(show()["calls"].count("cuCheckpointProcessRestore"), 0) << "before somebody made sure of its room";
   ctl({"clear"});
+  expect(unpark(tree), Kind::done);
+  EXPECT_EQ(used(), before);
   expect(park(tree), Kind::done);
   expect(unpark(tree), Kind::done);
+  ends_right(tree[0]);
+  ends_right(tree[1]);
+}
+
+// Undone half-way it needs room for those that are parked, and for those alone.
+TEST_F(Parking, WhatIsUndoneIsRestoredOnlyIntoRoomThatIsThere) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  const Bytes each = alloc + 16 * MiB;
+  fault("checkpoint-fail", tree[1]);
+  expect(park(tree), Kind::unknown, "driver");
+  EXPECT_EQ(state(tree[0]), "checkpointed");
+  ctl({"clear"});
+  const Bytes left = GiB - used();
+  const std::map<ProcessRef, Bytes> of{{tree[0], left + 2 * MiB}, {tree[1], each}};
+  expect(unpark(tree, {{card(), GiB, of}}), Kind::unknown, "no_room");
+  expect(unpark(tree, {{card(), GiB}}), Kind::unknown, "no_room");
+  EXPECT_EQ(show()["calls"].count("cuCheckpointProcessRestore"), 0);
+  expect(unpark(tree, {{card(), GiB, {{tree[0], left}, {tree[1], each}}, gpu::ballast_margin}}), Kind::done);
   ends_right(tree[0]);
   ends_right(tree[1]);
 }
@@ -39,7 +60,8 @@ TEST_F(Parking, ACheckpointThatFailsBringsTheOthersBack) {
 TEST_F(Parking, ACheckpointThatFailsUnderWayIsFinalForThatOne) {
   const std::vector<ProcessRef> tree{load(), load()};
   fault("checkpoint-fail", tree[1], {"--after", "50"});
-  const ParkOutcome outcome = park(tree);
+  expect(park(tree), Kind::unknown, "driver");
+  const ParkOutcome outcome = unpark(tree);
   expect(outcome, Kind::final, "failed");
   EXPECT_NE(outcome.detail.find(std::to_string(tree[1].pid)), std::string::npos) << outcome.detail;
   ends_right(tree[0]);
@@ -188,6 +210,31 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
     ends_right(trees[i][0]);
     ends_right(trees[i][1]);
   }
+}
+
+// A helper that works with a user's rights is that user's to stop. Nobody but its own lease waits for it, and that not
+// for ever.
+TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {
+  options_.call_timeout = std::chrono::seconds(2);
+  fresh_parker();
+  const ProcessRef one = load(), other = load();
+  expect(park({one}), Kind::done);
+  expect(unpark({one}), Kind::done);
+  const pid_t helper = helper_of(one);
+  ::kill(helper, SIGSTOP);
+  const Later later = begin_park({one});
+  for (int round = 0; round < 2; ++round) {
+    expect(wait(begin_park({other}, LeaseId{2}), LeaseId{2}), Kind::done);
+    expect(wait(begin_unpark({other}, {}, LeaseId{2}), LeaseId{2}), Kind::done);
+  }
+  expect(wait(later), Kind::undone, "stuck");
+  EXPECT_TRUE(parker_->stuck(lease));
+  ::kill(helper, SIGCONT);
+  until([&] { return returned_[lease] == 1; });
+  expect(park({one}), Kind::done);
+  expect(unpark({one}), Kind::done);
+  ends_right(one);
+  ends_right(other);
 }
 
 TEST_F(Parking, AStuckHelperOutlivesItsLeaseAndIsTheOnlyOne) {

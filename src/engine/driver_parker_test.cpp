@@ -24,7 +24,7 @@ TEST_F(Parking, ATreeIsParkedAndBroughtBackWithItsBytesRight) {
       if (round == 0) helpers[i] = helper_of(tree[i + 1]);
       else EXPECT_EQ(helper_of(tree[i + 1]), helpers[i]) << "it was kept warm";
     }
-    const ParkOutcome back = unpark(tree, {{uuid, 2 * alloc + gpu::ballast_margin}});
+    const ParkOutcome back = unpark(tree, {{uuid, 2 * alloc, {}, gpu::ballast_margin}});
     expect(back, Kind::done);
     EXPECT_TRUE(back.parked.empty());
     EXPECT_EQ(used(), before);
@@ -75,16 +75,14 @@ TEST_F(Parking, WithoutADriverOrAHelperItIsRefused) {
   options_.driver = "/nowhere/libcuda.so.1";
   fresh_parker();
   expect(park({program}), Kind::undone, "unsupported_driver");
-  expect(unpark({program}), Kind::done);  // nothing has touched it
-  fresh_parker();
+  expect(unpark({}), Kind::done);  // nothing has touched it
   expect(unpark({program}), Kind::unknown, "unsupported_driver");
   options_.helper = "/nowhere/sublet-gpu";
   fresh_parker();
   const ParkOutcome refused = park({program});
   expect(refused, Kind::undone, "helper");
   EXPECT_NE(refused.detail.find("/nowhere/sublet-gpu"), std::string::npos) << refused.detail;
-  expect(unpark({program}), Kind::done);
-  fresh_parker();
+  expect(unpark({}), Kind::done);
   expect(unpark({program}), Kind::unknown, "helper");
   options_.helper = "/bin/true";
   fresh_parker();
@@ -107,11 +105,12 @@ TEST_F(Parking, WhoComesWhileTheOthersAreLockedIsParkedToo) {
   int asked = 0;
   auto later = std::make_shared<std::optional<ParkOutcome>>();
   const auto list = [&] { return ++asked == 1 ? std::vector{first} : std::vector{second, first}; };
-  parker_->park(lease, list, into(later));
+  parker_->park(lease, list, freely(), into(later));
   EXPECT_TRUE(parker_->busy(lease));
   expect(wait(later), Kind::done);
   EXPECT_EQ((*later)->parked, (std::vector{first, second}));
   EXPECT_EQ(asked, 3) << "the last time nobody new was there";
+  EXPECT_EQ(touched_, (std::vector<std::vector<ProcessRef>>{{first}, {first, second}})) << "each before it is locked";
   expect(unpark({}), Kind::done);
   ends_right(first);
   ends_right(second);
@@ -124,9 +123,46 @@ TEST_F(Parking, WhoMultipliesFasterThanTheyAreLockedRunsOn) {
     if (tree.size() < all.size()) tree.push_back(all[tree.size()]);
     return tree;
   };
-  parker_->park(lease, list, into(later));
+  parker_->park(lease, list, freely(), into(later));
   expect(wait(later), Kind::undone, "grows");
   for (const ProcessRef process : all) ends_right(process);
+}
+
+TEST_F(Parking, NobodyIsLockedBeforeThatIsAllowed) {
+  const std::vector<ProcessRef> tree{load(), sleeper()};
+  std::function<void(bool)> answer;
+  const auto ask = [&](const std::vector<ProcessRef>& all, std::function<void(bool)> may) {
+    EXPECT_EQ(all, std::vector{tree[0]}) << "nobody without CUDA";
+    answer = std::move(may);
+  };
+  const auto begin = [&] {
+    auto later = std::make_shared<std::optional<ParkOutcome>>();
+    parker_->park(
+        lease, [tree] { return tree; }, ask, into(later));
+    until([&] { return answer != nullptr; });
+    EXPECT_EQ(show()["calls"].count("cuCheckpointProcessLock"), 0);
+    return later;
+  };
+  const Later refused = begin();
+  std::exchange(answer, nullptr)(false);
+  expect(wait(refused), Kind::undone, "withdrawn");
+  EXPECT_EQ(show()["calls"].count("cuCheckpointProcessLock"), 0);
+  const Later allowed = begin();
+  answer(true);
+  expect(wait(allowed), Kind::done);
+  expect(unpark({}), Kind::done);
+  ends_right(tree[0]);
+}
+
+// Whom nobody could look into was not touched, and who came since neither.
+TEST_F(Parking, WhatCouldNotBeParkedNeedsNobodyToComeBackWhoeverJoinsIt) {
+  const ProcessRef program = load();
+  options_.driver = "/nowhere/libcuda.so.1";
+  fresh_parker();
+  expect(park({program}), Kind::undone, "unsupported_driver");
+  EXPECT_TRUE(touched_.empty());
+  expect(unpark({}), Kind::done);
+  ends_right(program);
 }
 
 TEST_F(Parking, AListThatThrowsIsAnOutcome) {
@@ -137,7 +173,7 @@ TEST_F(Parking, AListThatThrowsIsAnOutcome) {
     if (++asked > 1) throw std::runtime_error("no list today");
     return std::vector{program};
   };
-  parker_->park(lease, list, into(later));
+  parker_->park(lease, list, freely(), into(later));
   expect(wait(later), Kind::unknown, "internal");
   EXPECT_NE((*later)->detail.find("no list today"), std::string::npos);
   EXPECT_EQ(state(program), "locked");

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/driver_parker.h"
+#include "gpu/checkpoint_line.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -202,15 +203,22 @@ class Parking : public ::testing::Test {
       *later = std::move(outcome);
     };
   }
+  // Everybody may be locked; notes who.
+  Parker::Touch freely() {
+    return [this](std::vector<ProcessRef> all, const std::function<void(bool)>& may) {
+      touched_.push_back(std::move(all));
+      may(true);
+    };
+  }
   Later begin_park(std::vector<ProcessRef> tree, LeaseId of = lease) {
     auto later = std::make_shared<std::optional<ParkOutcome>>();
     parker_->park(
-        of, [tree] { return tree; }, into(later));
+        of, [tree] { return tree; }, freely(), into(later));
     return later;
   }
-  Later begin_unpark(std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast = {}, LeaseId of = lease) {
+  Later begin_unpark(std::vector<ProcessRef> tree, std::vector<Room> room = {}, LeaseId of = lease) {
     auto later = std::make_shared<std::optional<ParkOutcome>>();
-    parker_->unpark(of, std::move(tree), std::move(ballast), into(later));
+    parker_->unpark(of, std::move(tree), std::move(room), into(later));
     return later;
   }
   ParkOutcome wait(const Later& later, LeaseId of = lease) {
@@ -219,8 +227,8 @@ class Parking : public ::testing::Test {
     return later->value_or(ParkOutcome{});
   }
   ParkOutcome park(const std::vector<ProcessRef>& tree) { return wait(begin_park(tree)); }
-  ParkOutcome unpark(const std::vector<ProcessRef>& tree, std::vector<gpu::BallastWish> ballast = {}) {
-    return wait(begin_unpark(tree, std::move(ballast)));
+  ParkOutcome unpark(const std::vector<ProcessRef>& tree, std::vector<Room> room = {}) {
+    return wait(begin_unpark(tree, std::move(room)));
   }
   static void expect(const ParkOutcome& outcome, Kind kind, const std::string& code = {}) {
     EXPECT_EQ(static_cast<int>(outcome.kind), static_cast<int>(kind)) << outcome.code << ": " << outcome.detail;
@@ -234,6 +242,7 @@ class Parking : public ::testing::Test {
   std::optional<DriverParker> parker_;
   std::map<pid_t, bool> loads_;
   std::map<LeaseId, int> returned_;
+  std::vector<std::vector<ProcessRef>> touched_;  // who was to be locked, each time it was asked for
 };
 
 }  // namespace sublet::engine

@@ -200,6 +200,8 @@ void Engine::perform(const core::Action& action) {
     not_killed(wanted->lease, programs_.why_not_signalled(wanted->lease));
   } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
     if (lives(yielding->lease)) park(*yielding);
+  } else if (const auto* locking = std::get_if<core::Lock>(&action)) {
+    may_lock(locking->lease, lives(locking->lease));
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
     if (lives(returning->lease)) unpark(*returning);
   } else if (const auto* asked = std::get_if<core::WeighHost>(&action)) {
@@ -219,6 +221,7 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (lease.stop_requested && lease.owner.process && state_.find(lease.id) != nullptr) programs_.follow(lease, false);
     keep_ended(lease);
     if (planted(Bug::ends_forget_holders)) forget_holders(lease.id);
+    may_lock(lease.id, false);
     parker_.forget(lease.id);
     cooperation_.forget(lease.id);
     unparks_waiting_.erase(lease.id);
@@ -317,6 +320,7 @@ void Engine::store_failed(Error error) {
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
   after_commit_.clear();
   changed_in_.clear();
+  for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
   for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);
   reconcile();
 }

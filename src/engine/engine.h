@@ -169,6 +169,8 @@ class Engine {
   void perform(const core::Action& action);
   bool lives(LeaseId lease) const;
   void park(const core::Park& order);
+  void touching(const core::Touching& fact, std::function<void(bool)> may);
+  void may_lock(LeaseId lease, bool may);
   void ask_to_yield(const core::Park& order);
   void unpark(const core::Unpark& order);
   void tell_to_go_on(const core::Unpark& order);
@@ -180,7 +182,7 @@ class Engine {
   void watch_away();
   void watch_swap(const core::Lease& lease);
   bool any_moves() const;
-  std::vector<gpu::BallastWish> ballast_for(LeaseId lease) const;
+  std::vector<Room> room_for(LeaseId lease) const;
   void not_killed(LeaseId lease, const std::string& why);
   void announce(LeaseId lease);
   void on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns);
@@ -253,7 +255,8 @@ class Engine {
 
   std::map<std::string, Time> warned_since_;         // by code and text
   std::map<LeaseId, core::Unpark> unparks_waiting_;  // ordered while the parker was still busy with an earlier order
-  std::map<LeaseId, Bytes> resident_before_;         // the present move: what its program took of host memory
+  std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // until it is stored whom the parker is to lock
+  std::map<LeaseId, Bytes> resident_before_;  // the present move: what its program took of host memory
   std::map<LeaseId, Bytes> swapped_;
   std::unordered_set<LeaseId> settling_;
   std::map<LeaseId, std::string> unkillable_;  // their programs should end, and do not by us: why; "": no proof

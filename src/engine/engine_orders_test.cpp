@@ -66,9 +66,11 @@ class NotingCooperation final : public Cooperation {
 // Notes its orders, and answers when the test says so.
 class NotingParker final : public Parker {
  public:
-  void park(LeaseId lease, List, Done done) override { orders.emplace_back("park"), waiting[lease] = std::move(done); }
-  void unpark(LeaseId lease, std::vector<ProcessRef>, std::vector<gpu::BallastWish>, Done done) override {
-    orders.emplace_back("unpark"), waiting[lease] = std::move(done);
+  void park(LeaseId lease, List, Touch touch, Done done) override {
+    orders.emplace_back("park"), waiting[lease] = std::move(done), ask = std::move(touch);
+  }
+  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room>, Done done) override {
+    orders.emplace_back("unpark"), waiting[lease] = std::move(done), tree = std::move(its);
   }
   bool busy(LeaseId lease) const override { return waiting.contains(lease); }
   bool stuck(LeaseId) const override { return false; }
@@ -77,8 +79,19 @@ class NotingParker final : public Parker {
     const auto done = waiting.extract(lease);
     done.mapped()({.kind = ParkOutcome::Kind::done});
   }
+  // Asks whether it may lock this process; answered in `may`.
+  void ask_for(ProcessRef process) {
+    may.reset();
+    ask({process}, [this](bool answer) {
+      EXPECT_FALSE(may) << "told twice";
+      may = answer;
+    });
+  }
   std::vector<std::string> orders;
   std::map<LeaseId, Done> waiting;
+  Touch ask;
+  std::optional<bool> may;
+  std::vector<ProcessRef> tree;  // of the last unpark
 };
 
 class EngineOrders : public testing::Test {
@@ -195,6 +208,46 @@ TEST_F(EngineOrders, AProgramThatIsAttachedInTheStepInWhichItsTimeIsOverIsFollow
   begin(std::chrono::nanoseconds(1));
   ASSERT_TRUE(engine_->state().find(id_)->ended());
   EXPECT_TRUE(engine_->programs().can_signal(id_)) << "it is to be ended";
+}
+
+TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
+  run();
+  pause();
+  settle();
+  parker_->ask_for({4321, 5});
+  turn();
+  EXPECT_FALSE(parker_->may) << "not durable yet";
+  settle();
+  ASSERT_EQ(parker_->may, true);
+  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "helper", .detail = "it ended"});
+  settle();
+  EXPECT_EQ(parker_->orders.back(), "unpark");
+  EXPECT_EQ(parker_->tree, (std::vector<ProcessRef>{{4321, 5}})) << "whom it locked, not who lives by now";
+}
+
+TEST_F(EngineOrders, NobodyIsLockedForALeaseThatHasEndedOrWhenItCannotBeStored) {
+  run();
+  pause();
+  settle();
+  store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
+  parker_->ask_for({4321, 5});
+  settle();
+  EXPECT_EQ(parker_->may, false);
+  ASSERT_EQ(state(), LeaseState::resuming) << "read anew, and undone";
+  parker_->ask_for({4321, 5});
+  EXPECT_EQ(parker_->may, false) << "it is to come back";
+
+  parker_->answer(id_);
+  settle();
+  parker_->answer(id_);
+  settle();
+  ASSERT_EQ(state(), LeaseState::active);
+  pause();
+  settle();
+  parker_->ask_for({4321, 5});
+  request(core::ProgramEnded{id_, 0, false});
+  EXPECT_EQ(parker_->may, false);
+  settle();
 }
 
 TEST_F(EngineOrders, WhatComesOfAnOrderFromBeforeTheStoreFailedAnswersNoLaterOne) {

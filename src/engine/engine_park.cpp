@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include "base/planted.h"
+#include "gpu/checkpoint_line.h"
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
@@ -24,23 +25,22 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
 // Where processes under no lease use the card, its free bytes are anybody's until the restore takes them; and a program
 // that took bytes again while it was parked may have taken them out of the room for its own restore, which would fail
 // for good without it.
-std::vector<gpu::BallastWish> Engine::ballast_for(LeaseId id) const {
-  std::vector<gpu::BallastWish> ballast;
+// So may one that held more than its lease gives it, and one of whose processes some run on while the others are
+// parked.
+std::vector<Room> Engine::room_for(LeaseId id) const {
+  std::vector<Room> room;
   const core::Lease* lease = state_.find(id);
-  if (lease == nullptr || !lease->parking || !lease->parking->settled) return ballast;
-  const Bytes each{lease->parking->entry.count /
-                   static_cast<std::int64_t>(std::max<std::size_t>(lease->devices.size(), 1))};
+  if (lease == nullptr || !lease->parking) return room;
   for (const std::string& uuid : lease->devices) {
     const auto device = state_.devices().find(uuid);
     if (device == state_.devices().end()) continue;
-    // What host memory grew by is less where much of what it held was never written.
-    const core::Charge& charge = state_.charge(id, uuid);
-    const Bytes parked = std::min(std::max(each, charge.parked), lease->vram);
-    const bool crowded = charge.beside > Bytes{} && parked + charge.beside > lease->vram;
-    if (device->second.unleased <= Bytes{} && !crowded) continue;
-    ballast.push_back({uuid, parked + gpu::ballast_margin});
+    core::State::ToRestore needed = state_.to_restore(*lease, uuid);
+    const Bytes beside = state_.charge(id, uuid).beside;
+    const bool alone = device->second.unleased <= Bytes{} && lease->parking->settled;
+    if (alone && needed.all + beside <= lease->vram) continue;
+    room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin});
   }
-  return ballast;
+  return room;
 }
 
 // What comes of an order from before the store failed answers nothing any more: the core, which has read the store
@@ -70,10 +70,28 @@ void Engine::park(const core::Park& order) {
   if (order.method == core::PauseMethod::cooperative) return ask_to_yield(order);
   parker_.park(
       lease, [this, lease] { return tree_of(lease); },
+      [this, lease](std::vector<ProcessRef> processes, std::function<void(bool)> may) {
+        touching({lease, std::move(processes)}, std::move(may));
+      },
       [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
         if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
         if (epoch == store_epoch_) parked(lease, outcome);
       });
+}
+
+// What is locked has to be stored first: whoever comes after us has to know whom to unlock.
+void Engine::touching(const core::Touching& fact, std::function<void(bool)> may) {
+  if (!may_decide()) return may(false);
+  locks_waiting_.insert_or_assign(fact.lease, std::move(may));
+  const Time now = notice();
+  core::Plan plan = core::step(state_, options_.rules, fact, now);
+  const bool refused = !plan.outcome.has_value();
+  intend(std::move(plan), now, std::nullopt);
+  if (refused || planted(Bug::locked_before_durable)) may_lock(fact.lease, !refused);
+}
+
+void Engine::may_lock(LeaseId lease, bool may) {
+  if (const auto waiting = locks_waiting_.extract(lease)) waiting.mapped()(may);
 }
 
 void Engine::ask_to_yield(const core::Park& order) {
@@ -96,7 +114,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
                  : "not parked: " + outcome.detail);
   // Of what no process is known of, nobody knows what it took.
   const auto bytes = outcome.parked.empty() ? std::nullopt : std::optional(outcome.host_bytes);
-  tick(core::Parked{lease, done, outcome.detail, bytes});
+  tick(core::Parked{lease, done, outcome.detail, bytes, outcome.kind == ParkOutcome::Kind::undone});
 }
 
 // What it took while it was paused is parked too, if anything can.
@@ -120,7 +138,7 @@ void Engine::unpark(const core::Unpark& order) {
   }
   begin_moving(lease);
   if (order.method != core::PauseMethod::driver) return tell_to_go_on(order);
-  parker_.unpark(lease, tree_of(lease), ballast_for(lease),
+  parker_.unpark(lease, order.touched ? *order.touched : tree_of(lease), room_for(lease),
                  [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
                    if (epoch != store_epoch_) return;

@@ -164,7 +164,7 @@ TEST(Helpers, AreProvenByTheActorWhereItFollows) {
   EXPECT_EQ(world.actor.attached.back(), 1u);
   world.actor.attachment = Fd(::dup(0));
   EXPECT_TRUE(*ask_for_helper(world, main, true, actor::Code::ok));
-  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user) << "who is to come back needs no proof";
+  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user | actor::bring_back) << "that needs no proof";
 }
 
 TEST(Helpers, OfWhatSubletDidNotStartRestOnItsUser) {
@@ -189,7 +189,7 @@ TEST(Helpers, ThatAreRefusedSayWhy) {
                                                        {Refused::untouchable, Code::Denied},
                                                        {Refused::gone, Code::NotFound},
                                                        {Refused::busy, Code::InUse},
-                                                       {Refused::too_many, Code::Unavailable},
+                                                       {Refused::too_many, Code::InUse},
                                                        {Refused::no_proof, Code::Unavailable},
                                                        {Refused::failed, Code::Unavailable},
                                                        {Refused::lost, Code::Unavailable}}) {

@@ -5,9 +5,9 @@
 
 #include "base/ids.h"
 #include "base/units.h"
-#include "gpu/checkpoint_line.h"
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +22,8 @@ struct ParkOutcome {
   };
   Kind kind = Kind::unknown;
   // A word of gpu::CheckpointRefusal, or: `stuck`, a driver call is out; `helper`, there was none or it ended; `grows`,
-  // processes that use CUDA came faster than they were locked; `failed`, final; `internal`, our bug. "" when done.
+  // processes that use CUDA came faster than they were locked; `failed`, final; `withdrawn`, they may not be locked;
+  // `internal`, our bug. "" when done.
   std::string code{};
   std::string detail{};              // one sentence that names the process; "" when done
   std::vector<ProcessRef> parked{};  // whose VRAM is on the host now, as far as known
@@ -30,23 +31,33 @@ struct ParkOutcome {
   Duration took{0};
 };
 
+// What has to be free on a card before a process of a lease is restored there.
+struct Room {
+  std::string uuid;                     // of the card
+  Bytes all;                            // for all of its processes
+  std::map<ProcessRef, Bytes> of = {};  // for each, where that is known
+  Bytes margin{};                       // beside it, where there is so much
+};
+
 class Parker {
  public:
   // The living processes of a lease, in any order. What it throws is an outcome, `internal`.
   using List = std::function<std::vector<ProcessRef>()>;
+  // Asks whether it may lock these processes, all of this order so far; is answered once, at once or later.
+  using Touch = std::function<void(std::vector<ProcessRef>, std::function<void(bool may)>)>;
   using Done = std::function<void(ParkOutcome)>;
   virtual ~Parker() = default;
 
   // Asks `list` at once, and again when all are locked: whoever was forked meanwhile is locked as well. All or
-  // nothing: refused before anything is touched when one that uses CUDA cannot be parked; undone when a step fails.
-  // A call that gets stuck ends it at once, `unknown`, with all as it is then: unpark brings the others back.
-  virtual void park(LeaseId lease, List list, Done done) = 0;
+  // nothing: refused before anything is touched when one that uses CUDA cannot be parked, or `touch` does not allow it.
+  // When a step fails all are unlocked; who is parked by then stays so (`unknown`), for to restore it needs room. A
+  // call that gets stuck ends it at once, `unknown`, with all as it is then: unpark brings the others back.
+  virtual void park(LeaseId lease, List list, Touch touch, Done done) = 0;
 
-  // Brings back whoever is parked or locked. `tree`: the living processes, for those that were not parked by this
-  // Parker: of what it parked itself it knows who takes part. The ballast of all cards is taken before the first
-  // restore, and when it does not fit (`no_room`) none is tried.
-  virtual void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast,
-                      Done done) = 0;
+  // Brings back whoever of these is parked or locked, and is done when all that live were seen to run. `tree`: those
+  // that may have been touched; of what this Parker parked itself it knows who takes part. The room on all cards is
+  // made sure of before the first restore, and when it is not there (`no_room`) none is tried.
+  virtual void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Done done) = 0;
 
   virtual bool busy(LeaseId lease) const = 0;   // an order is under way
   virtual bool stuck(LeaseId lease) const = 0;  // a driver call for it is out since longer than it should be

@@ -155,7 +155,7 @@ bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {
   guard(watch, false);
   ballast_.clear();
   for (const BallastWish& wish : command.ballast) {
-    auto taken = driver_->take(wish.uuid, wish.bytes);
+    auto taken = driver_->take(wish.uuid, wish.bytes, wish.margin);
     if (!taken) {
       ballast_.clear();
       return refuse(reply,

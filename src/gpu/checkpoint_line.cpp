@@ -79,6 +79,7 @@ std::string read_ballast(const Json& list, std::vector<BallastWish>& ballast) {
     BallastWish wish;
     wish.uuid = reader.text("device", max_uuid);
     wish.bytes = reader.bytes("bytes");
+    if (entry.is_object() && entry.contains("margin")) wish.margin = reader.bytes("margin");
     if (reader.ok() && (wish.uuid.empty() || !cards.insert(wish.uuid).second)) reader.fail("names no card of its own");
     if (!reader.ok()) return reader.problem();
     ballast.push_back(std::move(wish));
@@ -96,7 +97,7 @@ std::string encode(const CheckpointCommand& command) {
   Json json{{"id", command.id}, {"do", to_string(command.call)}};
   if (command.call == CheckpointCall::lock) json["timeout_ms"] = command.timeout.count();
   for (const BallastWish& wish : command.ballast) {
-    json["ballast"].push_back({{"device", fit(wish.uuid)}, {"bytes", wish.bytes.count}});
+    json["ballast"].push_back({{"device", fit(wish.uuid)}, {"bytes", wish.bytes.count}, {"margin", wish.margin.count}});
   }
   return to_line(json);
 }

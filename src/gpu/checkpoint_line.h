@@ -45,13 +45,14 @@ std::string_view to_string(CheckpointCall call);
 std::string_view to_string(CheckpointRefusal refusal);
 std::string_view to_string(ParkState state);
 
-// What is asked for beside a process's own bytes, so that a restore which is tried does not fail for lack of memory:
-// a failed one is final.
+// What is asked for beside a process's own bytes where there is so much, so that a restore which is tried does not fail
+// for lack of memory: a failed one is final.
 inline constexpr Bytes ballast_margin = 512 * MiB;
 
 struct BallastWish {
   std::string uuid;  // of the card
-  Bytes bytes;       // exactly; the margin is the asker's to add
+  Bytes bytes;       // without so much there is no room
+  Bytes margin{};    // beside them, if that is there too; else the context that holding takes counts as part of them
   bool operator==(const BallastWish&) const = default;
 };
 
@@ -67,15 +68,15 @@ struct CheckpointReply {
   std::uint64_t id = 0;
   CheckpointCall call{};
   CheckpointRefusal refusal = CheckpointRefusal::none;
-  std::string detail;                    // of a refusal: one sentence
+  std::string detail{};                  // of a refusal: one sentence
   int code = 0;                          // what the driver's call returned; 0 also where none was made
-  std::string name;                      // of that code
+  std::string name{};                    // of that code
   bool final = false;                    // restore: it failed, and no later one can succeed
   ParkState state = ParkState::unknown;  // afterwards, where known
   Duration took{0};                      // of the driver's call
   Duration prepared{0};                  // what came before it: looking, taking ballast and giving it back
-  Bytes held;                            // ballast, afterwards
-  Bytes resident;                        // of the process's memory on the host, afterwards
+  Bytes held{};                          // ballast, afterwards
+  Bytes resident{};                      // of the process's memory on the host, afterwards
   bool operator==(const CheckpointReply&) const = default;
   bool ok() const { return refusal == CheckpointRefusal::none; }
 };

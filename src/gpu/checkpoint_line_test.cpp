@@ -21,7 +21,7 @@ TEST(CheckpointLine, CommandsComeBackAsTheyWere) {
       {3, CheckpointCall::lock, milliseconds(1500), {}},
       {4, CheckpointCall::checkpoint, {}, {}},
       {5, CheckpointCall::hold, {}, {{"GPU-a", GiB}, {"GPU-b", {}}}},
-      {UINT64_MAX, CheckpointCall::restore, {}, {{"GPU-a", 3 * GiB + ballast_margin}}},
+      {UINT64_MAX, CheckpointCall::restore, {}, {{"GPU-a", 3 * GiB, ballast_margin}}},
       {7, CheckpointCall::unlock, {}, {}},
   };
   for (const auto& command : commands) {
@@ -80,6 +80,7 @@ TEST(CheckpointLine, WhatIsNoCommandIsRefused) {
            R"({"id":1,"do":"hold","ballast":[1]})",
            R"({"id":1,"do":"hold","ballast":[{"device":"","bytes":1}]})",
            R"({"id":1,"do":"hold","ballast":[{"device":"a","bytes":-1}]})",
+           R"({"id":1,"do":"hold","ballast":[{"device":"a","bytes":1,"margin":-1}]})",
            R"({"id":1,"do":"hold","ballast":[{"device":"a","bytes":1},{"device":"a","bytes":2}]})",
            R"([[[[[[[[[[1]]]]]]]]]])",
        }) {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 namespace sublet::gpu {
 namespace {
@@ -67,6 +68,9 @@ struct CudaApi::Table {
   int (*pop)(void**) = nullptr;
   int (*allocate)(unsigned long long*, std::size_t) = nullptr;
   int (*free)(unsigned long long) = nullptr;
+  int (*memory_info)(std::size_t* free, std::size_t* total) = nullptr;
+  int (*create)(void**, unsigned, int) = nullptr;
+  int (*destroy)(void*) = nullptr;
   int (*get_state)(int, int*) = nullptr;
   int (*lock)(int, LockArguments*) = nullptr;
   int (*checkpoint)(int, void*) = nullptr;
@@ -96,6 +100,9 @@ struct CudaApi::Table {
     find(pop, {"cuCtxPopCurrent_v2"});
     find(allocate, {"cuMemAlloc_v2"});
     find(free, {"cuMemFree_v2"});
+    find(memory_info, {"cuMemGetInfo_v2"});
+    find(create, {"cuCtxCreate_v2"});
+    find(destroy, {"cuCtxDestroy_v2"});
     find(get_state, {"cuCheckpointProcessGetState"});
     find(lock, {"cuCheckpointProcessLock"});
     find(checkpoint, {"cuCheckpointProcessCheckpoint"});
@@ -107,6 +114,23 @@ struct CudaApi::Table {
   std::string name_of(int code) const {
     const char* name = nullptr;
     return error_name(code, &name) == 0 && name != nullptr ? printable(name) : fmt::format("error {}", code);
+  }
+
+  // What a context takes of the card as long as it lives; none where that cannot be told. Another one is current.
+  Bytes context_size(int device) const {
+    const auto free_now = [this](Bytes& left) {
+      std::size_t bytes = 0, total = 0;
+      const bool told = memory_info(&bytes, &total) == 0;
+      left = Bytes{static_cast<std::int64_t>(bytes)};
+      return told;
+    };
+    Bytes before, meanwhile, after;
+    void* one_more = nullptr;
+    if (!free_now(before) || create(&one_more, 0, device) != 0) return {};
+    const bool told = free_now(meanwhile);
+    if (destroy(one_more) != 0 || !told || !free_now(after)) return {};
+    // What others took or gave back just then is in one of the differences, and makes that one the larger.
+    return std::max(std::min(before - meanwhile, after - meanwhile), Bytes{});
   }
 
   Status start() {
@@ -196,6 +220,23 @@ struct CudaApi::Ballast::Parts {
     table->release(device);
   }
 
+  void drop_all() {
+    for (const auto piece : std::exchange(pieces, {})) table->free(piece);
+    held = {};
+  }
+
+  // As fill(), of less than all where there is less.
+  int fill(Bytes bytes, Bytes margin) {
+    const int code = fill(bytes + margin);
+    if (code != static_cast<int>(CudaCode::out_of_memory) || held >= bytes) return held >= bytes ? 0 : code;
+    const Bytes got = held;
+    drop_all();  // so that there is room for a second context
+    const Bytes context = table->context_size(device);
+    if (context > Bytes{} && fill(bytes - context) == 0) return 0;
+    held = std::max(held, got);
+    return code;
+  }
+
   // The code of the driver that ended it, 0 when all of it is there.
   int fill(Bytes wanted) {
     Bytes piece = largest_piece;
@@ -223,7 +264,7 @@ CudaApi::Ballast& CudaApi::Ballast::operator=(Ballast&&) noexcept = default;
 CudaApi::Ballast::~Ballast() = default;
 Bytes CudaApi::Ballast::held() const { return parts_ ? parts_->held : Bytes{}; }
 
-Result<CudaApi::Ballast> CudaApi::take(const std::string& uuid, Bytes bytes) const {
+Result<CudaApi::Ballast> CudaApi::take(const std::string& uuid, Bytes bytes, Bytes margin) const {
   int count = 0;
   table_->device_count(&count);
   for (int i = 0; i < count; ++i) {
@@ -247,7 +288,7 @@ Result<CudaApi::Ballast> CudaApi::take(const std::string& uuid, Bytes bytes) con
     parts->device = device;
     int code = table_->push(context);
     if (code == 0) {
-      code = parts->fill(bytes);
+      code = parts->fill(bytes, margin);
       table_->pop(&context);
     }
     if (code != 0) return refused("cuMemAlloc", code, parts->held);

@@ -63,9 +63,10 @@ class CudaApi {
     explicit Ballast(std::unique_ptr<Parts> parts);
     std::unique_ptr<Parts> parts_;
   };
-  // All of the bytes on the card of that UUID, in pieces; Memory when there is not so much (and then nothing is
-  // kept), NotFound when there is no such card.
-  Result<Ballast> take(const std::string& uuid, Bytes bytes) const;
+  // The bytes on the card of that UUID and the margin, in pieces, beside the context that it takes to hold them. Where
+  // there is not so much: the bytes, the context among them, for that goes with the last piece. Memory when they are
+  // not there either (and then nothing is kept), NotFound when there is no such card.
+  Result<Ballast> take(const std::string& uuid, Bytes bytes, Bytes margin = {}) const;
 
  private:
   struct Table;

@@ -26,7 +26,7 @@ constexpr std::array columns{
     "owner_inode", "parking_method", "parking_since", "parking_reason", "parking_bytes", "parking_settled",
     "residue_bytes", "parking_returns", "parking_then_stop", "parking_told", "cooperation_way",
     "cooperation_residue_bytes", "cooperation_pid", "cooperation_start_ticks", "cooperation_address", "pause_signal",
-    "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys"};
+    "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -66,6 +66,27 @@ bool decode_booked(std::string_view text, std::vector<core::Booked>& booked) {
     booked.push_back(std::move(entry));
   }
   return booked.size() <= core::booked_limit;
+}
+
+constexpr std::string_view not_noted = "?";  // whom the driver touched, by a version that did not note it
+
+std::string encode_touched(const std::optional<std::vector<ProcessRef>>& touched) {
+  if (!touched) return std::string(not_noted);
+  std::string text;
+  for (const ProcessRef& process : *touched) text += fmt::format("{} {}\n", process.pid, process.start_ticks);
+  return text;
+}
+
+bool decode_touched(std::string_view text, std::optional<std::vector<ProcessRef>>& touched) {
+  touched.reset();
+  if (text == not_noted) return true;
+  touched.emplace();
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (!decode_process(line, touched->emplace_back())) return false;
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return true;
 }
 
 std::vector<std::string> decode_devices(std::string_view text) {
@@ -219,7 +240,9 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << std::int64_t{how.process.pid} << number(how.process.start_ticks) << how.address
             << std::int64_t{how.pause_signal} << std::int64_t{how.resume_signal} << number(resumed_at)
             << (ordered ? std::optional(std::int64_t{ordered->uid}) : std::nullopt)
-            << std::int64_t{ordered && ordered->anybodys} << number(run_of(lease))
+            << std::int64_t{ordered && ordered->anybodys};
+  statement.copy(encode_touched(parked.touched));
+  statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
 
@@ -276,6 +299,9 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.cooperation = read_cooperation(column);
   lease.resumed_at = column.maybe_time();
   lease.ordered = read_ordered(column);
+  std::optional<std::vector<ProcessRef>> touched;
+  if (!decode_touched(row.text(), touched)) column.good = false;
+  if (lease.parking) lease.parking->touched = std::move(touched);
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

@@ -20,6 +20,14 @@ std::string schema_of(const std::filesystem::path& path) {
   return text && version ? fmt::format("{} {}", *version, *text) : "unreadable";
 }
 
+void expect_parked(const core::Parking& parking, int version) {
+  EXPECT_EQ(parking.entry, 5 * GiB);
+  EXPECT_TRUE(parking.settled && parking.returns && !parking.then_stop);
+  const std::vector<ProcessRef> noted{{4321, 987654}, {4322, 987655}};
+  EXPECT_EQ(parking.touched, version >= 12 ? std::optional(noted) : std::nullopt)
+      << "whom an earlier version parked nobody knows";
+}
+
 TEST(Migrations, AreNumberedWithoutAGap) {
   int expected = 0;
   for (const Migration& migration : migrations()) EXPECT_EQ(migration.version, ++expected) << migration.name;
@@ -43,9 +51,8 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(active.state, migration.version >= 8 ? core::LeaseState::paused : core::LeaseState::active);
       ASSERT_EQ(active.parking.has_value(), migration.version >= 8);
       if (active.parking) {
-        EXPECT_EQ(active.parking->entry, 5 * GiB);
+        expect_parked(*active.parking, migration.version);
         EXPECT_EQ(active.reserved_each(), 64 * MiB);
-        EXPECT_TRUE(active.parking->settled && active.parking->returns && !active.parking->then_stop);
       }
       ASSERT_EQ(active.cooperation.has_value(), migration.version >= 9);
       if (active.cooperation) {

@@ -144,6 +144,7 @@ inline core::Lease full_lease() {
   lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
   lease.parking =
       core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
+  lease.parking->touched = {{{4711, UINT64_MAX}, {4712, 5}}};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
   lease.ordered = core::Ordered{4'294'967'293U, true};

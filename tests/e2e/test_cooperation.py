@@ -175,6 +175,24 @@ def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
     end(program, [1])
 
 
+@pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
+def test_who_relapses_where_the_driver_cannot_park_comes_back_all_the_same(start_daemon, restart):
+    daemon = start_daemon("1x1GiB,driver_version=12060", config=CONFIG)
+    program = start(daemon, "again")
+    assert daemon.cli("pause", "it").returncode == 0
+    before = daemon.get("/v1/ledger")["entries"]
+    wait_until(lambda: "could not be parked: the driver" in str(reasons(daemon)), "the driver is tried on top")
+    paused = lease_of(daemon, "it")
+    assert paused["state"] == "paused" and paused["pause"]["method"] == "cooperative", paused
+    assert daemon.get("/v1/ledger")["entries"] == before, "the ledger counts what is parked, and no more"
+    if restart:  # it knows no more than what was stored
+        daemon.kill()
+        daemon.start()
+    assert daemon.cli("resume", "it").returncode == 0
+    ledger_is_empty(daemon)
+    end(program, [1])
+
+
 def test_a_stopped_process_gets_its_resume_once_it_runs_again(daemon):
     program = start(daemon, "honest", run=["--pausable", "cooperative"])
     pid = program_pid(program)

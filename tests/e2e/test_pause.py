@@ -183,6 +183,54 @@ def test_a_checkpoint_that_fails_is_undone(daemon):
     assert program.poll() is None
 
 
+def why(daemon, tag):
+    return str(daemon.get(f"/v1/leases/{tag}/why")["reasons"])
+
+
+def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
+    '''One of two is parked, the other cannot be, and somebody under no lease took the room of the first.'''
+    one = "simgpu-load --alloc 1GiB --seconds 600 --verify"
+    program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "two", "--", "sh", "-c",
+                           f"{one} & first=$!; {one}; code=$?; kill $first; wait $first && exit 1; exit $code")
+    wait_until(lambda: lease_of_maybe(daemon, "two") and lease_of(daemon, "two")["used_bytes"] > 2 * GIB,
+               "both have filled their memory")
+    pids = [row["pid"] for row in daemon.get("/v1/processes")["processes"]]
+    daemon.ctl("fault", "checkpoint-hang", "--pid", max(pids))
+    asked = daemon.spawn("sublet", "pause", "two")
+    wait_until(lambda: used_on_card(daemon) < 2 * GIB, "one of them is parked")
+    outsider = daemon.spawn("simgpu-load", "--alloc", "2400MiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 3 * GIB, "somebody under no lease took its room")
+    daemon.ctl("fault", "checkpoint-fail", "--pid", max(pids))
+    daemon.ctl("clear", "checkpoint-hang")
+    wait_until(lambda: "it does not run yet" in why(daemon, "two"), "it is told that there is no room")
+    assert lease_of(daemon, "two")["state"] == "resuming", why(daemon, "two")
+    assert str(outsider.pid) in why(daemon, "two"), "and who is in the way"
+    daemon.ctl("clear")
+    os.kill(outsider.pid, signal.SIGTERM)
+    until(daemon, "two", "active")
+    assert asked.wait(60) == 1, asked.communicate()
+    assert daemon.get("/v1/ledger")["entries"] == []
+    os.kill(max(pids), signal.SIGTERM)
+    assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
+
+
+def test_a_lease_of_nearly_all_the_card_comes_back_beside_an_outsider(daemon):
+    '''There is room for what comes back and for little else: neither the margin nor the context of who holds the room
+    for it may be in its way. (Of what the driver keeps of a parked process nobody knows whose it is.)'''
+    daemon.spawn("simgpu-load", "--alloc", "200MiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 200 * MIB, "an outsider is there")
+    free = wait_until(lambda: (lambda card: card["effective_free_bytes"] if card["other_bytes"] > 200 * MIB else 0)(
+        daemon.get("/v1/devices")["devices"][0]), "and counted")
+    context = 4 * GIB // 16
+    program = start(daemon, "whole", f"{free // MIB - 8}MiB", f"{(free - context) // MIB - 16}MiB")
+    wait_until(lambda: lease_of(daemon, "whole")["used_bytes"] > free - 64 * MIB, "it uses all that it has")
+    assert daemon.cli("pause", "whole").returncode == 0
+    assert daemon.cli("resume", "whole").returncode == 0, why(daemon, "whole")
+    assert lease_of(daemon, "whole")["state"] == "active"
+    os.kill(lease_of(daemon, "whole")["owner"]["pid"], signal.SIGTERM)
+    assert program.wait(60) == 128 + signal.SIGTERM, program.communicate()
+
+
 def test_a_restore_that_fails_is_final_and_told(daemon):
     program = start(daemon, "unlucky")
     assert daemon.cli("pause", "unlucky").returncode == 0

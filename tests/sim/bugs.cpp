@@ -33,6 +33,7 @@ constexpr std::array all{
     BugInfo{Bug::relapses_take_no_room, "core", "what a paused program takes again is promised to others"},
     BugInfo{Bug::answered_before_durable, "engine", "an answer does not wait for its commit"},
     BugInfo{Bug::done_before_durable, "engine", "actions do not wait for their commit"},
+    BugInfo{Bug::locked_before_durable, "engine", "the driver locks before it is stored whom"},
     BugInfo{Bug::told_before_durable, "engine", "events do not wait for their commit"},
     BugInfo{Bug::two_orders_at_once, "engine", "an order is given while another of the lease is out"},
     BugInfo{Bug::ends_forget_holders, "engine", "an end that is not durable forgets who holds the lease"},

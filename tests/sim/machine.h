@@ -122,17 +122,20 @@ class SimPrograms final : public engine::Programs {
 class SimParker final : public engine::Parker {
  public:
   explicit SimParker(std::shared_ptr<Life> life) : life_(std::move(life)) {}
-  void park(LeaseId lease, List list, Done done) override;
-  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<gpu::BallastWish> ballast, Done done) override;
+  void park(LeaseId lease, List list, Touch touch, Done done) override;
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Done done) override;
   bool busy(LeaseId lease) const override { return orders_.contains(lease); }
   bool stuck(LeaseId lease) const override { return stuck_.contains(lease); }
   void forget(LeaseId lease) override;
 
  private:
   void finish(LeaseId lease, std::uint64_t number, engine::ParkOutcome outcome);
+  bool goes_on(LeaseId lease, std::uint64_t number) const;
+  void lock(LeaseId lease, std::uint64_t number, const std::vector<ProcessRef>& processes);
+  Bytes lacking(const std::vector<ProcessRef>& tree, const engine::Room& room) const;
   engine::ParkOutcome parked(LeaseId lease);
   engine::ParkOutcome lied(LeaseId lease);
-  engine::ParkOutcome unparked(LeaseId lease);
+  engine::ParkOutcome unparked(LeaseId lease, const std::vector<ProcessRef>& tree);
   void check_order(LeaseId lease, bool park) const;
 
   struct Order {

@@ -141,6 +141,8 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
                     "parked-without-leave", [&] { return name() + ": nobody agreed to that"; });
   }
   if (lease.state == LeaseState::active && before != nullptr && before->parking) {
+    verdict_.expect(!world_.waits_for_the_driver(lease.id), "never-restored",
+                    [&] { return name() + " counts as running, and its program is still locked or parked"; });
     verdict_.expect(!world_.rests(lease.id), "never-told-to-go-on",
                     [&] { return name() + " counts as running, and its program waits to be told so"; });
   }

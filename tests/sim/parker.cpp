@@ -33,17 +33,43 @@ void SimParker::finish(LeaseId lease, std::uint64_t number, ParkOutcome outcome)
   done(std::move(outcome));
 }
 
-void SimParker::park(LeaseId lease, List list, Done done) {
+bool SimParker::goes_on(LeaseId lease, std::uint64_t number) const {
+  const auto found = orders_.find(lease);
+  return found != orders_.end() && found->second.number == number;
+}
+
+void SimParker::park(LeaseId lease, List list, Touch touch, Done done) {
   check_order(lease, true);
   const std::uint64_t number = ++last_number_;
   orders_[lease] = {number, std::move(done)};
-  const std::vector<ProcessRef> tree = list();
+  later(life_, life_->random.time(1ms, 200ms), [this, lease, number, list = std::move(list), touch] {
+    if (!goes_on(lease, number)) return;
+    const std::vector<ProcessRef> tree = list();
+    if (life_->faults && life_->random.chance(life_->world.config().refusals)) {
+      return finish(lease, number, {.kind = Kind::undone, .code = "unsupported_driver", .detail = "it cannot park"});
+    }
+    touch(tree, [this, lease, number, tree](bool may) {
+      later(life_, 1ms, [this, lease, number, tree, may] {
+        if (!goes_on(lease, number)) return;
+        if (may) return lock(lease, number, tree);
+        finish(lease, number, {.kind = Kind::undone, .code = "withdrawn", .detail = "the order was withdrawn"});
+      });
+    });
+  });
+}
+
+// None before it is durable who is: a daemon that comes back knows nobody else.
+void SimParker::lock(LeaseId lease, std::uint64_t number, const std::vector<ProcessRef>& processes) {
+  const core::Lease* durable = life_->store.find(lease);
+  const bool noted = durable != nullptr && durable->parking && durable->parking->touched == processes;
+  life_->verdict.expect(noted || life_->reconciled, "locked-unnoted",
+                        [&] { return fmt::format("{} is locked, and it is not stored who is", to_string(lease)); });
   life_->world.lock(lease);
   Random& random = life_->random;
   const bool stuck = life_->faults && random.chance(life_->world.config().stuck);
   const Duration took = random.time(1ms, stuck ? 60s : 4s);
   later(life_, took, [this, lease, number] {
-    if (orders_.contains(lease)) finish(lease, number, parked(lease));
+    if (goes_on(lease, number)) finish(lease, number, parked(lease));
   });
 }
 
@@ -82,7 +108,7 @@ ParkOutcome SimParker::lied(LeaseId lease) {
     case 1: world.yield(lease, 50); break;
     case 2:  // and will, later; perhaps when nobody waits for it any more
       life_->agenda.in(random.time(100ms, 30s), [&world, lease] {
-        if (world.quiet(lease)) world.yield(lease, 100);
+        if (world.waits_for_the_driver(lease)) world.yield(lease, 100);
       });
       break;
     default:  // and has, but not for long
@@ -95,24 +121,40 @@ ParkOutcome SimParker::lied(LeaseId lease) {
   return {.kind = Kind::done};
 }
 
-void SimParker::unpark(LeaseId lease, std::vector<ProcessRef>, std::vector<gpu::BallastWish> ballast, Done done) {
+// How much more than there is has to be free on the card. A process that is parked in part still holds the rest.
+Bytes SimParker::lacking(const std::vector<ProcessRef>& tree, const engine::Room& room) const {
+  const auto card = life_->world.card_of(room.uuid);
+  if (!card) return {};
+  Bytes needed, held;
+  for (const ProcessRef& process : tree) {
+    const auto found = life_->world.processes().find(process);
+    if (found == life_->world.processes().end() || found->second.parked[*card] <= Bytes{}) continue;
+    const auto known = room.of.find(process);
+    needed += known == room.of.end() ? room.all : known->second;
+    held += found->second.held[*card];
+  }
+  return std::min(needed, room.all) - held - life_->world.room(*card);
+}
+
+void SimParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Done done) {
   check_order(lease, false);
   const std::uint64_t number = ++last_number_;
   orders_[lease] = {number, std::move(done)};
   const bool stuck = life_->faults && life_->random.chance(life_->world.config().stuck);
   const Duration took = life_->random.time(1ms, stuck ? 60s : 2s);
-  later(life_, took, [this, lease, number, ballast = std::move(ballast)] {
-    if (!orders_.contains(lease)) return;
-    for (const gpu::BallastWish& wish : ballast) {
-      const auto card = life_->world.card_of(wish.uuid);
-      if (!card || life_->world.room(*card) >= wish.bytes) continue;
+  later(life_, took, [this, lease, number, tree = std::move(tree), room = std::move(room)] {
+    if (!goes_on(lease, number)) return;
+    for (const engine::Room& needed : room) {
+      if (lacking(tree, needed) <= Bytes{}) continue;
       return finish(lease, number, {.kind = Kind::unknown, .code = "no_room", .detail = "the ballast does not fit"});
     }
-    finish(lease, number, unparked(lease));
+    finish(lease, number, unparked(lease, tree));
   });
 }
 
-ParkOutcome SimParker::unparked(LeaseId lease) {
+// Of those who may be parked, and of nobody else.
+ParkOutcome SimParker::unparked(LeaseId lease, const std::vector<ProcessRef>& tree) {
+  if (tree.empty()) return {.kind = Kind::done};
   World& world = life_->world;
   Random& random = life_->random;
   const Config& config = world.config();

@@ -130,6 +130,11 @@ bool World::rests(LeaseId lease) const {
                      [lease](const auto& entry) { return entry.second.lease == lease && entry.second.rests; });
 }
 
+bool World::waits_for_the_driver(LeaseId lease) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [lease](const auto& entry) { return entry.second.lease == lease && entry.second.keeps_quiet; });
+}
+
 void World::go_on_without(LeaseId lease) {
   for (auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;

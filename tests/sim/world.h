@@ -68,7 +68,8 @@ class World {
   Bytes parked_by(LeaseId lease) const;    // by the driver
   Bytes put_away_by(LeaseId lease) const;  // by itself
   bool quiet(LeaseId lease) const;
-  bool rests(LeaseId lease) const;  // it has yielded by itself
+  bool rests(LeaseId lease) const;                 // it has yielded by itself
+  bool waits_for_the_driver(LeaseId lease) const;  // which has locked or parked it
   // Who knew how it yields has ended: the others run on, without what that one put away.
   void go_on_without(LeaseId lease);
   // One step in a program's life: takes more, gives back, forks. What fails for want of room is judged: `entitled` is

@@ -241,6 +241,21 @@ def test_ballast_is_held_until_it_is_given_back(quick, helpers, load):
     assert used(quick) == 0
 
 
+def test_the_margin_is_taken_only_where_there_is_room_for_it(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    wish = {"device": card(quick), "bytes": 300 * MIB, "margin": 200 * MIB}
+    assert one.ok("hold", ballast=[wish])["held_bytes"] == 500 * MIB
+    assert one.ok("hold", ballast=[{**wish, "bytes": 800 * MIB}])["held_bytes"] > 800 * MIB, "what there is of it"
+    one.ok("hold")
+    # No room but for what comes back: the context that holding takes is among it, for it goes before the restore.
+    quick.load("--alloc", "636MiB", "--seconds", "1h").wait_filled()
+    assert one("hold", ballast=[{**wish, "bytes": 321 * MIB}])["reason"] == "no_room"
+    assert one.ok("restore", ballast=[{**wish, "bytes": 316 * MIB}])["held_bytes"] == 0
+    one.ok("unlock")
+    ends_right(load)
+
+
 def test_ballast_on_a_card_that_is_not_there(quick, helpers, load):
     one = helpers(quick, load.pid)
     reply = one("hold", ballast=[{"device": "GPU-nowhere", "bytes": MIB}])
