@@ -198,11 +198,17 @@ asio::awaitable<void> work_together(asio::io_context& io, std::size_t count,
 
 }  // namespace
 
-// Waits for all, also when one fails. Returns the trouble of the first in order.
+// Waits for all, also when one fails. Returns the trouble of the first in order. On the way there a call that is stuck
+// ends it, so that nobody waits for such a one more than once; on the way back the others are brought back all the
+// same.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Member*> members, Step step) {
+  const bool there = step == &CheckpointTree::preflight || step == &CheckpointTree::checkpoint;
+  bool stuck = false;
   std::vector<Trouble> troubles(members.size());
   co_await work_together(io_, members.size(), [&](std::size_t i) -> asio::awaitable<void> {
+    if (stuck && there) co_return;
     troubles[i] = co_await (this->*step)(*members[i]);
+    stuck |= troubles[i].code == "stuck";
   });
   for (Trouble& trouble : troubles) {
     if (trouble) co_return std::move(trouble);

@@ -237,6 +237,21 @@ TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {
   ends_right(other);
 }
 
+// However many hang, they are waited for once.
+TEST_F(Parking, WhenOneHangsOfThoseThatAreAskedTogetherNoMoreAreAsked) {
+  options_.call_timeout = std::chrono::seconds(2);
+  fresh_parker();
+  std::vector<ProcessRef> tree;
+  for (int i = 0; i < 16; ++i) {
+    tree.push_back(load());
+    fault("state-hang", tree.back());
+  }
+  tree.push_back(load());
+  expect(park(tree), Kind::undone, "stuck");
+  EXPECT_TRUE(helpers_of(tree.back()).empty());
+  EXPECT_EQ(helpers_of(tree.front()).size(), 1) << "there never is a second";
+}
+
 TEST_F(Parking, AStuckHelperOutlivesItsLeaseAndIsTheOnlyOne) {
   options_.call_timeout = std::chrono::seconds(2);
   fresh_parker();
