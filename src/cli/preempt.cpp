@@ -57,12 +57,7 @@ int tell(const Common& common, const json& lease) {
 class Preempt {
  public:
   Preempt(const Common& common, const PreemptFlags& flags, client::Client client, std::string token)
-      : common_(common),
-        flags_(flags),
-        client_(std::move(client)),
-        token_(std::move(token)),
-        look_(look_for(common)),
-        talk_(common, -1, common.json, look_) {}
+      : common_(common), flags_(flags), client_(std::move(client)), token_(std::move(token)), look_(look_for(common)) {}
 
   int go();
 
@@ -72,7 +67,6 @@ class Preempt {
   client::Client client_;
   std::string token_;
   Look look_;
-  Talk talk_;
 
   client::Answer<client::Reply> order();
   std::optional<int> show(const client::Reply& reply, const json& body);
@@ -117,17 +111,18 @@ std::optional<int> Preempt::show(const client::Reply& reply, const json& body) {
 
 int Preempt::wait(json lease) {
   const std::int64_t started = monotonic_ns();
-  const keep::Listener listener = talk_.listener();
+  Talk talk(common_, -1, common_.json, look_);
+  const keep::Listener listener = talk.listener();
   const std::string id = text_at(lease, "id");
   for (;;) {
     if (settled(lease)) {
-      talk_.line().clear();
+      talk.line().clear();
       return tell(common_, lease);
     }
-    if (const auto waiting = client::parse_lease(lease)) talk_.line().show(*waiting);
+    if (const auto waiting = client::parse_lease(lease)) talk.line().show(*waiting);
     const Duration waited(monotonic_ns() - started);
     if (flags_.wait && waited >= *flags_.wait) {
-      talk_.line().clear();
+      talk.line().clear();
       print_error(fmt::format("{} has not got its room within {}", id, format_duration(*flags_.wait)),
                   "room is still being made for it: sublet why " + id);
       return gave_up;

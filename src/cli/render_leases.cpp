@@ -25,7 +25,9 @@ Cell state_cell(const json& row, const Look&) {
 Cell device_cell(const json& row, const Look& look) {
   std::string names;
   for (const auto& uuid : list_at(row, "devices")) {
-    if (uuid.is_string()) names += (names.empty() ? "" : ",") + device_name(uuid.get<std::string>(), look);
+    if (!uuid.is_string()) continue;
+    if (!names.empty()) names += ',';
+    names += device_name(uuid.get<std::string>(), look);
   }
   return {names, Paint::none};
 }
@@ -126,7 +128,7 @@ constexpr Column lease_columns[] = {
 
 Cell start_cell(const json& row, const Look&) {
   const auto eta = number_at(member(row, "queue"), "eta_seconds");
-  return {eta ? "~" + compact(std::chrono::seconds(*eta)) : "unknown", Paint::none};
+  return {eta ? fmt::format("~{}", compact(std::chrono::seconds(*eta))) : "unknown", Paint::none};
 }
 
 constexpr Column waiting_columns[] = {

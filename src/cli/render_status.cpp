@@ -94,7 +94,7 @@ std::string daemon_line(const json& daemon, const Look& look) {
   const auto pid = number_at(daemon, "pid");
   if (pid) out += fmt::format(", pid {}", *pid);
   const std::string store = text_at(daemon, "store");
-  if (!store.empty() && store != "ok") out += "\n" + paint("! store " + store, Paint::red, look);
+  if (!store.empty() && store != "ok") out += fmt::format("\n{}", paint("! store " + store, Paint::red, look));
   return out + "\n";
 }
 
@@ -143,11 +143,11 @@ std::string warning_lines(const json& warning, const Look& look) {
 std::string render_status(const json& status, const json& leases, const Look& look) {
   std::string out = daemon_line(member(status, "daemon"), look);
   const auto& devices = list_at(status, "devices");
-  for (const auto& device : devices) out += "\n" + device_lines(device, look);
-  if (devices.empty()) out += "\n" + paint("no device is known", Paint::yellow, look) + "\n";
+  for (const auto& device : devices) out += fmt::format("\n{}", device_lines(device, look));
+  if (devices.empty()) out += fmt::format("\n{}\n", paint("no device is known", Paint::yellow, look));
   else out += "  # used by leases   = leased, not used yet   x under no lease   . free\n";
   const std::string counts = counts_phrase(member(status, "leases"));
-  out += "\n" + (counts.empty() ? "no leases" : "leases: " + counts);
+  out += counts.empty() ? "\nno leases" : "\nleases: " + counts;
   if (bytes(status, "waiting_bytes") > 0)
     out += fmt::format(", {} wanted by those that wait", size_at(status, "waiting_bytes"));
   if (const std::string parked = parked_phrase(status); !parked.empty()) out += ", " + parked;

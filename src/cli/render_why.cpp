@@ -80,7 +80,7 @@ std::string parked(const json& lease, const json& queue, const Look& look) {
   out += fmt::format(" It was asked to yield {}: {}.", ago(pause, "since", look), text_at(pause, "reason"));
   if (queue.is_object()) out += waiting(lease, queue, look);
   if (const std::string text = text_at(member(lease, "blocked"), "text"); !text.empty())
-    out += " " + paint(visible(text), Paint::red, look) + ".";
+    out += fmt::format(" {}.", paint(visible(text), Paint::red, look));
   return out;
 }
 
@@ -89,12 +89,13 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
   const std::string id = text_at(lease, "id");
   const std::string name =
       fmt::format("{} ({}, {})", paint(id, Paint::bold, look), text_at(lease, "consumer"), text_at(lease, "user"));
-  if (state == "ended") return name + " has " + paint(state, Paint::yellow, look) + "," + ending(lease, look);
+  if (state == "ended")
+    return fmt::format("{} has {},{}", name, paint(state, Paint::yellow, look), ending(lease, look));
   std::string out =
       fmt::format("{} is {}.", name, paint(state, state == "active" ? Paint::green : Paint::yellow, look));
   if (state == "queued") {
     const std::string text = text_at(member(lease, "blocked"), "text");
-    return out + waiting(lease, queue, look) + (text.empty() ? "" : " " + visible(text) + ".");
+    return out + waiting(lease, queue, look) + (text.empty() ? "" : fmt::format(" {}.", visible(text)));
   }
   if (state == "active") return out + holding(lease, look);
   if (member(lease, "pause").is_object()) return out + parked(lease, queue, look);

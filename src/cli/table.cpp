@@ -65,7 +65,10 @@ Cell number_cell(const nlohmann::json& row, std::string_view key) {
 
 std::string column_names(std::span<const Column> columns) {
   std::string names;
-  for (const Column& column : columns) names += (names.empty() ? "" : ",") + std::string(column.name);
+  for (const Column& column : columns) {
+    if (!names.empty()) names += ',';
+    names += column.name;
+  }
   return names;
 }
 

@@ -16,7 +16,6 @@
 namespace sublet::client {
 namespace {
 
-constexpr std::string_view system_socket = "/run/sublet/sublet.sock";
 constexpr auto hint = "the daemon is named by its socket, unix:///run/sublet/sublet.sock, or http://127.0.0.1:PORT";
 
 bool is_socket(const std::string& path) {

@@ -11,6 +11,9 @@
 
 namespace sublet::client {
 
+// Of the daemon that serves the whole machine.
+inline constexpr std::string_view system_socket = "/run/sublet/sublet.sock";
+
 // A daemon's Unix socket, or its port on this machine.
 struct Endpoint {
   std::string path = {};   // absolute; "" for TCP

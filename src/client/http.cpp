@@ -63,8 +63,9 @@ Failure not_there(const Endpoint& endpoint, int errnum) {
             403,
             {}};
   }
+  const char* start = endpoint.path == system_socket ? "start it: systemctl start subletd" : "start one: subletd";
   return {FailureKind::no_daemon,
-          {Code::Unavailable, detail, "start one: subletd; or name another: --host unix://PATH, SUBLET_HOST"},
+          {Code::Unavailable, detail, fmt::format("{}; or name another: --host unix://PATH, SUBLET_HOST", start)},
           0,
           {}};
 }
