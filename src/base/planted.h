@@ -33,6 +33,8 @@ enum class Bug {
   grants_do_not_matter,
   nobody_is_told_to_go_on,
   relapses_take_no_room,
+  crowds_come_back_small,
+  words_do_not_last,
   // engine
   answered_before_durable,
   done_before_durable,

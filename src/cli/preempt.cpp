@@ -150,9 +150,10 @@ Action add_preempt(Command command, Common& common) {
   command.footer(
       "Those who cost least are paused, one after the other: of your own programs whatever their tier, on an admin's\n"
       "word anybody's. Others' programs of a tier below LEASE's yield as far as they would have to without it. They\n"
-      "come back by their place in the queue. Without --preview it returns when LEASE has its room; room is still "
-      "made\n"
-      "for it when this command is interrupted.");
+      "come back by their place in the queue; from those who had to wait for it LEASE keeps its room until it ends, "
+      "is\n"
+      "paused or asks for more, whatever their tier. Without --preview it returns when LEASE has its room; room is\n"
+      "still made for it when this command is interrupted.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/explain.h"
 
-#include "core/forecast.h"
 #include "core/held_room.h"
 #include "core/victims.h"
 #include "core/words.h"
@@ -146,34 +145,38 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
 
 }  // namespace
 
-QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now) {
+QueueInfo Foretold::of(const Lease& lease) {
   QueueInfo info;
-  info.place = state.queue().place(lease.id);
+  info.place = state_.queue().place(lease.id);
   if (info.place == 0) return info;
-  if (std::string hopeless = hopeless_text(state, rules, lease, now); !hopeless.empty()) {
+  if (std::string hopeless = hopeless_text(state_, rules_, lease, now_); !hopeless.empty()) {
     info.short_bytes = lease.least();
     info.basis = std::move(hopeless);
     return info;
   }
-  const Nearest nearest = nearest_device(state, rules, lease, now);
+  const Nearest nearest = nearest_device(state_, rules_, lease, now_);
   if (nearest.device != nullptr)
-    info.short_bytes = std::max(state.need(lease, nearest.device->reading.uuid) - nearest.free, Bytes{});
+    info.short_bytes = std::max(state_.need(lease, nearest.device->reading.uuid) - nearest.free, Bytes{});
   else info.short_bytes = lease.least();
 
   if (nearest.device != nullptr) {
     info.device = nearest.device->reading.uuid;
-    info.holders = holders_of(state, *nearest.device, holders_named);
+    info.holders = holders_of(state_, *nearest.device, holders_named);
   }
-  const HeldRooms held(state, rules, now);
+  const HeldRooms held(state_, rules_, now_);
   for (const HeldRooms::Entry& entry : held.entries())
     if (entry.room.waiter == lease.id) info.held_devices = entry.room.devices;
-  if (const HeldRooms::Entry* before = held_before(state, rules, lease, held, now)) {
+  if (const HeldRooms::Entry* before = held_before(state_, rules_, lease, held, now_)) {
     info.held_for = before->room.waiter;
-    info.held_text = held_text(state, held, *before, now);
+    info.held_text = held_text(state_, held, *before, now_);
   }
-  estimate_start(state, rules, lease, now, info);
-  hasten(state, lease, now, info);
+  estimate_start(lease, info);
+  hasten(state_, lease, now_, info);
   return info;
+}
+
+QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  return Foretold(state, rules, now).of(lease);
 }
 
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {

@@ -5,6 +5,7 @@
 #include "core/rules.h"
 #include "core/state.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,24 @@ struct QueueInfo {
   std::string held_text;                  // the same as a sentence
   std::optional<Duration> eta;            // from now; unset = unknown
   std::string basis;                      // what the estimate rests on, or why there is none
+};
+
+// Where waiters stand and when they should start, as of one moment: what is asked of several costs little more than of
+// one. Lives no longer than the state stays as it is.
+class Forecast;
+class Foretold {
+ public:
+  Foretold(const State& state, const Rules& rules, Time now);
+  ~Foretold();
+  QueueInfo of(const Lease& lease);
+
+ private:
+  void estimate_start(const Lease& lease, QueueInfo& info);  // sets its eta and basis; its place is known
+
+  const State& state_;
+  const Rules& rules_;
+  const Time now_;
+  std::unique_ptr<Forecast> forecast_;
 };
 
 QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/forecast.h"
-
 #include "core/expect.h"
+#include "core/explain.h"
 #include "core/words.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <queue>
+#include <unordered_map>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -15,44 +17,33 @@ namespace {
 constexpr std::size_t waiters_followed = 200;
 // Where room is held in the forecast for one that takes any device is sought on so many of the roomiest.
 constexpr std::size_t rooms_tried = 16;
+// Of the ends that make its room so many are named: the last.
+constexpr std::size_t ends_told = 2;
+
+}  // namespace
 
 // Plays the known ends forward, with all who wait taking what they fit into as granting does: in order, small ones past
-// a large one until that has waited so long that room is held for it. `sublet queue` asks this for every waiter: what
-// is done per end and waiter is a comparison of numbers, words come last.
+// a large one until that has waited so long that room is held for it. `sublet queue` asks this for every waiter: it is
+// played once, and no further than somebody asks; what is done per end and waiter is a comparison of numbers, words
+// come last.
 class Forecast {
  public:
-  Forecast(const State& state, const Rules& rules, const Lease& lease, Time now)
-      : state_(state), rules_(rules), lease_(lease), need_(lease.least()), now_(now) {}
+  Forecast(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {}
 
-  void fill(QueueInfo& info) {
+  void fill(const Lease& lease, QueueInfo& info) {
     if (info.place > waiters_followed) {
       info.basis = "more than " + std::to_string(waiters_followed) + " wait before it";
       return;
     }
-    prepare();
-    std::vector<std::size_t> opened(rooms_.size());
-    std::iota(opened.begin(), opened.end(), std::size_t{0});
-    at_ = now_;
-    auto turn = place_waiting(opened);
-    while (!turn && !ends_.empty()) {
-      at_ = ends_.begin()->first;
-      opened.clear();
-      // What ends at one moment is free at once: a lease on several devices gives all of them back together.
-      for (; !ends_.empty() && ends_.begin()->first == at_; ends_.erase(ends_.begin())) {
-        const End& end = ends_.begin()->second;
-        rooms_[end.room].free += end.bytes;
-        rooms_[end.room].because.push_back(end);
-        rooms_[end.room].freed_at = at_;
-        opened.push_back(end.room);
-      }
-      turn = place_waiting(opened);
+    while (!starts_.contains(lease.id) && play()) {
     }
-    if (!turn) {
-      info.basis = why_unknown();
+    const auto start = starts_.find(lease.id);
+    if (start == starts_.end()) {
+      info.basis = why_unknown(lease);
       return;
     }
-    info.eta = at_ - now_;
-    info.basis = basis_text(rooms_[*turn].because);
+    info.eta = start->second.at - now_;
+    info.basis = basis_text(start->second);
   }
 
  private:
@@ -62,6 +53,20 @@ class Forecast {
     Bytes bytes;
     Time start;
     Basis basis;
+  };
+  struct ComingEnd {
+    Time at;
+    std::size_t number;  // of those at one time the first that was known comes first
+    End end;
+    bool operator<(const ComingEnd& other) const {
+      return at != other.at ? at > other.at : number > other.number;  // on top of a heap
+    }
+  };
+  // When a waiter starts, and by which ends there is room for it: the last of them.
+  struct Start {
+    Time at;
+    std::vector<End> last;
+    std::size_t before = 0;  // so many more
   };
   struct Taken {
     Time from, until;  // until: never, if no end is known
@@ -91,17 +96,42 @@ class Forecast {
 
   // ------------------------------------------------------------------------------ what there is
 
+  // What happens next; false: nothing more does, as far as is known.
+  bool play() {
+    std::vector<std::size_t> opened;
+    if (!std::exchange(prepared_, true)) {
+      prepare();
+      opened.resize(rooms_.size());
+      std::iota(opened.begin(), opened.end(), std::size_t{0});
+      at_ = now_;
+    } else {
+      if (ends_.empty()) return false;
+      at_ = ends_.top().at;
+      // What ends at one moment is free at once: a lease on several devices gives all of them back together.
+      for (; !ends_.empty() && ends_.top().at == at_; ends_.pop()) {
+        const End& end = ends_.top().end;
+        rooms_[end.room].free += end.bytes;
+        rooms_[end.room].because.push_back(end);
+        rooms_[end.room].freed_at = at_;
+        opened.push_back(end.room);
+      }
+    }
+    place_waiting(opened);
+    return true;
+  }
+
   void prepare() {
-    std::map<std::string_view, std::size_t> index;
+    std::unordered_map<std::string_view, std::size_t> index;
+    rooms_.reserve(state_.devices().size());
     for (const auto& [uuid, device] : state_.devices()) {
       if (!state_.known(device, rules_, now_)) continue;
       index.emplace(uuid, rooms_.size());
       rooms_.push_back({&device, state_.effective_free(device, rules_, now_)});
     }
     for (std::size_t room = 0; room < rooms_.size(); ++room)
-      for (const LeaseId id : rooms_[room].device->leases) {
+      for (const auto& [charged, id] : rooms_[room].device->by_charge) {
         const Lease& lease = *state_.find(id);
-        expect(lease, room, state_.charged(lease, rooms_[room].device->reading.uuid), started(lease));
+        expect(lease, room, charged, started(lease));
       }
     for (const LeaseId id : state_.queue().in_order(waiters_followed)) {
       const Lease& lease = *state_.find(id);
@@ -124,7 +154,7 @@ class Forecast {
   void expect(const Lease& lease, std::size_t room, Bytes bytes, Time start) {
     const Expected end = expected_end(state_, rules_, lease, start, now_);
     rooms_[room].taken.push_back({start, end.known() ? end.at : Time::never(), bytes});
-    if (end.known()) ends_.insert({end.at, {&lease, room, bytes, start, end.basis}});
+    if (end.known()) ends_.push({end.at, ends_known_++, {&lease, room, bytes, start, end.basis}});
   }
 
   Bytes need(const Lease& lease, std::size_t room) const {
@@ -133,21 +163,26 @@ class Forecast {
 
   // ------------------------------------------------------------------------------ whose turn it is
 
-  // Who waits and fits takes it, in order; only the opened rooms can have become wide enough. The room that decided it
-  // when it was the lease's own turn.
-  std::optional<std::size_t> place_waiting(const std::vector<std::size_t>& opened) {
+  // Who waits and fits takes it, in order; only the opened rooms can have become wide enough.
+  void place_waiting(const std::vector<std::size_t>& opened) {
     hold_room();
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       Waiter& waiter = waiting_[i];
       if (waiter.lease == nullptr || !waiter.possible) continue;
       const std::vector<std::size_t> rooms = choose_rooms(i, opened);
       if (rooms.empty()) continue;
-      if (waiter.lease->id == lease_.id) return decisive(rooms);
+      note_start(waiter.lease->id, rooms_[decisive(rooms)].because);
       take(*waiter.lease, i, rooms);
       waiter.lease = nullptr;
       hold_room();
     }
-    return std::nullopt;
+  }
+
+  void note_start(LeaseId lease, const std::vector<End>& because) {
+    Start& start = starts_[lease];
+    start.at = at_;
+    start.before = because.size() - std::min(because.size(), ends_told);
+    start.last.assign(because.begin() + static_cast<std::ptrdiff_t>(start.before), because.end());
   }
 
   void take(const Lease& lease, std::size_t waiter, const std::vector<std::size_t>& rooms) {
@@ -280,24 +315,22 @@ class Forecast {
 
   // ------------------------------------------------------------------------------ words
 
-  std::string basis_text(const std::vector<End>& because) const {
-    if (because.empty()) return "it fits now";
-    const std::size_t shown = std::min<std::size_t>(because.size(), 2), rest = because.size() - shown;
+  std::string basis_text(const Start& begins) const {
+    if (begins.last.empty()) return "it fits now";
     std::string text;
-    for (std::size_t i = rest; i < because.size(); ++i) {
-      const End& end = because[i];
+    for (const End& end : begins.last) {
       text += (text.empty() ? "" : "; ") + name_of(*end.lease) + " " +
               expected_text(state_, *end.lease, end.basis, end.start, now_);
     }
-    if (rest > 0) text += "; after the ends of " + std::to_string(rest) + " more before them";
+    if (begins.before > 0) text += "; after the ends of " + std::to_string(begins.before) + " more before them";
     return text;
   }
 
-  std::string why_unknown() const {
-    const Nearest nearest = nearest_device(state_, rules_, lease_, now_);
+  std::string why_unknown(const Lease& waiter) const {
+    const Nearest nearest = nearest_device(state_, rules_, waiter, now_);
     if (nearest.device == nullptr) {
       for (const auto& [uuid, device] : state_.devices())
-        if (may_use(lease_, device)) return unknown_text(state_, device, rules_, now_);
+        if (may_use(waiter, device)) return unknown_text(state_, device, rules_, now_);
       return "no device was read yet";
     }
     for (const ChargedLease& entry : nearest.device->by_charge) {
@@ -306,27 +339,30 @@ class Forecast {
       const Expected end = expected_end(state_, rules_, holder, start, now_);
       if (!end.known()) return name_of(holder) + " " + expected_text(state_, holder, end.basis, start, now_);
     }
-    if (State::capacity(*nearest.device, rules_) - nearest.device->other < need_)
+    if (State::capacity(*nearest.device, rules_) - nearest.device->other < waiter.least())
       return "programs under no lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
     return "what stands before it in the queue has no known end";
   }
 
   const State& state_;
   const Rules& rules_;
-  const Lease& lease_;
-  const Bytes need_;
   const Time now_;
   Time at_;  // where the forecast has come to
   std::vector<Place> rooms_;
-  std::multimap<Time, End> ends_;
+  bool prepared_ = false;
+  std::priority_queue<ComingEnd> ends_;
+  std::size_t ends_known_ = 0;
   std::vector<Waiter> waiting_;  // in order
   std::optional<Held> held_;
+  std::unordered_map<LeaseId, Start> starts_;
 };
 
-}  // namespace
+Foretold::Foretold(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {}
+Foretold::~Foretold() = default;
 
-void estimate_start(const State& state, const Rules& rules, const Lease& lease, Time now, QueueInfo& info) {
-  Forecast(state, rules, lease, now).fill(info);
+void Foretold::estimate_start(const Lease& lease, QueueInfo& info) {
+  if (forecast_ == nullptr) forecast_ = std::make_unique<Forecast>(state_, rules_, now_);
+  forecast_->fill(lease, info);
 }
 
 }  // namespace sublet::core

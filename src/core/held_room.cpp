@@ -93,12 +93,27 @@ HeldRooms::HeldRooms(const State& state, const Rules& rules, Time now) : state_(
   std::vector<QueueKey> waiters;
   state.queue().all().queued_by(now - rules.reserve_after, looked_at, waiters);
   for (const QueueKey& key : waiters)
-    if (entries_.size() < held_for) add(key);
+    if (entries_.size() < held_for && (key.fixed || !any_)) add(key);
+  if (!waiters.empty()) last_ = waiters.back();
 }
 
-bool HeldRooms::free_to_hold(const std::string& device) const {
+bool HeldRooms::given(const QueueKey& key, const std::vector<std::string>& devices) {
+  if (last_ && !last_->before(key)) return false;
+  for (const std::string& device : devices)
+    if (const Held* held = held_on(state_.devices().at(device).number)) terms_[held->entry].reset();
+  return true;
+}
+
+// They are few: to look at all of them takes less than anything else.
+const HeldRooms::Held* HeldRooms::held_on(std::uint32_t device) const {
+  const auto found = std::find_if(held_.begin(), held_.end(), [device](const Held& h) { return h.device == device; });
+  return found == held_.end() ? nullptr : &*found;
+}
+
+const Device* HeldRooms::free_to_hold(const std::string& device) const {
   const auto at = state_.devices().find(device);
-  return at != state_.devices().end() && state_.known(at->second, rules_, now_) && !held_.contains(device);
+  const bool free = at != state_.devices().end() && held_on(at->second.number) == nullptr;
+  return free && state_.known(at->second, rules_, now_) ? &at->second : nullptr;
 }
 
 void HeldRooms::add(const QueueKey& key) {
@@ -110,11 +125,12 @@ void HeldRooms::add(const QueueKey& key) {
   } else {
     room = HeldRoom{key.lease, waiter.waits_in_place() ? waiter.devices : std::vector{waiter.wanted_device}, {}, 0};
     for (const std::string& device : room->devices)
-      if (!free_to_hold(device)) return;
+      if (free_to_hold(device) == nullptr) return;
   }
   if (!room) return;
   any_ |= any;
-  for (std::size_t i = 0; i < room->devices.size(); ++i) held_.emplace(room->devices[i], Held{entries_.size(), i});
+  for (std::size_t i = 0; i < room->devices.size(); ++i)
+    held_.push_back({state_.devices().at(room->devices[i]).number, entries_.size(), i});
   entries_.push_back({std::move(*room), key});
   terms_.emplace_back();
 }
@@ -147,7 +163,7 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
   HeldRoom chosen{waiter.id, {}, {}, 0};
   for (const HeldRoom& old : state_.held_rooms()) {
     if (old.waiter != waiter.id) continue;
-    const auto usable = [this](const std::string& device) { return free_to_hold(device); };
+    const auto usable = [this](const std::string& device) { return free_to_hold(device) != nullptr; };
     if (old.until > now_ && std::all_of(old.devices.begin(), old.devices.end(), usable)) return old;
     chosen.tries = std::min(old.tries + 1, most_tries);
   }
@@ -158,8 +174,9 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
   std::vector<Choice> choices;
   int left = (devices_tried << chosen.tries) + waiter.device_count;
   for (auto room = state_.rooms().rbegin(); room != state_.rooms().rend() && left > 0; ++room) {
-    if (!free_to_hold(room->device)) continue;
-    const Device& device = state_.devices().at(room->device);
+    const Device* usable = free_to_hold(room->device);
+    if (usable == nullptr) continue;
+    const Device& device = *usable;
     if (State::capacity(device, rules_) - device.other < waiter.least()) continue;
     Ends ends = ends_on(state_, rules_, waiter, device, now_);
     choices.push_back({shadow_of(state_, rules_, waiter, device, ends, now_), &device});
@@ -193,23 +210,24 @@ Bytes HeldRooms::beside_making(const Lease& lease, const std::string& device, By
   return bound ? room - kept_for(*making, device) : room;
 }
 
-Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const {
-  room = beside_making(lease, device, room);
-  const auto held = held_.find(device);
-  if (held == held_.end()) return room;
-  const Entry& entry = entries_[held->second.entry];
-  if (!entry.key.before(key)) return room;  // it stands before, or is the one
-  if (const std::optional<Time> start = terms(held->second.entry).start) {
+Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& room) const {
+  const Bytes free = beside_making(lease, room.device, room.free);
+  const Held* held = held_on(room.number);
+  if (held == nullptr) return free;
+  const Entry& entry = entries_[held->entry];
+  if (!entry.key.before(key)) return free;  // it stands before, or is the one
+  if (const std::optional<Time> start = terms(held->entry).start) {
     const Expected end = expected_end(state_, rules_, lease, lease.granted_at.value_or(now_), now_);
-    if (end.known() && end.at <= *start) return room;
+    if (end.known() && end.at <= *start) return free;
   }
-  return std::min(room, left(held->second));
+  return std::min(free, left(*held));
 }
 
-Bytes HeldRooms::open_room(const std::string& device, Bytes room) const {
-  if (const Making* making = state_.making_on(device)) room -= kept_for(*making, device);
-  const auto held = held_.find(device);
-  return held == held_.end() ? room : std::min(room, left(held->second));
+Bytes HeldRooms::open_room(const Room& room) const {
+  Bytes free = room.free;
+  if (const Making* making = state_.making_on(room.device)) free -= kept_for(*making, room.device);
+  const Held* held = held_on(room.number);
+  return held == nullptr ? free : std::min(free, left(*held));
 }
 
 }  // namespace sublet::core

@@ -13,7 +13,6 @@
 
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace sublet::core {
@@ -28,14 +27,17 @@ class HeldRooms {
   };
 
   const std::vector<Entry>& entries() const { return entries_; }
+  // Another was given room on these devices; it stood at that place in the queue. False: it was one of those who were
+  // looked at, so that all of this is to be worked out anew.
+  bool given(const QueueKey& key, const std::vector<std::string>& devices);
   // When the waiter of one of these entries can start, by the known ends; unset: unknown.
   std::optional<Time> start(const Entry& entry) const {
     return terms(static_cast<std::size_t>(&entry - entries_.data())).start;
   }
-  // How much of `room`, what is free on the device, a waiter may take there.
-  Bytes allowance(const QueueKey& key, const Lease& lease, const std::string& device, Bytes room) const;
+  // How much of what is free on a device a waiter may take there.
+  Bytes allowance(const QueueKey& key, const Lease& lease, const Room& room) const;
   // The least that anybody may take there, however far behind and for however long.
-  Bytes open_room(const std::string& device, Bytes room) const;
+  Bytes open_room(const Room& room) const;
   // On so many devices something is held, or made for somebody.
   std::size_t devices() const { return held_.size() + state_.makings().size(); }
 
@@ -46,6 +48,7 @@ class HeldRooms {
     std::vector<Bytes> left;  // on each of its devices, for those who stand behind
   };
   struct Held {
+    std::uint32_t device;      // its number
     std::size_t entry, place;  // the device's among those of the entry
   };
 
@@ -55,15 +58,17 @@ class HeldRooms {
   std::optional<HeldRoom> choose(const Lease& waiter) const;
   Bytes kept_for(const Making& making, const std::string& device) const;
   Bytes beside_making(const Lease& lease, const std::string& device, Bytes room) const;
-  bool free_to_hold(const std::string& device) const;
+  const Device* free_to_hold(const std::string& device) const;  // null: it is not
+  const Held* held_on(std::uint32_t device) const;              // null: nothing is
 
   const State& state_;
   const Rules& rules_;
   const Time now_;
-  bool any_ = false;  // one of those that take any device has its room
+  bool any_ = false;              // one of those that take any device has its room
+  std::optional<QueueKey> last_;  // of those who were looked at
   std::vector<Entry> entries_;
   mutable std::vector<std::optional<Terms>> terms_;  // of the entries
-  std::unordered_map<std::string, Held> held_;       // by device
+  std::vector<Held> held_;
 };
 
 }  // namespace sublet::core

@@ -29,7 +29,7 @@ enum class EndReason {
   unclaimed,
   lost
 };
-enum class Tier { spot, batch, standard, interactive, critical };  // ascending: a higher one goes first
+enum class Tier : std::uint8_t { spot, batch, standard, interactive, critical };  // ascending: a higher one goes first
 inline constexpr std::size_t tier_count = 5;
 enum class Pausable { automatic, cooperative, interposer, driver, no };
 enum class OwnerKind { connection, process, token };
@@ -92,7 +92,8 @@ struct Cooperation {
   bool operator==(const Cooperation&) const = default;
 };
 
-// On whose word room is made for a waiter beyond what its tier and its turn give it.
+// On whose word room is made for a waiter beyond what its tier and its turn give it. It keeps that room against those
+// whom the word reached, until it is paused itself or asks for more.
 struct Ordered {
   std::uint32_t uid = 0;
   bool anybodys = false;  // others' programs may be asked to yield, not only this user's own
@@ -146,7 +147,7 @@ struct Lease {
   std::optional<Upgrade> resize;           // waits for more
   std::optional<Parking> parking;          // it yields, has yielded or comes back
   std::optional<Cooperation> cooperation;  // its program yields by itself
-  std::optional<Ordered> ordered;          // room for it is made on somebody's word, as long as it waits
+  std::optional<Ordered> ordered;          // room for it is made on somebody's word, or was made, and it keeps it
   bool had_process = false;                // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal

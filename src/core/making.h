@@ -46,7 +46,7 @@ struct Making {
 // How a lease stands as one that may be asked to yield.
 struct Standing {
   Time restored;           // back from a pause
-  Time came_back;          // since then it has its room: granted, or back from a pause
+  Time came_back;          // since then it has its room: granted, grown on somebody's word, or back from a pause
   Duration had{};          // of the turns that are counted at present: how long it had its room
   Time tried_at;           // a pause of it failed then …
   Time spared_until;       // … and is not tried again before this

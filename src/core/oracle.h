@@ -41,6 +41,7 @@ class Oracle {
   void check_store(const State& state) const;
   void check_sums(const State& state, Time now) const;
   void check_settling(const State& state) const;
+  void follow_returns(const State& state, const Plan& plan);
   void check_ledger(const State& state) const;
   void check_grants(const State& state, const Plan& plan, Time now) const;
   void check_promises(const State& state, const Lease& lease, Time now) const;
@@ -55,6 +56,7 @@ class Oracle {
   void forget_measured(LeaseId id);
   static bool held_from(const State& state, const Lease& lease, const std::string& uuid);
   Bytes need_of(const Lease& lease) const;  // of one that waits to grow, where it is most
+  Bytes need_on(const Lease& lease, const std::string& uuid) const;
   int devices_with(const State& state, const Lease& lease, const std::map<std::string, Bytes>& room, Time now) const;
   Time unheld_until(const Lease& lease) const;
 
@@ -63,6 +65,9 @@ class Oracle {
   std::set<LeaseId> closed_;                                      // ended, settled, never to be seen again
   std::map<std::pair<LeaseId, std::string>, Measured> measured_;  // by lease and device
   std::set<std::pair<LeaseId, std::string>> unsettled_;           // ended with a process, not measured gone
+  std::map<std::pair<LeaseId, std::string>, Bytes> asked_;        // what it held when it was asked to yield
+  std::map<std::pair<LeaseId, std::string>, Bytes> coming_;       // what it is expected to hold once it is back
+  std::map<std::pair<LeaseId, std::string>, Bytes> needed_;       // what it waits for instead of its size
   std::set<LeaseId> ended_programs_, killed_;
   std::map<LeaseId, Time> gone_;    // their programs have ended, or were killed
   std::map<LeaseId, Time> unheld_;  // live connection leases that nobody holds, since

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace sublet::core::testing {
 namespace {
@@ -19,13 +20,16 @@ bool on(const Lease& lease, const std::string& uuid) {
 // The order as the design words it, at one moment: age is counted, no static key.
 bool goes_before(const Lease& a, const Lease& b, const Rules& rules, Time now) {
   if (a.tier != b.tier) return a.tier > b.tier;
-  const auto aged = [&rules, now](const Lease& lease) {
-    const double minutes = static_cast<double>((now - lease.queued_at).count()) / 60e9;
-    return static_cast<long double>(lease.priority) + static_cast<long double>(rules.aging_per_minute) * minutes;
+  if (!(rules.aging_per_minute > 0)) {
+    if (a.priority != b.priority) return a.priority > b.priority;
+    return a.queued_at != b.queued_at ? a.queued_at < b.queued_at : a.id < b.id;
+  }
+  // In the time that a point is worth, which is a whole number of nanoseconds: exact, as the order is.
+  const auto point = std::llround(60e9 / rules.aging_per_minute);
+  const auto aged = [point, now](const Lease& lease) {
+    return lease.priority * point + (now - lease.queued_at).count();
   };
-  const long double difference = aged(a) - aged(b);
-  if (difference > 1e-6L || difference < -1e-6L) return difference > 0;
-  return a.queued_at != b.queued_at ? a.queued_at < b.queued_at : a.id < b.id;
+  return aged(a) != aged(b) ? aged(a) > aged(b) : a.id < b.id;
 }
 
 }  // namespace
@@ -37,7 +41,9 @@ bool Oracle::booked(const Lease& lease, const std::string& uuid) const {
 Bytes Oracle::charge_of(const Lease& lease, const std::string& uuid) const {
   const auto found = measured_.find({lease.id, uuid});
   const Measured measured = found == measured_.end() ? Measured{} : found->second;
-  if (lease.reserves() || !measured.after_end) return std::max(lease.reserved_each(), measured.used);
+  const auto coming = coming_.find({lease.id, uuid});
+  const Bytes back = coming == coming_.end() || lease.parked() ? Bytes{} : coming->second;
+  if (lease.reserves() || !measured.after_end) return std::max({lease.reserved_each(), measured.used, back});
   return measured.used;
 }
 
@@ -55,6 +61,8 @@ std::vector<Lease> Oracle::stored() const {
 
 void Oracle::restarted(Time now) {
   measured_.clear();
+  asked_.clear();
+  coming_.clear();
   gone_.clear();
   ended_programs_.clear();
   killed_.clear();
@@ -94,13 +102,16 @@ void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time 
                        });
     EXPECT_TRUE(turns || (plan.changed.empty() && plan.reasons.empty()))
         << "a refusal changes nothing: " << plan.outcome.error().detail;
-    EXPECT_TRUE(plan.settled.empty() && plan.actions.empty());
+    EXPECT_TRUE(plan.settled.empty());
+    for (const Action& action : plan.actions)  // whose turn has come may be one that comes back
+      EXPECT_TRUE(turns && std::holds_alternative<Unpark>(action));
     EXPECT_FALSE(plan.outcome.error().detail.empty());
   }
   if (const auto* snapshot = std::get_if<Snapshot>(&fact)) follow_snapshot(state, *snapshot);
   follow_owner(fact, plan, now);
   follow_plan(state, plan);
   follow_ends(fact, plan, now);
+  follow_returns(state, plan);
   check_store(state);
   check_sums(state, now);
   check_settling(state);
@@ -112,125 +123,6 @@ void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time 
   check_loss(state, fact, now);
   check_program_end(state, fact, plan);
   wake_before_ = plan.wake_at;
-}
-
-// -------------------------------------------------------------------------------- following
-
-void Oracle::follow_plan(const State& state, const Plan& plan) {
-  std::set<LeaseId> once;
-  for (const Lease& lease : plan.changed) {
-    EXPECT_TRUE(once.insert(lease.id).second) << to_string(lease.id) << " twice in one plan";
-    EXPECT_EQ(closed_.count(lease.id), 0u) << to_string(lease.id) << " is back from the dead";
-    const auto old = store_.find(lease.id);
-    if (old == store_.end()) {
-      EXPECT_GT(lease.id.number, last_id_) << "an id was used twice";
-      last_id_ = std::max(last_id_, lease.id.number);
-    } else {
-      EXPECT_GE(lease.generation, old->second.generation);
-      EXPECT_TRUE(lease.state == old->second.state || lease.generation > old->second.generation ||
-                  lease.state == LeaseState::queued || lease.parking || old->second.parking)
-          << to_string(lease.id) << ": a new state without a new generation";
-      EXPECT_FALSE(old->second.ended() && (!lease.ended() || lease.end_reason != old->second.end_reason))
-          << "an end is final";
-    }
-    if (lease.ended() && (old == store_.end() || !old->second.ended())) {
-      EXPECT_NE(lease.end_reason, EndReason::none);
-      EXPECT_TRUE(std::any_of(plan.reasons.begin(), plan.reasons.end(),
-                              [&lease](const Reason& r) { return r.lease == lease.id && r.code == "ended"; }));
-      for (const std::string& uuid : lease.devices)
-        if (lease.had_process && state.charge(lease.id, uuid).settling) unsettled_.insert({lease.id, uuid});
-      unheld_.erase(lease.id);
-      // Who ends while it is parked was proven to hold no more than what was last measured.
-      const bool in_this_step = std::any_of(plan.reasons.begin(), plan.reasons.end(), [&lease](const Reason& r) {
-        return r.lease == lease.id && r.code == "paused";
-      });
-      for (const std::string& uuid : lease.devices)
-        if (old != store_.end() && (old->second.parked() || in_this_step)) measured_[{lease.id, uuid}].after_end = true;
-    }
-    // An offer that lapsed starts anew, also when the same bytes are offered again in the same step.
-    if (old != store_.end() && !lease.ended() && lease.lapsed_offers != old->second.lapsed_offers)
-      forget_measured(lease.id);
-    store_[lease.id] = lease;
-  }
-  for (auto at = store_.begin(); at != store_.end();) {
-    const bool listed = std::find(plan.settled.begin(), plan.settled.end(), at->first) != plan.settled.end();
-    EXPECT_TRUE(!listed || at->second.had_process);
-    if (!listed && !(at->second.ended() && !at->second.had_process)) {
-      ++at;
-      continue;
-    }
-    EXPECT_TRUE(at->second.ended());
-    closed_.insert(at->first);
-    forget_measured(at->first);
-    at = store_.erase(at);
-  }
-}
-
-// What each lease uses, from what the snapshot lists, where the core believed it.
-void Oracle::follow_snapshot(const State& state, const Snapshot& snapshot) {
-  if (snapshot.began < newest_) return;  // overtaken
-  newest_ = snapshot.began;
-  for (const DeviceReading& reading : snapshot.devices) {
-    const auto device = state.devices().find(reading.uuid);
-    if (device == state.devices().end() || !device->second.problem.empty()) continue;
-    if (device->second.read_at != snapshot.began) continue;
-    for (auto& [id, lease] : store_) {
-      if (!booked(lease, reading.uuid)) continue;
-      Measured& measured = measured_[{id, reading.uuid}];
-      measured.used = {};
-      measured.untold = false;
-      for (const ProcessUse& use : reading.processes) {
-        if (use.lease != id) continue;
-        measured.used += use.used.value_or(Bytes{});
-        measured.untold |= !use.used;
-      }
-      if (lease.ended() && may_not_grow(lease, snapshot.began) && !measured.untold) measured.after_end = true;
-      if (measured.after_end && measured.used == Bytes{} && !measured.untold) unsettled_.erase({id, reading.uuid});
-    }
-  }
-  // A device that was given up charges nobody.
-  for (const auto& entry : std::set(unsettled_)) {
-    const auto device = state.devices().find(entry.second);
-    if (device == state.devices().end() || (device->second.lost && device->second.leases.empty()))
-      unsettled_.erase(entry);
-  }
-}
-
-// Of one that has ended: a reading that was begun then shows the most that it will ever hold.
-bool Oracle::may_not_grow(const Lease& lease, Time began) const {
-  const bool in_its_grace = lease.stop_requested && !lease.devices.empty() && lease.owner.keeper &&
-                            lease.owner.kind == OwnerKind::process && !killed_.contains(lease.id) &&
-                            !ended_programs_.contains(lease.id);
-  const auto gone = gone_.find(lease.id);
-  return !in_its_grace && began >= *lease.ended_at && (gone == gone_.end() || began >= gone->second);
-}
-
-void Oracle::follow_ends(const Fact& fact, const Plan& plan, Time now) {
-  const auto* ended = std::get_if<ProgramEnded>(&fact);
-  const auto* failed = std::get_if<ProgramFailed>(&fact);
-  for (const LeaseId id : {ended == nullptr ? LeaseId{} : ended->lease, failed == nullptr ? LeaseId{} : failed->lease})
-    if (id && plan.outcome.has_value() && ended_programs_.insert(id).second) gone_.insert_or_assign(id, now);
-  for (const Action& action : plan.actions)
-    if (const auto* signal = std::get_if<SignalProgram>(&action); signal != nullptr && signal->kill)
-      killed_.insert(signal->lease), gone_.insert_or_assign(signal->lease, now);
-  const auto* attach = std::get_if<Attach>(&fact);
-  if (attach != nullptr && attach->as_owner && plan.outcome.has_value()) ended_programs_.erase(attach->lease);
-}
-
-void Oracle::follow_owner(const Fact& fact, const Plan& plan, Time now) {
-  if (!plan.outcome.has_value()) return;
-  if (const auto* submit = std::get_if<Submit>(&fact)) {
-    if (submit->held) held_.insert(*plan.outcome);
-    if (!submit->held && submit->lease.owner.kind == OwnerKind::connection) unheld_[*plan.outcome] = now;
-  } else if (const auto* changed = std::get_if<HeldChanged>(&fact)) {
-    const auto lease = store_.find(changed->lease);
-    if (lease == store_.end() || lease->second.ended()) return;
-    changed->held ? void(held_.insert(changed->lease)) : void(held_.erase(changed->lease));
-    if (lease->second.owner.kind != OwnerKind::connection) return;
-    changed->held ? void(unheld_.erase(changed->lease)) : void(unheld_.emplace(changed->lease, now));
-  } else if (const auto* attach = std::get_if<Attach>(&fact)) {
-    if (attach->as_owner) unheld_.erase(attach->lease);
-  }
 }
 
 // -------------------------------------------------------------------------------- checking
@@ -342,8 +234,13 @@ bool Oracle::held_from(const State& state, const Lease& lease, const std::string
 
 Bytes Oracle::need_of(const Lease& lease) const {
   Bytes need;
-  for (const std::string& uuid : lease.devices) need = std::max(need, lease.wanted_vram() - charge_of(lease, uuid));
+  for (const std::string& uuid : lease.devices) need = std::max(need, need_on(lease, uuid));
   return need;
+}
+
+Bytes Oracle::need_on(const Lease& lease, const std::string& uuid) const {
+  const Bytes whole = lease.parking ? needed_.at({lease.id, uuid}) : Bytes{};
+  return std::max(std::max(lease.wanted_vram(), whole) - charge_of(lease, uuid), Bytes{});
 }
 
 // On how many devices that the lease may use there is so much room.
@@ -369,7 +266,8 @@ void Oracle::check_grants(const State& state, const Plan& plan, Time now) const 
     const bool waited = old == leases_before_.end() || old->second.state == LeaseState::queued;
     if (!waited || !lease.reserves()) continue;
     check_promises(state, lease, now);
-    if (made_room_for_.contains(lease.id) || spot_ended || !state.makings().empty()) continue;
+    // What was kept for whom room was being made may be there for all again before the step is over.
+    if (!made_room_for_.empty() || spot_ended || !state.makings().empty()) continue;
     if (due_before_) continue;  // bytes may have come free after it was granted, within the step
     std::map<std::string, Bytes> given;
     for (const std::string& uuid : lease.devices) given[uuid] = lease.vram;
@@ -389,7 +287,7 @@ void Oracle::check_grants(const State& state, const Plan& plan, Time now) const 
           std::all_of(lease.devices.begin(), lease.devices.end(), [&, &l = lease](const std::string& uuid) {
             const Device& device = state.devices().at(uuid);
             return state.known(device, rules_, now) && !held_from(state, l, uuid) &&
-                   state.effective_free(device, rules_, now) >= std::max(l.wanted_vram() - charge_of(l, uuid), Bytes{});
+                   state.effective_free(device, rules_, now) >= need_on(l, uuid);
           });
       EXPECT_FALSE(fits) << to_string(id) << " does not grow, or come back, although it could";
       EXPECT_EQ(lease.state, lease.resize ? LeaseState::active : LeaseState::paused);

@@ -28,6 +28,7 @@ class Storm {
       if (chance(30)) now_ = now_ + Duration(static_cast<std::int64_t>(below(4'000'000'000)));
       if (chance(1)) restart();
       if (chance(2)) compare_with_reloaded();
+      if (chance(1)) compare_estimates();
       step(any_fact());
     }
     if (!::testing::Test::HasFailure()) drain();
@@ -49,6 +50,7 @@ class Storm {
     LeaseId lease;
     bool listed = true;
     bool told = true;
+    bool again = false;  // it takes its bytes although it has yielded
   };
 
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
@@ -266,6 +268,7 @@ class Storm {
       if (chance(20)) program.bytes = some_bytes();
       if (chance(5)) program.listed = !program.listed;
       if (chance(3)) program.told = !program.told;
+      program.again = program.again ? chance(80) : chance(3);
     }
     std::erase_if(programs_, [this](const Program&) { return chance(8); });
     if (chance(10)) programs_.push_back({++pid_, static_cast<int>(below(cards)), some_bytes(), {}});
@@ -279,7 +282,7 @@ class Storm {
     for (int card = 0; card < cards; ++card) {
       DeviceReading reading = gpu(card, std::int64_t{card % 2 + 1} * 12 * GiB);
       for (const Program& program : programs_) {
-        if (yielded_.contains(program.lease)) continue;
+        if (yielded_.contains(program.lease) && !program.again) continue;
         if (program.card != card || reading.used + program.bytes > reading.total) continue;
         reading.used += program.bytes;
         if (!program.listed) continue;
@@ -315,6 +318,21 @@ class Storm {
     return Woke{asleep};
   }
 
+  // What is foretold to all at once is what each is told alone, whatever was asked before.
+  void compare_estimates() {
+    const std::vector<LeaseId> order = state_.queue().in_order();
+    std::vector<LeaseId> asked = order;
+    std::shuffle(asked.begin(), asked.end(), random_);
+    Foretold foretold(state_, rules_, now_);
+    for (const LeaseId id : asked) {
+      const QueueInfo together = foretold.of(*state_.find(id)),
+                      alone = queue_info(state_, rules_, *state_.find(id), now_);
+      EXPECT_EQ(together.place, alone.place);
+      EXPECT_EQ(together.eta, alone.eta) << to_string(id);
+      EXPECT_EQ(together.basis, alone.basis) << to_string(id);
+    }
+  }
+
   // --- what must hold over a restart ---
 
   void restart() {
@@ -329,8 +347,13 @@ class Storm {
   void compare_with_reloaded() {
     for (const auto& [id, lease] : state_.leases())
       if (lease.parking && !lease.parked()) return;  // what was half done is undone by a restart
-    if (!state_.makings().empty()) return;           // for whom room is made is decided anew
-    if (rules_.reserve_after > 0s) return;           // where room is held is chosen anew
+    for (const auto& [id, lease] : state_.leases())
+      for (const std::string& uuid : lease.devices)
+        if (const Charge& charge = state_.charge(id, uuid);
+            lease.parked() && (charge.used > lease.parking->residue || charge.parked > lease.vram))
+          return;                           // what it held when it yielded, and took since, is not stored
+    if (!state_.makings().empty()) return;  // for whom room is made is decided anew
+    if (rules_.reserve_after > 0s) return;  // where room is held is chosen anew
     step(Tick{});
     Rules calm = rules_;  // who has failed to yield is not stored
     calm.automatic = false;

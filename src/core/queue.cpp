@@ -31,12 +31,12 @@ bool QueueKey::before(const QueueKey& other) const {
 }
 
 QueueKey queue_key(const Lease& lease, double aging_per_minute) {
-  if (!(aging_per_minute > 0)) return {lease.tier, lease.priority, lease.queued_at.ns, lease.id};
+  if (!(aging_per_minute > 0)) return {lease.tier, false, lease.priority, lease.queued_at.ns, lease.id};
   const double exact = std::max(std::round(ns_per_minute / aging_per_minute), 1.0);
   const std::int64_t ns_per_point =
       exact < static_cast<double>(max_ns_per_point) ? static_cast<std::int64_t>(exact) : max_ns_per_point;
   const int priority = std::clamp(lease.priority, -admin_priority_limit, admin_priority_limit);
-  return {lease.tier, 0, lease.queued_at.ns - priority * ns_per_point, lease.id};
+  return {lease.tier, false, 0, lease.queued_at.ns - priority * ns_per_point, lease.id};
 }
 
 // -------------------------------------------------------------------------------- one tree
@@ -223,6 +223,7 @@ void Queue::plant(const Entry& entry) {
 void Queue::set_aging(double per_minute) {
   if (per_minute == aging_ || std::isnan(per_minute)) return;
   aging_ = per_minute;
+  ++revision_;
   named_.clear();
   any_.clear();
   sets_ = {};
@@ -233,7 +234,9 @@ void Queue::set_aging(double per_minute) {
     like.tier = entry.key.tier;
     like.priority = entry.priority;
     like.queued_at = entry.queued_at;
+    const bool fixed = entry.key.fixed;
     entry.key = queue_key(like, aging_);
+    entry.key.fixed = fixed;
     plant(entry);
   }
 }
@@ -259,10 +262,12 @@ void Queue::insert_in_place(const Lease& lease, Bytes need) {
                          several ? "" : lease.devices.front()});
 }
 
-void Queue::insert(LeaseId lease, const Entry& entry) {
+void Queue::insert(LeaseId lease, Entry entry) {
+  ++revision_;
+  entry.key.fixed = entry.count == 0 || !entry.device.empty();
   plant(entry);
-  entries_.emplace(lease, entry);
   waiting_ += static_cast<std::uint64_t>(entry.total.count);
+  entries_.emplace(lease, std::move(entry));
 }
 
 const QueueKey* Queue::key(LeaseId lease) const {
@@ -274,6 +279,7 @@ void Queue::erase(LeaseId lease) {
   const auto found = entries_.find(lease);
   assert(found != entries_.end() && "only who waits can leave");
   const Entry& entry = found->second;
+  ++revision_;
   all_.erase(entry.key);
   // The tree of those that want one device, whichever, is kept with its nodes for those that come; others are not.
   if (entry.device.empty() && entry.count == 0) {

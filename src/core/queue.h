@@ -17,6 +17,7 @@ namespace sublet::core {
 // difference of two waiters never changes, and neither does the key: nothing is sorted again as time passes.
 struct QueueKey {
   Tier tier = Tier::standard;  // higher first
+  bool fixed = false;          // it waits for certain devices: those that it named or has; no part of the order
   int points = 0;              // higher first; the priority where nothing ages, else 0
   std::int64_t since = 0;      // lower first: queued_at in ns, moved back by the time that its priority is worth
   LeaseId lease;               // lower first
@@ -71,6 +72,12 @@ class QueueTree {
   Index root_ = 0;
 };
 
+// Of names of devices, many in one table. The library compares the names themselves, one by one, in a small table
+// whose hash it takes for slow, as it does its own.
+struct NameHash {
+  std::size_t operator()(const std::string& name) const noexcept { return std::hash<std::string>{}(name); }
+};
+
 // All waiters: a tree for each device that was asked for by name, one for each number of devices that is asked for
 // without names, and one of all of them.
 class Queue {
@@ -83,6 +90,8 @@ class Queue {
   void insert_in_place(const Lease& lease, Bytes need);
   void erase(LeaseId lease);
 
+  // Grows with every change of who waits.
+  std::uint64_t revision() const { return revision_; }
   bool empty() const { return entries_.empty(); }
   std::size_t size() const { return entries_.size(); }
   bool contains(LeaseId lease) const { return entries_.contains(lease); }
@@ -108,15 +117,16 @@ class Queue {
     std::string device;  // "" for any
   };
 
-  void insert(LeaseId lease, const Entry& entry);
+  void insert(LeaseId lease, Entry entry);
   void plant(const Entry& entry);
 
   double aging_ = 1.0;
-  std::map<std::string, QueueTree> named_;  // none is ever empty
-  std::map<int, QueueTree> any_;            // by the number of devices; only that of one device is ever empty
+  std::unordered_map<std::string, QueueTree, NameHash> named_;  // none is ever empty
+  std::map<int, QueueTree> any_;  // by the number of devices; only that of one device is ever empty
   QueueTree sets_;
   QueueTree all_;
   std::unordered_map<LeaseId, Entry> entries_;
+  std::uint64_t revision_ = 0;
   std::uint64_t waiting_ = 0;  // unsigned: the sum of absurd requests wraps instead of being undefined
 };
 

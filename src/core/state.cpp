@@ -19,7 +19,9 @@ Time after(Time t, Duration d) {
 
 Bytes charged_for(const Lease& lease, const Charge& charge) {
   if (planted(Bug::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
-  if (lease.reserves() || (charge.settling && !charge.measured)) return std::max(lease.reserved_each(), charge.used);
+  const Bytes coming = lease.parked() || planted(Bug::crowds_come_back_small) ? Bytes{} : charge.coming;
+  if (lease.reserves() || (charge.settling && !charge.measured))
+    return std::max({lease.reserved_each(), charge.used, coming});
   return charge.settling ? charge.used : Bytes{};
 }
 
@@ -106,7 +108,16 @@ std::optional<Bytes> State::room_for(int count) const {
 
 Bytes State::need(const Lease& lease, std::string_view device) const {
   if (!lease.waits_in_place()) return lease.least();
-  return std::max(lease.wanted_vram() - charged(lease, device), Bytes{});
+  const Bytes whole =
+      lease.parking && !planted(Bug::crowds_come_back_small) ? charge(lease.id, device).needed : Bytes{};
+  return std::max(std::max(lease.wanted_vram(), whole) - charged(lease, device), Bytes{});
+}
+
+Bytes State::beyond_size(const Lease& lease) const {
+  Bytes most;
+  if (lease.state != LeaseState::paused) return most;
+  for (const std::string& uuid : lease.devices) most = std::max(most, charge(lease.id, uuid).needed - lease.vram);
+  return most;
 }
 
 const MethodRecord* State::record(const std::string& consumer, PauseMethod method) const {
@@ -124,10 +135,8 @@ Standing State::standing(LeaseId id) const {
   const auto found = sides_.find(id);
   if (lease == leases_.end() || found == sides_.end()) return {};
   const Side& side = found->second;
-  return {side.restored_at,  std::max(side.restored_at, lease->second.granted_at.value_or(Time{})),
-          side.turn.had,     side.tried_at,
-          side.spared_until, side.spared_why,
-          side.failures};
+  const Time came_back = std::max({side.restored_at, lease->second.granted_at.value_or(Time{}), side.word_at});
+  return {side.restored_at, came_back, side.turn.had, side.tried_at, side.spared_until, side.spared_why, side.failures};
 }
 
 const Making* State::making_on(std::string_view device) const {
@@ -183,6 +192,7 @@ void State::free_tag(const Lease& lease) {
 Device& State::device_entry(const std::string& uuid) {
   const auto [at, fresh] = devices_.try_emplace(uuid);
   if (fresh) {
+    at->second.number = ++last_number_;
     at->second.reading.uuid = uuid;
     at->second.problem = "not read yet";
   }
@@ -275,8 +285,11 @@ void State::settle(LeaseId id, bool measured) {
 void State::measure(const Lease& lease, Device& device, const Charge& seen, bool after_end) {
   Charge& charge = *charge_at(lease, device.reading.uuid);
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
-  if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured) return;
+  const bool back = !lease.parked() && lease.state != LeaseState::resuming && charge.coming > Bytes{} &&
+                    device.read_at >= sides_.at(lease.id).restored_at;
+  if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured && !back) return;
   include(device, lease, charge, -1);
+  if (back) charge.coming = {};
   charge.used = seen.used;
   charge.untold = seen.untold;
   charge.measured = measured;
@@ -294,6 +307,7 @@ void State::set_owner(Lease& lease, Owner owner) {
 void State::requeue_in_place(const Lease& lease) {
   if (queue_.contains(lease.id)) queue_.erase(lease.id);
   if (!lease.waits_in_place()) return;
+  if (lease.parking) expect_return(lease);
   Bytes most;
   for (const std::string& uuid : lease.devices) most = std::max(most, need(lease, uuid));
   queue_.insert_in_place(lease, most);
@@ -329,7 +343,7 @@ void State::reindex(Device& device, const Rules& rules, Time now) {
   std::optional<Room> room;
   std::optional<Time> age;
   if (known(device, rules, now)) {
-    room = Room{effective_free(device, rules, now), device.reading.index, uuid};
+    room = Room{effective_free(device, rules, now), device.reading.index, uuid, device.number};
     age = device.read_at;
   }
   if (room && (!indexed.room || room->free > indexed.room->free)) opened_.push_back(uuid);
@@ -446,8 +460,7 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
     if (lease.waits_in_place()) state.requeue_in_place(lease);
     side.restored_at = lease.resumed_at.value_or(Time{});
-    if (!state.queue_.contains(lease.id)) lease.ordered.reset();
-    else if (lease.ordered) state.ordered_.insert(lease.id);
+    if (lease.ordered && state.queue_.contains(lease.id)) state.ordered_.insert(lease.id);
     if (lease.parking && !lease.ended()) {
       state.enter(lease, 1);
       if (!lease.parked() && !planted(Bug::half_done_stays_so)) state.half_done_.push_back(lease.id);

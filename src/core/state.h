@@ -29,9 +29,16 @@ struct Charge {
   bool untold = false;    // one of them is listed there without the bytes it uses
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
-  Bytes parked{};         // of its processes, when they were asked to yield; not known after a restart
-  Bytes on_top{};         // the same, when the driver was to park on top what they took while they were paused
-  Bytes beside{};         // resuming: taken while it was paused, so that its own room has so much less for its restore
+  // Of one that was asked to yield, none of it known after a restart:
+  Bytes parked{};  // of its processes, when they were asked
+  Bytes on_top{};  // the same, when the driver was to park on top what they took while they were paused
+  Bytes kept{};    // when it was measured that they have yielded
+  Bytes tops{};    // taken since, and to be parked on top: on the device still, or parked already
+  Bytes beside{};  // resuming: taken while it was paused, so that its own room has so much less for its restore
+  // What its processes hold here once they are back, where that is more than its size: charged from when it is given
+  // its room until what it holds is measured.
+  Bytes coming{};
+  Bytes needed{};  // of that, before it is given its room: no more than the device has beside others that are parked
 };
 
 // The same over all of its devices.
@@ -45,7 +52,8 @@ struct Use {
 struct Room {
   Bytes free;
   int index = 0;
-  std::string device;  // uuid
+  std::string device;        // uuid
+  std::uint32_t number = 0;  // the device's, no part of the order
   bool operator<(const Room& other) const {
     if (free != other.free) return free < other.free;
     return index != other.index ? index < other.index : device < other.device;
@@ -71,6 +79,7 @@ struct HeldRoom {
 };
 
 struct Device {
+  std::uint32_t number = 0;           // no two of one state have the same, none is used again
   DeviceReading reading;              // the last plausible one
   std::optional<Time> read_at;        // when that one was begun; unset: never
   std::string problem;                // why the newest reading is not usable, "" if it is
@@ -149,8 +158,11 @@ class State {
   const Device* capacity_for(int count) const;
   // As of the last step that could have granted something; in the order of their waiters.
   const std::vector<HeldRoom>& held_rooms() const { return held_rooms_; }
-  // Bytes that a waiter needs on one of its devices: less than it asks for where it holds some already.
+  // Bytes that a waiter needs on one of its devices: less than it asks for where it holds some already, more where its
+  // processes took some while they were paused.
   Bytes need(const Lease& lease, std::string_view device) const;
+  // Of one that is paused: by so much its return takes more than its size, on that of its devices where it is most.
+  Bytes beyond_size(const Lease& lease) const;
   // Devices that were named but never read.
   std::size_t unread() const { return devices_.size() - capacities_.size(); }
 
@@ -230,6 +242,7 @@ class State {
     int proofs = 0;                   // how many did in a row
     bool acting = false;              // Park or Unpark is ordered and not answered
     int retries = 0;                  // of Unpark
+    Time word_at;                     // its room was made on somebody's word, and it was given it then
     Time restored_at;                 // what it holds was not measured before a snapshot that began later
     Time look_at = Time::never();     // for the next proof, or the next try
     Bytes moved;                      // what its processes held when it was asked to yield
@@ -270,6 +283,14 @@ class State {
   void set_owner(Lease& lease, Owner owner);
   void set_cooperation(Lease& lease, std::optional<Cooperation> how);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
+  // What came of asking its processes to yield: told by the measurements, and believed where it matters.
+  void note_asked(const Lease& lease);
+  void note_yielded(const Lease& lease);
+  void note_asked_on_top(const Lease& lease);
+  void note_parked_on_top(const Lease& lease);
+  void expect_return(const Lease& lease);
+  Bytes beside(const Lease& lease, const Charge& charge) const;
+  Bytes most_beside_others(const Lease& lease, const Device& device) const;
   void enter(const Lease& lease, int sign);
   void set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state);  // with what it reserves and enters
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
@@ -298,6 +319,7 @@ class State {
   std::set<Room> rooms_;                                // known devices
   std::set<std::pair<Time, std::string>> ages_;         // the same, by the age of their reading
   std::set<std::pair<Bytes, std::string>> capacities_;  // devices that were ever read; headroom not taken off
+  std::uint32_t last_number_ = 0;                       // of a device
   std::vector<HeldRoom> held_rooms_;
   std::vector<std::string> moved_;                           // not reindexed yet
   std::vector<std::string> opened_;                          // have more room than when all waiters were last looked at

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace sublet::core {
 
@@ -55,6 +56,66 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
     lease.state = state;
     enter(lease, 1);
   });
+}
+
+// -------------------------------------------------------------------------------- what comes back with them
+
+void State::note_asked(const Lease& lease) {
+  for (Charge& charge : sides_.at(lease.id).charges) {
+    charge.parked = std::max(charge.used, charge.coming);  // back a moment ago, it may not be measured yet
+    charge.kept = charge.on_top = charge.tops = charge.beside = {};
+  }
+}
+
+void State::note_yielded(const Lease& lease) {
+  for (Charge& charge : sides_.at(lease.id).charges) charge.kept = charge.used;
+}
+
+// Of an earlier try that failed, what is no longer on the device may be parked all the same.
+void State::note_asked_on_top(const Lease& lease) {
+  for (Charge& charge : sides_.at(lease.id).charges) {
+    const Bytes here = std::max(charge.used - charge.kept, Bytes{});
+    charge.parked += std::max(charge.tops - here, Bytes{});
+    charge.tops = here;
+    charge.on_top = charge.used;
+  }
+}
+
+void State::note_parked_on_top(const Lease& lease) {
+  for (Charge& charge : sides_.at(lease.id).charges) charge.parked += std::exchange(charge.tops, Bytes{});
+}
+
+// Within its residue it is as it promised, and the headroom of the device is for that.
+Bytes State::beside(const Lease& lease, const Charge& charge) const {
+  const Bytes taken = charge.used > lease.parking->residue ? charge.used - charge.kept : Bytes{};
+  return std::max(taken, charge.tops);
+}
+
+// All that one lease could have there while those that are parked beside it stay so: who waits for more than that waits
+// for them, and they may wait for it.
+Bytes State::most_beside_others(const Lease& lease, const Device& device) const {
+  Bytes most = device.reading.total - device.reading.driver_reserved - device.other;
+  if (indexed_under_) most -= indexed_under_->first;
+  for (const LeaseId id : device.leases) {
+    const Lease& other = leases_.at(id);
+    if (id != lease.id && other.parked()) most -= charged(other, device.reading.uuid);
+  }
+  return most;
+}
+
+// A program may have held all of its lease when it yielded, whatever was measured before; what it took since comes on
+// top of that. Beside a whole device nobody is promised anything: no more is waited for, and nobody else is promised
+// anything there before it is back.
+void State::expect_return(const Lease& lease) {
+  for (const std::string& uuid : lease.devices) {
+    Charge& charge = *charge_at(lease, uuid);
+    const Bytes whole = std::max(lease.vram, charge.parked) + beside(lease, charge);
+    charge.coming = charge.needed = {};
+    if (whole <= lease.vram) continue;
+    const Device& device = devices_.at(uuid);
+    charge.coming = whole;
+    charge.needed = device.read_at ? std::clamp(most_beside_others(lease, device), lease.vram, whole) : whole;
+  }
 }
 
 // -------------------------------------------------------------------------------- how far they are

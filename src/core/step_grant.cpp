@@ -59,26 +59,31 @@ void Stepper::grant_waiting() {
     const bool known = at != state_.devices_.end() && at->second.indexed.room;
     named.set(device, waiting == nullptr || !known ? nullptr : waiting->first_within(at->second.indexed.room->free));
   };
-  for (const HeldRoom& held : state_.held_rooms_)
-    state_.opened_.insert(state_.opened_.end(), held.devices.begin(), held.devices.end());
   state_.reindex(rules_, now_);
+  if (served_ == state_.queue_.revision() && state_.opened_.empty()) return;
+  for (const HeldRoom& had : state_.held_rooms_)
+    state_.opened_.insert(state_.opened_.end(), had.devices.begin(), had.devices.end());
+  std::optional<HeldRooms> held;  // until somebody is given room who changes that
   while (!state_.queue_.empty()) {
     for (const std::string& device : std::exchange(state_.opened_, {})) look_at(device);
-    const auto turn = next_turn(named);
+    const auto turn = next_turn(named, held);
     if (!turn) break;
     Lease& lease = *find(turn->lease);
+    const QueueKey key = *state_.queue_.key(lease.id);
     if (lease.parking) bring_back(lease);
     else if (lease.resize) grow(lease);
     else grant(lease, *turn);
     state_.reindex(rules_, now_);
+    if (held && !held->given(key, lease.devices)) held.reset();
     for (const std::string& device : lease.devices) look_at(device);
   }
   state_.opened_.clear();
-  std::erase_if(state_.held_rooms_, [this](const HeldRoom& held) { return !state_.queue_.contains(held.waiter); });
+  std::erase_if(state_.held_rooms_, [this](const HeldRoom& had) { return !state_.queue_.contains(had.waiter); });
+  served_ = state_.queue_.revision();
 }
 
 // Whose turn it is, and where; nobody's if whoever fits must leave the room to somebody who has waited long.
-std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named) {
+std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::optional<HeldRooms>& rooms) {
   const QueueKey* next = named.first();
   const auto consider = [&next](const QueueKey* key) {
     if (key != nullptr && (next == nullptr || key->before(*next))) next = key;
@@ -93,8 +98,8 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named) {
     break;
   }
   if (next == nullptr) return std::nullopt;
-  const HeldRooms held(state_, rules_, now_);
-  note_held(held);
+  if (!rooms) note_held(rooms.emplace(state_, rules_, now_));
+  const HeldRooms& held = *rooms;
   if (auto turn = place(*next, &held); turn || held.devices() == 0) return turn;
   std::vector<QueueKey> fits = sets;
   const std::vector<Bytes> open = open_rooms(held);
@@ -106,9 +111,9 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named) {
   }
   for (const auto& [device, first] : named.all()) {
     const QueueTree& waiting = *state_.queue_.named(device);
-    const Bytes room = state_.devices_.at(device).indexed.room->free;
-    waiting.within(room, looked_past, fits);
-    if (const QueueKey* key = waiting.first_within(held.open_room(device, room))) fits.push_back(*key);
+    const Room& room = *state_.devices_.at(device).indexed.room;
+    waiting.within(room.free, looked_past, fits);
+    if (const QueueKey* key = waiting.first_within(held.open_room(room))) fits.push_back(*key);
   }
   std::sort(fits.begin(), fits.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
   for (const QueueKey& key : fits)
@@ -120,7 +125,7 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named) {
 std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms* held) const {
   const Lease& lease = *state_.find(key.lease);
   const auto allowance_in = [&](const Room& room) {
-    return held == nullptr ? room.free : held->allowance(key, lease, room.device, room.free);
+    return held == nullptr ? room.free : held->allowance(key, lease, room);
   };
   const auto allowance = [&](const std::string& device) -> std::optional<Bytes> {
     const auto& room = state_.devices_.at(device).indexed.room;
@@ -141,7 +146,7 @@ std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms
   // All of it goes where it leaves the least; where only less than all of it fits, it takes the roomiest.
   const auto count = static_cast<std::size_t>(lease.device_count);
   std::vector<std::pair<Bytes, const Room*>> chosen;
-  const auto whole = state_.rooms_.lower_bound(Room{lease.vram, INT_MIN, {}});
+  const auto whole = state_.rooms_.lower_bound(Room{lease.vram, INT_MIN, {}, 0});
   for (auto room = whole; room != state_.rooms_.end() && chosen.size() < count; ++room)
     if (allowance_in(*room) >= lease.vram) chosen.emplace_back(lease.vram, &*room);
   if (chosen.size() < count && lease.least() < lease.vram) {
@@ -171,7 +176,7 @@ std::vector<Bytes> Stepper::open_rooms(const HeldRooms& held) const {
   const std::size_t most = static_cast<std::size_t>(state_.queue_.any().rbegin()->first);
   const std::size_t enough = most + held.devices();
   for (auto room = state_.rooms_.rbegin(); room != state_.rooms_.rend() && open.size() < enough; ++room)
-    open.push_back(held.open_room(room->device, room->free));
+    open.push_back(held.open_room(*room));
   std::sort(open.begin(), open.end(), std::greater<>());
   if (open.size() > most) open.resize(most);
   return open;
@@ -179,6 +184,13 @@ std::vector<Bytes> Stepper::open_rooms(const HeldRooms& held) const {
 
 // Remembers for whom room is held where, and tells those for whom it is new.
 void Stepper::note_held(const HeldRooms& held) {
+  const auto same = [](const HeldRoom& had, const HeldRooms::Entry& entry) {
+    const HeldRoom& room = entry.room;
+    return std::tie(had.waiter, had.until, had.tries) == std::tie(room.waiter, room.until, room.tries) &&
+           had.devices == room.devices;
+  };
+  const std::vector<HeldRoom>& known = state_.held_rooms_;
+  if (std::equal(known.begin(), known.end(), held.entries().begin(), held.entries().end(), same)) return;
   std::vector<HeldRoom> rooms;
   for (const HeldRooms::Entry& entry : held.entries()) {
     const auto old = std::find_if(state_.held_rooms_.begin(), state_.held_rooms_.end(),

@@ -116,7 +116,7 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
     Parking parking = *lease.parking;
     side.before_top = parking;
     side.on_top = method;
-    for (Charge& charge : side.charges) charge.on_top = charge.used;
+    state_.note_asked_on_top(lease);
     note_use(lease);
     parking.entry += held;
     parking.settled = false;
@@ -145,8 +145,11 @@ Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
     parking.entry = before->entry;
     parking.settled = before->settled;
     parking.touched = before->touched;
-    for (Charge& charge : side.charges) charge.on_top = {};
-  } else if (fact.bytes && before) {
+    for (Charge& charge : side.charges) charge.on_top = charge.tops = {};
+  } else {
+    state_.note_parked_on_top(lease);
+  }
+  if (fact.done && fact.bytes && before) {
     parking.entry = before->entry + *fact.bytes;
     parking.settled = true;
   }

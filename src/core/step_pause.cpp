@@ -90,6 +90,7 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
 // `returns`: it waits to come back as soon as it has yielded.
 void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns) {
   if (lease.resize) forget_resize(lease, "it is paused");
+  lease.ordered.reset();
   State::Side& side = state_.sides_.at(lease.id);
   side.tried = 0;
   side.blocked_by = 0;
@@ -122,7 +123,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   side.acting = true;
   side.relapsed = false;
-  for (Charge& charge : side.charges) charge.beside = charge.on_top = {}, charge.parked = charge.used;
+  state_.note_asked(lease);
   note_use(lease);
   side.next.reset();
   side.on_top.reset();
@@ -244,6 +245,7 @@ void Stepper::settle_down(Lease& lease) {
   Parking parking = *lease.parking;
   const bool returns = std::exchange(parking.returns, false);
   state_.verifying_.erase(lease.id);
+  state_.note_yielded(lease);
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   State::Side& side = state_.sides_.at(lease.id);
   side.failures = 0;
@@ -332,7 +334,7 @@ void Stepper::bring_back(Lease& lease) {
   side.moving_since = now_;
   side.moved = lease.parking->entry;
   side.empty_since.reset();
-  for (Charge& charge : side.charges) charge.beside = std::max(charge.used - lease.parking->residue, Bytes{});
+  for (Charge& charge : side.charges) charge.beside = state_.beside(lease, charge);
   explain(lease, "resuming",
           "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
               format_duration(now_ - lease.parking->since) + ": its program is restored");

@@ -78,6 +78,7 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
   }
   touch(lease);
   grant_waiting();
+  if (lease.resize && !before) lease.ordered.reset();  // the word was about what it has
   if (lease.resize)
     explain(lease, "resizing",
             "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +

@@ -81,13 +81,23 @@ void Stepper::list_askers(std::vector<QueueKey>& first) {
   std::erase_if(state_.ordered_, [&](LeaseId id) {
     const QueueKey* key = state_.queue_.key(id);
     if (key == nullptr) {
-      if (Lease* lease = find(id)) lease->ordered.reset(), touch(*lease);
+      if (Lease* lease = find(id)) keep_word(*lease);
       return true;
     }
     if (std::find(first.begin(), first.end(), *key) == first.end()) first.push_back(*key);
     return false;
   });
   std::sort(first.begin(), first.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
+}
+
+// It has the room that was made for it, and keeps it: who yielded for it would otherwise take it back at once.
+void Stepper::keep_word(Lease& lease) {
+  if (lease.reserves() && !lease.parked() && !planted(Bug::words_do_not_last)) {
+    state_.sides_.at(lease.id).word_at = now_;
+    return;
+  }
+  lease.ordered.reset();
+  touch(lease);
 }
 
 // What was kept for those who have no need of it any more, or no hope, is there for all again.

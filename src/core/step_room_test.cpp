@@ -1,85 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
-
-#include <map>
-#include <set>
+#include "core/obedient.h"
 
 namespace sublet::core::testing {
 namespace {
-
-constexpr HostMemory plenty{256 * GiB, std::nullopt};
-
-// One card of 24 GiB whose programs do what they are told: they yield when they are asked, and come back.
-struct Card : World {
-  std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and what it uses
-  std::set<LeaseId> yielded;
-  std::size_t obeyed = 0;  // of `actions`
-  int next_pid = 100;
-
-  Card() { measure(); }
-
-  Lease want(Bytes vram, Tier tier, std::string consumer = "train") {
-    Lease lease = wish(vram, std::move(consumer));
-    lease.tier = tier;
-    lease.owner.kind = OwnerKind::connection;
-    return lease;
-  }
-  LeaseId start(Bytes vram, Tier tier, std::string consumer = "train") {
-    const LeaseId id = submit(want(vram, tier, std::move(consumer)), true);
-    if (state_of(id) == LeaseState::active) attach(id);
-    return id;
-  }
-  void attach(LeaseId id) {
-    const int pid = next_pid += 2;
-    step(Attach{id, 0, kept_process(pid), true, {}});
-    programs[id] = {pid, at(id).vram};
-    measure();
-  }
-  void measure() {
-    now = now + 20ms;
-    std::vector<ProcessUse> processes;
-    for (const auto& [id, program] : programs)
-      if (!yielded.contains(id)) processes.push_back(uses(program.first, program.second, id));
-    snapshot({gpu(0, 24 * GiB, std::move(processes))});
-  }
-  // Carries out what was ordered, at the speed of 2 GiB/s, until nothing is ordered any more.
-  void obey(HostMemory host = plenty, int orders = 200) {
-    for (int order = 0; order < orders && obeyed < actions.size(); ++order) {
-      const Action action = actions[obeyed++];
-      if (const auto* weigh = std::get_if<WeighHost>(&action)) step(HostWeighed{weigh->lease, host});
-      if (const auto* park = std::get_if<Park>(&action)) {
-        now = now + moving(park->lease);
-        yielded.insert(park->lease);
-        step(Parked{park->lease, true, {}, programs.at(park->lease).second});
-        measure();
-        measure();
-      }
-      if (const auto* unpark = std::get_if<Unpark>(&action)) {
-        now = now + moving(unpark->lease);
-        yielded.erase(unpark->lease);
-        step(Unparked{unpark->lease});
-        measure();
-      }
-    }
-  }
-  Duration moving(LeaseId id) const { return 1s * (programs.at(id).second.count / GiB.count) / 2; }
-  void quit(LeaseId id) {
-    programs.erase(id);
-    step(ProgramEnded{id, 0, false});
-    measure();
-    obey();
-  }
-  // Lets time pass as the daemon does, with everything that is ordered meanwhile.
-  void live(Duration d) {
-    const Time until = now + d;
-    while (now < until) {
-      now = std::max(now, std::min({until, now + 1s, std::max(last.wake_at, now + 1ms)}));
-      step(Tick{});
-      measure();
-      obey();
-    }
-  }
-};
 
 TEST(Room, AHigherTierHasALowerOneYieldAndThatComesBack) {
   Card w;

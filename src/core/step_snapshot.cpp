@@ -135,7 +135,6 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     state_.measure(lease, device, now, shows_the_end(lease, began) || planted(Bug::any_reading_settles));
     lease.peak_used = std::max(lease.peak_used, now.used);
     if (lease.state == LeaseState::paused && now.used > lease.parking->residue) relapsing_.insert(id);
-    if (lease.waits_in_place()) state_.requeue_in_place(lease);
     if (lease.parking && (lease.parking->returns || lease.state == LeaseState::resuming)) may_be_blocked_.push_back(id);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;
@@ -144,6 +143,8 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   }
   settle_measured(device);
   state_.refresh_other(device);
+  for (const LeaseId id : device.leases)
+    if (const Lease& lease = state_.leases_.at(id); lease.waits_in_place()) state_.requeue_in_place(lease);
 }
 
 // Whether a reading that was begun then shows what is left of the lease, and nothing of it can become more.

@@ -65,7 +65,7 @@ class Stepper {
     std::vector<std::string> devices;
     Bytes vram;  // on each of them
   };
-  std::optional<Turn> next_turn(const NamedFits& named);
+  std::optional<Turn> next_turn(const NamedFits& named, std::optional<HeldRooms>& rooms);
   std::optional<Turn> place(const QueueKey& key, const HeldRooms* held) const;
   std::vector<Bytes> open_rooms(const HeldRooms& held) const;
   void note_held(const HeldRooms& held);
@@ -113,6 +113,7 @@ class Stepper {
   bool room_stale();
   bool change_matters(const std::vector<std::string>& changed) const;
   void list_askers(std::vector<QueueKey>& first);
+  void keep_word(Lease& lease);
   bool give_up(const std::vector<Making>& before);
   void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);
   Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
@@ -176,6 +177,7 @@ class Stepper {
   bool one_piece_ = false;               // one of those may have given room up before
   std::vector<LeaseId> ended_;           // may have nothing left to wait for
   std::set<LeaseId> relapsing_;          // as State::relapsing_, of the snapshot of this step
+  std::optional<std::uint64_t> served_;  // of the queue: its revision when nobody in it could be given room any more
   LeaseId submitted_;                    // its request is open: a grant within this step needs no claim
   std::vector<LeaseId> may_be_blocked_;  // by outsiders: to be looked at when all is decided
   bool snapshot_wanted_ = false;

@@ -5,6 +5,7 @@
 #include "core/cover.h"
 #include "core/expect.h"
 #include "core/methods.h"
+#include "core/turns.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     const Lease& lease = *state.find(id);
     plan.under_way |= lease.state == LeaseState::pausing;
     if (id == asking.lease.id || lease.ended() || lease.state == LeaseState::pausing) continue;
-    if (auto left_alone = spared(state, asking, lease, now)) {
+    if (auto left_alone = spared(state, rules, asking, lease, now)) {
       plan.spared.push_back(std::move(*left_alone));
       continue;
     }
@@ -112,9 +113,42 @@ std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
   return devices;
 }
 
+// Whether it is one of those: in every step asked of the devices that have changed.
+bool among_its_devices(const State& state, const Lease& lease, const Device& device) {
+  const std::string& uuid = device.reading.uuid;
+  if (lease.waits_in_place()) return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
+  if (!lease.wanted_device.empty()) return state.find_device(lease.wanted_device) == &device;
+  std::size_t left = devices_tried;
+  for (auto room = state.rooms().rbegin(); room != state.rooms().rend() && left > 0; ++room, --left)
+    if (room->device == uuid) return true;
+  return false;
+}
+
+// What was made room for on somebody's word is not displaced by those who had to wait for it: no two displace each
+// other back and forth. Everybody else leaves it the time that a turn would give it.
+std::optional<Spared> keeps_its_word(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
+                                     Time now) {
+  if (!lease.ordered || asking.by_order(lease)) return std::nullopt;
+  const Lease& asker = asking.lease;
+  const Time since = state.standing(lease.id).came_back;
+  const std::string who = lease.ordered->anybodys ? "an administrator" : "its owner";
+  const bool reached = lease.ordered->anybodys || lease.ordered->uid == asker.uid;
+  if (reached && asker.id && asker.waits_since() <= since)
+    return Spared{lease.id, asking.told ? "it has its room on the word of " + who + ", and who waited then waits for it"
+                                        : std::string()};
+  const Time until = since + residency(state, rules, lease);
+  if (asker.tier == Tier::critical || now >= until) return std::nullopt;
+  return Spared{lease.id,
+                asking.told ? "it has its room on the word of " + who + ", and keeps it for " +
+                                  format_duration(until - now) + " more"
+                            : std::string(),
+                until};
+}
+
 }  // namespace
 
-std::optional<Spared> spared(const State& state, const Asking& asking, const Lease& lease, Time now) {
+std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
+                             Time now) {
   const auto because = [&](const auto& words, Time until = Time::never()) {
     return Spared{lease.id, asking.told ? std::string(words()) : std::string(), until};
   };
@@ -135,6 +169,7 @@ std::optional<Spared> spared(const State& state, const Asking& asking, const Lea
       return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
              std::string(to_string(asking.lease.tier));
     });
+  if (auto kept = keeps_its_word(state, rules, asking, lease, now)) return kept;
   const Standing standing = state.standing(lease.id);
   if (now < standing.spared_until)
     return because(
@@ -209,9 +244,7 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
     if (lease.state == LeaseState::pausing) return true;
     if (lease.tier <= waiter.tier && might_yield(lease)) room += state.charged(lease, device.reading.uuid);
   }
-  if (state.need(waiter, device.reading.uuid) > room) return false;
-  const std::vector<const Device*> usable = devices_for(state, waiter);
-  return std::find(usable.begin(), usable.end(), &device) != usable.end();
+  return state.need(waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
 }
 
 namespace {

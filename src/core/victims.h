@@ -25,7 +25,8 @@ struct Asking {
 };
 
 // Whether it is this lease's moment to yield to the asker: nothing, or why not. Not of turns: turns.h.
-std::optional<Spared> spared(const State& state, const Asking& asking, const Lease& lease, Time now);
+std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
+                             Time now);
 
 // What it would be to have this lease yield on one device.
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now);

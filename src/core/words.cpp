@@ -142,7 +142,7 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
   for (auto room = state.rooms().rbegin(); room != state.rooms().rend(); ++room) {
     if (serves(room->device) == nullptr || --wanted > 0) continue;
     // Of those with as much room, the one that would be named first.
-    auto first = state.rooms().lower_bound(Room{room->free, INT_MIN, {}});
+    auto first = state.rooms().lower_bound(Room{room->free, INT_MIN, {}, 0});
     while (serves(first->device) == nullptr) ++first;
     return {serves(first->device), room->free};
   }
@@ -176,7 +176,10 @@ std::vector<Holder> holders_of(const State& state, const Device& device, std::si
 }
 
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  std::string text = need_text(lease) + "; ";
+  std::string text = need_text(lease);
+  if (const Bytes beyond = state.beyond_size(lease); beyond > Bytes{})
+    text += ", and " + format_size(beyond) + " more for what its processes hold beyond that";
+  text += "; ";
   if (const std::string hopeless = hopeless_text(state, rules, lease, now); !hopeless.empty()) return text + hopeless;
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {

@@ -15,7 +15,7 @@ namespace {
 
 using core::Lease;
 
-// A queue longer than this is listed without estimates beyond it: each costs a walk.
+// A queue longer than this is listed without estimates beyond it: who comes so late is foretold nothing useful.
 constexpr std::size_t detailed_limit = 100;
 constexpr std::size_t page_limit = 1000;  // rows of a page at most, and without `limit`
 
@@ -71,9 +71,10 @@ bool write_live(JsonText& out, const engine::Engine& engine, const engine::Peer&
   const auto live = live_above(engine.state(), after, limit);
   const bool more = live.size() > limit;
   std::size_t detailed = 0;
+  core::Foretold foretold(engine.state(), engine.rules(), engine.now());
   for (std::size_t i = 0; i < std::min(live.size(), limit); ++i) {
     const bool queued = engine.state().queue().contains(live[i]->id);
-    write_lease(out, *live[i], engine, viewer, queued && detailed++ < detailed_limit);
+    write_lease(out, *live[i], engine, viewer, queued && detailed++ < detailed_limit, &foretold);
   }
   if (more) next = to_string(live[limit - 1]->id);
   return more;
@@ -168,8 +169,10 @@ Reply get_queue(Call& call) {
   const std::size_t end = std::min(order.size(), skipped + page->limit);
   JsonText rows;
   rows.begin_array();
+  core::Foretold foretold(call.engine.state(), call.engine.rules(), call.engine.now());
   for (std::size_t place = skipped; place < end; ++place) {
-    write_lease(rows, *call.engine.find(order[place]), call.engine, call.request.peer, place < detailed_limit);
+    write_lease(rows, *call.engine.find(order[place]), call.engine, call.request.peer, place < detailed_limit,
+                &foretold);
   }
   return list("queue", std::move(rows), order.size() > end && end > skipped ? fmt::format("place-{}", end) : "");
 }

@@ -49,9 +49,9 @@ void write_resize(JsonText& out, const core::Lease& lease) {
 }
 
 // Until when it is parked, as far as that can be told: while it waits to come back.
-std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine) {
+std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
   if (!lease.waits_in_place()) return std::nullopt;
-  const auto eta = core::queue_info(engine.state(), engine.rules(), lease, engine.now()).eta;
+  const auto eta = foretold.of(lease).eta;
   return eta ? std::optional(engine.now() + *eta) : std::nullopt;
 }
 
@@ -68,7 +68,7 @@ void write_progress(JsonText& out, const std::optional<engine::Engine::Progress>
   out.field("measured", progress->measured).end_object();
 }
 
-void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine) {
+void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
   out.key("pause");
   if (!lease.parking || lease.ended()) {
     out.value(nullptr);
@@ -77,7 +77,7 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   const core::Parking& parking = *lease.parking;
   out.begin_object().field("method", core::to_string(parking.method));
   out.field("since", format_rfc3339(parking.since));
-  maybe_time(out, "until", parked_until(lease, engine));
+  maybe_time(out, "until", parked_until(lease, engine, foretold));
   out.field("reason", parking.reason);
   out.field("returns", parking.returns).field("residue_bytes", parking.residue.count);
   write_progress(out, engine.progress(lease));
@@ -144,8 +144,10 @@ void write_queue_info(JsonText& out, const core::QueueInfo& info) {
 }
 
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
-                 bool detailed) {
+                 bool detailed, core::Foretold* foretold) {
   const core::State& state = engine.state();
+  core::Foretold alone(state, engine.rules(), engine.now());
+  if (foretold == nullptr) foretold = &alone;
   const bool own = viewer.may_act_for(lease.uid);
   const bool live = state.find(lease.id) != nullptr;
   out.begin_object().field("id", to_string(lease.id)).field("state", core::to_string(lease.state)).key("end_reason");
@@ -166,12 +168,12 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   write_resize(out, lease);
   out.key("queue");
   if (detailed && state.queue().contains(lease.id)) {
-    write_queue_info(out, core::queue_info(state, engine.rules(), lease, engine.now()));
+    write_queue_info(out, foretold->of(lease));
   } else {
     out.value(nullptr);
   }
   write_blocked(out, detailed ? core::blocked_by_outsiders(state, engine.rules(), lease, engine.now()) : std::nullopt);
-  write_parking(out, lease, engine);
+  write_parking(out, lease, engine, *foretold);
   const auto turn = core::leaves_in(state, lease.id, engine.now());
   out.field("next_turn_seconds", turn ? std::optional(seconds(*turn)) : std::nullopt);
   out.end_object();

@@ -11,9 +11,10 @@
 namespace sublet::http {
 
 // A lease as JSON text: what is written for every call on a lease and for every row of the tables.
-// `detailed`: with place, holders and estimate of a queued lease, which costs a walk over the queue.
+// `detailed`: with place, holders and estimate of a queued lease, which costs a walk over the queue; `foretold`: the
+// same walk for all of a list.
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
-                 bool detailed);
+                 bool detailed, core::Foretold* foretold = nullptr);
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                          bool detailed);
 void write_queue_info(JsonText& out, const core::QueueInfo& info);

@@ -85,6 +85,23 @@ def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
+def test_who_had_to_wait_for_it_does_not_take_its_room_back(willing):
+    above = program(willing, "above", "3GiB", "2GiB")
+    low = willing.spawn("sublet", "run", "--vram", "2GiB", "--tag", "low", "--tier", "batch", "--", "simgpu-load",
+                        "--alloc", "1GiB", "--seconds", "3", "--verify")
+    waits = until(willing, "low", "queued")
+    assert willing.cli("preempt", "low").returncode == 0
+    until(willing, "above", "paused")
+    helps = wait_until(lambda: [text for text in willing.get("/v1/leases/above/why")["helps"] if waits["id"] in text
+                                and "has its room on the word of" in text], "it is told why it does not come back")
+    assert len(helps) == 1, helps
+    assert low.wait(timeout=60) == 0, low.communicate()[1]
+    codes = [reason["code"] for reason in willing.get(f"/v1/leases/{waits['id']}/why")["reasons"]]
+    assert "pausing" not in codes, codes
+    until(willing, "above", "active")
+    above.send_signal(signal.SIGTERM)
+
+
 def test_who_cannot_be_asked_is_named_with_the_reason(daemon):
     program(daemon, "pinned", "3GiB", "1GiB", "--pausable", "no")
     waiter(daemon, "new", "2GiB")

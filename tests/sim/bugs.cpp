@@ -31,6 +31,8 @@ constexpr std::array all{
     BugInfo{Bug::grants_do_not_matter, "core", "programs that nobody granted are parked"},
     BugInfo{Bug::nobody_is_told_to_go_on, "core", "who yielded by itself is never told to go on"},
     BugInfo{Bug::relapses_take_no_room, "core", "what a paused program takes again is promised to others"},
+    BugInfo{Bug::crowds_come_back_small, "core", "what it took while it was paused comes back into others' room"},
+    BugInfo{Bug::words_do_not_last, "core", "who yielded on somebody's word takes its room back at once"},
     BugInfo{Bug::answered_before_durable, "engine", "an answer does not wait for its commit"},
     BugInfo{Bug::done_before_durable, "engine", "actions do not wait for their commit"},
     BugInfo{Bug::locked_before_durable, "engine", "the driver locks before it is stored whom"},

@@ -29,6 +29,9 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   forgiven_.clear();
   back_by_.clear();
   back_at_.clear();
+  word_at_.clear();
+  asked_.clear();
+  coming_.clear();
   displaced_.clear();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
@@ -96,6 +99,8 @@ void Oracle::intended(const store::Batch& batch) {
     const bool grown = held && lease.reserves() && lease.reserved_each() > before->reserved_each() &&
                        (before->state == LeaseState::active || before->parked());
     leases_[lease.id] = lease;
+    follow_return(before ? &*before : nullptr, lease);
+    follow_word(before ? &*before : nullptr, lease, batch.now);
     if (lease.reserves() && (!held || grown)) granted.push_back(&lease);
   }
   for (const Lease* lease : granted) check_room(*lease, batch.now, "given");
@@ -217,10 +222,40 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
 
 // ------------------------------------------------------------------------------------------------ promises
 
+// What comes back with a lease: what its processes yielded, which may be all that it was promised, and what they took
+// since.
+void Oracle::follow_return(const Lease* before, const Lease& lease) {
+  const LeaseState was = before == nullptr ? LeaseState::queued : before->state;
+  for (const std::string& uuid : lease.devices) {
+    const auto found = readings_.find(uuid);
+    const auto of =
+        found == readings_.end() ? std::map<LeaseId, Bytes>::const_iterator{} : found->second.of.find(lease.id);
+    const Bytes uses = found == readings_.end() || of == found->second.of.end() ? Bytes{} : of->second;
+    if (lease.state == LeaseState::pausing && was != LeaseState::pausing) asked_[{lease.id, uuid}] = uses;
+    if (lease.state != LeaseState::resuming) coming_.erase({lease.id, uuid});
+    if (lease.state != LeaseState::resuming || was != LeaseState::paused) continue;
+    const Bytes since = uses > lease.parking->residue ? uses - lease.parking->residue : Bytes{};
+    coming_[{lease.id, uuid}] = std::max(lease.vram, asked_[{lease.id, uuid}]) + since;
+  }
+}
+
+void Oracle::follow_word(const Lease* before, const Lease& lease, Time now) {
+  const auto waits = [](const Lease& one) { return one.state == LeaseState::queued || one.waits_in_place(); };
+  const bool has_room =
+      lease.state == LeaseState::active || lease.state == LeaseState::offered || lease.state == LeaseState::resuming;
+  const bool lapsed = before != nullptr && lease.lapsed_offers != before->lapsed_offers;
+  if (!has_room || waits(lease) || lapsed) word_at_.erase(lease.id);
+  else if (before != nullptr && waits(*before) && before->ordered) word_at_[lease.id] = now;
+}
+
 // What must be counted as taken there, by what was read and what was promised since.
 Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   Bytes leases, seen;
   std::set<LeaseId> counted;
+  int present = 0;  // one that has a device to itself may come back with more than it has: nobody else is promised any
+  for (const auto& [id, lease] : leases_)
+    present += lease.reserves() && !lease.parked() &&
+               std::find(lease.devices.begin(), lease.devices.end(), device) != lease.devices.end();
   const auto count = [&](LeaseId id, Bytes promised) {
     const auto used = reading.of.find(id);
     const Bytes uses = used == reading.of.end() ? Bytes{} : used->second;
@@ -231,7 +266,8 @@ Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   for (const auto& [id, lease] : leases_) {
     if (!lease.reserves()) continue;
     if (std::find(lease.devices.begin(), lease.devices.end(), device) == lease.devices.end()) continue;
-    count(id, lease.reserved_each());
+    const auto coming = present > 1 ? coming_.find({id, device}) : coming_.end();
+    count(id, std::max(lease.reserved_each(), coming == coming_.end() ? Bytes{} : coming->second));
   }
   for (const auto& [id, end] : ends_) {
     if (counted.contains(id) || end.at <= reading.began) continue;
@@ -281,6 +317,18 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
                     "two-victims", says("another on its device has not yielded yet"));
   }
   displaced_.insert(lease.id);
+  // For whom, as the words say: by now somebody else may be the first who would have that room.
+  constexpr std::string_view by_tier = "it makes room for ";
+  const std::string& reason = lease.parking->reason;
+  const auto word = word_at_.find(lease.id);
+  if (word != word_at_.end() && reason.starts_with(by_tier)) {
+    const auto asker = parse_lease_id(reason.substr(by_tier.size(), reason.find(' ', by_tier.size()) - by_tier.size()));
+    const auto found = asker ? leases_.find(*asker) : leases_.end();
+    verdict_.expect(found == leases_.end() || found->second.waits_since() > word->second, "against-a-word", [&] {
+      return fmt::format("{} has its room on somebody's word, and yields to {} that had to wait for it",
+                         to_string(lease.id), to_string(*asker));
+    });
+  }
   verdict_.expect(claimed || by_order, "displaced-for-nobody", says("nobody of its tier or above waits"));
   const auto back = back_at_.find(lease.id);
   verdict_.expect(by_order || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",

@@ -62,6 +62,8 @@ class Oracle {
   void check_displaced(const Lease& lease, Time now);
   void check_yielded(const Lease& lease);
   void check_ledger_entry(const Lease& lease);
+  void follow_return(const Lease* before, const Lease& lease);
+  void follow_word(const Lease* before, const Lease& lease, Time now);
   Bytes claimed(const std::string& device, const Reading& reading) const;
 
   void check_sums(const core::State& state, Time now);
@@ -84,7 +86,11 @@ class Oracle {
   std::set<LeaseId> ordered_, revoked_;      // on somebody's word
   std::set<LeaseId> displaced_;              // pausing for somebody else
   std::map<LeaseId, Time> back_at_;          // runs again since, after a pause
-  std::set<LeaseId> over_;                   // ended, once and for all
+  using OnDevice = std::pair<LeaseId, std::string>;
+  std::map<LeaseId, Time> word_at_;   // has its room since, and on somebody's word
+  std::map<OnDevice, Bytes> asked_;   // held when it was asked to yield
+  std::map<OnDevice, Bytes> coming_;  // being brought back: what it will hold
+  std::set<LeaseId> over_;            // ended, once and for all
   std::uint64_t last_id_ = 0;
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
   std::map<LeaseId, std::string> last_words_;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace sublet::sim {
 
@@ -91,20 +92,21 @@ void Oracle::check_queue(const core::State& state, Time now) {
   if (state.queue().empty()) return;
   const std::vector<LeaseId> order = state.queue().in_order();
   verdict_.expect(order.size() == state.queue().size(), "queue-order", [] { return std::string("not all are in it"); });
+  // Counted in the time that a point of priority is worth, a whole number of nanoseconds: exact, as the order is.
+  const double aging = config_.rules.aging_per_minute;
   const auto aged = [&](const Lease& lease) {
-    const double minutes = static_cast<double>((now - lease.waits_since()).count()) / 60e9;
-    return static_cast<double>(lease.priority) + config_.rules.aging_per_minute * minutes;
+    if (!(aging > 0)) return std::pair<std::int64_t, std::int64_t>(lease.priority, -lease.waits_since().ns);
+    const std::int64_t point = std::llround(60e9 / aging);
+    return std::pair<std::int64_t, std::int64_t>(lease.priority * point + (now - lease.waits_since()).count(), 0);
   };
   const Lease* before = nullptr;
   for (const LeaseId id : order) {
     const Lease* lease = state.find(id);
     if (lease != nullptr && before != nullptr) {
-      const double difference = aged(*before) - aged(*lease);
-      const bool tied = difference < 1e-6 && difference > -1e-6;
-      const bool right = before->tier != lease->tier           ? before->tier > lease->tier
-                         : !tied                               ? difference > 0
-                         : before->priority != lease->priority ? true  // who aged that far may stand on either side
-                                                               : before->waits_since() <= lease->waits_since();
+      const auto first = aged(*before), second = aged(*lease);
+      const bool right = before->tier != lease->tier ? before->tier > lease->tier
+                         : first != second           ? first > second
+                                                     : before->id < lease->id;
       verdict_.expect(right, "queue-order", [&] {
         return fmt::format("{} stands before {}, and should not", to_string(before->id), to_string(lease->id));
       });
@@ -123,7 +125,9 @@ void Oracle::check_served(const core::State& state, Time now) {
       const core::Making* making = state.making_on(uuid);  // is kept for whom it is made, but from higher tiers
       if (making != nullptr && making->asker != waiter.id && waiter.tier <= making->tier) return false;
       const Bytes held = waiter.waits_in_place() ? state.charged(waiter, uuid) : Bytes{};
-      const Bytes needed = waiter.waits_in_place() ? waiter.wanted_vram() - held : waiter.least();
+      const Bytes whole =
+          waiter.parking ? std::max(waiter.vram, state.charge(waiter.id, uuid).needed) : waiter.wanted_vram();
+      const Bytes needed = waiter.waits_in_place() ? whole - held : waiter.least();
       return state.effective_free(device, config_.rules, now) >= std::max(needed, Bytes{});
     };
     int fitting = 0;

@@ -17,8 +17,10 @@ void SimParker::check_order(LeaseId id, bool park) const {
   });
   const core::Lease* lease = life_->store.find(id);
   const auto wanted = park ? core::LeaseState::pausing : core::LeaseState::resuming;
-  // What it took while it is paused of its own accord, too.
-  const bool on_top = park && lease != nullptr && lease->state == core::LeaseState::paused && lease->parking->told;
+  // What it took while it is paused of its own accord, too; by then it may be decided, and durable with the same
+  // commit, that it comes back after that.
+  const bool on_top = park && lease != nullptr && lease->parking && lease->parking->told &&
+                      (lease->state == core::LeaseState::paused || lease->state == core::LeaseState::resuming);
   life_->verdict.expect(on_top || (lease != nullptr && lease->state == wanted), "order-undecided", [&] {
     return fmt::format("{} is ordered to {}, and durably it is {}", to_string(id), park ? "park" : "unpark",
                        lease == nullptr ? "not there" : to_string(lease->state));

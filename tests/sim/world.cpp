@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "world.h"
 
+#include "gpu/checkpoint_line.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -287,7 +289,7 @@ bool World::move_in(LeaseId lease, Kept kept) {
   return true;
 }
 
-bool World::crowds_itself(LeaseId lease, Bytes vram) const {
+bool World::crowds_itself(LeaseId lease) const {
   std::vector<Bytes> held(cards_.size()), parked(cards_.size());
   for (const auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;
@@ -297,7 +299,7 @@ bool World::crowds_itself(LeaseId lease, Bytes vram) const {
     }
   }
   for (std::size_t card = 0; card < cards_.size(); ++card)
-    if (held[card] > Bytes{} && parked[card] > Bytes{} && held[card] + parked[card] > vram) return true;
+    if (held[card] + parked[card] > cards_[card].total - config_.driver_reserved - gpu::ballast_margin) return true;
   return false;
 }
 

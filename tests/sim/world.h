@@ -91,9 +91,8 @@ class World {
   // The same of its own accord, and back; of another program the same is said by both.
   void put_away(LeaseId lease, int percent);
   bool take_back(LeaseId lease);
-  // What it took again while it was parked leaves no room for the rest within what its lease gives it on each card:
-  // nobody owes it more.
-  bool crowds_itself(LeaseId lease, Bytes vram) const;
+  // What it took again while it was parked leaves no room for the rest on a whole card.
+  bool crowds_itself(LeaseId lease) const;
 
   // --- the cards ---
   gpu::GpuSnapshot read(std::int64_t began_ns) const;

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was made room for on somebody's word keeps it against those whom the word reached.
+#include "core/obedient.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// A of a low tier, and one of the same user above it that has the room.
+struct Word : Card {
+  LeaseId above, low;
+  explicit Word(bool admins = false) {
+    above = start(20 * GiB, Tier::standard, "above");
+    low = submit(want(10 * GiB, Tier::batch, "low"), true);
+    EXPECT_TRUE(step(Preempt{low, 0, Ordered{1000, admins}}).outcome.has_value());
+    obey();
+    EXPECT_EQ(state_of(low), LeaseState::active);
+    attach(low);
+  }
+};
+
+TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
+  for (const bool admins : {false, true}) {
+    Word w(admins);
+    EXPECT_EQ(w.state_of(w.above), LeaseState::paused);
+    w.live(300s);
+    EXPECT_EQ(w.state_of(w.low), LeaseState::active) << "no two displace each other back and forth";
+    const auto helps = what_would_help(w.state, w.rules, w.at(w.above), w.now);
+    EXPECT_TRUE(std::any_of(helps.begin(), helps.end(), [&](const std::string& help) {
+      return contains(help, to_string(w.low)) &&
+             contains(help, admins ? "on the word of an administrator" : "on the word of its owner");
+    }));
+    w.quit(w.low);
+    EXPECT_EQ(w.state_of(w.above), LeaseState::active) << "then it comes back";
+  }
+}
+
+TEST(Word, OutlivesARestart) {
+  Word w;
+  w.restart();
+  w.measure();
+  w.live(60s);
+  EXPECT_EQ(w.state_of(w.low), LeaseState::active);
+}
+
+TEST(Word, AnotherOneGoesBeforeIt) {
+  Word w;
+  ASSERT_TRUE(w.step(Preempt{w.above, 0, Ordered{1000, false}}).outcome.has_value());
+  w.obey();
+  EXPECT_EQ(w.state_of(w.above), LeaseState::active);
+  EXPECT_EQ(w.state_of(w.low), LeaseState::paused);
+  w.live(60s);
+  EXPECT_EQ(w.state_of(w.above), LeaseState::active);
+}
+
+TEST(Word, WhoComesLaterLeavesItTheTimeOfATurn) {
+  Word w;
+  w.rules.min_residency = 40s;
+  const LeaseId later = w.submit(w.want(20 * GiB, Tier::standard, "later"), true);
+  w.live(30s);
+  EXPECT_EQ(w.state_of(w.low), LeaseState::active);
+  w.live(30s);
+  EXPECT_EQ(w.state_of(w.low), LeaseState::paused) << "then its tier counts";
+  EXPECT_EQ(w.state_of(w.above), LeaseState::active) << "who stands first is first";
+  EXPECT_EQ(w.state_of(later), LeaseState::queued);
+  EXPECT_FALSE(w.at(w.low).ordered) << "the word was about the room that it had";
+}
+
+TEST(Word, DoesNotHoldAgainstTheCriticalThatComeLater) {
+  Word w;
+  w.rules.min_residency = 1h;
+  w.start(20 * GiB, Tier::critical, "alarm");
+  w.obey();
+  EXPECT_EQ(w.state_of(w.low), LeaseState::paused);
+}
+
+TEST(Word, ReachesNobodyElsesPrograms) {
+  Card w;
+  w.rules.min_residency = 40s;
+  w.rules.ledger_limit = 128 * GiB;
+  const LeaseId own = w.start(20 * GiB, Tier::standard);
+  Lease theirs = w.want(20 * GiB, Tier::standard, "theirs");
+  theirs.uid = 1001;
+  theirs.pausable = Pausable::no;  // it takes no turns
+  w.rules.automatic = false;
+  const LeaseId other = w.submit(theirs, true);
+  const LeaseId low = w.submit(w.want(10 * GiB, Tier::batch, "low"), true);
+  w.live(1s);
+  ASSERT_TRUE(w.step(Preempt{low, 0, Ordered{1000, false}}).outcome.has_value());
+  w.obey();
+  ASSERT_EQ(w.state_of(own), LeaseState::paused);
+  ASSERT_EQ(w.state_of(low), LeaseState::active);
+  w.attach(low);
+  w.rules.automatic = true;
+  w.live(20s);
+  EXPECT_EQ(w.state_of(low), LeaseState::active) << "it has only just been given its room";
+  w.live(40s);
+  EXPECT_EQ(w.state_of(low), LeaseState::paused);
+  EXPECT_EQ(w.state_of(other), LeaseState::active);
+}
+
+TEST(Word, EndsWithTheRoomThatItWasAbout) {
+  Word w;
+  w.step(Resize{w.low, 0, 24 * GiB});
+  ASSERT_TRUE(w.at(w.low).resize);
+  EXPECT_FALSE(w.at(w.low).ordered) << "who asks for more asks as everybody does";
+}
+
+}  // namespace
+}  // namespace sublet::core::testing
