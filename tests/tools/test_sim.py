@@ -65,7 +65,7 @@ def test_every_planted_bug_is_found(planted):
 
 
 def test_what_is_found_is_made_small_and_can_be_replayed(planted):
-    bug = 26  # actions do not wait for their commit
+    bug = 28  # actions do not wait for their commit
     done = run("--bug", bug, "--seed", 1, program=planted)
     assert done.returncode == 1
     invariant = re.search(r"^FAILED: ([a-z-]+): ", done.stdout, re.M)[1]
