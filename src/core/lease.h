@@ -168,6 +168,9 @@ struct Lease {
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
   bool parked() const { return state == LeaseState::paused || state == LeaseState::poisoned; }
+  // What it may hold on each of its devices without being listed there, because it is parked: what the driver keeps of
+  // it belongs to no listed process.
+  Bytes kept_unseen() const { return parked() || state == LeaseState::resuming ? parking->residue : Bytes{}; }
   // What it reserves on each of its devices, if it reserves.
   Bytes reserved_each() const { return parked() ? parking->residue : vram; }
   // The same on all its devices together.

@@ -221,6 +221,7 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
   const Bytes bytes = charged_for(lease, charge);
   device.charged += sign * bytes;
   device.leased_used += sign * charge.used;
+  device.kept_unseen += sign * std::max(lease.kept_unseen() - charge.used, Bytes{});
   if (charge.settling) device.settling += sign * bytes;
   if (lease.reserves() && core::might_yield(lease)) {
     const auto tier = static_cast<std::size_t>(lease.tier);
@@ -235,11 +236,12 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
     device.leases.erase(lease.id);
     device.by_charge.erase({bytes, lease.id});
   }
-  moved(device);
+  refresh_other(device);
 }
 
 void State::refresh_other(Device& device) {
-  device.other = std::max({device.unleased, device.reading.used - device.leased_used, Bytes{}});
+  const Bytes seen = device.leased_used + device.kept_unseen;
+  device.other = std::max({device.unleased, device.reading.used - seen, Bytes{}});
   moved(device);
 }
 

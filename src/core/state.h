@@ -94,7 +94,10 @@ struct Device {
   Bytes unleased;                     // Σ of the listed processes under no lease
   // Of them, those on whom others may have a claim, by tier (core/methods.h).
   std::array<int, tier_count> might_yield{};
-  Bytes other;  // max(unleased, used − leased_used): the hidden and the dying hold bytes too
+  Bytes kept_unseen;  // Σ over leases of what they may hold parked beyond what they are listed with
+  // max(unleased, used − leased_used − kept_unseen): the hidden and the dying hold bytes too. What is kept unseen is
+  // part of `charged`, so both together are never less than what is used.
+  Bytes other;
 
   // As it stands in the indices over all devices.
   struct Indexed {

@@ -337,6 +337,32 @@ TEST(Pause, AnOutsiderInItsRoomIsWaitedFor) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
 }
 
+TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  const Bytes all = State::capacity(w.state.devices().begin()->second, w.rules);
+  const LeaseId whole = w.run(all, 7, "train", 1h);
+  const auto measure = [&](Bytes used, Bytes hidden) {
+    w.now = w.now + 20ms;
+    std::vector<ProcessUse> processes;
+    if (used > Bytes{}) processes.push_back(uses(7, used, whole));
+    w.snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
+  };
+  measure(20 * GiB, {});
+  ASSERT_TRUE(w.step(Pause{whole, 0, "its owner asked", plenty}).outcome.has_value());
+  w.step(Parked{whole, true, {}, 20 * GiB});
+  measure({}, 4 * MiB);
+  measure({}, 4 * MiB);
+  ASSERT_EQ(w.state_of(whole), LeaseState::paused);
+  EXPECT_EQ(w.state.devices().begin()->second.other, Bytes{}) << "it is part of the residue";
+  measure({}, 80 * MiB);
+  EXPECT_EQ(w.state.devices().begin()->second.other, 16 * MiB) << "and so much the residue is not";
+  measure({}, 4 * MiB);
+  ASSERT_TRUE(w.step(Resume{whole}).outcome.has_value());
+  EXPECT_EQ(w.state_of(whole), LeaseState::resuming);
+  EXPECT_EQ(w.state.devices().begin()->second.other, Bytes{}) << "until it holds its bytes again";
+}
+
 TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   Pair w;
   w.settle();

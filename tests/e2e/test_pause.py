@@ -214,15 +214,15 @@ def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
-def test_a_lease_of_nearly_all_the_card_comes_back_beside_an_outsider(daemon):
+def test_a_lease_of_all_the_card_comes_back_beside_an_outsider(daemon):
     '''There is room for what comes back and for little else: neither the margin nor the context of who holds the room
-    for it may be in its way. (Of what the driver keeps of a parked process nobody knows whose it is.)'''
+    for it may be in its way, nor what the driver keeps of a parked process, which is in no list.'''
     daemon.spawn("simgpu-load", "--alloc", "200MiB", "--seconds", "600")
     wait_until(lambda: used_on_card(daemon) > 200 * MIB, "an outsider is there")
     free = wait_until(lambda: (lambda card: card["effective_free_bytes"] if card["other_bytes"] > 200 * MIB else 0)(
         daemon.get("/v1/devices")["devices"][0]), "and counted")
     context = 4 * GIB // 16
-    program = start(daemon, "whole", f"{free // MIB - 8}MiB", f"{(free - context) // MIB - 16}MiB")
+    program = start(daemon, "whole", f"{free // MIB}MiB", f"{(free - context) // MIB - 8}MiB")
     wait_until(lambda: lease_of(daemon, "whole")["used_bytes"] > free - 64 * MIB, "it uses all that it has")
     assert daemon.cli("pause", "whole").returncode == 0
     assert daemon.cli("resume", "whole").returncode == 0, why(daemon, "whole")

@@ -262,6 +262,10 @@ Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
     leases += std::max(promised, uses);
     seen += uses;
     counted.insert(id);
+    // What the driver keeps of a parked program is in no list.
+    const auto lease = leases_.find(id);
+    if (lease != leases_.end() && (lease->second.parked() || lease->second.state == LeaseState::resuming))
+      seen += std::max(lease->second.parking->residue - uses, Bytes{});
   };
   for (const auto& [id, lease] : leases_) {
     if (!lease.reserves()) continue;
