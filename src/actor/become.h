@@ -40,7 +40,7 @@ inline constexpr const char* becoming_steps[] = {
 //
 // The end of `trouble` without a word: all is done that can fail, and what is left is to let go of the last of root and
 // to start. It comes before the child is its user's, who may stop it from then on: who waits for it waits for nobody
-// else.
+// else. (Its user may give it the least of priorities a moment before; that wait is bounded.)
 [[noreturn]] void become(const Becoming& wanted);
 
 }  // namespace sublet::actor

@@ -77,11 +77,15 @@ Helpers::Helpers(const proc::ProcRoot& root, HelperOptions options)
 void Helpers::adopt() {
   for (const Records::Record& record : records_.read()) {
     auto helper = proc::open_pidfd(root_, record.helper);
+    auto target = proc::open_pidfd(root_, record.process);
+    const auto untold = [](const Result<Fd>& opened) {
+      return !opened && opened.error().code != sublet::Code::NotFound;
+    };
+    if (untold(helper) || untold(target)) continue;  // it may live: neither swept nor forgotten
     if (!helper) {
       records_.remove(record.helper.pid);
       continue;
     }
-    auto target = proc::open_pidfd(root_, record.process);
     running_.push_back({.pid = record.helper.pid,
                         .pidfd = std::move(*helper),
                         .process = record.process,

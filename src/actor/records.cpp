@@ -53,7 +53,7 @@ std::vector<Records::Record> Records::read() const {
   DIR* entries = ::fdopendir(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (entries == nullptr) return records;
   while (const dirent* entry = ::readdir(entries)) {
-    if (entry->d_name[0] == '.') continue;
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;  // none of ours
     const Fd file(::openat(directory_.get(), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     std::array<char, 128> text{};
     const ssize_t size = file ? ::read(file.get(), text.data(), text.size() - 1) : -1;

@@ -287,8 +287,8 @@ void State::settle(LeaseId id, bool measured) {
 void State::measure(const Lease& lease, Device& device, const Charge& seen, bool after_end) {
   Charge& charge = *charge_at(lease, device.reading.uuid);
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
-  const bool back = !lease.parked() && lease.state != LeaseState::resuming && charge.coming > Bytes{} &&
-                    device.read_at >= sides_.at(lease.id).restored_at;
+  const bool back = !charge.settling && !lease.parked() && lease.state != LeaseState::resuming &&
+                    charge.coming > Bytes{} && device.read_at >= sides_.at(lease.id).restored_at;
   if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured && !back) return;
   include(device, lease, charge, -1);
   if (back) charge.coming = {};

@@ -156,7 +156,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text) {
   const bool ran = lease.state == LeaseState::active;
   const bool parked = lease.parked();
   lease.resize.reset();
-  lease.ordered.reset();
+  drop_word(lease);
   if (lease.parking && planted(Bug::ledger_keeps_the_dead)) lease.parking.reset(), lease.state = LeaseState::active;
   if (lease.parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
   if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
@@ -255,7 +255,7 @@ void Stepper::lapse(Lease& lease) {
   lease.vram = lease.asked_vram;
   lease.granted_at.reset();
   lease.offer_ends_at.reset();
-  lease.ordered.reset();
+  drop_word(lease);
   ++lease.generation;
   enqueue(lease);
   explain(lease, "lapsed",

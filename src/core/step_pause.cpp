@@ -90,7 +90,7 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
 // `returns`: it waits to come back as soon as it has yielded.
 void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns) {
   if (lease.resize) forget_resize(lease, "it is paused");
-  lease.ordered.reset();
+  drop_word(lease);
   State::Side& side = state_.sides_.at(lease.id);
   side.tried = 0;
   side.blocked_by = 0;

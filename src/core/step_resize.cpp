@@ -76,9 +76,9 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
     state_.last_queued_at_ = last_queued_at;
     return Error{Code::Memory, name_of(lease) + " " + shortage, "let it queue, or ask for less"};
   }
+  if (!keeps_place) drop_word(lease);
   touch(lease);
   grant_waiting();
-  if (lease.resize && !before) lease.ordered.reset();  // the word was about what it has
   if (lease.resize)
     explain(lease, "resizing",
             "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
@@ -104,6 +104,7 @@ void Stepper::forget_resize(Lease& lease, const std::string& why) {
   explain(lease, "resized",
           "waits no longer to grow to " + format_size(lease.resize->vram) + ", and keeps " + format_size(lease.vram) +
               ": " + why);
+  drop_word(lease);
   lease.resize.reset();
   state_.requeue_in_place(lease);
   touch(lease);

@@ -100,6 +100,12 @@ void Stepper::keep_word(Lease& lease) {
   touch(lease);
 }
 
+// Somebody's word is about what its lease wanted when it was said.
+void Stepper::drop_word(Lease& lease) {
+  lease.ordered.reset();
+  state_.ordered_.erase(lease.id);
+}
+
 // What was kept for those who have no need of it any more, or no hope, is there for all again.
 bool Stepper::give_up(const std::vector<Making>& before) {
   bool freed = false;

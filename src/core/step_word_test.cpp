@@ -103,6 +103,26 @@ TEST(Word, EndsWithTheRoomThatItWasAbout) {
   w.step(Resize{w.low, 0, 24 * GiB});
   ASSERT_TRUE(w.at(w.low).resize);
   EXPECT_FALSE(w.at(w.low).ordered) << "who asks for more asks as everybody does";
+  Word fits;
+  fits.step(Resize{fits.low, 0, 12 * GiB});
+  EXPECT_EQ(fits.at(fits.low).vram, 12 * GiB);
+  EXPECT_FALSE(fits.at(fits.low).ordered) << "and who gets it at once as well";
+}
+
+TEST(Word, IsAboutAsMuchAsWasAskedForThen) {
+  for (const Bytes then : {20 * GiB, 16 * GiB, 10 * GiB}) {
+    Card w;
+    const LeaseId other = w.start(10 * GiB, Tier::standard, "other");
+    const LeaseId grows = w.start(10 * GiB, Tier::batch, "grows");
+    w.step(Resize{grows, 0, 16 * GiB});
+    ASSERT_TRUE(w.step(Preempt{grows, 0, Ordered{1000, true}}).outcome.has_value());
+    w.obey(plenty, 1);
+    ASSERT_EQ(w.state_of(other), LeaseState::pausing);
+    ASSERT_TRUE(w.at(grows).ordered);
+    ASSERT_TRUE(w.step(Resize{grows, 0, then}).outcome.has_value());
+    EXPECT_EQ(w.at(grows).ordered.has_value(), then == 16 * GiB) << "no more, and not if it is not needed any more";
+    EXPECT_EQ(w.state.ordered(grows).has_value(), then == 16 * GiB);
+  }
 }
 
 }  // namespace

@@ -114,6 +114,7 @@ class Stepper {
   bool change_matters(const std::vector<std::string>& changed) const;
   void list_askers(std::vector<QueueKey>& first);
   void keep_word(Lease& lease);
+  void drop_word(Lease& lease);
   bool give_up(const std::vector<Making>& before);
   void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);
   Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;

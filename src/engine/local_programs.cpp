@@ -195,6 +195,7 @@ Result<proc::CgroupRef> LocalPrograms::check_cgroup(const std::string& directory
 void LocalPrograms::book(const core::Lease& lease) {
   auto& program = programs_[lease.id];
   if (!program) program = std::make_shared<Program>(io_, lease.id);
+  program->uid = lease.uid;
   program->attached.clear();
   program->cgroups.clear();
   scan();  // what is of the program anyway stays so, attached or not
