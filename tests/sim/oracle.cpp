@@ -244,8 +244,13 @@ void Oracle::follow_word(const Lease* before, const Lease& lease, Time now) {
   const bool has_room =
       lease.state == LeaseState::active || lease.state == LeaseState::offered || lease.state == LeaseState::resuming;
   const bool lapsed = before != nullptr && lease.lapsed_offers != before->lapsed_offers;
-  if (!has_room || waits(lease) || lapsed) word_at_.erase(lease.id);
-  else if (before != nullptr && waits(*before) && before->ordered) word_at_[lease.id] = now;
+  // The word was about what it wanted then: not about more than that, and not about a growth that it did not get.
+  const Bytes wanted = before == nullptr ? Bytes{} : before->resize ? before->resize->vram : before->vram;
+  const bool more = before != nullptr && lease.vram > std::max(before->vram, wanted);
+  const bool as_wanted = before != nullptr && (!before->resize || lease.vram == wanted);
+  const bool grew = before != nullptr && !waits(*before) && lease.vram > before->vram;
+  if (!has_room || waits(lease) || lapsed || more || grew) word_at_.erase(lease.id);
+  else if (before != nullptr && waits(*before) && before->ordered && as_wanted) word_at_[lease.id] = now;
 }
 
 // What must be counted as taken there, by what was read and what was promised since.
