@@ -5,15 +5,18 @@
 #include "base/planted.h"
 
 #include <span>
+#include <string_view>
 
 namespace sublet::sim {
 
 struct BugInfo {
   Bug bug;
-  const char* where;  // "core", "engine" or "store"
+  std::string_view name;  // by which it is asked for
+  const char* where;      // "core", "engine" or "store"
   const char* what;
 };
 
 std::span<const BugInfo> planted_bugs();
+const BugInfo* find_bug(std::string_view name);  // null: there is none of that name
 
 }  // namespace sublet::sim

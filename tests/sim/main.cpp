@@ -30,7 +30,7 @@ struct Arguments {
   std::optional<std::uint64_t> steps;
   bool trace = false;
   bool bugs = false;
-  std::uint64_t bug = 0;  // this one alone
+  std::string_view bug;  // this one alone
 };
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -42,16 +42,17 @@ int usage() {
 #ifdef SUBLET_PLANT_BUGS
   fmt::print(stderr,
              "       sim --bugs                           find every planted bug\n"
-             "       sim --bug N [...]                    as above, with that one planted\n");
+             "       sim --bug NAME [...]                 as above, with that one planted\n");
 #endif
   return 2;
 }
 
 // What failed, and the least that fails in the same way.
-void report(std::uint64_t seed, std::size_t events, const Outcome& outcome) {
+void report(const Arguments& arguments, std::uint64_t seed, std::size_t events, const Outcome& outcome) {
   fmt::print("FAILED: {}: {}\n", outcome.invariant, outcome.detail);
   fmt::print("  seed {}, {} events, after {} steps; world: {}\n", seed, events, outcome.steps, Config(seed).text());
-  fmt::print("  replay: ./dev sim --seed {} --steps {} --trace\n", seed, events);
+  const std::string planted = arguments.bug.empty() ? "" : fmt::format(" --bug {}", arguments.bug);
+  fmt::print("  replay: ./dev sim{} --seed {} --steps {} --trace\n", planted, seed, events);
 }
 
 int replay(const Arguments& arguments) {
@@ -62,7 +63,7 @@ int replay(const Arguments& arguments) {
   fmt::print("{} steps, {} leases, {} pauses, {} lives of the daemon, hash {:016x}\n", outcome.steps, outcome.leases,
              outcome.pauses, outcome.lives, outcome.hash);
   if (!outcome.failed()) return 0;
-  report(config.seed, events.size(), outcome);
+  report(arguments, config.seed, events.size(), outcome);
   const std::vector<Event> least = shrink(config.seed, events, outcome.invariant, shrink_tries);
   fmt::print("  the least that fails so, {} of {} events:\n", least.size(), events.size());
   const Outcome again = run_apart(config.seed, least, true);
@@ -70,7 +71,9 @@ int replay(const Arguments& arguments) {
   return 1;
 }
 
-int campaign(std::uint64_t first, std::uint64_t steps) {
+int campaign(Arguments arguments) {
+  const std::uint64_t first = arguments.from ? *arguments.from : std::random_device{}();
+  const std::uint64_t steps = arguments.steps.value_or(1'000'000);
   fmt::print("seeds from {}\n", first);
   const double began = seconds();
   Outcome all;
@@ -79,9 +82,9 @@ int campaign(std::uint64_t first, std::uint64_t steps) {
     const Config config(seed);
     const Outcome outcome = run_apart(seed, draw_events(config, events_of_a_run));
     if (outcome.failed()) {
-      report(seed, events_of_a_run, outcome);
-      Arguments arguments;
+      report(arguments, seed, events_of_a_run, outcome);
       arguments.seed = seed;
+      arguments.steps.reset();
       return replay(arguments);
     }
     all.steps += outcome.steps;
@@ -106,7 +109,8 @@ int campaign(std::uint64_t first, std::uint64_t steps) {
 #ifdef SUBLET_PLANT_BUGS
 int find_bugs() {
   constexpr std::uint64_t most_seeds = 1000;
-  fmt::print("{:>3}  {:<6}  {:<64} {:>4} {:>8}  {}\n", "bug", "where", "what it does", "seed", "steps", "found as");
+  constexpr const char* row = "{:<26}  {:<6}  {:<64} {:>4} {:>8}  {}\n";
+  fmt::print(row, "bug", "where", "what it does", "seed", "steps", "found as");
   int missed = 0;
   for (const BugInfo& bug : planted_bugs()) {
     planted_bug = bug.bug;
@@ -117,14 +121,21 @@ int find_bugs() {
       steps += outcome.steps;
     }
     if (!outcome.failed()) ++missed;
-    fmt::print("{:>3}  {:<6}  {:<64} {:>4} {:>8}  {}\n", static_cast<int>(bug.bug), bug.where, bug.what,
-               outcome.failed() ? std::to_string(seed - 1) : "-", steps,
+    fmt::print(row, bug.name, bug.where, bug.what, outcome.failed() ? std::to_string(seed - 1) : "-", steps,
                outcome.failed() ? outcome.invariant : "NOT FOUND");
     std::fflush(stdout);
   }
   fmt::print("{} of {} planted bugs were found\n", planted_bugs().size() - static_cast<std::size_t>(missed),
              planted_bugs().size());
   return missed == 0 ? 0 : 1;
+}
+
+bool plant(std::string_view name) {
+  if (name.empty()) return true;
+  if (const BugInfo* bug = find_bug(name)) return planted_bug = bug->bug, true;
+  fmt::print(stderr, "sim: no bug is called '{}'. There are:\n", name);
+  for (const BugInfo& bug : planted_bugs()) fmt::print(stderr, "  {:<26}  {}\n", bug.name, bug.what);
+  return false;
 }
 #endif
 
@@ -139,13 +150,16 @@ std::optional<Arguments> parse(int argc, char** argv) {
     } else {
       if (i + 1 == argc) return std::nullopt;
       const char* text = argv[++i];
+      if (word == "--bug") {
+        arguments.bug = text;
+        continue;
+      }
       std::uint64_t number = 0;
       const auto [end, error] = std::from_chars(text, text + std::strlen(text), number);
       if (error != std::errc() || *end != '\0') return std::nullopt;
       if (word == "--seed") arguments.seed = number;
       else if (word == "--from") arguments.from = number;
       else if (word == "--steps") arguments.steps = number;
-      else if (word == "--bug") arguments.bug = number;
       else return std::nullopt;
     }
   }
@@ -163,14 +177,12 @@ int main(int argc, char** argv) {
   if (!arguments->trace) log::silence();
 #ifdef SUBLET_PLANT_BUGS
   if (arguments->bugs) return sim::find_bugs();
-  planted_bug = static_cast<Bug>(arguments->bug);
+  if (!sim::plant(arguments->bug)) return 2;
 #else
-  if (arguments->bugs || arguments->bug != 0) {
+  if (arguments->bugs || !arguments->bug.empty()) {
     fmt::print(stderr, "sim: no bugs are planted in what is shipped; sim_planted has them\n");
     return 2;
   }
 #endif
-  return arguments->seed ? sim::replay(*arguments)
-                         : sim::campaign(arguments->from ? *arguments->from : std::random_device{}(),
-                                         arguments->steps.value_or(1'000'000));
+  return arguments->seed ? sim::replay(*arguments) : sim::campaign(*arguments);
 }

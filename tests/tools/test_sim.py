@@ -60,21 +60,29 @@ def test_every_planted_bug_is_found(planted):
     assert done.returncode == 0, done.stdout
     found = re.search(r"^(\d+) of (\d+) planted bugs were found$", done.stdout, re.M)
     assert found and found[1] == found[2] and int(found[1]) >= 30
-    rows = re.findall(r"^ *\d+  (core|engine|store) ", done.stdout, re.M)
-    assert len(rows) == int(found[1]) and rows.count("core") <= len(rows) / 2
+    rows = re.findall(r"^([a-z_]+) +(core|engine|store) ", done.stdout, re.M)
+    where = [place for _, place in rows]
+    assert len(dict(rows)) == int(found[1]) and where.count("core") <= len(where) / 2
 
 
 def test_what_is_found_is_made_small_and_can_be_replayed(planted):
-    bug = 28  # actions do not wait for their commit
+    bug = "done_before_durable"
     done = run("--bug", bug, "--seed", 1, program=planted)
     assert done.returncode == 1
     invariant = re.search(r"^FAILED: ([a-z-]+): ", done.stdout, re.M)[1]
     least, events = map(int, re.search(r"the least that fails so, (\d+) of (\d+) events", done.stdout).groups())
     assert least < events / 10
     assert re.search(rf"^  {invariant}: ", done.stdout, re.M), "the small run fails in the same way"
-    replay = re.search(r"replay: ./dev sim --seed (\d+) --steps (\d+)", done.stdout)
+    replay = re.search(rf"replay: ./dev sim --bug {bug} --seed (\d+) --steps (\d+)", done.stdout)
     again = run("--bug", bug, "--seed", replay[1], "--steps", replay[2], program=planted)
     assert again.stdout == done.stdout
+
+
+def test_a_bug_that_there_is_not_is_refused_with_the_names_of_those_there_are(planted):
+    for name in ("28", "done", "none"):
+        done = run("--bug", name, "--seed", 1, program=planted)
+        assert done.returncode == 2 and f"no bug is called '{name}'" in done.stderr
+        assert re.search(r"^  done_before_durable +actions do not wait", done.stderr, re.M)
 
 
 def test_what_is_shipped_has_no_bugs_planted():
