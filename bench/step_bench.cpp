@@ -4,6 +4,7 @@
 // table; asserts no times.
 //   step_bench [EVENTS [MOST_QUEUED [CARDS]]]
 #include "core/explain.h"
+#include "core/rehearse.h"
 #include "core/step.h"
 
 #include <fmt/format.h>
@@ -120,6 +121,12 @@ class Machine {
     timings([&] { return queue_info(state_, rules_, lease, now_); });
   }
 
+  // Asks what would come of a new lease.
+  void rehearse_one(Timings& timings) {
+    const Submit fact{wish(), true, true};
+    timings([&] { return rehearse(state_, rules_, fact, now_); });
+  }
+
   std::size_t active() const { return active_.size(); }
 
  private:
@@ -212,7 +219,7 @@ Timings map_reference(std::size_t entries, int events) {
 void run(std::size_t queued, int events) {
   Timings reference = map_reference(queued, events);
   Machine machine(queued);
-  Timings submit, end, cancel, renew, measure, explain, old_submit, old_end;
+  Timings submit, end, cancel, renew, measure, explain, dry_run, old_submit, old_end;
   for (int i = 0; i < events; ++i) {
     machine.end_one(end);
     machine.cancel_one(cancel);
@@ -229,6 +236,7 @@ void run(std::size_t queued, int events) {
   }
   const std::size_t active = machine.active();
   for (int i = 0; i < std::max(events / 64, 1); ++i) machine.measure(measure);
+  for (int i = 0; i < std::max(events / 256, 1); ++i) machine.rehearse_one(dry_run);
   const double raw = reference.microseconds(0.5);
   const auto row = [queued, raw](const std::string& event, Timings& timings) {
     const double half = timings.microseconds(0.5);
@@ -244,6 +252,7 @@ void run(std::size_t queued, int events) {
   row("renew", renew);
   row(fmt::format("snapshot: {} cards, {} leases", cards, active), measure);
   row("queue_info (place, estimate)", explain);
+  row("dry run of a submit", dry_run);
 }
 
 }  // namespace

@@ -74,6 +74,13 @@ std::int64_t size_unit(std::string unit) {
   return scale;
 }
 
+// To the nearest whole number, of two that are as near to the even one; neither is negative.
+std::int64_t divided(std::int64_t number, std::int64_t by) {
+  const std::int64_t whole = number / by;
+  const std::int64_t twice = 2 * (number % by);
+  return twice > by || (twice == by && whole % 2 == 1) ? whole + 1 : whole;
+}
+
 }  // namespace
 
 Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
@@ -94,6 +101,7 @@ Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
   return Bytes{static_cast<std::int64_t>(total)};
 }
 
+// In integers: every decision says its sizes several times, and to print a double with one digit takes long.
 std::string format_size(Bytes bytes) {
   static constexpr std::array<std::pair<std::int64_t, const char*>, 4> units{
       {{1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}}};
@@ -101,10 +109,13 @@ std::string format_size(Bytes bytes) {
   const std::int64_t size = negative ? -bytes.count : bytes.count;
   for (const auto& [unit, name] : units) {
     if (size < unit) continue;
-    const double value = static_cast<double>(size) / static_cast<double>(unit);
-    return fmt::format("{}{:.{}f} {}", negative ? "-" : "", value, value < 99.95 ? 1 : 0, name);
+    std::string text = negative ? "-" : "";
+    const std::int64_t tenths = size < 100 * unit ? divided(10 * size, unit) : 1000;
+    if (tenths < 1000) text += std::to_string(tenths / 10) + '.' + static_cast<char>('0' + tenths % 10);
+    else text += std::to_string(divided(size, unit));
+    return text + ' ' + name;
   }
-  return fmt::format("{} B", bytes.count);
+  return std::to_string(bytes.count) + " B";
 }
 
 Result<Duration> parse_duration(std::string_view text) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/units.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -98,6 +99,26 @@ TEST(FormatSize, UsesThreeDigitsAndAFittingUnit) {
   EXPECT_EQ(format_size({-6LL << 30}), "-6.0 GiB");
   EXPECT_EQ(format_size({-5}), "-5 B");
   EXPECT_EQ(format_size({1LL << 62}), "4194304 TiB");
+}
+
+TEST(FormatSize, RoundsAsThePrintingOfADoubleDoes) {
+  EXPECT_EQ(format_size(64 * KiB + Bytes{512}), "64.5 KiB");
+  EXPECT_EQ(format_size({99 * 1024 + 973}), "100 KiB");
+  EXPECT_EQ(format_size({99 * 1024 + 972}), "99.9 KiB");
+  std::uint64_t random = 1;
+  for (int i = 0; i < 20'000; ++i) {
+    random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+    // Below 2^50 each is a double; every other one ends in zeros, so that some lie between two that can be written.
+    std::int64_t size = static_cast<std::int64_t>(random >> (14 + i % 40));
+    if (i % 2 == 0) size = size >> (i % 9) << (i % 9);
+    const auto [unit, name] = size >= (1LL << 40)   ? std::pair(1LL << 40, "TiB")
+                              : size >= (1LL << 30) ? std::pair(1LL << 30, "GiB")
+                              : size >= (1LL << 20) ? std::pair(1LL << 20, "MiB")
+                                                    : std::pair(1LL << 10, "KiB");
+    if (size < 1024) continue;
+    const double value = static_cast<double>(size) / static_cast<double>(unit);
+    ASSERT_EQ(format_size({size}), fmt::format("{:.{}f} {}", value, value < 99.95 ? 1 : 0, name)) << size;
+  }
 }
 
 std::int64_t duration(std::string_view text) {

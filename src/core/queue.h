@@ -2,6 +2,7 @@
 // Who waits, in the one total order of the queue. A plain value: copying it copies the whole queue.
 #pragma once
 
+#include "core/by_name.h"
 #include "core/lease.h"
 
 #include <cstdint>
@@ -70,12 +71,6 @@ class QueueTree {
   std::vector<Node> nodes_{1};  // nodes_[0] is nobody
   std::vector<Index> spare_;
   Index root_ = 0;
-};
-
-// Of names of devices, many in one table. The library compares the names themselves, one by one, in a small table
-// whose hash it takes for slow, as it does its own.
-struct NameHash {
-  std::size_t operator()(const std::string& name) const noexcept { return std::hash<std::string>{}(name); }
 };
 
 // All waiters: a tree for each device that was asked for by name, one for each number of devices that is asked for

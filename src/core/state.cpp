@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -41,7 +42,7 @@ const Lease* State::find_tag(std::uint32_t uid, std::string_view tag) const {
 
 const Device* State::find_device(std::string_view name) const {
   if (name.empty()) return nullptr;
-  const auto exact = devices_.find(std::string(name));
+  const auto exact = devices_.find(name);
   if (exact != devices_.end()) return &exact->second;
   if (name.substr(0, 3) == "gpu") name.remove_prefix(3);
   const Device* lost = nullptr;  // the driver may have given its index to another since
@@ -99,11 +100,6 @@ Bytes State::effective_free(const Device& device, const Rules& rules, Time now) 
 
 Bytes State::charged(const Lease& lease, std::string_view device) const {
   return charged_for(lease, charge(lease.id, device));
-}
-
-std::optional<Bytes> State::room_for(int count) const {
-  if (count < 1 || static_cast<std::size_t>(count) > rooms_.size()) return std::nullopt;
-  return std::next(rooms_.rbegin(), count - 1)->free;
 }
 
 Bytes State::need(const Lease& lease, std::string_view device) const {
@@ -223,11 +219,14 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
   device.leased_used += sign * charge.used;
   device.kept_unseen += sign * std::max(lease.kept_unseen() - charge.used, Bytes{});
   if (charge.settling) device.settling += sign * bytes;
+  if (lease.state == LeaseState::pausing) device.pausing += sign;
   if (lease.reserves() && core::might_yield(lease)) {
     const auto tier = static_cast<std::size_t>(lease.tier);
-    device.might_yield[tier] += sign;
-    if (device.might_yield[tier] == 0) where_[tier].erase(device.reading.uuid);
-    else where_[tier].insert(device.reading.uuid);
+    Device::Claimable& claimable = device.might_yield[tier];
+    claimable.leases += sign;
+    claimable.charged += sign * bytes;
+    if (claimable.leases == 0) where_[tier].erase(device.reading.uuid);
+    else if (sign > 0 && claimable.leases == 1) where_[tier].insert(device.reading.uuid);
   }
   if (sign > 0) {
     device.leases.insert(lease.id);
@@ -334,7 +333,7 @@ void State::reindex(const Rules& rules, Time now) {
   }
   for (const std::string& uuid : moved_)
     if (const auto device = devices_.find(uuid); device != devices_.end()) reindex(device->second, rules, now);
-  room_changed_.insert(room_changed_.end(), moved_.begin(), moved_.end());
+  std::move(moved_.begin(), moved_.end(), std::back_inserter(room_changed_));
   moved_.clear();
 }
 
@@ -349,9 +348,12 @@ void State::reindex(Device& device, const Rules& rules, Time now) {
     age = device.read_at;
   }
   if (room && (!indexed.room || room->free > indexed.room->free)) opened_.push_back(uuid);
-  if (indexed.room) rooms_.erase(*indexed.room);
-  if (room) rooms_.insert(*room);
-  indexed.room = std::move(room);
+  if (room != indexed.room) {
+    auto node = indexed.room ? rooms_.extract(*indexed.room) : std::set<Room>::node_type();
+    if (room && node) node.value() = *room, rooms_.insert(std::move(node));
+    else if (room) rooms_.insert(*room);
+    indexed.room = std::move(room);
+  }
   if (age != indexed.age) {
     if (indexed.age) ages_.erase({*indexed.age, uuid});
     if (age) ages_.insert({*age, uuid});

@@ -3,6 +3,7 @@
 // reads. Not thread-safe: it belongs to the engine's loop thread.
 #pragma once
 
+#include "core/by_name.h"
 #include "core/cost.h"
 #include "core/facts.h"
 #include "core/lease.h"
@@ -54,6 +55,7 @@ struct Room {
   int index = 0;
   std::string device;        // uuid
   std::uint32_t number = 0;  // the device's, no part of the order
+  bool operator==(const Room&) const = default;
   bool operator<(const Room& other) const {
     if (free != other.free) return free < other.free;
     return index != other.index ? index < other.index : device < other.device;
@@ -92,8 +94,13 @@ struct Device {
   Bytes leased_used;                  // Σ over leases of used
   Bytes settling;                     // the part of `charged` of leases that have ended
   Bytes unleased;                     // Σ of the listed processes under no lease
-  // Of them, those on whom others may have a claim, by tier (core/methods.h).
-  std::array<int, tier_count> might_yield{};
+  // Of those who reserve here, those on whom others may have a claim, by tier (core/methods.h).
+  struct Claimable {
+    int leases = 0;
+    Bytes charged;
+  };
+  std::array<Claimable, tier_count> might_yield{};
+  int pausing = 0;    // so many leases are on their way to yield
   Bytes kept_unseen;  // Σ over leases of what they may hold parked beyond what they are listed with
   // max(unleased, used − leased_used − kept_unseen): the hidden and the dying hold bytes too. What is kept unseen is
   // part of `charged`, so both together are never less than what is used.
@@ -123,8 +130,8 @@ class State {
   // --- reading ---
   // Live; or ended, while its bytes are not measured gone or its keeper's program is not reported as ended.
   const Lease* find(LeaseId id) const;
-  const Lease* find_tag(std::uint32_t uid, std::string_view tag) const;      // live only
-  const std::map<std::string, Device>& devices() const { return devices_; }  // by uuid
+  const Lease* find_tag(std::uint32_t uid, std::string_view tag) const;  // live only
+  const ByName<Device>& devices() const { return devices_; }             // by uuid
   // The device of this uuid, or of this name or index ("gpu0", "0"); null if there is none.
   const Device* find_device(std::string_view name) const;
   const std::unordered_map<LeaseId, Lease>& leases() const { return leases_; }
@@ -155,8 +162,6 @@ class State {
   // Known devices, the one with the least room first. As of the last step: what has grown too old since is still
   // there, and known() says so.
   const std::set<Room>& rooms() const { return rooms_; }
-  // The room on the `count`th of the devices with the most; unset: so many are not known.
-  std::optional<Bytes> room_for(int count) const;
   // The device with the `count`th largest capacity of those that were ever read; null: there are not so many.
   const Device* capacity_for(int count) const;
   // As of the last step that could have granted something; in the order of their waiters.
@@ -318,7 +323,7 @@ class State {
 
   std::unordered_map<LeaseId, Lease> leases_;
   std::unordered_map<LeaseId, Side> sides_;  // the same keys
-  std::map<std::string, Device> devices_;
+  ByName<Device> devices_;
   std::set<Room> rooms_;                                // known devices
   std::set<std::pair<Time, std::string>> ages_;         // the same, by the age of their reading
   std::set<std::pair<Bytes, std::string>> capacities_;  // devices that were ever read; headroom not taken off

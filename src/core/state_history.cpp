@@ -3,6 +3,7 @@
 #include "core/state.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -22,9 +23,9 @@ std::optional<Duration> median_of(std::vector<Duration> runs) {
 void State::remember(const std::string& consumer, Bytes peak, std::optional<Duration> run) {
   if (consumer.empty() || (!run && peak <= Bytes{})) return;
   auto& [history, sequence] = history_[consumer];
-  if (sequence != 0) history_order_.erase(sequence);
-  sequence = ++history_sequence_;
-  history_order_.emplace(sequence, consumer);
+  auto place = history_order_.extract(std::exchange(sequence, ++history_sequence_));
+  if (place) place.key() = sequence, history_order_.insert(std::move(place));
+  else history_order_.emplace(sequence, consumer);
   history.peak_used = std::max(history.peak_used, peak);
   if (run) {
     if (history.runs.size() == runs_kept) history.runs.erase(history.runs.begin());

@@ -88,8 +88,17 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::opt
   const auto consider = [&next](const QueueKey* key) {
     if (key != nullptr && (next == nullptr || key->before(*next))) next = key;
   };
-  for (const auto& [count, waiting] : state_.queue_.any())
-    if (const auto room = state_.room_for(count)) consider(waiting.first_within(*room));
+  // Of those that want any devices, with the room on the last of so many of the roomiest.
+  const auto each_any = [this](const auto& act) {
+    auto room = state_.rooms_.rbegin();
+    std::size_t place = 1;
+    for (const auto& [count, waiting] : state_.queue_.any()) {
+      for (; place < static_cast<std::size_t>(count) && room != state_.rooms_.rend(); ++place) ++room;
+      if (room == state_.rooms_.rend()) return;
+      act(waiting, room->free, place);
+    }
+  };
+  each_any([&](const QueueTree& waiting, Bytes room, std::size_t) { consider(waiting.first_within(room)); });
   std::vector<QueueKey> sets;
   state_.queue_.sets().first(looked_past, sets);
   for (const QueueKey& key : sets) {
@@ -103,12 +112,11 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::opt
   if (auto turn = place(*next, &held); turn || held.devices() == 0) return turn;
   std::vector<QueueKey> fits = sets;
   const std::vector<Bytes> open = open_rooms(held);
-  for (const auto& [count, waiting] : state_.queue_.any()) {
-    if (const auto room = state_.room_for(count)) waiting.within(*room, looked_past, fits);
-    const auto place = static_cast<std::size_t>(count);
+  each_any([&](const QueueTree& waiting, Bytes room, std::size_t place) {
+    waiting.within(room, looked_past, fits);
     const QueueKey* key = place <= open.size() ? waiting.first_within(open[place - 1]) : nullptr;
     if (key != nullptr) fits.push_back(*key);
-  }
+  });
   for (const auto& [device, first] : named.all()) {
     const QueueTree& waiting = *state_.queue_.named(device);
     const Room& room = *state_.devices_.at(device).indexed.room;
@@ -169,7 +177,8 @@ std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms
   return turn;
 }
 
-// As room_for(1), room_for(2) …, of what is left to those who stand behind all for whom room is held.
+// The room on the first, the second … of the roomiest devices, of what is left to those who stand behind all for whom
+// room is held.
 std::vector<Bytes> Stepper::open_rooms(const HeldRooms& held) const {
   std::vector<Bytes> open;
   if (state_.queue_.any().empty()) return open;

@@ -238,12 +238,10 @@ std::optional<Time> room_by_itself(const State& state, const Rules& rules, const
 
 bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
   if (!state.known(device, rules, now)) return false;
+  if (device.pausing > 0) return true;
   Bytes room = state.effective_free(device, rules, now) + device.settling;
-  for (const LeaseId id : device.leases) {
-    const Lease& lease = *state.find(id);
-    if (lease.state == LeaseState::pausing) return true;
-    if (lease.tier <= waiter.tier && might_yield(lease)) room += state.charged(lease, device.reading.uuid);
-  }
+  for (std::size_t tier = 0; tier <= static_cast<std::size_t>(waiter.tier); ++tier)
+    room += device.might_yield[tier].charged;
   return state.need(waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
 }
 

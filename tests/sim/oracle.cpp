@@ -255,36 +255,41 @@ void Oracle::follow_word(const Lease* before, const Lease& lease, Time now) {
 
 // What must be counted as taken there, by what was read and what was promised since.
 Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
+  const auto is_on = [&device](const std::vector<std::string>& devices) {
+    return std::find(devices.begin(), devices.end(), device) != devices.end();
+  };
   Bytes leases, seen;
-  std::set<LeaseId> counted;
-  int present = 0;  // one that has a device to itself may come back with more than it has: nobody else is promised any
-  for (const auto& [id, lease] : leases_)
-    present += lease.reserves() && !lease.parked() &&
-               std::find(lease.devices.begin(), lease.devices.end(), device) != lease.devices.end();
+  std::vector<LeaseId> counted;  // few: this is asked of every device after every step
+  const auto is_counted = [&counted](LeaseId id) {
+    return std::find(counted.begin(), counted.end(), id) != counted.end();
+  };
+  // Returns what it is seen to use.
   const auto count = [&](LeaseId id, Bytes promised) {
     const auto used = reading.of.find(id);
     const Bytes uses = used == reading.of.end() ? Bytes{} : used->second;
     leases += std::max(promised, uses);
     seen += uses;
-    counted.insert(id);
-    // What the driver keeps of a parked program is in no list.
-    const auto lease = leases_.find(id);
-    if (lease != leases_.end() && (lease->second.parked() || lease->second.state == LeaseState::resuming))
-      seen += std::max(lease->second.parking->residue - uses, Bytes{});
+    counted.push_back(id);
+    return uses;
   };
-  for (const auto& [id, lease] : leases_) {
-    if (!lease.reserves()) continue;
-    if (std::find(lease.devices.begin(), lease.devices.end(), device) == lease.devices.end()) continue;
-    const auto coming = present > 1 ? coming_.find({id, device}) : coming_.end();
-    count(id, std::max(lease.reserved_each(), coming == coming_.end() ? Bytes{} : coming->second));
+  std::vector<const Lease*> here;
+  for (const auto& [id, lease] : leases_)
+    if (lease.reserves() && is_on(lease.devices)) here.push_back(&lease);
+  // One that has a device to itself may come back with more than it has: nobody else is promised any.
+  const auto present = std::count_if(here.begin(), here.end(), [](const Lease* lease) { return !lease->parked(); });
+  for (const Lease* lease : here) {
+    const auto coming = present > 1 ? coming_.find({lease->id, device}) : coming_.end();
+    const Bytes uses =
+        count(lease->id, std::max(lease->reserved_each(), coming == coming_.end() ? Bytes{} : coming->second));
+    // What the driver keeps of a parked program is in no list.
+    if (lease->parked() || lease->state == LeaseState::resuming)
+      seen += std::max(lease->parking->residue - uses, Bytes{});
   }
-  for (const auto& [id, end] : ends_) {
-    if (counted.contains(id) || end.at <= reading.began) continue;
-    if (std::find(end.devices.begin(), end.devices.end(), device) != end.devices.end()) count(id, end.each);
-  }
+  for (const auto& [id, end] : ends_)
+    if (end.at > reading.began && !is_counted(id) && is_on(end.devices)) count(id, end.each);
   Bytes others;
   for (const auto& [id, used] : reading.of) {
-    if (!counted.contains(id)) others += used;
+    if (!is_counted(id)) others += used;
   }
   return leases + std::max(others, reading.used - seen);
 }
