@@ -4,74 +4,15 @@
 
 #include "core/by_name.h"
 #include "core/lease.h"
+#include "core/queue_tree.h"
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 namespace sublet::core {
-
-// Where a lease stands in the order. Waiting raises every waiter's priority at the same rate, so the
-// difference of two waiters never changes, and neither does the key: nothing is sorted again as time passes.
-struct QueueKey {
-  Tier tier = Tier::standard;  // higher first
-  bool fixed = false;          // it waits for certain devices: those that it named or has; no part of the order
-  int points = 0;              // higher first; the priority where nothing ages, else 0
-  std::int64_t since = 0;      // lower first: queued_at in ns, moved back by the time that its priority is worth
-  LeaseId lease;               // lower first
-
-  bool operator==(const QueueKey&) const = default;
-  bool before(const QueueKey& other) const;
-};
-
-// The key under `aging_per_minute` points of priority a minute. An ageing slower than a point in 52 days
-// counts as that (it keeps the arithmetic in 64 bits); zero or less: priority alone, then first come, first
-// served.
-QueueKey queue_key(const Lease& lease, double aging_per_minute);
-
-// A tree of waiters in order, balanced by a hash of the lease's number (deterministic, and nobody chooses
-// numbers). Each node knows how many waiters are below it and the least and the most that one of them asks
-// for.
-class QueueTree {
- public:
-  void insert(const QueueKey& key, Bytes bytes, Time queued_at);
-  void erase(const QueueKey& key);
-  std::size_t size() const { return count(root_); }
-  std::size_t before(const QueueKey& key) const;   // how many stand before it
-  const QueueKey* first_within(Bytes room) const;  // first that asks for `room` at most
-  const QueueKey* first_above(Bytes bytes) const;  // first that asks for more than `bytes`
-  void first(std::size_t limit, std::vector<QueueKey>& out) const;
-  // The first `limit` of those that ask for `room` at most, or are queued since `then` or longer.
-  void within(Bytes room, std::size_t limit, std::vector<QueueKey>& out) const;
-  void queued_by(Time then, std::size_t limit, std::vector<QueueKey>& out) const;
-
- private:
-  using Index = std::uint32_t;  // 0: none
-  struct Node {
-    QueueKey key;
-    std::uint64_t balance = 0;
-    Bytes bytes, least, most;
-    Time queued_at, oldest;
-    std::uint32_t count = 0;
-    Index left = 0, right = 0;
-  };
-
-  std::size_t count(Index at) const { return at == 0 ? 0 : nodes_[at].count; }
-  void update(Index at);
-  template <typename Below, typename Self>
-  void collect(Index at, std::size_t limit, std::vector<QueueKey>& out, const Below& below, const Self& self) const;
-  void split(Index at, const QueueKey& key, Index& below, Index& rest);
-  Index merge(Index left, Index right);
-  Index insert(Index at, Index fresh);
-  Index erase(Index at, const QueueKey& key);
-
-  std::vector<Node> nodes_{1};  // nodes_[0] is nobody
-  std::vector<Index> spare_;
-  Index root_ = 0;
-};
 
 // All waiters: a tree for each device that was asked for by name, one for each number of devices that is asked for
 // without names, and one of all of them.
