@@ -17,6 +17,9 @@ struct NameHash {
   std::size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
 };
 
+// A name that shares its place with another is compared with it, and both are hashed anew.
+inline constexpr float names_per_place = 0.25F;
+
 // What std::map does, as far as it is used, with references that stay as long as the value; only that a name is found
 // without comparing it with ten others.
 template <typename Value>
@@ -26,8 +29,9 @@ class ByName {
   using iterator = typename Map::iterator;
   using const_iterator = typename Map::const_iterator;
 
-  ByName() = default;
-  ByName(const ByName& other) : in_order_(other.in_order_) {
+  ByName() { places_.max_load_factor(names_per_place); }
+  ByName(const ByName& other) : ByName() {
+    in_order_ = other.in_order_;
     for (iterator at = in_order_.begin(); at != in_order_.end(); ++at) places_.emplace(at->first, at);
   }
   ByName(ByName&&) noexcept = default;

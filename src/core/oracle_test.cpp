@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/oracle.h"
 
+#include "core/methods.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -166,9 +168,17 @@ void Oracle::check_sums(const State& state, Time now) const {
   for (const auto& [uuid, device] : state.devices()) {
     Bytes charged, used, settling, unseen;
     std::size_t count = 0;
+    std::array<Device::Claimable, tier_count> claimable{};
+    int pausing = 0;
     for (const auto& [id, lease] : store_) {
       if (!booked(lease, uuid)) continue;
       ++count;
+      pausing += lease.state == LeaseState::pausing;
+      if (lease.reserves() && might_yield(lease)) {
+        Device::Claimable& of_tier = claimable[static_cast<std::size_t>(lease.tier)];
+        ++of_tier.leases;
+        of_tier.charged += charge_of(lease, uuid);
+      }
       charged += charge_of(lease, uuid);
       if (lease.ended()) settling += charge_of(lease, uuid);
       const auto measured = measured_.find({id, uuid});
@@ -182,6 +192,12 @@ void Oracle::check_sums(const State& state, Time now) const {
     EXPECT_EQ(device.settling, settling) << uuid;
     EXPECT_EQ(device.leased_used, used) << uuid;
     EXPECT_EQ(device.by_charge.size(), count);
+    EXPECT_EQ(device.pausing, pausing) << uuid;
+    for (std::size_t tier = 0; tier < tier_count; ++tier) {
+      EXPECT_EQ(device.might_yield[tier].leases, claimable[tier].leases) << uuid;
+      EXPECT_EQ(device.might_yield[tier].charged, claimable[tier].charged) << uuid;
+      EXPECT_EQ(state.where_might_yield(static_cast<Tier>(tier)).contains(uuid), claimable[tier].leases > 0) << uuid;
+    }
     Bytes unleased;
     for (const ProcessUse& use : device.reading.processes) {
       const auto lease = store_.find(use.lease);

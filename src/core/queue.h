@@ -18,6 +18,8 @@ namespace sublet::core {
 // without names, and one of all of them.
 class Queue {
  public:
+  Queue() { named_.max_load_factor(names_per_place); }
+
   // What a point of priority is worth; orders everybody again if it changed. Called before anything else.
   void set_aging(double per_minute);
 

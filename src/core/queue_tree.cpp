@@ -32,7 +32,19 @@ QueueKey queue_key(const Lease& lease, double aging_per_minute) {
   return {lease.tier, false, 0, lease.queued_at.ns - priority * ns_per_point, lease.id};
 }
 
-// -------------------------------------------------------------------------------- blocks
+// -------------------------------------------------------------------------------- entries and blocks
+
+void QueueTree::Entry::add(const Entry& fresh) {
+  if (fresh.key.before(key)) key = fresh.key;
+  least = std::min(least, fresh.least);
+  most = std::max(most, fresh.most);
+  oldest = std::min(oldest, fresh.oldest);
+  count += fresh.count;
+}
+
+bool QueueTree::Entry::needs(const Entry& gone) const {
+  return gone.least <= least || gone.most >= most || gone.oldest <= oldest || gone.key == key;
+}
 
 void QueueTree::Block::put(std::size_t place, const Entry& entry) {
   Entry* const at = entries.data() + place;
@@ -63,12 +75,7 @@ QueueTree::Entry QueueTree::sum(Index at) const {
   const Block& block = blocks_[at];
   Entry sum = block.entries.front();
   sum.below = at;
-  for (const Entry* entry = block.begin() + 1; entry < block.end(); ++entry) {
-    sum.least = std::min(sum.least, entry->least);
-    sum.most = std::max(sum.most, entry->most);
-    sum.oldest = std::min(sum.oldest, entry->oldest);
-    sum.count += entry->count;
-  }
+  for (const Entry* entry = block.begin() + 1; entry < block.end(); ++entry) sum.add(*entry);
   return sum;
 }
 
@@ -86,14 +93,17 @@ QueueTree::Index QueueTree::fresh_block() {
 // -------------------------------------------------------------------------------- changing
 
 void QueueTree::insert(const QueueKey& key, Bytes bytes, Time queued_at) {
-  ++size_;
-  const auto split = insert(root_, height_, Entry{key, bytes, bytes, queued_at, 1, 0});
-  if (!split) return;
-  const Index top = fresh_block();
-  blocks_[top].put(0, sum(root_));
-  blocks_[top].put(1, *split);
-  root_ = top;
-  ++height_;
+  const Entry fresh{key, bytes, bytes, queued_at, 1, 0};
+  const auto split = insert(all_.below, height_, fresh);
+  if (split) {
+    const Index top = fresh_block();
+    blocks_[top].put(0, sum(all_.below));
+    blocks_[top].put(1, *split);
+    all_.below = top;
+    ++height_;
+  }
+  if (split || all_.count == 0) all_ = sum(all_.below);
+  else all_.add(fresh);
 }
 
 std::optional<QueueTree::Entry> QueueTree::insert(Index at, int height, const Entry& fresh) {
@@ -107,11 +117,7 @@ std::optional<QueueTree::Entry> QueueTree::insert(Index at, int height, const En
     const auto split = insert(below, height - 1, fresh);
     Entry& entry = blocks_[at].entries[child];  // only now: the blocks may have moved
     if (!split) {
-      if (fresh.key.before(entry.key)) entry.key = fresh.key;
-      entry.least = std::min(entry.least, fresh.least);
-      entry.most = std::max(entry.most, fresh.most);
-      entry.oldest = std::min(entry.oldest, fresh.oldest);
-      ++entry.count;
+      entry.add(fresh);
       return std::nullopt;
     }
     entry = sum(below);
@@ -134,11 +140,11 @@ std::optional<QueueTree::Entry> QueueTree::insert(Index at, int height, const En
 }
 
 void QueueTree::erase(const QueueKey& key) {
-  --size_;
-  erase(root_, height_, key);
-  while (height_ > 0 && blocks_[root_].size == 1) {
-    spare_.push_back(root_);
-    root_ = blocks_[root_].entries.front().below;
+  const Entry gone = erase(all_.below, height_, key);
+  if (--all_.count > 0 && all_.needs(gone)) all_ = sum(all_.below);
+  while (height_ > 0 && blocks_[all_.below].size == 1) {
+    spare_.push_back(all_.below);
+    all_.below = blocks_[all_.below].entries.front().below;
     --height_;
   }
 }
@@ -161,9 +167,8 @@ QueueTree::Entry QueueTree::erase(Index at, int height, const QueueKey& key) {
     block.cut(child);
     return gone;
   }
-  const bool inside = gone.least > entry.least && gone.most < entry.most && gone.oldest > entry.oldest;
-  if (inside && gone.key != entry.key) --entry.count;
-  else entry = sum(entry.below);
+  if (entry.needs(gone)) entry = sum(entry.below);
+  else --entry.count;
   // Two neighbours of which one is small are one block where they can be, so that there are few of them.
   if (left < width / 4) {
     join(block, child);
@@ -189,7 +194,7 @@ void QueueTree::join(Block& parent, std::size_t left) {
 
 std::size_t QueueTree::before(const QueueKey& key) const {
   std::size_t result = 0;
-  Index at = root_;
+  Index at = all_.below;
   for (int height = height_;; --height) {
     const Block& block = blocks_[at];
     if (height == 0) return result + block.place_of(key);
@@ -202,11 +207,12 @@ std::size_t QueueTree::before(const QueueKey& key) const {
 // `wanted` tells of an entry whether anybody below it can be wanted, and so of a waiter whether it is.
 template <typename Wanted>
 const QueueKey* QueueTree::first_wanted(const Wanted& wanted) const {
-  Index at = root_;
+  if (all_.count == 0 || !wanted(all_)) return nullptr;
+  Index at = all_.below;
   for (int height = height_;; --height) {
     const Block& block = blocks_[at];
     const Entry* found = std::find_if(block.begin(), block.end(), wanted);
-    if (found == block.end()) return nullptr;  // in the first block, or somebody below were wanted
+    assert(found != block.end() && "somebody below is wanted");
     if (height == 0) return &found->key;
     at = found->below;
   }
@@ -232,15 +238,15 @@ void QueueTree::collect(Index at, int height, std::size_t& limit, std::vector<Qu
 }
 
 void QueueTree::first(std::size_t limit, std::vector<QueueKey>& out) const {
-  collect(root_, height_, limit, out, [](const Entry&) { return true; });
+  collect(all_.below, height_, limit, out, [](const Entry&) { return true; });
 }
 
 void QueueTree::within(Bytes room, std::size_t limit, std::vector<QueueKey>& out) const {
-  collect(root_, height_, limit, out, [room](const Entry& entry) { return entry.least <= room; });
+  collect(all_.below, height_, limit, out, [room](const Entry& entry) { return entry.least <= room; });
 }
 
 void QueueTree::queued_by(Time then, std::size_t limit, std::vector<QueueKey>& out) const {
-  collect(root_, height_, limit, out, [then](const Entry& entry) { return entry.oldest <= then; });
+  collect(all_.below, height_, limit, out, [then](const Entry& entry) { return entry.oldest <= then; });
 }
 
 }  // namespace sublet::core

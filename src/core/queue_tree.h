@@ -36,7 +36,7 @@ class QueueTree {
  public:
   void insert(const QueueKey& key, Bytes bytes, Time queued_at);
   void erase(const QueueKey& key);  // of one that was inserted
-  std::size_t size() const { return size_; }
+  std::size_t size() const { return all_.count; }
   std::size_t before(const QueueKey& key) const;   // how many stand before it
   const QueueKey* first_within(Bytes room) const;  // first that asks for `room` at most
   const QueueKey* first_above(Bytes bytes) const;  // first that asks for more than `bytes`
@@ -54,6 +54,9 @@ class QueueTree {
     Time oldest;
     std::uint32_t count = 0;
     Index below = 0;
+
+    void add(const Entry& fresh);
+    bool needs(const Entry& gone) const;  // without it, the entry would say something else than one less
   };
   static constexpr std::size_t width = 32;
   struct Block {
@@ -80,9 +83,8 @@ class QueueTree {
 
   std::vector<Block> blocks_{1};
   std::vector<Index> spare_;
-  Index root_ = 0;
+  Entry all_;       // below it is the root
   int height_ = 0;  // of the root above the lowest blocks
-  std::size_t size_ = 0;
 };
 
 }  // namespace sublet::core

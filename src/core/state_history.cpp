@@ -3,6 +3,8 @@
 #include "core/state.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <utility>
 
 namespace sublet::core {
@@ -11,10 +13,12 @@ namespace {
 // Consumers are named by users: what is remembered of them is bounded, the longest unused goes first.
 constexpr std::size_t consumers_kept = 4096;
 
-std::optional<Duration> median_of(std::vector<Duration> runs) {
-  if (runs.empty()) return std::nullopt;
-  const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2);
-  std::nth_element(runs.begin(), middle, runs.end());
+std::optional<Duration> median_of(const std::vector<Duration>& all) {
+  if (all.empty()) return std::nullopt;
+  std::array<Duration, runs_kept> runs{};
+  const auto end = std::copy(all.end() - std::min(std::ssize(all), std::ssize(runs)), all.end(), runs.begin());
+  const auto middle = runs.begin() + (end - runs.begin()) / 2;
+  std::nth_element(runs.begin(), middle, end);
   return *middle;
 }
 

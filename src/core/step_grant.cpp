@@ -223,8 +223,11 @@ void Stepper::note_held(const HeldRooms& held) {
 void Stepper::grant(Lease& lease, const Turn& turn) {
   lease.devices = turn.devices;
   if (planted(Bug::a_gang_of_fewer) && lease.devices.size() > 1) lease.devices.pop_back();
-  Bytes free = state_.devices_.at(lease.devices.front()).indexed.room->free;
-  for (const std::string& device : lease.devices) free = std::min(free, state_.devices_.at(device).indexed.room->free);
+  std::optional<Bytes> free;  // on that of them where it is least
+  for (const std::string& uuid : lease.devices) {
+    const Bytes room = state_.devices_.at(uuid).indexed.room->free;
+    free = std::min(free.value_or(room), room);
+  }
   const Duration waited = now_ - lease.created_at;
   state_.queue_.erase(lease.id);
   lease.vram = turn.vram;
@@ -237,7 +240,7 @@ void Stepper::grant(Lease& lease, const Turn& turn) {
   state_.book(lease);
   std::string text = format_size(lease.vram);
   if (lease.vram < lease.asked_vram) text += " of the " + format_size(lease.asked_vram) + " asked for";
-  text += on_devices(state_, lease) + ", where " + format_size(free) + " was effectively free, after waiting " +
+  text += on_devices(state_, lease) + ", where " + format_size(*free) + " was effectively free, after waiting " +
           format_duration(waited);
   if (open) {
     start_ttl(lease);
