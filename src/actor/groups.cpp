@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actor/groups.h"
 
-#include "base/fd.h"
+#include "base/directory.h"
 #include "proc/pidfd.h"
 
 #include <fmt/format.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 namespace sublet::actor {
 namespace {
 
 constexpr int deepest = 32;
 constexpr int most_swept = 20'000;
-
-struct CloseDir {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
 
 // A directory that nobody but us (and root) can have made or can put processes into.
 bool ours(int dir) {
@@ -83,7 +77,7 @@ void Groups::open() {
 
 // Every directory of the hierarchy, bounded: how a group is found of which nobody remembers where it was made.
 void Groups::sweep(const std::string& path, int depth) {
-  const std::unique_ptr<DIR, CloseDir> entries(::opendir(path.c_str()));
+  const Directory entries(::opendir(path.c_str()));
   if (!entries || depth > deepest) return;
   while (const dirent* entry = ::readdir(entries.get())) {
     if (entry->d_type != DT_DIR || entry->d_name[0] == '.' || ++swept_ > most_swept) continue;
@@ -96,7 +90,7 @@ void Groups::sweep(const std::string& path, int depth) {
 void Groups::sweep_groups(const std::string& path) {
   const Fd dir = open_group(AT_FDCWD, path.c_str());
   if (!dir || !ours(dir.get())) return;
-  const std::unique_ptr<DIR, CloseDir> entries(::opendir(path.c_str()));
+  const Directory entries(::opendir(path.c_str()));
   while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
     const auto lease = std::strncmp(entry->d_name, "lease-", 6) == 0 ? parse_lease_id(entry->d_name)
                                                                      : Result<LeaseId>(not_found("no group"));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actor/records.h"
 
+#include "base/directory.h"
+
 #include <fmt/format.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,9 +51,8 @@ std::vector<Records::Record> Records::read() const {
   std::vector<Record> records;
   if (!directory_) return records;
   // A description of its own: closing the stream closes it.
-  DIR* entries = ::fdopendir(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (entries == nullptr) return records;
-  while (const dirent* entry = ::readdir(entries)) {
+  const Directory entries = read_directory(Fd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
     if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;  // none of ours
     const Fd file(::openat(directory_.get(), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     std::array<char, 128> text{};
@@ -62,7 +62,6 @@ std::vector<Records::Record> Records::read() const {
     if (record) records.push_back(*record);
     else ::unlinkat(directory_.get(), entry->d_name, 0);
   }
-  ::closedir(entries);
   return records;
 }
 

@@ -75,14 +75,20 @@ bool plain(const std::string& name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), allowed);
 }
 
+// Where the path goes that this word names; null: it names none.
+std::string* path_named(actor::HelperOptions& parking, const std::string& word) {
+  if (word == "--gpu") return &parking.program;
+  if (word == "--driver") return &parking.driver;
+  if (word == "--records") return &parking.records;
+  return nullptr;
+}
+
 void take_value(Options& options, const std::string& word, const std::string& value) {
   if (word == "--env") {
     if (value.find('=') == std::string::npos || value[0] == '=') options.problem = "--env needs NAME=VALUE";
     options.parking.environment.push_back(value);
-  } else if (word == "--gpu" || word == "--driver" || word == "--records") {
-    (word == "--gpu"      ? options.parking.program
-     : word == "--driver" ? options.parking.driver
-                          : options.parking.records) = value;
+  } else if (std::string* path = path_named(options.parking, word)) {
+    *path = value;
     if (value.empty() || value[0] != '/') options.problem = word + " needs an absolute path";
   } else if (word == "--fd") {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.fd);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/descriptors.h"
 
-#include <dirent.h>
+#include "base/directory.h"
+
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,7 +10,6 @@
 #include <charconv>
 #include <climits>
 #include <cstring>
-#include <memory>
 
 namespace sublet {
 namespace {
@@ -26,7 +26,7 @@ void close_others(int keep) {
     return;
   }
   // Kernels before 5.9, and sandboxes that do not know the call.
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir("/proc/self/fd"), &::closedir);
+  const Directory dir(::opendir("/proc/self/fd"));
   if (!dir) return;
   while (const dirent* entry = ::readdir(dir.get())) {
     int fd = -1;

@@ -63,6 +63,7 @@ enum class Bug {
   events_count_anew,
   times_are_not_kept,
   last_id_of_the_living,
+  yielded_is_forgotten,
 };
 
 #ifdef SUBLET_PLANT_BUGS

@@ -21,19 +21,28 @@ inline std::string describe(const Lease& lease) {
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   if (parking) {
-    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told, touched] = *parking;
+    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told, touched, yielded, before] =
+        *parking;
     names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
                          residue.count, returns, then_stop, told);
     if (!touched) names += " ?";
     else
       for (const ProcessRef& process : *touched) names += fmt::format(" {}:{}", process.pid, process.start_ticks);
+    for (const auto& [all, of, kept, on_top, tops, beside] : yielded) {
+      names += fmt::format(" yielded {} {} {} {} {}", all.count, kept.count, on_top.count, tops.count, beside.count);
+      for (const auto& [process, bytes] : of)
+        names += fmt::format(" {}:{} {}", process.pid, process.start_ticks, bytes.count);
+    }
+    if (before)
+      names += fmt::format(" before {} {} {}", to_string(before->method), before->bytes.count, before->settled);
   }
   if (cooperation) {
     const auto& [way, keeps, asked, address, pause_signal, resume_signal] = *cooperation;
     names += fmt::format(" {} {} {}:{} {} {} {}", to_string(way), keeps.count, asked.pid, asked.start_ticks, address,
                          pause_signal, resume_signal);
   }
-  if (ordered) names += fmt::format(" by {} {}", ordered->uid, ordered->anybodys);
+  if (ordered)
+    names += fmt::format(" by {} {} at {}", ordered->uid, ordered->anybodys, ordered->given_at.value_or(Time{}).ns);
   if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);
   names += fmt::format(" {}x {} {} {}", device_count, asked_vram.count, min_vram.count, fmt::join(devices, ","));
   const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };

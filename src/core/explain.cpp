@@ -143,6 +143,22 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   return helps;
 }
 
+// Its restore failed, and is tried again. Room that is not there comes by itself; what else is in the way may stay.
+std::vector<std::string> help_coming_back(const State& state, const Lease& lease) {
+  constexpr std::size_t named = 8;
+  std::vector<std::string> helps{"it comes back by itself once this is over, and is tried again every 30 s at least: " +
+                                 state.not_back(lease.id)};
+  const auto& touched = lease.parking->touched;
+  if (state.lacks_room(lease.id) || !touched || touched->empty()) return helps;
+  std::string pids;
+  for (std::size_t i = 0; i < touched->size() && i < named; ++i) pids += " " + std::to_string((*touched)[i].pid);
+  if (touched->size() > named) pids += " …";
+  helps.push_back(
+      "if it stays so: its program can be given up by hand, with what it holds in host memory (`kill -KILL" + pids +
+      "`); the lease ends with it");
+  return helps;
+}
+
 }  // namespace
 
 QueueInfo Foretold::of(const Lease& lease) {
@@ -199,6 +215,7 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
   if (lease.state == LeaseState::offered)
     return {"claim it within " + format_duration(std::max(*lease.offer_ends_at - now, Duration{})) +
             ": `sublet claim " + id + "`"};
+  if (lease.state == LeaseState::resuming && !state.not_back(lease.id).empty()) return help_coming_back(state, lease);
   if (const auto turn = leaves_in(state, lease.id, now))
     return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)

@@ -129,7 +129,8 @@ struct Unparked {
   enum class How { runs, not_yet, never } how = How::runs;
   std::string detail = {};  // why it does not run: one sentence
   std::optional<HostMemory> host = {};
-  bool no_room = false;  // not_yet: what it needs on its devices is not free there, so none was tried
+  bool no_room = false;   // not_yet: what it needs on its devices is not free there, so none was tried
+  std::string code = {};  // not_yet: a word for why, so that the same is not told again each time
 };
 
 // Whether any process of a lease lives: of its program, or booked to it. Told of leases that are parked and whose owner

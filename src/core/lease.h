@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace sublet::core {
@@ -96,8 +97,28 @@ struct Cooperation {
 // whom the word reached, until it is paused itself or asks for more.
 struct Ordered {
   std::uint32_t uid = 0;
-  bool anybodys = false;  // others' programs may be asked to yield, not only this user's own
+  bool anybodys = false;              // others' programs may be asked to yield, not only this user's own
+  std::optional<Time> given_at = {};  // when it was given that room; unset: it still waits for it
   bool operator==(const Ordered&) const = default;
+};
+
+// Of a lease that yields, on one of its devices: what has to come back there.
+struct Yielded {
+  Bytes all;  // of its processes, when they were asked; all that it may hold, where that was not known
+  std::vector<std::pair<ProcessRef, Bytes>> of = {};  // of each that was listed when the method was asked
+  Bytes kept = {};    // on the device still, when it was measured that they have yielded
+  Bytes on_top = {};  // on the device, when the driver was to park on top what they took while they were paused
+  Bytes tops = {};    // taken since they yielded, and to be parked on top: on the device still, or parked already
+  Bytes beside = {};  // resuming: taken while it was paused, so that its own room has so much less for its restore
+  bool operator==(const Yielded&) const = default;
+};
+
+// What the ledger has of a lease, and by which method it is parked.
+struct Entered {
+  PauseMethod method = PauseMethod::driver;
+  Bytes bytes;
+  bool settled = false;
+  bool operator==(const Entered&) const = default;
 };
 
 // From the moment it is asked to yield until it runs again: states pausing, paused, resuming and poisoned.
@@ -114,6 +135,10 @@ struct Parking {
   // Whom the driver was allowed to lock, stored before it was: no other process needs it to come back. Unset: parked by
   // a version that did not note it, so that it may be any.
   std::optional<std::vector<ProcessRef>> touched = std::vector<ProcessRef>{};
+  std::vector<Yielded> yielded = {};  // on each of the lease's devices, in their order
+  // What it was before the driver was to park on top what it took while it was paused, until it is known what came of
+  // that; `entry` has all that it might take.
+  std::optional<Entered> before_top = {};
   bool operator==(const Parking&) const = default;
 };
 

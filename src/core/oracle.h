@@ -42,6 +42,7 @@ class Oracle {
   void check_sums(const State& state, Time now) const;
   void check_settling(const State& state) const;
   void follow_returns(const State& state, const Plan& plan);
+  void follow_return(const Lease& lease, LeaseState before, const std::string& uuid);
   void check_ledger(const State& state) const;
   void check_grants(const State& state, const Plan& plan, Time now) const;
   void check_promises(const State& state, const Lease& lease, Time now) const;
@@ -66,7 +67,8 @@ class Oracle {
   std::map<std::pair<LeaseId, std::string>, Measured> measured_;  // by lease and device
   std::set<std::pair<LeaseId, std::string>> unsettled_;           // ended with a process, not measured gone
   std::map<std::pair<LeaseId, std::string>, Bytes> asked_;        // what it held when it was asked to yield
-  std::map<std::pair<LeaseId, std::string>, Bytes> coming_;       // what it is expected to hold once it is back
+  std::map<std::pair<LeaseId, std::string>, Bytes> back_;         // what it holds, at least, once it is back
+  std::map<std::pair<LeaseId, std::string>, Bytes> coming_;       // what the core expects it to hold then
   std::map<std::pair<LeaseId, std::string>, Bytes> needed_;       // what it waits for instead of its size
   std::set<LeaseId> ended_programs_, killed_;
   std::map<LeaseId, Time> gone_;    // their programs have ended, or were killed

@@ -139,20 +139,33 @@ void Oracle::follow_returns(const State& state, const Plan& plan) {
   for (const Lease& lease : plan.changed) {
     const auto old = leases_before_.find(lease.id);
     const LeaseState before = old == leases_before_.end() ? LeaseState::queued : old->second.state;
-    const auto used = [&](const std::string& uuid) {
-      const auto measured = measured_.find({lease.id, uuid});
-      return measured == measured_.end() ? Bytes{} : measured->second.used;
-    };
+    for (const std::string& uuid : lease.devices) follow_return(lease, before, uuid);
+  }
+  // Over restarts too: what it held when it was asked is stored.
+  for (const auto& [id, lease] : store_) {
+    if (lease.state != LeaseState::pausing && lease.state != LeaseState::resuming) continue;
     for (const std::string& uuid : lease.devices) {
-      const auto key = std::pair(lease.id, uuid);
-      if (lease.state == LeaseState::pausing && before != LeaseState::pausing) asked_[key] = used(uuid);
-      if (lease.state != LeaseState::resuming || before != LeaseState::paused) continue;
-      const Bytes since = used(uuid) > lease.parking->residue ? used(uuid) - lease.parking->residue : Bytes{};
-      const Bytes whole = std::max(lease.vram, asked_[key]) + since;
-      EXPECT_TRUE(whole <= lease.vram || coming_[key] >= whole)
-          << to_string(lease.id) << " comes back with " << format_size(whole) << " into " << format_size(coming_[key]);
+      const Bytes whole = back_[{id, uuid}], coming = coming_[{id, uuid}];
+      EXPECT_TRUE(whole <= lease.vram || coming >= whole)
+          << to_string(id) << " comes back with " << format_size(whole) << " into " << format_size(coming);
+      const bool put_away = lease.parking->told;  // the driver has of it only what it took while it was paused
+      const Bytes asked = put_away ? Bytes{} : std::min(asked_[{id, uuid}], lease.vram);
+      EXPECT_GE(state.to_restore(lease, uuid).all, asked) << to_string(id);
     }
   }
+}
+
+void Oracle::follow_return(const Lease& lease, LeaseState before, const std::string& uuid) {
+  const auto key = std::pair(lease.id, uuid);
+  const auto measured = measured_.find(key);
+  const Bytes used = measured == measured_.end() ? Bytes{} : measured->second.used;
+  if (lease.state == LeaseState::pausing && before != LeaseState::pausing) {
+    if (before != LeaseState::resuming) asked_[key] = {};  // else the next method: what the last one had parked is back
+    back_[key] = asked_[key] = std::max(asked_[key], used);
+  }
+  if (lease.state != LeaseState::resuming || before != LeaseState::paused) return;
+  const Bytes since = used > lease.parking->residue ? used - lease.parking->residue : Bytes{};
+  back_[key] = std::max(lease.vram, asked_[key]) + since;
 }
 
 }  // namespace sublet::core::testing

@@ -63,7 +63,6 @@ std::vector<Lease> Oracle::stored() const {
 
 void Oracle::restarted(Time now) {
   measured_.clear();
-  asked_.clear();
   coming_.clear();
   gone_.clear();
   ended_programs_.clear();

@@ -348,12 +348,9 @@ class Storm {
     for (const auto& [id, lease] : state_.leases())
       if (lease.parking && !lease.parked()) return;  // what was half done is undone by a restart
     for (const auto& [id, lease] : state_.leases())
-      for (const std::string& uuid : lease.devices)
-        if (const Charge& charge = state_.charge(id, uuid);
-            lease.parked() && (charge.used > lease.parking->residue || charge.parked > lease.vram))
-          return;                           // what it held when it yielded, and took since, is not stored
-    if (!state_.makings().empty()) return;  // for whom room is made is decided anew
-    if (rules_.reserve_after > 0s) return;  // where room is held is chosen anew
+      if (lease.parking && lease.parking->before_top) return;  // as far as it is known that nothing came of that
+    if (!state_.makings().empty()) return;                     // for whom room is made is decided anew
+    if (rules_.reserve_after > 0s) return;                     // where room is held is chosen anew
     step(Tick{});
     Rules calm = rules_;  // who has failed to yield is not stored
     calm.automatic = false;

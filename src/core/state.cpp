@@ -131,7 +131,9 @@ Standing State::standing(LeaseId id) const {
   const auto found = sides_.find(id);
   if (lease == leases_.end() || found == sides_.end()) return {};
   const Side& side = found->second;
-  const Time came_back = std::max({side.restored_at, lease->second.granted_at.value_or(Time{}), side.word_at});
+  const Lease& its = lease->second;
+  const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
+  const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
   return {side.restored_at, came_back, side.turn.had, side.tried_at, side.spared_until, side.spared_why, side.failures};
 }
 
@@ -262,10 +264,9 @@ void State::unbook(const Lease& lease) {
 
 void State::unbook(const Lease& lease, Device& device) {
   Charge& charge = *charge_at(lease, device.reading.uuid);
-  include(device, lease, charge, -1);
   device.unleased += charge.used;
+  include(device, lease, charge, -1);
   charge = {};
-  refresh_other(device);
 }
 
 // Called while the lease is booked and before its state says `ended`, so that what is taken out is what was
@@ -286,8 +287,8 @@ void State::settle(LeaseId id, bool measured) {
 void State::measure(const Lease& lease, Device& device, const Charge& seen, bool after_end) {
   Charge& charge = *charge_at(lease, device.reading.uuid);
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
-  const bool back = !charge.settling && !lease.parked() && lease.state != LeaseState::resuming &&
-                    charge.coming > Bytes{} && device.read_at >= sides_.at(lease.id).restored_at;
+  const bool back = !charge.settling && !lease.parking && charge.coming > Bytes{} &&
+                    device.read_at >= sides_.at(lease.id).restored_at;
   if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured && !back) return;
   include(device, lease, charge, -1);
   if (back) charge.coming = {};
@@ -464,10 +465,12 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
     if (lease.waits_in_place()) state.requeue_in_place(lease);
     side.restored_at = lease.resumed_at.value_or(Time{});
-    if (lease.ordered && state.queue_.contains(lease.id)) state.ordered_.insert(lease.id);
+    if (lease.ordered && (state.queue_.contains(lease.id) || !lease.ordered->given_at)) state.ordered_.insert(lease.id);
     if (lease.parking && !lease.ended()) {
       state.enter(lease, 1);
-      if (!lease.parked() && !planted(Bug::half_done_stays_so)) state.half_done_.push_back(lease.id);
+      const bool half_done = !lease.parked() || lease.parking->before_top;
+      if (half_done && !planted(Bug::half_done_stays_so)) state.half_done_.push_back(lease.id);
+      if (!lease.parked()) state.rebook(lease, [&] { state.expect_all_back(lease); });
     }
     if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);
     state.schedule(lease, rules);

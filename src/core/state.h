@@ -30,14 +30,8 @@ struct Charge {
   bool untold = false;    // one of them is listed there without the bytes it uses
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
-  // Of one that was asked to yield, none of it known after a restart:
-  Bytes parked{};  // of its processes, when they were asked
-  Bytes on_top{};  // the same, when the driver was to park on top what they took while they were paused
-  Bytes kept{};    // when it was measured that they have yielded
-  Bytes tops{};    // taken since, and to be parked on top: on the device still, or parked already
-  Bytes beside{};  // resuming: taken while it was paused, so that its own room has so much less for its restore
-  // What its processes hold here once they are back, where that is more than its size: charged from when it is given
-  // its room until what it holds is measured.
+  // What its processes hold here once they are back, where that is more than its size: charged, but for the time while
+  // it is paused, from when they are asked to yield until what they hold is measured again.
   Bytes coming{};
   Bytes needed{};  // of that, before it is given its room: no more than the device has beside others that are parked
 };
@@ -199,9 +193,12 @@ class State {
   struct ToRestore {
     Bytes all;
     std::map<ProcessRef, Bytes> of;
+    Bytes beside;  // what it took while it was paused leaves so much less of its own room
   };
   ToRestore to_restore(const Lease& lease, std::string_view device) const;
-  bool lacks_room(LeaseId id) const;                // resuming: its last restore was not tried for want of room
+  bool lacks_room(LeaseId id) const;  // resuming: its last restore was not tried for want of room
+  // Resuming: why its last restore did not come through, one sentence; "" while none has failed.
+  const std::string& not_back(LeaseId id) const;
   std::optional<bool> inhabited(LeaseId id) const;  // the last fact Inhabited; unset: it was not told since it is away
 
   // --- who yields to whom ---
@@ -245,25 +242,23 @@ class State {
     bool program_ended = false;   // its keeper's program is known to have ended
     Time gone_at;                 // then; or when it was killed: no reading that began before shows that bytes are gone
     // Yielding or coming back, as far as it is observed:
-    std::optional<Time> yielded_at;   // its method says that it has yielded; verified since then
-    Time proven_at;                   // began then: the last snapshot that shows it
-    int proofs = 0;                   // how many did in a row
-    bool acting = false;              // Park or Unpark is ordered and not answered
-    int retries = 0;                  // of Unpark
-    Time word_at;                     // its room was made on somebody's word, and it was given it then
-    Time restored_at;                 // what it holds was not measured before a snapshot that began later
-    Time look_at = Time::never();     // for the next proof, or the next try
-    Bytes moved;                      // what its processes held when it was asked to yield
-    Time moving_since;                // Park or Unpark was ordered then
-    std::optional<Time> held_at;      // began then: the last snapshot that shows it holding on
-    unsigned tried = 0;               // methods of this pause, by their bits
-    std::optional<PauseMethod> next;  // is tried once what was tried is undone
-    // What each process held on each device (by its uuid) when it was last asked to yield.
-    std::map<std::pair<std::string, ProcessRef>, Bytes> asked_with;
+    std::optional<Time> yielded_at;     // its method says that it has yielded; verified since then
+    Time proven_at;                     // began then: the last snapshot that shows it
+    int proofs = 0;                     // how many did in a row
+    bool acting = false;                // Park or Unpark is ordered and not answered
+    int retries = 0;                    // of Unpark
+    Time restored_at;                   // what it holds was not measured before a snapshot that began later
+    Time look_at = Time::never();       // for the next proof, or the next try
+    Bytes moved;                        // what its processes held when it was asked to yield
+    Time moving_since;                  // Park or Unpark was ordered then
+    std::optional<Time> held_at;        // began then: the last snapshot that shows it holding on
+    unsigned tried = 0;                 // methods of this pause, by their bits
+    std::optional<PauseMethod> next;    // is tried once what was tried is undone
     std::optional<PauseMethod> on_top;  // is to park what it took while it was paused; ordered and not answered
-    std::optional<Parking> before_top;  // what it was then
     bool relapsed = false;              // paused, and holds more than it promised to keep
     bool no_room = false;               // the last Unpark found none
+    std::string not_back;               // why the last Unpark failed, …
+    std::string not_back_code;          // … and the word for it
     std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of
     std::optional<bool> inhabited;      // as far as it was told since it is away
     std::optional<Time> empty_since;    // paused, its owner a token, and no process of it lives
@@ -291,13 +286,16 @@ class State {
   void set_owner(Lease& lease, Owner owner);
   void set_cooperation(Lease& lease, std::optional<Cooperation> how);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
-  // What came of asking its processes to yield: told by the measurements, and believed where it matters.
-  void note_asked(const Lease& lease);
-  void note_yielded(const Lease& lease);
-  void note_asked_on_top(const Lease& lease);
-  void note_parked_on_top(const Lease& lease);
+  // What came of asking its processes to yield: told by the measurements, and believed where it matters. Each changes
+  // `parking`, which is to be the lease's.
+  void note_asked(const Lease& lease, Parking& parking, const Rules& rules, Time now) const;
+  void note_yielded(const Lease& lease, Parking& parking) const;
+  void note_asked_on_top(const Lease& lease, Parking& parking) const;
+  static void note_parked_on_top(Parking& parking);
+  void note_beside(const Lease& lease, Parking& parking) const;
+  Bytes gone_since_top(const Lease& lease) const;
   void expect_return(const Lease& lease);
-  Bytes beside(const Lease& lease, const Charge& charge) const;
+  void expect_all_back(const Lease& lease);
   Bytes most_beside_others(const Lease& lease, const Device& device) const;
   void enter(const Lease& lease, int sign);
   void set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state);  // with what it reserves and enters

@@ -7,6 +7,22 @@
 #include <utility>
 
 namespace sublet::core {
+namespace {
+
+std::map<ProcessRef, Bytes> used_by_each(const Device& device, LeaseId lease) {
+  std::map<ProcessRef, Bytes> all;
+  for (const ProcessUse& use : device.reading.processes)
+    if (use.lease == lease && use.used) all[use.process] += *use.used;
+  return all;
+}
+
+// Within its residue it is as it promised, and the headroom of the device is for that.
+Bytes beside(const Lease& lease, const Charge& charge, const Yielded& its) {
+  const Bytes taken = charge.used > lease.parking->residue ? charge.used - its.kept : Bytes{};
+  return std::max(taken, its.tops);
+}
+
+}  // namespace
 
 // -------------------------------------------------------------------------------- the ledger
 
@@ -54,41 +70,69 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
     enter(lease, -1);
     lease.parking = std::move(parking);
     lease.state = state;
+    if (lease.parking && !lease.parked()) expect_all_back(lease);
     enter(lease, 1);
   });
 }
 
 // -------------------------------------------------------------------------------- what comes back with them
 
-void State::note_asked(const Lease& lease) {
-  for (Charge& charge : sides_.at(lease.id).charges) {
-    charge.parked = std::max(charge.used, charge.coming);  // back a moment ago, it may not be measured yet
-    charge.kept = charge.on_top = charge.tops = charge.beside = {};
+// What was not measured is taken for all that it may hold; what was measured while an earlier method had it half-way is
+// no less than what that one was told.
+void State::note_asked(const Lease& lease, Parking& parking, const Rules& rules, Time now) const {
+  const Side& side = sides_.at(lease.id);
+  std::vector<Yielded> before = std::exchange(parking.yielded, {});
+  before.resize(lease.devices.size());
+  for (std::size_t i = 0; i < lease.devices.size(); ++i) {
+    const Device& device = devices_.at(lease.devices[i]);
+    const Charge& charge = side.charges[i];
+    const bool measured = known(device, rules, now) && !charge.untold && device.read_at >= side.restored_at;
+    std::map<ProcessRef, Bytes> of(before[i].of.begin(), before[i].of.end());
+    if (measured)
+      for (const auto& [process, bytes] : used_by_each(device, lease.id)) of[process] = std::max(of[process], bytes);
+    Yielded& its = parking.yielded.emplace_back();
+    its.all = std::max({charge.used, charge.coming, before[i].all, measured ? Bytes{} : lease.vram});
+    its.of.assign(of.begin(), of.end());
   }
 }
 
-void State::note_yielded(const Lease& lease) {
-  for (Charge& charge : sides_.at(lease.id).charges) charge.kept = charge.used;
+void State::note_yielded(const Lease& lease, Parking& parking) const {
+  const Side& side = sides_.at(lease.id);
+  for (std::size_t i = 0; i < parking.yielded.size(); ++i) parking.yielded[i].kept = side.charges[i].used;
 }
 
 // Of an earlier try that failed, what is no longer on the device may be parked all the same.
-void State::note_asked_on_top(const Lease& lease) {
-  for (Charge& charge : sides_.at(lease.id).charges) {
-    const Bytes here = std::max(charge.used - charge.kept, Bytes{});
-    charge.parked += std::max(charge.tops - here, Bytes{});
-    charge.tops = here;
-    charge.on_top = charge.used;
+void State::note_asked_on_top(const Lease& lease, Parking& parking) const {
+  const Side& side = sides_.at(lease.id);
+  for (std::size_t i = 0; i < parking.yielded.size(); ++i) {
+    Yielded& its = parking.yielded[i];
+    const Bytes here = std::max(side.charges[i].used - its.kept, Bytes{});
+    its.all += std::max(its.tops - here, Bytes{});
+    its.tops = here;
+    its.on_top = side.charges[i].used;
+    const auto of = used_by_each(devices_.at(lease.devices[i]), lease.id);
+    its.of.assign(of.begin(), of.end());
   }
 }
 
-void State::note_parked_on_top(const Lease& lease) {
-  for (Charge& charge : sides_.at(lease.id).charges) charge.parked += std::exchange(charge.tops, Bytes{});
+void State::note_parked_on_top(Parking& parking) {
+  for (Yielded& its : parking.yielded) its.all += std::exchange(its.tops, Bytes{});
 }
 
-// Within its residue it is as it promised, and the headroom of the device is for that.
-Bytes State::beside(const Lease& lease, const Charge& charge) const {
-  const Bytes taken = charge.used > lease.parking->residue ? charge.used - charge.kept : Bytes{};
-  return std::max(taken, charge.tops);
+void State::note_beside(const Lease& lease, Parking& parking) const {
+  const Side& side = sides_.at(lease.id);
+  for (std::size_t i = 0; i < parking.yielded.size(); ++i)
+    parking.yielded[i].beside = beside(lease, side.charges[i], parking.yielded[i]);
+}
+
+// Of what each of its processes held when the driver was to park it on top: so much is not on its device any more.
+Bytes State::gone_since_top(const Lease& lease) const {
+  Bytes gone;
+  for (std::size_t i = 0; i < lease.parking->yielded.size(); ++i) {
+    auto here = used_by_each(devices_.at(lease.devices[i]), lease.id);
+    for (const auto& [process, bytes] : lease.parking->yielded[i].of) gone += std::max(bytes - here[process], Bytes{});
+  }
+  return gone;
 }
 
 // All that one lease could have there while those that are parked beside it stay so: who waits for more than that waits
@@ -107,14 +151,25 @@ Bytes State::most_beside_others(const Lease& lease, const Device& device) const 
 // top of that. Beside a whole device nobody is promised anything: no more is waited for, and nobody else is promised
 // anything there before it is back.
 void State::expect_return(const Lease& lease) {
-  for (const std::string& uuid : lease.devices) {
-    Charge& charge = *charge_at(lease, uuid);
-    const Bytes whole = std::max(lease.vram, charge.parked) + beside(lease, charge);
+  for (std::size_t i = 0; i < lease.parking->yielded.size(); ++i) {
+    Charge& charge = sides_.at(lease.id).charges[i];
+    const Yielded& its = lease.parking->yielded[i];
+    const Bytes whole = std::max(lease.vram, its.all) + beside(lease, charge, its);
     charge.coming = charge.needed = {};
     if (whole <= lease.vram) continue;
-    const Device& device = devices_.at(uuid);
+    const Device& device = devices_.at(lease.devices[i]);
     charge.coming = whole;
     charge.needed = device.read_at ? std::clamp(most_beside_others(lease, device), lease.vram, whole) : whole;
+  }
+}
+
+// It has its room, still or again: until it runs, and is measured, nobody else is promised what it held, and took
+// since, beyond its size. Called while what it is charged is out of its devices' sums.
+void State::expect_all_back(const Lease& lease) {
+  for (std::size_t i = 0; i < lease.parking->yielded.size(); ++i) {
+    const Yielded& its = lease.parking->yielded[i];
+    const Bytes whole = std::max(lease.vram, its.all) + its.beside;
+    sides_.at(lease.id).charges[i].coming = whole > lease.vram ? whole : Bytes{};
   }
 }
 
@@ -140,17 +195,26 @@ std::optional<State::Moving> State::moving(LeaseId id) const {
 State::ToRestore State::to_restore(const Lease& lease, std::string_view device) const {
   ToRestore needs;
   if (!lease.parking) return needs;
-  const Charge& seen = charge(lease.id, device);
-  const auto devices = static_cast<std::int64_t>(std::max<std::size_t>(lease.devices.size(), 1));
-  // Settled it is what host memory grew by, which is less where much of it was never written; else all that its program
-  // might have held.
-  const Bytes each = std::min(Bytes{lease.parking->entry.count / devices}, lease.vram);
-  if (seen.on_top > Bytes{}) needs.all = seen.on_top;
-  else if (!lease.parking->settled && seen.parked > Bytes{}) needs.all = seen.parked;
-  else needs.all = std::max(each, seen.parked);
-  for (const auto& [where, bytes] : sides_.at(lease.id).asked_with)
-    if (where.first == device) needs.of.emplace(where.second, bytes);
+  const auto at =
+      static_cast<std::size_t>(std::find(lease.devices.begin(), lease.devices.end(), device) - lease.devices.begin());
+  if (at >= lease.parking->yielded.size()) return needs;
+  const Yielded& its = lease.parking->yielded[at];
+  needs.all = its.on_top > Bytes{} ? its.on_top : its.all;
+  // Host memory grew by more than was measured where its program took more after that; where nothing was measured it
+  // may have taken all.
+  if (its.on_top <= Bytes{} && (lease.parking->settled || its.all <= Bytes{})) {
+    const auto devices = static_cast<std::int64_t>(lease.devices.size());
+    needs.all = std::max(needs.all, std::min(Bytes{lease.parking->entry.count / devices}, lease.vram));
+  }
+  needs.beside = its.beside;
+  needs.of = {its.of.begin(), its.of.end()};
   return needs;
+}
+
+const std::string& State::not_back(LeaseId id) const {
+  static const std::string none;
+  const auto side = sides_.find(id);
+  return side == sides_.end() ? none : side->second.not_back;
 }
 
 bool State::lacks_room(LeaseId id) const {

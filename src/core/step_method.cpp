@@ -114,11 +114,11 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
     State::Side& side = state_.sides_.at(lease.id);
     const Bytes held = held_by(state_, lease);
     Parking parking = *lease.parking;
-    side.before_top = parking;
+    // Of an earlier try nothing came: no more is entered for it.
+    if (!parking.before_top) parking.before_top = Entered{parking.method, parking.entry, parking.settled};
     side.on_top = method;
-    state_.note_asked_on_top(lease);
-    note_use(lease);
-    parking.entry += held;
+    state_.note_asked_on_top(lease, parking);
+    parking.entry = parking.before_top->bytes + held;
     parking.settled = false;
     explain(lease, "relapsed",
             "the " + std::string(to_string(method)) + " is to park up to " + format_size(held) +
@@ -134,28 +134,52 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
 // What is parked, or may be, comes back with the rest of it when it is resumed: by then nobody counts on its room.
 // Where nothing is, it is as if that had never been tried.
 Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
-  State::Side& side = state_.sides_.at(lease.id);
-  remember_pause(lease, *std::exchange(side.on_top, std::nullopt), fact.done);
-  const auto before = std::exchange(side.before_top, std::nullopt);
-  Parking parking = *lease.parking;
+  remember_pause(lease, *std::exchange(state_.sides_.at(lease.id).on_top, std::nullopt), fact.done);
   if (!fact.done) {
     explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail);
-    if (!fact.undone || !before) return lease.id;
-    parking.method = before->method;
-    parking.entry = before->entry;
-    parking.settled = before->settled;
-    parking.touched = before->touched;
-    for (Charge& charge : side.charges) charge.on_top = charge.tops = {};
-  } else {
-    state_.note_parked_on_top(lease);
+    if (fact.undone && lease.parking->before_top) forget_top(lease);
+    return lease.id;
   }
-  if (fact.done && fact.bytes && before) {
-    parking.entry = before->entry + *fact.bytes;
+  Parking parking = *lease.parking;
+  const auto before = std::exchange(parking.before_top, std::nullopt);
+  State::note_parked_on_top(parking);
+  if (fact.bytes && before) {
+    parking.entry = before->bytes + *fact.bytes;
     parking.settled = true;
   }
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   touch(lease);
   return lease.id;
+}
+
+// Nobody of it is locked or parked.
+void Stepper::forget_top(Lease& lease) {
+  Parking parking = *lease.parking;
+  const Entered before = *std::exchange(parking.before_top, std::nullopt);
+  parking.method = before.method;
+  parking.entry = before.bytes;
+  parking.settled = before.settled;
+  if (parking.touched) parking.touched->clear();
+  for (Yielded& its : parking.yielded) its.on_top = its.tops = {}, its.of.clear();
+  state_.set_parking(lease, std::move(parking), LeaseState::paused);
+  touch(lease);
+}
+
+// Nobody knows what came of it: the daemon was restarted, or a helper ended. What is not on the devices any more was
+// parked, and is what the ledger has to count; the rest may be freed, or parked after all.
+void Stepper::recount_tops(Time began) {
+  const std::vector<LeaseId> away(state_.away_.begin(), state_.away_.end());
+  for (const LeaseId id : away) {
+    Lease& lease = *find(id);
+    const auto& before = lease.parking->before_top;
+    if (!before || lease.state != LeaseState::paused || state_.sides_.at(id).on_top || !told(lease, began)) continue;
+    Parking parking = *lease.parking;
+    parking.entry = before->bytes + state_.gone_since_top(lease);
+    parking.settled = before->settled;
+    if (parking == *lease.parking) continue;
+    state_.set_parking(lease, std::move(parking), LeaseState::paused);
+    touch(lease);
+  }
 }
 
 }  // namespace sublet::core

@@ -226,7 +226,8 @@ TEST(Cooperation, AParkOnTopThatIsUndoneLeavesNothingBehind) {
   for (const bool locked : {false, true}) {
     Cooperating w;
     w.settle();
-    const Parking before = *w.at(w.victim).parking;
+    Parking before = *w.at(w.victim).parking;
+    before.yielded[0].of.clear();  // none of them is the driver's
     w.measure(5 * GiB);
     w.measure(5 * GiB);
     ASSERT_TRUE(w.pause().has_value());
@@ -256,11 +257,50 @@ TEST(Cooperation, AParkOnTopThatARestartInterruptsIsTheDriversOnlyOnceItLocks) {
     ASSERT_TRUE(w.pause().has_value());
     if (locked) w.touching();
     w.restart();
+    EXPECT_EQ(w.state.ledger_entries(), locked ? 5 * GiB : Bytes{}) << "nothing is entered for what was not begun";
     w.measure(Bytes{});
     w.step(Resume{w.victim});
     EXPECT_EQ(w.newest<Unpark>()->method, locked ? PauseMethod::driver : PauseMethod::cooperative);
     EXPECT_TRUE(w.newest<Unpark>()->told);
   }
+}
+
+TEST(Cooperation, WhatCameOfAParkOnTopThatNobodyKnowsOfIsMeasured) {
+  for (const bool restart : {false, true}) {
+    Cooperating w;
+    w.settle();
+    w.measure(5 * GiB);
+    w.measure(5 * GiB);
+    ASSERT_TRUE(w.pause().has_value());
+    w.touching();
+    if (restart) w.restart();
+    else w.refused("the helper ended");
+    EXPECT_EQ(w.state.ledger_entries(), 5 * GiB);
+    w.measure(4 * GiB);
+    EXPECT_EQ(w.state.ledger_entries(), GiB) << "four are on the device still";
+    EXPECT_EQ(w.told(w.victim).parking->entry, GiB) << "and so it is stored";
+    w.measure(Bytes{});
+    EXPECT_EQ(w.state.ledger_entries(), 5 * GiB) << "the driver had not ended";
+    w.measure(2 * GiB);
+    w.measure(2 * GiB);
+    EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).all, 5 * GiB);
+    w.step(Resume{w.victim});
+    w.runs();
+    EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  }
+}
+
+TEST(Cooperation, WhatAMethodHadHalfWayIsNoMeasureForTheNext) {
+  Cooperating w;
+  ASSERT_TRUE(w.pause().has_value());
+  w.parked();
+  for (int i = 0; i < 200; ++i) w.measure(4 * GiB);
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming) << "it lied";
+  w.runs();
+  ASSERT_EQ(w.method(), PauseMethod::driver);
+  const auto room = w.state.to_restore(w.at(w.victim), uuid_of(0));
+  EXPECT_EQ(room.all, 9 * GiB) << "it holds again what it did";
+  EXPECT_EQ(room.of, (std::map<ProcessRef, Bytes>{{process(7), 9 * GiB}}));
 }
 
 TEST(Cooperation, WantedBackWhileItIsParkedOnTopItComesBackAfterwards) {

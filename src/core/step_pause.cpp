@@ -90,7 +90,6 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
 // `returns`: it waits to come back as soon as it has yielded.
 void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns) {
   if (lease.resize) forget_resize(lease, "it is paused");
-  drop_word(lease);
   State::Side& side = state_.sides_.at(lease.id);
   side.tried = 0;
   side.blocked_by = 0;
@@ -113,6 +112,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   parking.settled = false;
   parking.residue = residue_of(lease, method);
   parking.touched.emplace();
+  state_.note_asked(lease, parking, rules_, now_);
   parking.told = parking.told || (cooperative && !planted(Bug::nobody_is_told_to_go_on));
   explain(lease, "pausing",
           parking.reason + ": its program is asked to yield up to " + format_size(held) + on_devices(state_, lease) +
@@ -123,8 +123,6 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   side.acting = true;
   side.relapsed = false;
-  state_.note_asked(lease);
-  note_use(lease);
   side.next.reset();
   side.on_top.reset();
   side.tried |= bit_of(method);
@@ -135,15 +133,6 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   plan_.actions.emplace_back(Park{lease.id, method, yield_time(lease)});
   state_.schedule(lease, rules_);
   touch(lease);
-}
-
-// What its processes hold now, one by one: of a pause that fails half-way some of them are parked.
-void Stepper::note_use(const Lease& lease) {
-  auto& held = state_.sides_.at(lease.id).asked_with;
-  held.clear();
-  for (const std::string& uuid : lease.devices)
-    for (const ProcessUse& use : state_.devices_.at(uuid).reading.processes)
-      if (use.lease == lease.id && use.used) held[{uuid, use.process}] += *use.used;
 }
 
 // Noted before the driver locks any of them: after a restart that is all there is to say who may have been parked.
@@ -245,7 +234,8 @@ void Stepper::settle_down(Lease& lease) {
   Parking parking = *lease.parking;
   const bool returns = std::exchange(parking.returns, false);
   state_.verifying_.erase(lease.id);
-  state_.note_yielded(lease);
+  state_.note_yielded(lease, parking);
+  drop_word(lease);  // not before: of a pause that fails it keeps its room, and the word that it was given it on
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   State::Side& side = state_.sides_.at(lease.id);
   side.failures = 0;
@@ -328,13 +318,15 @@ void Stepper::want_back(Lease& lease) {
 // Its turn: the room is its own before anything is restored into it.
 void Stepper::bring_back(Lease& lease) {
   state_.queue_.erase(lease.id);
-  state_.set_parking(lease, lease.parking, LeaseState::resuming);
+  Parking parking = *lease.parking;
+  state_.note_beside(lease, parking);
+  parking.before_top.reset();
+  state_.set_parking(lease, std::move(parking), LeaseState::resuming);
   State::Side& side = state_.sides_.at(lease.id);
   side.on_top.reset();  // what is still to be parked is brought back after that
   side.moving_since = now_;
   side.moved = lease.parking->entry;
   side.empty_since.reset();
-  for (Charge& charge : side.charges) charge.beside = state_.beside(lease, charge);
   explain(lease, "resuming",
           "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
               format_duration(now_ - lease.parking->since) + ": its program is restored");
@@ -364,7 +356,7 @@ void Stepper::unpark(Lease& lease) {
 // Its lease promises it so much and no more: what it took while it was paused stands in its own way.
 std::string Stepper::beside_text(const Lease& lease) const {
   Bytes beside;
-  for (const Charge& charge : state_.sides_.at(lease.id).charges) beside += charge.beside;
+  for (const Yielded& its : lease.parking->yielded) beside += its.beside;
   if (beside <= Bytes{}) return {};
   return "; its processes took " + format_size(beside) + " while it was paused, and " +
          format_size(lease.parking->entry) + " are to come back into its " + format_size(lease.vram);
@@ -379,9 +371,11 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   side.no_room = fact.how == Unparked::How::not_yet && fact.no_room;
   if (fact.how == Unparked::How::not_yet) {
     const Duration pause = std::min(first_retry * (1 << std::min(side.retries, 5)), longest_retry);
-    if (side.retries++ == 0)
+    if (side.retries++ == 0 || fact.code != side.not_back_code)
       explain(*lease, "resuming",
               "it does not run yet: " + fact.detail + beside_text(*lease) + "; tried again and again");
+    side.not_back = fact.detail;
+    side.not_back_code = fact.code;
     side.look_at = now_ + pause;
     may_be_blocked_.push_back(lease->id);
     state_.schedule(*lease, rules_);
@@ -389,6 +383,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   }
   const bool first = side.retries == 0;
   side.retries = 0;
+  side.not_back.clear();
   side.look_at = Time::never();
   const Parking parking = *lease->parking;
   if (fact.how == Unparked::How::runs && first && side.moving_since > parking.since)
@@ -399,7 +394,6 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     explain(*lease, "poisoned", "its program can never be restored: " + fact.detail + "; it is kept, and not killed");
   } else {
     state_.set_parking(*lease, std::nullopt, LeaseState::active);
-    for (Charge& charge : side.charges) charge.beside = {};
     start_ttl(*lease);
     explain(*lease, "resumed",
             "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
@@ -448,7 +442,14 @@ void Stepper::look_again(Lease& lease) {
 void Stepper::finish_half_done() {
   for (const LeaseId id : std::exchange(state_.half_done_, {})) {
     Lease* lease = find(id);
-    if (lease == nullptr || !lease->parking || lease->parked()) continue;
+    if (lease == nullptr || !lease->parking) continue;
+    if (lease->parked()) {
+      // Before the driver was to lock any of it, that was stored, and with it that it is parked by the driver.
+      const auto& before = lease->parking->before_top;
+      const bool locked = before && before->method != lease->parking->method;
+      if (before && !locked && lease->state == LeaseState::paused) forget_top(*lease);
+      continue;
+    }
     state_.sides_.at(id).next.reset();
     if (lease->state == LeaseState::pausing) undo(*lease, "the daemon was restarted in the middle of it");
     else unpark(*lease);

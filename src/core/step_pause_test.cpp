@@ -1,51 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/pair.h"
 
 namespace sublet::core::testing {
 namespace {
-
-constexpr HostMemory plenty{64 * GiB, std::nullopt};
-
-// One card of 24 GiB, a program that uses 9 of its 10 GiB, and one that waits for 20.
-struct Pair : World {
-  LeaseId victim, waiter;
-  Pair() {
-    snapshot({gpu(0, 24 * GiB)});
-    victim = run(10 * GiB, 7, "train", 1h);
-    measure(9 * GiB);
-    waiter = submit(wish(20 * GiB), true);
-  }
-  void measure(Bytes used, Bytes outside = {}) {
-    now = now + 20ms;
-    std::vector<ProcessUse> processes;
-    if (used > Bytes{}) processes.push_back(uses(7, used, victim));
-    if (outside > Bytes{}) processes.push_back(uses(99, outside));
-    snapshot({gpu(0, 24 * GiB, std::move(processes))});
-  }
-  Result<LeaseId> pause(HostMemory host = plenty) { return step(Pause{victim, 0, "its owner asked", host}).outcome; }
-  void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
-  void unparked(Unparked::How how = Unparked::How::runs) { step(Unparked{victim, how, "the driver says 2"}); }
-  Result<LeaseId> resume() { return step(Resume{victim}).outcome; }
-  const Unpark& newest_unpark() const {
-    const Unpark* found = nullptr;
-    for (const Action& action : actions)
-      if (const auto* unpark = std::get_if<Unpark>(&action)) found = unpark;
-    return *found;
-  }
-  template <typename Kind>
-  int ordered() const {
-    int count = 0;
-    for (const Action& action : actions) count += std::holds_alternative<Kind>(action);
-    return count;
-  }
-  void settle() {
-    ASSERT_TRUE(pause().has_value());
-    parked();
-    measure(Bytes{});
-    measure(Bytes{});
-    ASSERT_EQ(state_of(victim), LeaseState::paused);
-  }
-};
 
 TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   Pair w;
@@ -67,79 +24,6 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB) << "the residue";
   EXPECT_EQ(w.state_of(w.waiter), LeaseState::active);
   EXPECT_SAYS(w.why(w.victim, "paused"), "9.0 GiB are parked in host memory");
-}
-
-TEST(Pause, WhatItTookWhileItWasPausedStandsInItsOwnWayAndItIsToldSo) {
-  Pair w;
-  w.settle();
-  w.step(Release{.lease = w.waiter, .force = true});
-  w.measure(3 * GiB);
-  w.measure(3 * GiB);
-  EXPECT_SAYS(w.why(w.victim, "relapsed"), "holds 3.0 GiB again");
-  ASSERT_TRUE(w.resume().has_value());
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_EQ(w.state.charge(w.victim, uuid_of(0)).beside, 3 * GiB);
-  EXPECT_EQ(w.free(0), 11 * GiB) << "the 10 GiB of its lease come back beside what it took";
-  w.unparked(Unparked::How::not_yet);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "took 3.0 GiB while it was paused, and 9.0 GiB are to come back");
-  w.measure(Bytes{});
-  w.pass(1s);
-  EXPECT_EQ(w.ordered<Unpark>(), 2) << "tried again";
-  w.unparked();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
-  EXPECT_EQ(w.state.charge(w.victim, uuid_of(0)).beside, Bytes{});
-  EXPECT_EQ(w.free(0), 11 * GiB) << "what it holds now is not measured yet";
-  w.measure(10 * GiB);
-  EXPECT_EQ(w.free(0), 14 * GiB);
-}
-
-TEST(Pause, WhatItTookWhileItWasPausedComesBackIntoNobodysRoom) {
-  Pair w;
-  w.settle();
-  w.step(Release{.lease = w.waiter, .force = true});
-  w.measure(3 * GiB);
-  w.measure(3 * GiB);
-  const LeaseId other = w.submit(12 * GiB);
-  ASSERT_TRUE(w.at(other).reserves());
-  ASSERT_TRUE(w.resume().has_value());
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "9 GiB are free beside its 3, and 10 are to come back";
-  EXPECT_SAYS(w.why(w.victim, "queued"), "needs 10.0 GiB again, and 3.0 GiB more for what its processes hold beyond");
-  w.measure(2 * GiB);
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming) << "it gave one back";
-  EXPECT_EQ(w.free(0), Bytes{});
-  w.measure(12 * GiB);
-  EXPECT_EQ(w.free(0), Bytes{}) << "as was foreseen";
-  w.unparked();
-  w.measure(9 * GiB);
-  EXPECT_EQ(w.free(0), 2 * GiB);
-}
-
-TEST(Pause, WhoHeldMoreThanItsLeaseGetsThatBackToo) {
-  Pair w;
-  w.step(Release{.lease = w.waiter, .force = true});
-  w.measure(13 * GiB);
-  ASSERT_TRUE(w.pause().has_value());
-  w.parked();
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::paused);
-  const LeaseId other = w.submit(12 * GiB);
-  w.resume();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
-  w.step(Release{.lease = other, .force = true});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_EQ(w.free(0), 11 * GiB);
-}
-
-TEST(Pause, WhoNeedsMoreThanThereIsComesBackWhereNobodyElseIsPromisedAnything) {
-  Pair w;
-  w.settle();
-  w.step(Release{.lease = w.waiter, .force = true});
-  w.measure(16 * GiB);
-  w.measure(16 * GiB);
-  w.resume();
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming) << "nobody else is there";
-  EXPECT_LT(w.free(0), Bytes{}) << "nor comes meanwhile";
 }
 
 TEST(Pause, TimeAsleepIsNoTimeThatAMoveTook) {
@@ -256,35 +140,6 @@ TEST(Pause, WhatIsUndoneAlreadyNeedsNoDriverToComeBack) {
   EXPECT_EQ(never.newest_unpark().touched, std::vector<ProcessRef>{});
 }
 
-TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
-  Pair w;
-  const auto room = [&w] { return w.state.to_restore(w.at(w.victim), uuid_of(0)); };
-  w.now = w.now + 20ms;
-  w.snapshot({gpu(0, 24 * GiB, {uses(7, 3 * GiB, w.victim), uses(8, 6 * GiB, w.victim)})});
-  w.pause();
-  EXPECT_EQ(room().all, 9 * GiB) << "not the ten that it might have taken";
-  EXPECT_EQ(room().of, (std::map<ProcessRef, Bytes>{{process(7), 3 * GiB}, {process(8), 6 * GiB}}));
-  w.step(Parked{w.victim, true, {}, 8 * GiB});
-  EXPECT_EQ(room().all, 9 * GiB) << "host memory grows less where nothing was written";
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  w.restart();
-  EXPECT_EQ(room().all, 8 * GiB);
-  EXPECT_TRUE(room().of.empty());
-  Pair undone;
-  undone.pause();
-  undone.restart();
-  EXPECT_EQ(undone.state.to_restore(undone.at(undone.victim), uuid_of(0)).all, 10 * GiB) << "nothing better is known";
-}
-
-TEST(Pause, WhoHeldMoreThanItsLeaseNeedsItAllToComeBack) {
-  Pair w;
-  w.measure(12 * GiB);
-  w.pause();
-  w.step(Parked{w.victim, true, {}, 20 * GiB});
-  EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).all, 12 * GiB);
-}
-
 TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
   Pair w;
   w.settle();
@@ -349,7 +204,7 @@ TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
     w.snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
   };
   measure(20 * GiB, {});
-  ASSERT_TRUE(w.step(Pause{whole, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{whole, 0, "its owner asked", Pair::plenty}).outcome.has_value());
   w.step(Parked{whole, true, {}, 20 * GiB});
   measure({}, 4 * MiB);
   measure({}, 4 * MiB);
@@ -416,39 +271,13 @@ TEST(Pause, WhatHostMemoryCannotTakeIsNotBegun) {
 
 TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
   Pair w;
-  EXPECT_EQ(w.step(Pause{w.waiter, 0, "", plenty}).outcome.error().code, Code::Stale) << "it waits";
+  EXPECT_EQ(w.step(Pause{w.waiter, 0, "", Pair::plenty}).outcome.error().code, Code::Stale) << "it waits";
   const LeaseId by_token = w.submit(wish(GiB));
-  EXPECT_EQ(w.step(Pause{by_token, 0, "", plenty}).outcome.error().code, Code::PauseUnsafe);
+  EXPECT_EQ(w.step(Pause{by_token, 0, "", Pair::plenty}).outcome.error().code, Code::PauseUnsafe);
   Lease pinned = wish(GiB);
   pinned.pausable = Pausable::no;
   const LeaseId id = w.submit(pinned);
-  EXPECT_SAYS(w.step(Pause{id, 0, "", plenty}).outcome.error().detail, "pinned");
-}
-
-TEST(Pause, ARestartUndoesWhatWasHalfDone) {
-  Pair w;
-  w.pause();
-  w.restart();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_EQ(w.ordered<Unpark>(), 1);
-  w.unparked();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
-}
-
-TEST(Pause, ARestartKeepsWhatIsParked) {
-  Pair w;
-  w.settle();
-  w.resume();
-  w.restart();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
-  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
-  EXPECT_EQ(w.state.queue().place(w.victim), 1u);
-  w.measure(Bytes{});
-  EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB);
-  w.step(Release{w.waiter});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  w.restart();
-  EXPECT_EQ(w.ordered<Unpark>(), 2) << "the order may have been lost";
+  EXPECT_SAYS(w.step(Pause{id, 0, "", Pair::plenty}).outcome.error().detail, "pinned");
 }
 
 TEST(Pause, ResumedWhileItYieldsItComesBackAfterwards) {

@@ -93,10 +93,10 @@ void Stepper::list_askers(std::vector<QueueKey>& first) {
 // It has the room that was made for it, and keeps it: who yielded for it would otherwise take it back at once.
 void Stepper::keep_word(Lease& lease) {
   if (lease.reserves() && !lease.parked() && !planted(Bug::words_do_not_last)) {
-    state_.sides_.at(lease.id).word_at = now_;
-    return;
+    lease.ordered->given_at = now_;
+  } else {
+    lease.ordered.reset();
   }
-  lease.ordered.reset();
   touch(lease);
 }
 

@@ -63,6 +63,7 @@ Result<LeaseId> Stepper::on(const Snapshot& fact) {
   }
   verify_yielding(fact.began);
   note_relapses(std::exchange(relapsing_, {}));
+  recount_tops(fact.began);
   return LeaseId{};
 }
 
@@ -142,7 +143,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     }
   }
   settle_measured(device);
-  state_.refresh_other(device);
+  state_.refresh_other(device);  // what is used there may have changed for no lease
   for (const LeaseId id : device.leases)
     if (const Lease& lease = state_.leases_.at(id); lease.waits_in_place()) state_.requeue_in_place(lease);
 }

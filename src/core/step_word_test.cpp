@@ -42,6 +42,73 @@ TEST(Word, OutlivesARestart) {
   EXPECT_EQ(w.state_of(w.low), LeaseState::active);
 }
 
+// One whose growth was ordered, and another of its user that yielded for it.
+struct Growth : Card {
+  LeaseId other = start(10 * GiB, Tier::standard, "other");
+  LeaseId grows = start(10 * GiB, Tier::batch, "grows");
+  Growth() {
+    step(Resize{grows, 0, 16 * GiB});
+    EXPECT_TRUE(step(Preempt{grows, 0, Ordered{1000, true}}).outcome.has_value());
+    obey();
+    EXPECT_EQ(at(grows).vram, 16 * GiB);
+    EXPECT_EQ(state_of(other), LeaseState::paused);
+  }
+};
+
+TEST(Word, OfAGrowthOutlivesARestart) {
+  for (const bool restart : {false, true}) {
+    Growth w;
+    ASSERT_TRUE(w.at(w.grows).ordered);
+    EXPECT_GT(w.at(w.grows).ordered->given_at, w.at(w.grows).granted_at);
+    if (restart) w.restart();
+    w.live(300s);
+    EXPECT_EQ(w.state_of(w.grows), LeaseState::active) << "the other waits for it";
+    EXPECT_EQ(w.state_of(w.other), LeaseState::paused);
+  }
+}
+
+TEST(Word, ThatWasCarriedOutBeforeThatWasNotedIsNotedAfterARestart) {
+  Word w;
+  std::vector<Lease> stored = w.stored();
+  for (Lease& lease : stored)
+    if (lease.ordered) lease.ordered->given_at.reset();  // as by an earlier version
+  w.state = State::load(stored, {}, w.state.last_id(), w.rules, w.now);
+  w.step(Tick{});
+  EXPECT_EQ(w.at(w.low).ordered->given_at, w.now);
+  EXPECT_EQ(w.told(w.low).ordered->given_at, w.now);
+}
+
+TEST(Word, OutlivesAPauseThatFails) {
+  for (const bool restart : {false, true}) {
+    Word w;
+    ASSERT_TRUE(w.step(Pause{w.low, 0, "its owner asked", plenty}).outcome.has_value());
+    EXPECT_TRUE(w.at(w.low).ordered) << "until it is paused";
+    if (restart) w.restart();
+    else w.step(Parked{w.low, false, "it is traced"});
+    ASSERT_EQ(w.state_of(w.low), LeaseState::resuming);
+    w.obeyed = w.actions.size();
+    w.step(Unparked{w.low});
+    w.measure();
+    w.live(300s);
+    EXPECT_EQ(w.state_of(w.low), LeaseState::active) << "who yielded for it waits still";
+    EXPECT_EQ(w.state_of(w.above), LeaseState::paused);
+  }
+}
+
+TEST(Word, APauseThatFailsIsNoNewOne) {
+  Word w;
+  w.rules.min_residency = 40s;
+  w.rules.cooldown = 1s;
+  const LeaseId later = w.submit(w.want(20 * GiB, Tier::standard, "later"), true);
+  w.step(Pause{w.low, 0, "its owner asked", plenty});
+  w.step(Parked{w.low, false, "it is traced"});
+  w.obeyed = w.actions.size();
+  w.step(Unparked{w.low});
+  w.live(100s);
+  EXPECT_EQ(w.state_of(w.low), LeaseState::paused) << "who came after the word may have it yield";
+  EXPECT_EQ(w.state_of(later), LeaseState::queued);
+}
+
 TEST(Word, AnotherOneGoesBeforeIt) {
   Word w;
   ASSERT_TRUE(w.step(Preempt{w.above, 0, Ordered{1000, false}}).outcome.has_value());

@@ -85,7 +85,6 @@ class Stepper {
   Status check_host(const Lease& lease, const HostMemory& host) const;
   void begin_pause(Lease& lease, const std::string& reason, bool returns);
   void ask_to_yield(Lease& lease, PauseMethod method, Parking parking);
-  void note_use(const Lease& lease);
   void learn(const Lease& lease, Move move, Bytes bytes, Duration took);
   Duration liar_after(const Lease& lease) const;
   void verify_yielding(Time began);
@@ -134,6 +133,8 @@ class Stepper {
   void note_relapses(std::set<LeaseId> holding);
   Result<LeaseId> pause_on_top(Lease& lease, const HostMemory& host);
   Result<LeaseId> parked_on_top(Lease& lease, const Parked& fact);
+  void forget_top(Lease& lease);
+  void recount_tops(Time began);
 
   // Ending and everything that time alone does (step_end.cpp).
   void end(Lease& lease, EndReason why, std::string text);

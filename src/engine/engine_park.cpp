@@ -35,9 +35,8 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     const auto device = state_.devices().find(uuid);
     if (device == state_.devices().end()) continue;
     core::State::ToRestore needed = state_.to_restore(*lease, uuid);
-    const Bytes beside = state_.charge(id, uuid).beside;
     const bool alone = device->second.unleased <= Bytes{} && lease->parking->settled;
-    if (alone && needed.all + beside <= lease->vram) continue;
+    if (alone && needed.all + needed.beside <= lease->vram) continue;
     room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin});
   }
   return room;
@@ -168,7 +167,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   // Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
   const bool gone = how == How::runs && known != nullptr && known->cooperation && known->cooperation->process &&
                     !programs_.lives(known->cooperation->process);
-  tick(core::Unparked{lease, how, outcome.detail, host, outcome.code == "no_room"});
+  tick(core::Unparked{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code});
   if (gone) tick(core::Cooperate{lease});
 }
 

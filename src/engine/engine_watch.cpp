@@ -52,6 +52,16 @@ Warning swapped_warning(const core::Lease& lease, Time now) {
           now};
 }
 
+// Without what is said of each try: that is in the lease's reasons.
+Warning not_back_warning(const core::Lease& lease, Time now) {
+  return {"not-back",
+          fmt::format("the paused program of {} ({}, {}) does not run again yet", to_string(lease.id), lease.consumer,
+                      lease.user),
+          fmt::format("it is tried again and again; 'sublet why {}' says what is in the way, and what would help",
+                      to_string(lease.id)),
+          now};
+}
+
 }  // namespace
 
 Warning store_warning(const std::string& problem, Time since) {
@@ -250,6 +260,9 @@ std::vector<Warning> Engine::warnings() {
   for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));
   for (const auto& [id, bytes] : swapped_) {
     if (const core::Lease* lease = state_.find(id)) all.push_back(swapped_warning(*lease, now()));
+  }
+  for (const LeaseId id : state_.away()) {
+    if (!state_.not_back(id).empty()) all.push_back(not_back_warning(*state_.find(id), now()));
   }
   std::map<std::string, Time> since;
   for (Warning& warning : all) {

@@ -63,9 +63,25 @@ bool Parker::ended_meanwhile(CheckpointReply& reply) const {
   return true;
 }
 
+// The driver's word for it is the same as for much else that the system refuses.
+bool Parker::may_trace(CheckpointReply& reply) const {
+  const TargetLook look = target_.look();
+  if (look.may_trace) return true;
+  return refuse(reply, look.same_user ? CheckpointRefusal::not_dumpable : CheckpointRefusal::no_right,
+                look.same_user
+                    ? fmt::format("process {} does not let itself be traced", target_.pid())
+                    : fmt::format("process {} is another user's, and there is no right to trace it", target_.pid()));
+}
+
+// It gave its rights away, or stopped letting itself be traced, since it was looked at before it was locked.
+bool Parker::refused_itself(CheckpointReply& reply, CudaCode code) const {
+  return code == CudaCode::operating_system && !may_trace(reply);
+}
+
 void Parker::failed(CheckpointReply& reply, CudaCode code) {
   if (ended_meanwhile(reply)) return;
   reply.state = ask_state();
+  if (refused_itself(reply, code)) return;
   refuse(reply, CheckpointRefusal::driver,
          fmt::format("the driver's {} of process {} said {} ({})", to_string(reply.call), target_.pid(), reply.name,
                      static_cast<int>(code)));
@@ -86,17 +102,9 @@ bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& repl
 }
 
 void Parker::preflight(CheckpointReply& reply) {
-  const TargetLook look = target_.look();
-  if (!look.may_trace) {
-    refuse(reply, look.same_user ? CheckpointRefusal::not_dumpable : CheckpointRefusal::no_right,
-           look.same_user
-               ? fmt::format("process {} does not let itself be traced", target_.pid())
-               : fmt::format("process {} is another user's, and there is no right to trace it", target_.pid()));
-    return;
-  }
-  if (look.tracer != 0) {
-    refuse(reply, CheckpointRefusal::traced,
-           fmt::format("process {} is being traced by {}", target_.pid(), look.tracer));
+  if (!may_trace(reply)) return;
+  if (const auto tracer = target_.look().tracer; tracer != 0) {
+    refuse(reply, CheckpointRefusal::traced, fmt::format("process {} is being traced by {}", target_.pid(), tracer));
     return;
   }
   std::optional<Watch> watch;
@@ -120,7 +128,7 @@ void Parker::state(CheckpointReply& reply) {
   std::optional<Watch> watch;
   guard(watch, false);
   const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
-  if (code == CudaCode::success || ended_meanwhile(reply)) return;
+  if (code == CudaCode::success || ended_meanwhile(reply) || refused_itself(reply, code)) return;
   refuse(reply, CheckpointRefusal::driver, fmt::format("the driver said {} of process {}", reply.name, target_.pid()));
 }
 

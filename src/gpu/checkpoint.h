@@ -42,6 +42,8 @@ class Parker {
   void step(CheckpointReply& reply, CudaCode (CudaApi::*call)(int) const, ParkState afterwards);
   void state(CheckpointReply& reply);
   bool ended_meanwhile(CheckpointReply& reply) const;
+  bool may_trace(CheckpointReply& reply) const;
+  bool refused_itself(CheckpointReply& reply, CudaCode code) const;
   void failed(CheckpointReply& reply, CudaCode code);
   ParkState ask_state() const;
   void unlock_at_last();

@@ -21,6 +21,7 @@ enum class CudaCode : int {
   invalid_value = 1,
   out_of_memory = 2,
   not_initialized = 3,
+  operating_system = 304,
   illegal_state = 401,
   not_ready = 600,
   not_supported = 801,

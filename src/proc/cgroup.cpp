@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proc/cgroup.h"
 
+#include "base/directory.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -104,10 +104,6 @@ Error not_a_cgroup(const std::string& path, std::string_view why) {
                      "name a directory below /sys/fs/cgroup; /proc/PID/cgroup shows a process's own");
 }
 
-struct CloseDir {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-
 // The pids of one cgroup.procs, read from an open directory.
 Status read_procs(int dir, CgroupProcesses& found) {
   const Fd file(::openat(dir, "cgroup.procs", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -143,9 +139,8 @@ Status read_procs(int dir, CgroupProcesses& found) {
 Status walk(Fd dir, int depth, CgroupProcesses& found) {
   if (depth > max_depth) return unavailable(fmt::format("the cgroup is deeper than {} levels", max_depth));
   if (auto status = read_procs(dir.get(), found); !status) return status;
-  const std::unique_ptr<DIR, CloseDir> entries(::fdopendir(dir.get()));
+  const Directory entries = read_directory(std::move(dir));
   if (!entries) return from_errno("cannot list a cgroup", errno);
-  dir.release();  // closed with `entries`
   while (const dirent* entry = ::readdir(entries.get())) {
     if (entry->d_type != DT_DIR || entry->d_name[0] == '.') continue;
     Fd child(::openat(::dirfd(entries.get()), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -26,7 +26,8 @@ constexpr std::array columns{
     "owner_inode", "parking_method", "parking_since", "parking_reason", "parking_bytes", "parking_settled",
     "residue_bytes", "parking_returns", "parking_then_stop", "parking_told", "cooperation_way",
     "cooperation_residue_bytes", "cooperation_pid", "cooperation_start_ticks", "cooperation_address", "pause_signal",
-    "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched"};
+    "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched",
+    "parking_yielded", "before_top_method", "before_top_bytes", "before_top_settled", "ordered_at"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -45,6 +46,22 @@ std::string encode_booked(const std::vector<core::Booked>& booked) {
     text += cgroup.empty() ? fmt::format("{} {}\n", process.pid, process.start_ticks) : cgroup + "\n";
   }
   return text;
+}
+
+// The numbers of a line, as they are written with one blank between them.
+template <typename Number>
+bool take_number(std::string_view& line, Number& number) {
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
+  if (error != std::errc()) return false;
+  line.remove_prefix(static_cast<std::size_t>(end - line.data()));
+  if (line.empty()) return true;
+  if (line.front() != ' ' || line.size() == 1) return false;
+  line.remove_prefix(1);
+  return true;
+}
+
+bool take_bytes(std::string_view& line, Bytes& bytes) {
+  return take_number(line, bytes.count) && bytes >= Bytes{} && bytes.count <= 1LL << 62;
 }
 
 // "pid start_ticks"
@@ -85,6 +102,35 @@ bool decode_touched(std::string_view text, std::optional<std::vector<ProcessRef>
     const std::string_view line = text.substr(0, text.find('\n'));
     if (!decode_process(line, touched->emplace_back())) return false;
     text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return true;
+}
+
+// "all kept on_top tops beside[ pid start_ticks bytes]…" for each device
+std::string encode_yielded(const std::vector<core::Yielded>& yielded) {
+  std::string text;
+  for (const auto& [all, of, kept, on_top, tops, beside] : yielded) {
+    text += fmt::format("{} {} {} {} {}", all.count, kept.count, on_top.count, tops.count, beside.count);
+    for (const auto& [process, bytes] : of)
+      text += fmt::format(" {} {} {}", process.pid, process.start_ticks, bytes.count);
+    text += '\n';
+  }
+  return text;
+}
+
+bool decode_yielded(std::string_view text, std::vector<core::Yielded>& yielded) {
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    core::Yielded& its = yielded.emplace_back();
+    for (Bytes* bytes : {&its.all, &its.kept, &its.on_top, &its.tops, &its.beside}) {
+      if (line.empty() || !take_bytes(line, *bytes)) return false;
+    }
+    while (!line.empty()) {
+      auto& [process, bytes] = its.of.emplace_back();
+      if (!take_number(line, process.pid) || !take_number(line, process.start_ticks)) return false;
+      if (line.empty() || !take_bytes(line, bytes)) return false;
+    }
   }
   return true;
 }
@@ -182,6 +228,26 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
   return how;
 }
 
+// What an earlier version parked and did not note may be all that its lease gives it.
+void read_yielded(Decoder& column, core::Lease& lease) {
+  std::vector<core::Yielded> yielded;
+  if (!decode_yielded(column.row.text(), yielded)) column.good = false;
+  if (planted(Bug::yielded_is_forgotten)) yielded.clear();
+  const std::string method = column.row.text();
+  core::Entered before;
+  before.bytes = column.bytes();
+  before.settled = column.boolean();
+  if (!lease.parking) return;
+  if (yielded.empty()) yielded.assign(lease.devices.size(), {.all = lease.vram});
+  if (yielded.size() != lease.devices.size()) column.good = false;
+  lease.parking->yielded = std::move(yielded);
+  if (method.empty()) return;
+  const auto known = core::parse_pause_method(method);
+  if (!known) column.good = false;
+  before.method = known.value_or(core::PauseMethod::driver);
+  lease.parking->before_top = before;
+}
+
 std::optional<core::Ordered> read_ordered(Decoder& column) {
   const auto uid = column.row.maybe_integer();
   const bool anybodys = column.boolean();
@@ -242,6 +308,10 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << (ordered ? std::optional(std::int64_t{ordered->uid}) : std::nullopt)
             << std::int64_t{ordered && ordered->anybodys};
   statement.copy(encode_touched(parked.touched));
+  statement.copy(encode_yielded(parked.yielded));
+  const auto& top = parked.before_top;
+  statement << (top ? to_string(top->method) : std::string_view()) << (top ? top->bytes.count : std::int64_t{0})
+            << std::int64_t{top && top->settled} << (ordered ? number(ordered->given_at) : std::nullopt);
   statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
@@ -302,6 +372,9 @@ std::optional<core::Lease> read_lease(Statement& row) {
   std::optional<std::vector<ProcessRef>> touched;
   if (!decode_touched(row.text(), touched)) column.good = false;
   if (lease.parking) lease.parking->touched = std::move(touched);
+  read_yielded(column, lease);
+  const auto ordered_at = column.maybe_time();
+  if (lease.ordered) lease.ordered->given_at = ordered_at;
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

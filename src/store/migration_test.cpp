@@ -26,6 +26,21 @@ void expect_parked(const core::Parking& parking, int version) {
   const std::vector<ProcessRef> noted{{4321, 987654}, {4322, 987655}};
   EXPECT_EQ(parking.touched, version >= 12 ? std::optional(noted) : std::nullopt)
       << "whom an earlier version parked nobody knows";
+  ASSERT_EQ(parking.yielded.size(), version >= 4 ? 2U : 1U);
+  if (version < 13) {
+    for (const core::Yielded& its : parking.yielded)
+      EXPECT_EQ(its, (core::Yielded{.all = 6 * GiB})) << "all it may hold";
+    EXPECT_FALSE(parking.before_top);
+    return;
+  }
+  const core::Yielded first{7 * GiB, {{noted[0], 4 * GiB}, {noted[1], 3 * GiB}}, 4 * MiB};
+  EXPECT_EQ(parking.yielded[0], first);
+  EXPECT_EQ(parking.yielded[1], (core::Yielded{GiB, {}, {}, 2 * GiB, 1536 * MiB}));
+  EXPECT_EQ(parking.before_top, (core::Entered{core::PauseMethod::cooperative, 4 * GiB, true}));
+}
+
+core::Ordered word_in(int version) {
+  return {1000, true, version >= 13 ? std::optional(Time{1795276801700000000}) : std::nullopt};
 }
 
 TEST(Migrations, AreNumberedWithoutAGap) {
@@ -92,7 +107,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       }
       const bool newest = migration.version >= 11;
       EXPECT_EQ(active.resumed_at.has_value(), newest);
-      EXPECT_EQ(loaded->leases[1].ordered, newest ? std::optional(core::Ordered{1000, true}) : std::nullopt);
+      EXPECT_EQ(loaded->leases[1].ordered, newest ? std::optional(word_in(migration.version)) : std::nullopt);
       const core::LearnedRecord record{"serve", core::PauseMethod::cooperative, {5, 3}};
       EXPECT_EQ(loaded->records, std::vector<core::LearnedRecord>(newest ? 1 : 0, record));
       EXPECT_EQ(loaded->last_token, migration.version >= 7 ? 4U : 0U);

@@ -145,9 +145,13 @@ inline core::Lease full_lease() {
   lease.parking =
       core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
   lease.parking->touched = {{{4711, UINT64_MAX}, {4712, 5}}};
+  lease.parking->yielded = {
+      {{14}, {{{4711, UINT64_MAX}, {(1LL << 62) - 4}}, {{4712, 5}, {15}}}, {16}, {17}, {18}, {19}},
+      {{20}, {}, {21}, {22}, {23}, {24}}};
+  lease.parking->before_top = core::Entered{core::PauseMethod::cooperative, {25}, true};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
-  lease.ordered = core::Ordered{4'294'967'293U, true};
+  lease.ordered = core::Ordered{4'294'967'293U, true, Time{26}};
   lease.resumed_at = Time{13};
   lease.had_process = true;
   lease.lapsed_offers = 1;

@@ -47,6 +47,10 @@ def process_of(system, tag):
     return next(row["pid"] for row in system.get("/v1/processes")["processes"] if row["lease"] == lease)
 
 
+def owner_of(system, tag):
+    return system.lease(tag)["owner"]["pid"]
+
+
 def end(program, status=128 + signal.SIGTERM):
     """It is told to end, checks its bytes a last time, and says that all were right."""
     program.send_signal(signal.SIGTERM)
@@ -172,6 +176,47 @@ def test_what_does_not_let_itself_be_traced_is_refused_and_runs_on(system):
     refused(system, "hidden", "does not let itself be traced")
     assert not helpers_of(process_of(system, "hidden")), "none was started for it"
     end(program)
+
+
+CLOSES = """
+import ctypes, sys
+cuda, libc = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(640 << 20)) == 0
+while True:
+    with open(sys.argv[1]) as words:
+        assert libc.prctl(4, int(words.read())) == 0  # PR_SET_DUMPABLE
+"""
+
+
+def test_who_stops_letting_itself_be_traced_while_it_is_parked_is_told_so_and_tried_again(system):
+    (system.home / "closes.py").write_text(CLOSES)
+    word = system.home / "word"
+    os.mkfifo(word)
+    word.chmod(0o666)
+    program = system.run(ANA, "closes", "python3", system.home / "closes.py", word)
+    wait_until(lambda: system.lease("closes").get("used_bytes", 0) >= 640 * MIB, "it has filled its memory")
+    system.cli(ANA, "pause", "closes", check=0)
+    pid = owner_of(system, "closes")
+    word.write_text("0")
+    wait_until(lambda: os.stat(f"/proc/{pid}/environ").st_uid == 0, "it has closed itself")
+    system.cli(ANA, "resume", "closes", "--no-wait", check=0)
+
+    def said():
+        why = system.get("/v1/leases/closes/why")
+        return str(why["reasons"]), str(why["helps"])
+
+    wait_until(lambda: "does not let itself be traced" in said()[0], "it is told what is in the way")
+    assert system.lease("closes")["state"] == "resuming"
+    reasons, helps = said()
+    assert "tried again" in reasons and f"kill -KILL {pid}" in helps, (reasons, helps)
+    codes = [warning["code"] for warning in system.get("/v1/status")["warnings"]]
+    assert "not-back" in codes, codes
+    word.write_text("1")
+    system.until("closes", "active")
+    assert "not-back" not in str(system.get("/v1/status")["warnings"])
+    assert program.poll() is None
 
 
 def test_a_lease_gives_nobody_the_rights_of_another_user(system):

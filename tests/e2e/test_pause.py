@@ -214,6 +214,46 @@ def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
+def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(daemon):
+    '''One of two is parked, and there is room for that one beside the other, but not for all of the lease.'''
+    one = "simgpu-load --alloc 1GiB --seconds 600 --verify"
+    program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "two", "--", "sh", "-c",
+                           f"{one} & first=$!; {one}; code=$?; kill $first; wait $first && exit 1; exit $code")
+    wait_until(lambda: lease_of_maybe(daemon, "two") and lease_of(daemon, "two")["used_bytes"] > 2 * GIB,
+               "both have filled their memory")
+    pids = [row["pid"] for row in daemon.get("/v1/processes")["processes"]]
+    daemon.ctl("fault", "checkpoint-hang", "--pid", max(pids))
+    daemon.spawn("sublet", "pause", "two")
+    wait_until(lambda: used_on_card(daemon) < 2 * GIB, "one of them is parked")
+    daemon.kill()
+    daemon.ctl("fault", "checkpoint-fail", "--pid", max(pids))
+    daemon.ctl("clear", "checkpoint-hang")
+    outsider = daemon.spawn("simgpu-load", "--alloc", "512MiB", "--seconds", "600")
+    daemon.start()
+    until(daemon, "two", "active")
+    assert daemon.get("/v1/ledger")["entries"] == [] and outsider.poll() is None
+    os.kill(max(pids), signal.SIGTERM)
+    assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
+
+
+def test_what_a_program_held_beyond_its_lease_is_waited_for_after_a_restart_too(daemon):
+    program = start(daemon, "greedy", "1GiB", "1700MiB")
+    assert daemon.cli("pause", "greedy").returncode == 0
+    other = start(daemon, "other", "2500MiB", "600MiB")
+    daemon.kill()
+    daemon.start()
+    wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["state"] == "ok", "the card is read again")
+    assert daemon.cli("resume", "greedy", "--no-wait").returncode == 0
+    wait_until(lambda: "more for what its processes hold beyond that" in why(daemon, "greedy"),
+               "it is told what it waits for")
+    assert lease_of(daemon, "greedy")["state"] == "paused", "the other may use all of its room"
+    os.kill(lease_of(daemon, "other")["owner"]["pid"], signal.SIGTERM)
+    other.wait(60)
+    until(daemon, "greedy", "active")
+    os.kill(lease_of(daemon, "greedy")["owner"]["pid"], signal.SIGTERM)
+    assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
+
+
 def test_a_lease_of_all_the_card_comes_back_beside_an_outsider(daemon):
     '''There is room for what comes back and for little else: neither the margin nor the context of who holds the room
     for it may be in its way, nor what the driver keeps of a parked process, which is in no list.'''

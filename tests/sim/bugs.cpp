@@ -64,6 +64,7 @@ constexpr std::array all{
     SUBLET_BUG(events_count_anew, "store", "event numbers start again"),
     SUBLET_BUG(times_are_not_kept, "store", "the latest time is not read back"),
     SUBLET_BUG(last_id_of_the_living, "store", "the highest number is taken from what is left"),
+    SUBLET_BUG(yielded_is_forgotten, "store", "what programs held when they yielded is forgotten"),
 };
 
 #undef SUBLET_BUG

@@ -29,9 +29,6 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   forgiven_.clear();
   back_by_.clear();
   back_at_.clear();
-  word_at_.clear();
-  asked_.clear();
-  coming_.clear();
   displaced_.clear();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
@@ -39,6 +36,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
     if (!lease.ended() && lease.owner.kind == core::OwnerKind::connection && !held_.contains(id)) unheld_[id] = now;
     last_id_ = std::max(last_id_, id.number);
   }
+  follow_restart();
   stood_still(now);
   last_now_ = now;  // what was decided and not stored may be decided again
 }
@@ -227,30 +225,71 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
 void Oracle::follow_return(const Lease* before, const Lease& lease) {
   const LeaseState was = before == nullptr ? LeaseState::queued : before->state;
   for (const std::string& uuid : lease.devices) {
-    const auto found = readings_.find(uuid);
-    const auto of =
-        found == readings_.end() ? std::map<LeaseId, Bytes>::const_iterator{} : found->second.of.find(lease.id);
-    const Bytes uses = found == readings_.end() || of == found->second.of.end() ? Bytes{} : of->second;
-    if (lease.state == LeaseState::pausing && was != LeaseState::pausing) asked_[{lease.id, uuid}] = uses;
-    if (lease.state != LeaseState::resuming) coming_.erase({lease.id, uuid});
+    const OnDevice here{lease.id, uuid};
+    const Bytes uses = seen_to_use(lease.id, uuid).value_or(Bytes{});
+    if (lease.state == LeaseState::pausing && was != LeaseState::pausing) {
+      if (was != LeaseState::resuming) asked_[here] = {};  // else the next method: what the last one had parked is back
+      asked_[here] = std::max(asked_[here], uses);
+      coming_[here] = std::max(lease.vram, asked_[here]);
+    }
+    if (!is_moved(lease)) coming_.erase(here);
     if (lease.state != LeaseState::resuming || was != LeaseState::paused) continue;
     const Bytes since = uses > lease.parking->residue ? uses - lease.parking->residue : Bytes{};
-    coming_[{lease.id, uuid}] = std::max(lease.vram, asked_[{lease.id, uuid}]) + since;
+    coming_[here] = std::max(lease.vram, asked_[here]) + since;
   }
 }
 
+// By the newest reading, where that is the one that the engine goes by.
+std::optional<Bytes> Oracle::seen_to_use(LeaseId lease, const std::string& uuid) const {
+  const auto found = readings_.find(uuid);
+  const auto device = engine_->state().devices().find(uuid);
+  if (found == readings_.end() || device == engine_->state().devices().end()) return std::nullopt;
+  if (device->second.read_at != found->second.began) return std::nullopt;  // of a moment at which the machine slept
+  const auto used = found->second.of.find(lease);
+  return used == found->second.of.end() ? Bytes{} : used->second;
+}
+
+bool Oracle::is_moved(const Lease& lease) {
+  return lease.state == LeaseState::pausing || lease.state == LeaseState::resuming;
+}
+
+bool Oracle::waits(const Lease& lease) { return lease.state == LeaseState::queued || lease.waits_in_place(); }
+
+// Of a pause that fails it keeps its room.
+bool Oracle::has_room(const Lease& lease) {
+  return lease.state == LeaseState::active || lease.state == LeaseState::offered || is_moved(lease);
+}
+
 void Oracle::follow_word(const Lease* before, const Lease& lease, Time now) {
-  const auto waits = [](const Lease& one) { return one.state == LeaseState::queued || one.waits_in_place(); };
-  const bool has_room =
-      lease.state == LeaseState::active || lease.state == LeaseState::offered || lease.state == LeaseState::resuming;
   const bool lapsed = before != nullptr && lease.lapsed_offers != before->lapsed_offers;
   // The word was about what it wanted then: not about more than that, and not about a growth that it did not get.
   const Bytes wanted = before == nullptr ? Bytes{} : before->resize ? before->resize->vram : before->vram;
   const bool more = before != nullptr && lease.vram > std::max(before->vram, wanted);
   const bool as_wanted = before != nullptr && (!before->resize || lease.vram == wanted);
-  const bool grew = before != nullptr && !waits(*before) && lease.vram > before->vram;
-  if (!has_room || waits(lease) || lapsed || more || grew) word_at_.erase(lease.id);
+  if (!has_room(lease) || waits(lease) || lapsed || more) word_at_.erase(lease.id);
   else if (before != nullptr && waits(*before) && before->ordered && as_wanted) word_at_[lease.id] = now;
+}
+
+// What was decided and not stored has not happened; all else holds over a restart as it did before.
+void Oracle::follow_restart() {
+  const auto durable = [this](LeaseId id) {
+    const auto found = leases_.find(id);
+    return found == leases_.end() ? nullptr : &found->second;
+  };
+  std::erase_if(asked_, [&](const auto& entry) {
+    const Lease* lease = durable(entry.first.first);
+    return lease == nullptr || !lease->parking;
+  });
+  std::erase_if(coming_, [&](const auto& entry) {
+    const Lease* lease = durable(entry.first.first);
+    return lease == nullptr || !is_moved(*lease);
+  });
+  std::erase_if(word_at_, [&](const auto& entry) {
+    const Lease* lease = durable(entry.first);
+    return lease == nullptr || !lease->ordered || !has_room(*lease) || waits(*lease);
+  });
+  // Another word, later than the one that is stored, may have been lost.
+  for (auto& [id, at] : word_at_) at = std::min(at, durable(id)->ordered->given_at.value_or(at));
 }
 
 // What must be counted as taken there, by what was read and what was promised since.
@@ -370,12 +409,7 @@ void Oracle::check_ledger_entry(const Lease& lease) {
     if (id != lease.id && other.parking && !other.ended()) entries += other.parking->entry;
   }
   for (const std::string& uuid : lease.devices) {
-    const auto found = readings_.find(uuid);
-    const auto device = engine_->state().devices().find(uuid);
-    if (found == readings_.end() || device == engine_->state().devices().end()) continue;
-    if (device->second.read_at != found->second.began) continue;  // of a moment at which the machine slept
-    const auto used = found->second.of.find(lease.id);
-    uses += std::max(lease.vram, used == found->second.of.end() ? Bytes{} : used->second);
+    if (const auto used = seen_to_use(lease.id, uuid)) uses += std::max(lease.vram, *used);
   }
   verdict_.expect(entries <= config_.rules.ledger_limit, "ledger-limit", [&] {
     return fmt::format("{} is entered with {}, {} in all", to_string(lease.id), format_size(lease.parking->entry),

@@ -64,6 +64,11 @@ class Oracle {
   void check_ledger_entry(const Lease& lease);
   void follow_return(const Lease* before, const Lease& lease);
   void follow_word(const Lease* before, const Lease& lease, Time now);
+  void follow_restart();
+  std::optional<Bytes> seen_to_use(LeaseId lease, const std::string& uuid) const;
+  static bool is_moved(const Lease& lease);
+  static bool waits(const Lease& lease);
+  static bool has_room(const Lease& lease);
   Bytes claimed(const std::string& device, const Reading& reading) const;
 
   void check_sums(const core::State& state, Time now);
@@ -89,7 +94,7 @@ class Oracle {
   using OnDevice = std::pair<LeaseId, std::string>;
   std::map<LeaseId, Time> word_at_;   // has its room since, and on somebody's word
   std::map<OnDevice, Bytes> asked_;   // held when it was asked to yield
-  std::map<OnDevice, Bytes> coming_;  // being brought back: what it will hold
+  std::map<OnDevice, Bytes> coming_;  // yielding, or being brought back: what it will hold
   std::set<LeaseId> over_;            // ended, once and for all
   std::uint64_t last_id_ = 0;
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
