@@ -198,6 +198,47 @@ def test_who_is_another_users_or_closed(helpers, open_place):
         sleeper.wait()
 
 
+CLOSES = """
+import ctypes, sys
+cuda, libc = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(64 << 20)) == 0
+print("ready", flush=True)
+for word in sys.stdin:
+    assert libc.prctl(4, int(word)) == 0  # PR_SET_DUMPABLE
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
+def test_who_closes_itself_while_it_is_parked_is_not_lost_for_good(helpers, open_place):
+    cards = simcards.Cards(open_place / "cards", QUICK)
+    (cards.dir / "simgpu").chmod(0o1777)
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+    program = subprocess.Popen(["python3", "-c", CLOSES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                               env=cards.env(LD_LIBRARY_PATH=str(open_place)), **nobody)
+    try:
+        assert program.stdout.readline() == "ready\n"
+        how = {"program": open_place / "sublet-gpu", "driver": open_place / "libcuda.so.1", **nobody}
+        one = helpers(cards, program.pid, **how)
+        parked(one)
+        print("0", file=program.stdin, flush=True)
+        assert program.stdout.readline() == "done\n"
+        for call in ("state", "restore", "state"):
+            reply = one(call)
+            assert reply["reason"] == "not_dumpable" and not reply["final"], reply
+            assert f"process {program.pid} does not let itself be traced" in reply["detail"]
+        print("1", file=program.stdin, flush=True)
+        assert program.stdout.readline() == "done\n"
+        assert one.ok("state")["state"] == "checkpointed"
+        one.ok("restore")
+        one.ok("unlock")
+    finally:
+        program.kill()
+        program.communicate()
+
+
 def test_a_lock_that_runs_out_of_time_ends_unlocked(quick, helpers, load):
     quick.fault("launch-hang", "--pid", load.pid)
     until(lambda: hits(quick, "launch-hang") > 0)
