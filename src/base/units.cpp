@@ -93,6 +93,7 @@ Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
   if (number.length == 0 || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return refuse("is not a number");
   std::string_view unit_text = text.substr(number.length);
   while (!unit_text.empty() && unit_text[0] == ' ') unit_text.remove_prefix(1);
+  if (unit_text.starts_with(',')) return refuse("has a comma: the decimal sign is a point");
   const std::int64_t unit = unit_text.size() > 4 ? 0 : size_unit(std::string(unit_text));
   if (unit == 0) return refuse(fmt::format("has the unknown unit '{}'", printable(unit_text)));
   const Wide total = times(number, unit, size_limit);

@@ -64,6 +64,7 @@ TEST(ParseSize, RefusesWhatIsNoSizeAndNamesIt) {
   }
   EXPECT_NE(parse_size("8Q").error().detail.find("'8Q'"), std::string::npos);
   EXPECT_NE(parse_size("-1").error().detail.find("negative"), std::string::npos);
+  EXPECT_NE(parse_size("1,5GiB").error().detail.find("comma"), std::string::npos);
 }
 
 TEST(ParseSize, TakesZeroWhereAllowed) {

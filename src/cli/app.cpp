@@ -2,6 +2,7 @@
 #include "cli/app.h"
 
 #include "base/text.h"
+#include "base/units.h"
 
 #include <fmt/format.h>
 
@@ -76,6 +77,16 @@ std::string suggest(const std::string& word, const std::vector<std::string>& kno
   return did_you_mean(word, views);
 }
 
+// What a word that is too much was meant to be.
+std::string extra_hint(const CLI::App& verb, const std::string& extra) {
+  static const std::string digits = "0123456789";
+  if (!extra.empty() && digits.find(extra.front()) == std::string::npos && parse_size("1" + extra))
+    return fmt::format("a number and its unit are one word: 4{}", printable(extra));
+  if (verb.get_name() == "run")
+    return fmt::format("the program stands behind '--': sublet run [flags] -- {}", printable(extra));
+  return fmt::format("see: {} --help", full_name(verb));
+}
+
 // What the parser did not recognise: the first such word decides the message.
 int refuse_extra(const CLI::App& verb, const std::string& extra) {
   const std::string name = full_name(verb);
@@ -89,7 +100,7 @@ int refuse_extra(const CLI::App& verb, const std::string& extra) {
   const auto names = verb_names(verb);
   if (names.empty()) {
     return usage_error(fmt::format("{} takes no further argument, but got '{}'", short_name(verb), printable(extra)),
-                       "see: " + help);
+                       extra_hint(verb, extra));
   }
   const auto later = verbs_not_yet();
   if (verb.get_parent() == nullptr && std::find(later.begin(), later.end(), extra) != later.end()) {

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
+#include "cli/leave.h"
 #include "cli/output.h"
 #include "cli/render.h"
 #include "cli/talk.h"
@@ -76,8 +77,10 @@ int tell(const Common& common, const json& lease, const std::string& wanted) {
     }
     return kOk;
   }
-  print_error(fmt::format("{} is {}", id, state == "ended" ? "ended: " + text_at(lease, "end_reason") : state),
-              "sublet why " + id);
+  std::string now = state;
+  if (state == "ended") now += ": " + text_at(lease, "end_reason");
+  if (state == "active") now += ": its pause was undone";
+  print_error(fmt::format("{} is {}", id, now), "sublet why " + id);
   return kFailed;
 }
 
@@ -109,6 +112,15 @@ int change_grant(const Common& common, const PauseFlags& flags) {
   return kOk;
 }
 
+// To one who does not wait for it.
+std::string goes_on(const json& lease) {
+  const std::string id = text_at(lease, "id");
+  const std::string state = text_at(lease, "state");
+  if (state == "pausing") return fmt::format("{} goes on pausing; sublet resume {} brings it back", id, id);
+  if (state == "resuming") return fmt::format("{} goes on resuming", id);
+  return fmt::format("{} waits on for its room, to come back by itself: sublet why {}", id, id);
+}
+
 int act(const Common& common, const PauseFlags& flags, const std::string& call, const std::string& wanted) {
   auto client = connect(common);
   if (!client) return fail(client.error());
@@ -120,9 +132,15 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
   Talk talk(common, -1, common.json, look);
   const keep::Listener listener = talk.listener();
   auto reply = client->call({"POST", lease_target(flags.verb, call), "{}", {}, *token});
+  Leave leave(*client);
+  json lease;
   for (;;) {
+    if (leave.asked() && lease.is_object()) {
+      talk.line().clear();
+      leave.now(common.quiet || common.json, goes_on(lease));
+    }
     if (!reply) return fail(common, reply.error());
-    const json lease = json::parse(reply->text, nullptr, false);
+    lease = json::parse(reply->text, nullptr, false);
     if (!lease.is_object()) return fail(unavailable("the daemon answered nonsense"));
     if (!under_way(lease)) {
       talk.line().clear();

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
+#include "cli/leave.h"
 #include "cli/render.h"
 #include "cli/talk.h"
 
@@ -96,10 +97,14 @@ int Preempt::go() {
 
 // The table; the exit code if that is all.
 std::optional<int> Preempt::show(const client::Reply& reply, const json& body) {
+  const json& lease = member(body, "lease");
+  const bool there = settled(lease) && list_at(body, "victims").empty();
   if (common_.json) {
     if (!flags_.preview) return std::nullopt;
     fmt::print("{}\n", reply.text);
-  } else {
+  } else if (there && flags_.preview) {
+    fmt::print("{} has its {} already: nobody has to yield.\n", text_at(lease, "id"), size_at(lease, "reserved_bytes"));
+  } else if (!there) {
     const auto text = render_room(body, common_, look_);
     if (!text) return fail(text.error());
     fmt::print("{}", *text);
@@ -114,6 +119,7 @@ int Preempt::wait(json lease) {
   Talk talk(common_, -1, common_.json, look_);
   const keep::Listener listener = talk.listener();
   const std::string id = text_at(lease, "id");
+  Leave leave(client_);
   for (;;) {
     if (settled(lease)) {
       talk.line().clear();
@@ -132,6 +138,10 @@ int Preempt::wait(json lease) {
     const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
     auto reply =
         client_.insist({"GET", lease_target({id, {}}, ask), {}, {}, token_}, keep::patience(listener), at_most + 30s);
+    if (leave.asked()) {
+      talk.line().clear();
+      leave.now(common_.quiet || common_.json, fmt::format("room is still being made for {}: sublet why {}", id, id));
+    }
     if (!reply) return fail(common_, reply.error());
     auto body = client::parse(*reply);
     if (!body) return fail(common_, body.error());

@@ -58,6 +58,11 @@ std::string spared_lines(const json& room) {
   return out;
 }
 
+std::string hint_line(const json& room) {
+  const std::string hint = text_at(room, "hint");
+  return hint.empty() ? "" : fmt::format("  hint: {}\n", visible(hint));
+}
+
 std::string waiting(const json& reply, const Look& look) {
   const json& queue = member(reply, "queue");
   std::string out = fmt::format("It would have to wait: {}.\n", queue_phrase(reply, look));
@@ -67,8 +72,11 @@ std::string waiting(const json& reply, const Look& look) {
   if (!holders.empty()) out += fmt::format("The memory is held by {}.\n", holders);
   const json& room = member(reply, "room");
   if (!flag_at(room, "found"))
-    return out + fmt::format("Nobody is made to yield: {}.\n", text_at(room, "why_not")) + spared_lines(room);
+    return out + fmt::format("Nobody is made to yield: {}.\n", text_at(room, "why_not")) + spared_lines(room) +
+           hint_line(room);
   if (list_at(room, "victims").empty()) return out;
+  if (const std::string first = text_at(room, "wait_for"); !first.empty())
+    return out + fmt::format("Others could yield, but not yet: {}.\n", visible(first));
   return out + "Others could yield, and are not asked to by themselves: sublet preempt has them asked.\n";
 }
 
@@ -85,7 +93,7 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
     const auto lacking = number_at(room, "short_bytes").value_or(0);
     return fmt::format("No room can be made{}: {}{}.\n", on_devices(room, look), text_at(room, "why_not"),
                        lacking > 0 ? fmt::format("; {} would be lacking", size_at(room, "short_bytes")) : "") +
-           spared_lines(room);
+           spared_lines(room) + hint_line(room);
   }
   const json& victims = list_at(room, "victims");
   if (victims.empty()) {
@@ -94,9 +102,14 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
   }
   auto table = render_table("preempt", room_columns, victims, common, look);
   if (!table) return table;
-  return fmt::format("{}It takes about {} until there is room{}; {} with the way back.\n", *table,
-                     about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0))), on_devices(room, look),
-                     about(std::chrono::milliseconds(number_at(room, "cost_ms").value_or(0))));
+  const std::string first = text_at(room, "wait_for");
+  const auto wait = number_at(room, "wait_ms");
+  std::string out = *table;
+  if (!first.empty()) out += fmt::format("Not yet: {}.\n", visible(first));
+  return out + fmt::format("It takes about {} {}until there is room{}; {} with the way back.\n",
+                           about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0) + wait.value_or(0))),
+                           wait || first.empty() ? "" : "from then on ", on_devices(room, look),
+                           about(std::chrono::milliseconds(number_at(room, "cost_ms").value_or(0))));
 }
 
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {

@@ -16,6 +16,7 @@
 #include <sys/un.h>
 
 #include <cstring>
+#include <filesystem>
 
 namespace sublet::client {
 namespace {
@@ -53,6 +54,15 @@ Failure problem_of(int status, std::string text) {
   return failure;
 }
 
+// How to start the daemon that should listen there.
+std::string start_text(const Endpoint& endpoint) {
+  if (endpoint.path == system_socket) return "start it: systemctl start subletd";
+  const std::filesystem::path dir = std::filesystem::path(endpoint.path).parent_path();
+  std::error_code none;
+  const bool its_own = std::filesystem::exists(dir / "env", none) && std::filesystem::exists(dir / "state", none);
+  return its_own ? "start it: subletd --dir " + dir.string() : "start one: subletd";
+}
+
 Failure not_there(const Endpoint& endpoint, int errnum) {
   const std::string detail =
       fmt::format("no daemon answers at {}: {}", endpoint.url(), std::generic_category().message(errnum));
@@ -63,9 +73,9 @@ Failure not_there(const Endpoint& endpoint, int errnum) {
             403,
             {}};
   }
-  const char* start = endpoint.path == system_socket ? "start it: systemctl start subletd" : "start one: subletd";
   return {FailureKind::no_daemon,
-          {Code::Unavailable, detail, fmt::format("{}; or name another: --host unix://PATH, SUBLET_HOST", start)},
+          {Code::Unavailable, detail,
+           fmt::format("{}; or name another: --host unix://PATH, SUBLET_HOST", start_text(endpoint))},
           0,
           {}};
 }

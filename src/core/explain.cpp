@@ -2,7 +2,7 @@
 #include "core/explain.h"
 
 #include "core/held_room.h"
-#include "core/victims.h"
+#include "core/prospects.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -39,43 +39,12 @@ bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
   return std::find(leases.begin(), leases.end(), lease) != leases.end();
 }
 
-std::string names_of(const State& state, const std::vector<LeaseId>& leases) {
-  std::string names;
-  for (const LeaseId id : leases)
-    if (const Lease* lease = state.find(id)) names += (names.empty() ? "" : ", ") + name_of(*lease);
-  return names;
-}
-
-// Others yield for it already, or do so with its next turn: that is sooner than they would end.
-void hasten(const State& state, const Lease& lease, Time now, QueueInfo& info) {
-  std::optional<Duration> left;
-  std::string basis;
-  if (const Making* making = state.making_for(lease.id)) {
-    std::vector<LeaseId> yielding;
-    left = Duration{};
-    for (const std::string& device : making->devices)
-      for (const LeaseId id : state.devices().at(device).leases) {
-        const Lease& other = *state.find(id);
-        if (other.state != LeaseState::pausing) continue;
-        const Prediction said = state.costs().predict(other.consumer, other.parking->method, Move::pause, other.vram);
-        *left += std::max(said.likely - (now - other.parking->since), Duration{});
-        yielding.push_back(id);
-      }
-    for (const Victim& victim : making->victims) *left += victim.pause.likely, yielding.push_back(victim.lease);
-    basis = "room is being made for it by " + names_of(state, yielding);
-  }
-  for (const auto& [uuid, turn] : state.turns()) {
-    if (left || !holds(turn.enters, lease.id)) continue;
-    left = turn.at - now;
-    for (const LeaseId id : turn.leaves) {
-      const Lease& other = *state.find(id);
-      *left += as_victim(state, other, state.devices().at(uuid), now).pause.likely;
-    }
-    basis = "its turn comes then: " + names_of(state, turn.leaves) + (turn.leaves.size() == 1 ? " yields" : " yield");
-  }
-  if (!left || (info.eta && *info.eta <= *left)) return;
-  info.eta = std::max(*left, Duration{});
-  info.basis = std::move(basis);
+// Others yield for it already, or are about to: that is sooner than they would end.
+void hasten(const State& state, const Rules& rules, const Lease& lease, Time now, QueueInfo& info) {
+  Sooner sooner = sooner_by_others(state, rules, lease, now);
+  if (sooner.basis.empty() || (info.eta && (!sooner.in || *info.eta <= *sooner.in))) return;
+  info.eta = sooner.in;
+  info.basis = std::move(sooner.basis);
 }
 
 std::vector<std::string> help_hopeless(const State& state, const Rules& rules, const Lease& lease) {
@@ -109,6 +78,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     helps.emplace_back("a time limit (`--ttl`) that ends before that start would let it go ahead");
   }
   if (lacking <= Bytes{}) return helps;
+  if (std::string word = owners_word(state, rules, lease, now); !word.empty()) helps.push_back(std::move(word));
   if (device.settling >= lacking)
     helps.push_back("wait a moment: " + format_size(device.settling) + " of ended leases are being measured gone on " +
                     name_of(device));
@@ -119,10 +89,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   for (const Holder& holder : holders_of(state, device, 3)) {
     if (holder.lease && state.find(holder.lease)->ended()) continue;
     const bool enough = holder.bytes >= lacking;
-    const std::string how = holder.lease
-                                ? "; its owner or an admin can pause it (`sublet pause " + to_string(holder.lease) +
-                                      "`) or end it (`sublet stop " + to_string(holder.lease) + "`)"
-                                : "";
+    const std::string how = holder.lease ? "; " + how_to_have_it(state, *state.find(holder.lease), lease) : "";
     helps.push_back("the end of " + holder.what + " would free " + format_size(holder.bytes) +
                     (enough ? ", which is enough" : ", which is not enough alone") + how);
   }
@@ -179,15 +146,15 @@ QueueInfo Foretold::of(const Lease& lease) {
     info.device = nearest.device->reading.uuid;
     info.holders = holders_of(state_, *nearest.device, holders_named);
   }
-  const HeldRooms held(state_, rules_, now_);
-  for (const HeldRooms::Entry& entry : held.entries())
+  if (held_ == nullptr) held_ = std::make_unique<HeldRooms>(state_, rules_, now_);
+  for (const HeldRooms::Entry& entry : held_->entries())
     if (entry.room.waiter == lease.id) info.held_devices = entry.room.devices;
-  if (const HeldRooms::Entry* before = held_before(state_, rules_, lease, held, now_)) {
+  if (const HeldRooms::Entry* before = held_before(state_, rules_, lease, *held_, now_)) {
     info.held_for = before->room.waiter;
-    info.held_text = held_text(state_, held, *before, now_);
+    info.held_text = held_text(state_, *held_, *before, now_);
   }
   estimate_start(lease, info);
-  hasten(state_, lease, now_, info);
+  hasten(state_, rules_, lease, now_, info);
   return info;
 }
 

@@ -33,6 +33,7 @@ struct QueueInfo {
 // Where waiters stand and when they should start, as of one moment: what is asked of several costs little more than of
 // one. Lives no longer than the state stays as it is.
 class Forecast;
+class HeldRooms;
 class Foretold {
  public:
   Foretold(const State& state, const Rules& rules, Time now);
@@ -46,6 +47,7 @@ class Foretold {
   const Rules& rules_;
   const Time now_;
   std::unique_ptr<Forecast> forecast_;
+  std::unique_ptr<HeldRooms> held_;
 };
 
 QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now);

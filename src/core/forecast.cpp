@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/expect.h"
 #include "core/explain.h"
+#include "core/held_room.h"
 #include "core/words.h"
 
 #include <algorithm>

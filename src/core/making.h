@@ -70,8 +70,12 @@ struct RoomPlan {
   bool under_way = false;            // … or others are yielding there already
   Duration pause{};                  // until the room is there, the victims one after the other
   Duration cost{};
+  // Found, but only once one of them may be asked: how long that takes (unset: not known), and why; one sentence.
+  std::optional<Duration> wait = Duration{};
+  std::string wait_for;
   Time again = Time::never();  // not found: by time alone it may be from then on
   Bytes short_bytes;           // not found: lacking there although all yield who may
+  std::string hint;            // not found, and asked by people: what else there is
   std::vector<Spared> spared;  // those on these devices who are not asked
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rehearse.h"
 
+#include "core/prospects.h"
 #include "core/step.h"
-#include "core/victims.h"
 
 #include <algorithm>
 
@@ -30,7 +30,7 @@ Lease outcome_of(const State& after, const Plan& plan) {
 
 RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
                    Time now) {
-  return plan_room(state, rules, Asking{asked, ordered}, now);
+  return plan_now_or_later(state, rules, Asking{asked, ordered}, now);
 }
 
 std::string_view to_string(Would would) {

@@ -11,7 +11,8 @@
 
 namespace sublet::core {
 
-// Who would yield for a lease that waits, or is only thought of (id none), and at what cost; or why nobody can.
+// Who would yield for a lease that waits, or is only thought of (id none), now or once they may be asked, and at what
+// cost; or why nobody can, and what else there is.
 RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
                    Time now);
 

@@ -5,6 +5,7 @@
 // yielded for it come back by their place in the queue.
 #include "base/planted.h"
 #include "core/methods.h"
+#include "core/prospects.h"
 #include "core/stepper.h"
 #include "core/turns.h"
 #include "core/victims.h"
@@ -290,18 +291,19 @@ Result<LeaseId> Stepper::on(const Preempt& fact) {
                  "room is made for who waits; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
                  lease.parked() ? "`sublet resume " + to_string(lease.id) + "` has it wait to come back" : ""};
   }
-  const RoomPlan plan = plan_room(state_, rules_, Asking{lease, fact.by}, now_);
+  const RoomPlan plan = plan_now_or_later(state_, rules_, Asking{lease, fact.by}, now_);
   if (!plan.found) return cannot_make_room(lease, plan);
   order_room(lease, fact.by);
   explain(lease, "queued",
-          "room is made for it on the word of " + std::string(fact.by.anybodys ? "an administrator" : "its owner"));
+          "room is made for it on the word of " + std::string(fact.by.anybodys ? "an administrator" : "its owner") +
+              (plan.wait_for.empty() ? "" : ", as soon as somebody may be asked: " + plan.wait_for));
   return lease.id;
 }
 
 Error Stepper::cannot_make_room(const Lease& lease, const RoomPlan& plan) const {
   std::string text = "no room can be made for " + name_of(lease) + ", which " + need_text(lease) + ": " + plan.why_not;
   for (const Spared& spared : plan.spared) text += "; " + name_of(*state_.find(spared.lease)) + ": " + spared.why;
-  return Error{Code::Undrainable, std::move(text), "`sublet queue` shows who waits, `sublet ps` who holds what"};
+  return Error{Code::Undrainable, std::move(text), plan.hint};
 }
 
 void Stepper::order_room(Lease& lease, const Ordered& by) {

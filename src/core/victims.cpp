@@ -15,8 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Who came back a moment ago is left alone for a moment, by everybody but the critical.
-constexpr Duration breath = 2s;
 // A spot lease whose program is being started will be one that can be paused.
 constexpr Duration start_up = 5s;
 // A spot lease that is ended loses all it did, and starts again from nothing.
@@ -154,7 +152,15 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   const auto because = [&](const auto& words, Time until = Time::never()) {
     return Spared{lease.id, asking.told ? std::string(words()) : std::string(), until};
   };
-  if (lease.state != LeaseState::active) return because([&] { return "it is " + std::string(to_string(lease.state)); });
+  if (lease.state == LeaseState::resuming && !lease.parking->then_stop) {
+    const auto left = asking.told ? time_left(state, lease.id, now) : std::nullopt;
+    if (!asking.patient)
+      return because([&] {
+        return "it is resuming" + (left ? ", for about " + format_duration(*left) + " more" : std::string());
+      });
+  } else if (lease.state != LeaseState::active) {
+    return because([&] { return "it is " + std::string(to_string(lease.state)); });
+  }
   if (lease.stop_requested) return because([] { return "its program is being ended already"; });
   const bool pausable = !pause_methods_of(state, lease).empty();
   if (!pausable && !may_be_ended(lease)) return because([&] { return pause_method_of(state, lease).error().detail; });
@@ -171,7 +177,10 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
       return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
              std::string(to_string(asking.lease.tier));
     });
-  if (auto kept = keeps_its_word(state, rules, asking, lease, now)) return kept;
+  if (auto kept = keeps_its_word(state, rules, asking, lease, now);
+      kept && !(asking.patient && kept->until != Time::never()))
+    return kept;
+  if (asking.patient) return std::nullopt;
   const Standing standing = state.standing(lease.id);
   if (now < standing.spared_until)
     return because(
@@ -185,6 +194,24 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   if (!at_once && now < standing.restored + breath)
     return because([] { return "it came back from a pause a moment ago"; }, standing.restored + breath);
   return std::nullopt;
+}
+
+std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
+  const auto moving = state.moving(id);
+  if (!moving || state.lacks_room(id)) return std::nullopt;
+  const Duration past = now - moving->since;
+  if (past > moving->takes.longest) return std::nullopt;
+  Duration left = std::max((past <= moving->takes.likely ? moving->takes.likely : moving->takes.at_most) - past, {});
+  if (moving->move == Move::pause) {
+    const Lease& lease = *state.find(id);
+    left += state.costs().predict(lease.consumer, lease.parking->method, Move::settle, moving->bytes).likely;
+  }
+  return left;
+}
+
+Duration yields_in(const State& state, const Victim& victim) {
+  const Lease& lease = *state.find(victim.lease);
+  return victim.pause.likely + state.costs().predict(lease.consumer, victim.method, Move::settle, victim.bytes).likely;
 }
 
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now) {
@@ -201,6 +228,11 @@ Victim as_victim(const State& state, const Lease& lease, const Device& device, T
   victim.method = *method;
   victim.gain -= residue_of(lease, *method);
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
+  if (lease.parking) {  // on its way back
+    Bytes whole;
+    for (const Yielded& its : lease.parking->yielded) whole += its.all;
+    victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
+  }
   victim.pause = state.costs().predict(lease.consumer, *method, Move::pause, victim.bytes);
   victim.resume = state.costs().predict(lease.consumer, *method, Move::resume, victim.bytes);
   victim.cost = victim.pause.likely + victim.resume.likely + failures * unreliable;
@@ -259,10 +291,12 @@ OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, c
   // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
   const bool own_first = asking.ordered && !asking.ordered->anybodys;
   if (own_first) {
-    OnDevice own = plan_on(state, rules, {asking.lease, asking.ordered, asking.told, false}, device, now);
+    Asking word = asking;
+    word.by_rules = false;
+    OnDevice own = plan_on(state, rules, word, device, now);
     if (own.found || !may_ask(state, rules, asking.lease)) return own;
   }
-  OnDevice plan = plan_on(state, rules, {asking.lease, asking.ordered, asking.told, true}, device, now);
+  OnDevice plan = plan_on(state, rules, asking, device, now);
   weigh_wait(state, rules, asking, plan, now);
   return plan;
 }

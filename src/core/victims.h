@@ -9,6 +9,9 @@
 
 namespace sublet::core {
 
+// Who came back a moment ago is left alone for a moment, by everybody but the critical.
+inline constexpr Duration breath = std::chrono::seconds(2);
+
 // So many waiters, the first in the order, may have others asked without anybody's word.
 inline constexpr std::size_t askers = 8;
 
@@ -18,6 +21,8 @@ struct Asking {
   std::optional<Ordered> ordered{};
   bool told = true;      // reasons are put in words, which takes most of the time: what is only decided needs none
   bool by_rules = true;  // beyond what was ordered, it may have those yield whom anybody in its place may
+  // Those count too who may be asked a little later: they are coming back, or are left alone for a while.
+  bool patient = false;
 
   Ground ground() const { return ordered ? Ground::order : Ground::tier; }
   // The word of an administrator reaches everybody's programs, that of a user the user's own.
@@ -27,6 +32,13 @@ struct Asking {
 // Whether it is this lease's moment to yield to the asker: nothing, or why not. Not of turns: turns.h.
 std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
                              Time now);
+
+// How much longer the lease takes to yield until it is measured gone, or to come back; unset: nobody knows, or it takes
+// longer than it ever should.
+std::optional<Duration> time_left(const State& state, LeaseId id, Time now);
+
+// From the order until the bytes are measured gone.
+Duration yields_in(const State& state, const Victim& victim);
 
 // What it would be to have this lease yield on one device.
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now);

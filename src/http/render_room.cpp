@@ -26,11 +26,12 @@ void write_room(JsonText& out, const core::RoomPlan& room, const core::State& st
   out.end_array().key("victims").begin_array();
   for (const core::Victim& victim : room.victims) write_victim(out, victim, state);
   out.end_array().field("under_way", room.under_way).field("pause_ms", ms(room.pause));
+  out.field("wait_ms", room.wait ? std::optional(ms(*room.wait)) : std::nullopt).field("wait_for", room.wait_for);
   out.field("cost_ms", ms(room.cost)).field("short_bytes", room.short_bytes.count).key("spared").begin_array();
   for (const core::Spared& spared : room.spared) {
     out.begin_object().field("lease", to_string(spared.lease)).field("why", spared.why).end_object();
   }
-  out.end_array();
+  out.end_array().field("hint", room.hint);
 }
 
 }  // namespace sublet::http

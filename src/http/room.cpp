@@ -112,7 +112,7 @@ Error cannot_free(const Lease& lease, const core::RoomPlan& room, const core::St
     const Lease* other = state.find(spared.lease);
     text += fmt::format("; {} ({}, {}): {}", to_string(spared.lease), other->consumer, other->user, spared.why);
   }
-  return {Code::Undrainable, std::move(text), "`sublet ps` shows who holds what, `sublet run` waits for room"};
+  return {Code::Undrainable, std::move(text), room.hint};
 }
 
 }  // namespace

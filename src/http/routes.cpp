@@ -144,6 +144,12 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
 std::optional<Response> refuse(const Route& route, const Request& request) {
   const engine::Peer& peer = request.peer;
   if (peer.role < route.least_role) {
+    if (!peer.tcp && peer.uid == engine::Peer{}.uid) {
+      return problem(denied(fmt::format("the kernel does not say who asks: uid {} stands for whomever it knows no "
+                                        "number for, and may only ask for /healthz",
+                                        peer.uid),
+                            "use an account of its own, and one user namespace for it and the daemon"));
+    }
     if (!peer.tcp) {
       return problem(denied(fmt::format("user {} may only ask for /healthz", peer.user),
                             "an admin can add the account to the group 'sublet'"));

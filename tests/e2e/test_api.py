@@ -268,7 +268,10 @@ def test_other_users_get_healthz_only(daemon):
         return done.stdout
     assert as_other("/healthz").startswith("200")
     refused = as_other("/v1/status")
-    assert refused.startswith("403") and "12345" in refused
+    assert refused.startswith("403") and "12345" in refused and "the group 'sublet'" in refused
+    refused = subprocess.run([sys.executable, "-c", AS_NOBODY, str(daemon.socket), "/v1/status", "65534"],
+                             capture_output=True, text=True, check=True).stdout
+    assert refused.startswith("403") and "the kernel does not say who asks" in refused
 
 
 def test_a_user_cannot_fill_the_store_with_ended_leases(start_daemon):

@@ -67,7 +67,8 @@ def test_no_daemon():
 def test_wrong_words():
     scene = Transcript()
     for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["enforce", "lease-1"],
-                  ["why"], ["run"], ["run", "--", "no-such-program"], ["run", "--share", "50", "--", "true"],
+                  ["why"], ["run"], ["run", "true"], ["run", "--vram", "8", "GiB", "--", "true"], ["free", "2", "GiB"],
+                  ["run", "--", "no-such-program"], ["run", "--share", "50", "--", "true"],
                   ["ps", "more"]):
         alone(scene, *words)
     scene.check("wrong-words")
@@ -75,7 +76,7 @@ def test_wrong_words():
 
 def test_wrong_sizes():
     scene = Transcript()
-    for size in ("8Q", "-1", "0", "much", "", "18446744073709551616"):
+    for size in ("8Q", "-1", "0", "4", "1,5GiB", "much", "", "18446744073709551616"):
         alone(scene, "run", f"--vram={size}", "--", "true")
     alone(scene, "run", "--ttl", "soon", "--vram", "1G", "--", "true")
     scene.check("wrong-sizes")

@@ -188,6 +188,57 @@ def test_a_victim_that_could_not_is_tried_again_and_the_order_outlives_the_daemo
     until(daemon, "first", "active")
 
 
+def coming_back(daemon, tag, hang="restore-hang"):
+    """A program in the middle of its restore, for as long as the fault lasts."""
+    child = program(daemon, tag, "3GiB", "2GiB")
+    wait_until(lambda: lease_of(daemon, tag)["used_bytes"] >= 2 * GIB, "all of it")
+    assert daemon.cli("pause", tag).returncode == 0
+    daemon.ctl("fault", hang)
+    assert daemon.cli("resume", tag, "--no-wait").returncode == 0
+    until(daemon, tag, "resuming")
+    return child
+
+
+def test_a_word_waits_for_who_is_only_just_coming_back(daemon):
+    first = coming_back(daemon, "first")
+    second = waiter(daemon, "second", "2GiB")
+    preview = daemon.cli("preempt", "second", "--preview")
+    assert preview.returncode == 0, preview.stderr
+    assert re.search(r"^Not yet: lease-1 \(first, \S+\): it is resuming", preview.stdout, re.M), preview.stdout
+    reply = daemon.api().post("/v1/preempt", {"lease": "second", "preview": True})
+    assert reply["found"] and [victim["lease"] for victim in reply["victims"]] == ["lease-1"]
+    assert reply["victims"][0]["bytes"] >= 2 * GIB, "what it will hold, not what it holds yet"
+    asks = daemon.spawn("sublet", "preempt", "second")
+    wait_until(lambda: "as soon as somebody may be asked" in str(daemon.get("/v1/leases/second/why")["reasons"]),
+               "the word is taken")
+    assert "it is resuming" in lease_of(daemon, "second")["queue"]["basis"]
+    daemon.ctl("clear")
+    assert asks.wait(timeout=60) == 0, asks.communicate()
+    assert second.wait(timeout=60) == 0, second.communicate()
+    until(daemon, "first", "active")
+    assert first.poll() is None
+
+
+def test_room_for_something_outside_waits_for_who_is_only_just_coming_back(daemon):
+    first = coming_back(daemon, "first")
+    preview = daemon.cli("free", "2GiB", "--preview")
+    assert preview.returncode == 0 and "Not yet: lease-1" in preview.stdout, preview.stdout
+    frees = daemon.spawn("sublet", "free", "2GiB")
+    until(daemon, "lease-2", "queued")
+    daemon.ctl("clear")
+    assert frees.wait(timeout=60) == 0, frees.communicate()
+    assert lease_of(daemon, "first")["state"] == "paused" and first.poll() is None
+
+
+def test_a_start_that_others_make_room_for_is_estimated_before_they_may_be_asked(willing):
+    coming_back(willing, "low")
+    ready = willing.spawn("sublet", "run", "--vram", "2GiB", "--tag", "high", "--tier", "critical", "--", "true")
+    waits = until(willing, "high", "queued")
+    assert re.search(r"lease-1 \(low, .*\): it is resuming.*; then its pause takes about", waits["queue"]["basis"])
+    willing.ctl("clear")
+    assert ready.wait(timeout=60) == 0, ready.communicate()
+
+
 # ---------------------------------------------------------------------------------------------- dry run
 
 def dry(daemon, *flags, verb="run"):

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/prospects.h"
+
+#include "core/methods.h"
+#include "core/turns.h"
+#include "core/words.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace sublet::core {
+namespace {
+
+constexpr std::size_t own_named = 3;
+
+bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
+  return std::find(leases.begin(), leases.end(), lease) != leases.end();
+}
+
+std::string names_of(const State& state, const std::vector<LeaseId>& leases) {
+  std::string names;
+  for (const LeaseId id : leases)
+    if (const Lease* lease = state.find(id)) names += (names.empty() ? "" : ", ") + name_of(*lease);
+  return names;
+}
+
+std::vector<LeaseId> leases_of(const std::vector<Victim>& victims) {
+  std::vector<LeaseId> leases;
+  for (const Victim& victim : victims) leases.push_back(victim.lease);
+  return leases;
+}
+
+// "its pause takes about 4 s"; of several one comes after the other.
+std::string takes_text(std::size_t count, Duration takes) {
+  return (count == 1 ? "its pause takes about " : "their pauses take about ") + format_duration(takes);
+}
+
+// Why host memory surely does not take what they hold, whatever the machine has of it; "" if it may.
+std::string beyond_ledger(const State& state, const Rules& rules, const std::vector<Victim>& victims) {
+  const HostMemory any{Bytes{std::int64_t{1} << 61}, std::nullopt, false};
+  std::map<std::uint32_t, Bytes> of_user;
+  Bytes all;
+  for (const Victim& victim : victims) {
+    const Lease& lease = *state.find(victim.lease);
+    if (victim.ends || lease.parking) continue;  // what it has in there already comes out before
+    all += held_by(state, lease);
+    of_user[lease.uid] += held_by(state, lease);
+    const Bytes free =
+        std::min(state.ledger_free(rules, any), state.ledger_free(rules, any, lease.uid) + all - of_user[lease.uid]);
+    if (all > free)
+      return "but host memory takes no more than " + format_size(free) + " of parked bytes now, and " +
+             (victims.size() == 1 ? "it holds " : "they hold ") + format_size(all);
+  }
+  return {};
+}
+
+Sooner unless_beyond_ledger(Sooner sooner, const State& state, const Rules& rules, const std::vector<Victim>& victims) {
+  const std::string why_not = beyond_ledger(state, rules, victims);
+  if (why_not.empty()) return sooner;
+  return {std::nullopt, sooner.basis + ", " + why_not};
+}
+
+// ------------------------------------------------------------------------------ room is made for it already
+
+struct Yielding {
+  std::vector<LeaseId> who;
+  Duration takes{};              // in all
+  std::optional<Duration> left;  // of that; unset: nobody knows
+  std::string slow;              // of one that takes longer than it should
+};
+
+void add_left(std::optional<Duration>& left, std::optional<Duration> more) {
+  if (!more) left.reset();
+  else if (left) *left += *more;
+}
+
+// Those who yield on these devices already, for whomever.
+Yielding yielding_on(const State& state, const std::vector<std::string>& devices, Time now) {
+  Yielding yielding;
+  yielding.left = Duration{};
+  for (const std::string& device : devices)
+    for (const LeaseId id : state.devices().at(device).leases) {
+      const Lease& other = *state.find(id);
+      if (other.state != LeaseState::pausing || holds(yielding.who, id)) continue;
+      const auto left = time_left(state, id, now);
+      const Duration since = now - other.parking->since;
+      yielding.who.push_back(id);
+      yielding.takes += since + left.value_or(Duration{});
+      if (!left) yielding.slow = name_of(other) + " was asked to yield " + format_duration(since) + " ago";
+      add_left(yielding.left, left);
+    }
+  return yielding;
+}
+
+Sooner by_making(const State& state, const Rules& rules, const Making& making, Time now) {
+  Yielding yielding = yielding_on(state, making.devices, now);
+  bool ends = false;
+  for (const Victim& victim : making.victims) {
+    yielding.who.push_back(victim.lease);
+    ends |= victim.ends;
+    yielding.takes += yields_in(state, victim);
+    add_left(yielding.left, victim.ends ? std::nullopt : std::optional(yields_in(state, victim)));
+  }
+  if (yielding.who.empty()) return {};
+  Sooner sooner{yielding.left, "room is being made for it by " + names_of(state, yielding.who)};
+  if (!yielding.slow.empty()) sooner.basis += ": " + yielding.slow + ", which takes longer than it should";
+  else if (ends) sooner.basis += ", not all of whom can be paused: who is ended has its time to end";
+  else sooner.basis += ": " + takes_text(yielding.who.size(), yielding.takes);
+  return unless_beyond_ledger(std::move(sooner), state, rules, making.victims);
+}
+
+// ------------------------------------------------------------------------------ its turn comes
+
+std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId lease, Time now) {
+  for (const auto& [uuid, turn] : state.turns()) {
+    if (!holds(turn.enters, lease)) continue;
+    Duration takes{};
+    std::vector<Victim> leaves;
+    for (const LeaseId id : turn.leaves) {
+      leaves.push_back(as_victim(state, *state.find(id), state.devices().at(uuid), now));
+      takes += yields_in(state, leaves.back());
+    }
+    Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
+                  "its turn comes then: " + names_of(state, turn.leaves) +
+                      (turn.leaves.size() == 1 ? " yields, and " : " yield, and ") +
+                      takes_text(turn.leaves.size(), takes)};
+    return unless_beyond_ledger(std::move(sooner), state, rules, leaves);
+  }
+  return std::nullopt;
+}
+
+// ------------------------------------------------------------------------------ they may be asked a little later
+
+// How long until the victim may be asked, unless something else comes of it; unset: nobody knows.
+std::optional<Duration> may_be_asked_in(const State& state, const Asking& asking, const Spared& spared, Time now) {
+  const Lease& lease = *state.find(spared.lease);
+  if (lease.state == LeaseState::resuming) {
+    const auto left = time_left(state, lease.id, now);
+    if (!left || asking.by_order(lease) || asking.lease.tier == Tier::critical) return left;
+    return *left + breath;
+  }
+  // Whose pause failed may not be able to yield then either.
+  if (now < state.standing(lease.id).spared_until || spared.until == Time::never()) return std::nullopt;
+  return spared.until - now;
+}
+
+RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking, Time now) {
+  Asking patient = asking;
+  patient.patient = true;
+  patient.told = false;
+  RoomPlan room = plan_room(state, rules, patient, now);
+  if (!room.found) return room;
+  Asking hasty = asking;
+  hasty.told = true;
+  for (const Victim& victim : room.victims) {
+    const Lease& lease = *state.find(victim.lease);
+    const auto left_alone = spared(state, rules, hasty, lease, now);
+    if (!left_alone) continue;
+    const auto in = may_be_asked_in(state, asking, *left_alone, now);
+    room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(lease) + ": " + left_alone->why;
+    if (!in) room.wait.reset();
+    else if (room.wait) room.wait = std::max(*room.wait, *in);
+  }
+  return room;
+}
+
+// Whether somebody who stands before it may take the room that others make there.
+bool is_first_there(const State& state, const Lease& lease, const std::vector<std::string>& devices) {
+  const std::size_t place = state.queue().place(lease.id);
+  if (place > askers) return false;
+  const std::vector<LeaseId> before = state.queue().in_order(place - 1);
+  return std::none_of(before.begin(), before.end(), [&](LeaseId id) {
+    return std::any_of(devices.begin(), devices.end(),
+                       [&](const std::string& uuid) { return may_use(*state.find(id), state.devices().at(uuid)); });
+  });
+}
+
+Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  const auto ordered = state.ordered(lease.id);
+  const bool asks =
+      rules.automatic && state.queue().place(lease.id) <= askers && state.somebody_might_yield(lease.tier);
+  if (!ordered && !asks) return {};
+  const Asking asking{lease, ordered, /*told=*/false};
+  const RoomPlan at_once = plan_room(state, rules, asking, now);
+  if (at_once.found) {
+    for (const std::string& device : at_once.devices)
+      if (const Making* other = state.making_on(device))
+        return {{},
+                "room is made on " + names_of_devices(state, {device}) + " for " + name_of(*state.find(other->asker)) +
+                    " first"};
+    return {};
+  }
+  const RoomPlan later = plan_later(state, rules, asking, now);
+  if (!later.found || later.wait_for.empty()) return {};
+  Duration takes{};
+  for (const Victim& victim : later.victims) takes += yields_in(state, victim);
+  Sooner sooner{{}, later.wait_for + "; then " + takes_text(later.victims.size(), takes)};
+  if (later.wait && is_first_there(state, lease, later.devices)) sooner.in = *later.wait + takes;
+  return unless_beyond_ledger(std::move(sooner), state, rules, later.victims);
+}
+
+// ------------------------------------------------------------------------------ what else there is
+
+// Of the user's own leases there what none of them gave already by yielding.
+std::string own_text(const State& state, const Rules& rules, const Asking& asking, const RoomPlan& plan,
+                     std::uint32_t uid, Time now) {
+  for (const std::string& uuid : plan.devices) {
+    const Device& device = state.devices().at(uuid);
+    Bytes bytes;
+    std::string words;
+    std::size_t named = 0;
+    for (const auto& [charged, id] : device.by_charge) {
+      const Lease& lease = *state.find(id);
+      if (id == asking.lease.id || lease.uid != uid || lease.ended() || named == own_named) continue;
+      bytes += charged;
+      ++named;
+      words += (words.empty() ? "`sublet stop " : ", `sublet stop ") + to_string(id) + "`";
+    }
+    if (bytes >= lacking(state, rules, asking, device, now))
+      return words + (named == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
+  }
+  return {};
+}
+
+std::string others_text(const State& state, const Rules& rules, const Asking& asking, std::uint32_t uid, Time now) {
+  if (asking.ordered && asking.ordered->anybodys) return {};
+  Asking admins = asking;
+  admins.ordered = Ordered{uid, true};
+  const RoomPlan plan = plan_room(state, rules, admins, now);
+  if (!plan.found || plan.victims.empty()) return {};
+  std::string text =
+      "an administrator's word would have " + names_of(state, leases_of(plan.victims)) + " yield, and so can ";
+  if (plan.victims.size() > 1) return text + "their owners";
+  const bool ends = plan.victims.front().ends;
+  return text + "its owner: `sublet " + (ends ? "stop " : "pause ") + to_string(plan.victims.front().lease) + "`";
+}
+
+std::string what_else(const State& state, const Rules& rules, const Asking& asking, const RoomPlan& plan, Time now) {
+  const std::uint32_t uid = asking.ordered ? asking.ordered->uid : asking.lease.uid;
+  std::vector<std::string> ways;
+  if (const auto turn = by_turn(state, rules, asking.lease.id, now); turn && turn->in)
+    ways.push_back("it waits for about " + format_duration(*turn->in) + " at most: " + turn->basis);
+  for (std::string way : {own_text(state, rules, asking, plan, uid, now), others_text(state, rules, asking, uid, now)})
+    if (!way.empty()) ways.push_back(std::move(way));
+  if (ways.empty())
+    ways.emplace_back(asking.lease.id ? "`sublet why " + to_string(asking.lease.id) + "` says what would help"
+                                      : "`sublet ps` shows who holds what; `sublet run` and `sublet hold` wait for "
+                                        "room, and take turns with their equals");
+  std::string text;
+  for (const std::string& way : ways) text += (text.empty() ? "" : "; ") + way;
+  return text;
+}
+
+}  // namespace
+
+Sooner sooner_by_others(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  if (const Making* making = state.making_for(lease.id)) return by_making(state, rules, *making, now);
+  if (auto turn = by_turn(state, rules, lease.id, now)) return *turn;
+  return by_patience(state, rules, lease, now);
+}
+
+RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking& asking, Time now) {
+  RoomPlan room = plan_room(state, rules, asking, now);
+  if (room.found) return room;
+  if (RoomPlan later = plan_later(state, rules, asking, now); later.found) return later;
+  room.hint = what_else(state, rules, asking, room, now);
+  return room;
+}
+
+std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  if (state.making_for(lease.id) != nullptr || state.ordered(lease.id)) return {};
+  const RoomPlan room = plan_now_or_later(state, rules, Asking{lease, Ordered{lease.uid, false}}, now);
+  if (!room.found || room.victims.empty()) return {};
+  Duration takes{};
+  for (const Victim& victim : room.victims) {
+    if (state.find(victim.lease)->uid != lease.uid) return {};
+    takes += yields_in(state, victim);
+  }
+  return "its owner's word is enough: `sublet preempt " + to_string(lease.id) + "` has " +
+         names_of(state, leases_of(room.victims)) + ", of the same user, yield for it; " +
+         takes_text(room.victims.size(), takes) + (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
+}
+
+std::string how_to_have_it(const State& state, const Lease& holder, const Lease& waiter) {
+  const std::string id = to_string(holder.id);
+  if (holder.stop_requested) return "its program has been told to end";
+  const std::string stop = "end it (`sublet stop " + id + "`)";
+  const bool can_pause = holder.state == LeaseState::active && pause_method_of(state, holder).has_value();
+  const std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
+  return (holder.uid == waiter.uid ? "it is the same user's, who can " : "its owner or an admin can ") + pause + stop;
+}
+
+}  // namespace sublet::core

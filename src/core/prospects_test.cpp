@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/obedient.h"
+#include "core/rehearse.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// One that was paused for another and is on its way back; what is ordered of it is carried out by hand.
+struct OnItsWay : Card {
+  LeaseId back;
+
+  explicit OnItsWay(Tier tier = Tier::batch) {
+    back = start(20 * GiB, tier, "back");
+    const LeaseId urgent = start(10 * GiB, Tier::critical, "urgent");
+    obey();
+    EXPECT_EQ(state_of(urgent), LeaseState::active);
+    attach(urgent);
+    programs.erase(urgent);
+    step(ProgramEnded{urgent, 0, false});
+    measure();
+    EXPECT_EQ(state_of(back), LeaseState::resuming);
+  }
+  QueueInfo info(LeaseId id) const { return queue_info(state, rules, at(id), now); }
+  Duration until_started(LeaseId id) {
+    const Time from = now;
+    while (state_of(id) == LeaseState::queued && now < from + 10min) live(100ms);
+    return now - from;
+  }
+};
+
+TEST(Prospects, OfAHigherTierWhoseVictimIsOnlyJustComingBack) {
+  OnItsWay w;
+  const LeaseId next = w.submit(w.want(10 * GiB, Tier::interactive, "next"), true);
+  const QueueInfo info = w.info(next);
+  ASSERT_TRUE(info.eta);
+  EXPECT_SAYS(info.basis, "lease-1 (back, ana): it is resuming, for about ");
+  EXPECT_SAYS(info.basis, "; then its pause takes about ");
+  const Duration real = w.until_started(next);
+  EXPECT_EQ(w.state_of(next), LeaseState::active);
+  EXPECT_GT(*info.eta, real / 2) << "foreseen is what then happens";
+  EXPECT_LT(*info.eta, real * 2);
+}
+
+TEST(Prospects, OfAHigherTierWhoseVictimCameBackAMomentAgo) {
+  OnItsWay w;
+  w.obey();
+  ASSERT_EQ(w.state_of(w.back), LeaseState::active);
+  const LeaseId next = w.submit(w.want(10 * GiB, Tier::interactive, "next"), true);
+  ASSERT_EQ(w.state.making_for(next), nullptr);
+  const QueueInfo info = w.info(next);
+  EXPECT_SAYS(info.basis, "it came back from a pause a moment ago; then its pause takes about ");
+  ASSERT_TRUE(info.eta);
+  const Duration real = w.until_started(next);
+  EXPECT_GT(*info.eta, real / 2);
+  EXPECT_LT(*info.eta, real * 2);
+}
+
+TEST(Prospects, WhoStandsBeforeItMayTakeTheRoomAndNothingIsPromised) {
+  OnItsWay w;
+  w.submit(w.want(10 * GiB, Tier::interactive, "first"), true);
+  const LeaseId second = w.submit(w.want(10 * GiB, Tier::interactive, "second"), true);
+  EXPECT_FALSE(w.info(second).eta);
+}
+
+TEST(Prospects, WhosePauseFailedPromisesNothing) {
+  Card w;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  w.obey(HostMemory{4 * GiB, std::nullopt}, 1);  // there is no host memory for it
+  const QueueInfo info = queue_info(w.state, w.rules, w.at(urgent), w.now);
+  EXPECT_FALSE(info.eta);
+  EXPECT_SAYS(info.basis, to_string(batch) + " (train, ana): a pause of it failed");
+}
+
+TEST(Prospects, WhoTakesLongerThanItEverShouldPromisesNothing) {
+  Card w;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  const auto info = [&] { return queue_info(w.state, w.rules, w.at(urgent), w.now); };
+  EXPECT_SAYS(info().basis, "room is being made for it by lease-1 (train, ana): its pause takes about ");
+  const Duration before = *info().eta;
+  w.step(HostWeighed{batch, plenty});
+  ASSERT_EQ(w.state_of(batch), LeaseState::pausing);
+  w.now = w.now + 2s;
+  EXPECT_LE(*info().eta, before - 2s) << "what is over is not to come any more";
+  w.now = w.now + 10min;
+  EXPECT_FALSE(info().eta);
+  EXPECT_SAYS(info().basis, "longer than it should");
+}
+
+TEST(Prospects, ASpotLeaseThatIsEndedHasItsTime) {
+  Card w;
+  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
+  lease.pausable = Pausable::no;
+  const LeaseId spot = w.submit(lease, true);
+  w.attach(spot);
+  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  EXPECT_FALSE(queue_info(w.state, w.rules, w.at(urgent), w.now).eta);
+}
+
+TEST(Prospects, AWordIsTakenWhileTheVictimIsComingBack) {
+  OnItsWay w(Tier::standard);
+  w.rules.automatic = false;
+  const LeaseId next = w.submit(w.want(10 * GiB, Tier::standard, "next"), true);
+  const Ordered by{w.at(next).uid, false};
+  const RoomPlan room = room_plan(w.state, w.rules, w.at(next), by, w.now);
+  ASSERT_TRUE(room.found);
+  EXPECT_EQ(room.victims.front().lease, w.back);
+  EXPECT_EQ(room.victims.front().bytes, 20 * GiB) << "what it will hold, not what it holds yet";
+  EXPECT_SAYS(room.wait_for, "lease-1 (back, ana): it is resuming, for about ");
+  ASSERT_TRUE(room.wait);
+  EXPECT_GT(*room.wait, Duration{});
+  ASSERT_TRUE(w.step(Preempt{next, 0, by}).outcome);
+  EXPECT_SAYS(w.why(next, "queued"), "as soon as somebody may be asked: lease-1");
+  EXPECT_EQ(w.state_of(next), LeaseState::queued);
+  w.obey();
+  EXPECT_EQ(w.state_of(next), LeaseState::active);
+  EXPECT_EQ(w.state_of(w.back), LeaseState::paused);
+}
+
+TEST(Prospects, AWordIsTakenWhileTheVictimIsLeftAlone) {
+  Card w;
+  w.rules.automatic = false;
+  const LeaseId first = w.start(20 * GiB, Tier::standard, "first");
+  const LeaseId next = w.submit(w.want(10 * GiB, Tier::standard, "next"), true);
+  const Ordered by{w.at(next).uid, false};
+  w.step(Preempt{next, 0, by});
+  w.obey(HostMemory{4 * GiB, std::nullopt}, 1);
+  const RoomPlan room = room_plan(w.state, w.rules, w.at(next), by, w.now);
+  EXPECT_TRUE(room.found);
+  EXPECT_FALSE(room.wait) << "who says that it can then?";
+  EXPECT_SAYS(room.wait_for, "host memory");
+  EXPECT_TRUE(w.step(Preempt{next, 0, by}).outcome);
+  w.live(15s);
+  EXPECT_EQ(w.state_of(next), LeaseState::active);
+  EXPECT_EQ(w.state_of(first), LeaseState::paused);
+}
+
+// Two users of equal standing.
+struct Equals : Card {
+  Equals() { rules.min_residency = 100s; }
+  LeaseId of(std::uint32_t uid, Bytes vram, Pausable pausable = Pausable::automatic) {
+    Lease lease = want(vram, Tier::standard, "train");
+    lease.uid = uid;
+    lease.user = uid == 1000 ? "ana" : "ben";
+    lease.pausable = pausable;
+    const LeaseId id = submit(lease, true);
+    if (state_of(id) == LeaseState::active) attach(id);
+    return id;
+  }
+  Error refused(LeaseId id) {
+    const Result<LeaseId> outcome = step(Preempt{id, 0, {at(id).uid, false}}).outcome;
+    EXPECT_FALSE(outcome);
+    return outcome ? Error{} : outcome.error();
+  }
+};
+
+TEST(Prospects, ARefusalBetweenEqualsSaysWhenTheTurnComesAndWhoElseCan) {
+  Equals w;
+  w.of(1000, 20 * GiB);
+  const LeaseId next = w.of(1001, 10 * GiB);
+  const Error refusal = w.refused(next);
+  EXPECT_EQ(refusal.code, Code::Undrainable);
+  EXPECT_SAYS(refusal.hint, "it waits for about ");
+  EXPECT_SAYS(refusal.hint, " at most: its turn comes then: lease-1 (train, ana) yields");
+  EXPECT_SAYS(refusal.hint,
+              "an administrator's word would have lease-1 (train, ana) yield, and so can its owner: `sublet pause "
+              "lease-1`");
+}
+
+TEST(Prospects, ARefusalNamesWhatTheUserCouldGiveUp) {
+  Equals w;
+  w.of(1001, 20 * GiB, Pausable::no);
+  const LeaseId next = w.of(1001, 10 * GiB);
+  EXPECT_EQ(w.refused(next).hint, "`sublet stop lease-1` ends a lease of the same user, which would make room");
+}
+
+TEST(Prospects, ARefusalWithoutAnyWayOutSaysWhereToLook) {
+  Equals w;
+  w.of(1000, 20 * GiB, Pausable::no);
+  const LeaseId next = w.of(1001, 10 * GiB);
+  EXPECT_EQ(w.refused(next).hint, "`sublet why lease-2` says what would help");
+}
+
+TEST(Prospects, WhyOffersTheOwnersOwnWord) {
+  Equals w;
+  w.of(1001, 20 * GiB);
+  const LeaseId next = w.of(1001, 10 * GiB);
+  const auto helps = what_would_help(w.state, w.rules, w.at(next), w.now);
+  EXPECT_SAYS(helps.at(0),
+              "its owner's word is enough: `sublet preempt lease-2` has lease-1 (train, ben), of the same "
+              "user, yield for it; its pause takes about ");
+  EXPECT_SAYS(helps.at(2), "it is the same user's, who can pause it (`sublet pause lease-1`) or end it");
+  w.step(Preempt{next, 0, {1001, false}});
+  EXPECT_FALSE(contains(what_would_help(w.state, w.rules, w.at(next), w.now).at(0), "word is enough"))
+      << "it was said already";
+  Equals v;
+  v.of(1000, 20 * GiB);
+  const LeaseId other = v.of(1001, 10 * GiB);
+  for (const std::string& help : what_would_help(v.state, v.rules, v.at(other), v.now))
+    EXPECT_FALSE(contains(help, "sublet preempt")) << help;
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

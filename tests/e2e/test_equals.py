@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users of equal standing on one card: what one is told who may not make the other yield."""
+import re
+
+import pytest
+
+from tests.support.system import System
+
+ANA, BEN = 54331, 54332  # of no account
+
+
+@pytest.fixture
+def system():
+    system = System(config='[pause]\nmin_residency = "10m"\n')
+    yield system.start()
+    system.close()
+
+
+def test_a_refusal_says_when_the_turn_comes_and_who_else_can(system):
+    system.load(ANA, "hers", vram="3GiB")
+    his = system.run(BEN, "his", "true")
+    system.until("his", "queued")
+    ways = ("an administrator's word would have lease-1 \\(hers, .*\\) yield, and so can its owner: "
+            "`sublet pause lease-1`")
+    for arguments in (["preempt", "his"], ["free", "2GiB"]):
+        done = system.cli(BEN, *arguments)
+        assert done.returncode == 1 and re.search(f"hint: .*{ways}", done.stderr), done.stderr
+        preview = system.cli(BEN, *arguments, "--preview")
+        assert preview.returncode == 1 and re.search(f"hint: .*{ways}", preview.stdout), preview.stdout
+    turn = r"hint: it waits for about (9|10) min.* at most: its turn comes then: lease-1 \(hers, .*\) yields"
+    assert re.search(turn, system.cli(BEN, "preempt", "his").stderr)
+    why = system.cli(BEN, "why", "his", check=0).stdout
+    assert "its owner or an admin can pause it (`sublet pause lease-1`)" in why and "preempt" not in why
+    done = system.cli(BEN, "pause", "lease-1")
+    assert done.returncode == 77, done.stderr
+    # Each of the ways leads there.
+    done = system.cli(0, "preempt", "his")
+    assert done.returncode == 0, done.stderr
+    assert his.wait(60) == 0, his.communicate()
+    system.until("hers", "active")
+
+
+def test_of_ones_own_leases_one_may_ask(system):
+    system.load(BEN, "first", vram="3GiB")
+    second = system.run(BEN, "second", "true")
+    system.until("second", "queued")
+    why = system.cli(BEN, "why", "second", check=0).stdout
+    word = re.search(r"its owner's word is enough: `sublet (preempt \S+)` has lease-1 \(first, .*\), of the same user, "
+                     r"yield for it; its pause takes about", why)
+    assert word and "it is the same user's, who can pause it (`sublet pause lease-1`)" in why, why
+    done = system.cli(BEN, *word[1].split())
+    assert done.returncode == 0, done.stderr
+    assert second.wait(60) == 0, second.communicate()
+    system.until("first", "active")
+
+
+def test_what_only_its_end_would_free_is_named_to_its_owner(system):
+    system.load(BEN, "pinned", vram="3GiB", more=("--pausable", "no"))
+    done = system.cli(BEN, "free", "2GiB")
+    assert done.returncode == 1, done.stderr
+    assert "hint: `sublet stop lease-1` ends a lease of the same user, which would make room" in done.stderr
+    assert system.cli(BEN, "stop", "lease-1").returncode == 0
+    system.until("pinned", "ended")
+    assert system.cli(BEN, "free", "2GiB").returncode == 0
