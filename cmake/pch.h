@@ -23,4 +23,3 @@
 
 #include <boost/system/result.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>

@@ -66,8 +66,8 @@ target_compile_definitions(sublet_asio PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BO
 target_link_libraries(sublet_asio PUBLIC sublet_flags Boost::headers)
 
 # sublet_precompiled(TARGET NAME): has the target use the heavy headers of cmake/NAME.h, parsed once for all: pch
-# for C++ of src/, pch_net for that which runs an event loop. One for each degree of optimisation, because g++ may crash
-# where its own is another; the one for tests with the test framework.
+# for C++ of src/, pch_json, pch_net and pch_http for that which speaks JSON, runs an event loop, or both. One for each
+# degree of optimisation, because g++ may crash where its own is another; the one for tests with the test framework.
 function(sublet_precompiled target name)
   get_target_property(degree ${target} SUBLET_OPTIMIZE)
   set(precompiled sublet_${name}_${degree})
@@ -77,7 +77,7 @@ function(sublet_precompiled target name)
     target_precompile_headers(${precompiled} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${name}.h)
     target_link_libraries(${precompiled} PRIVATE
       sublet_flags Boost::headers nlohmann_json::nlohmann_json fmt::fmt
-      $<$<STREQUAL:${name},pch_net>:sublet_asio> $<$<EQUAL:${degree},0>:GTest::gtest>)
+      $<$<IN_LIST:${name},pch_net;pch_http>:sublet_asio> $<$<EQUAL:${degree},0>:GTest::gtest>)
     if(degree EQUAL 0)
       target_precompile_headers(${precompiled} PRIVATE <gtest/gtest.h>)
     endif()

@@ -7,6 +7,7 @@
 #include "store/memory_store.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <unistd.h>
 #include <boost/asio/as_tuple.hpp>
