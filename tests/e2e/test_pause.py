@@ -238,6 +238,7 @@ def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(da
 
 def test_what_a_program_held_beyond_its_lease_is_waited_for_after_a_restart_too(daemon):
     program = start(daemon, "greedy", "1GiB", "1700MiB")
+    wait_until(lambda: lease_of(daemon, "greedy")["used_bytes"] >= 1700 * MIB, "it holds more than its lease")
     assert daemon.cli("pause", "greedy").returncode == 0
     other = start(daemon, "other", "2500MiB", "600MiB")
     daemon.kill()
