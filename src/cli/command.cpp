@@ -95,7 +95,7 @@ Option Command::size(const char* names, std::optional<Bytes>& into, const char* 
     const auto size = parse_size(value);
     if (!size) return size.error();
     // No VRAM is meant by so few bytes: what is missing is the unit.
-    if (*size < MiB && value.find_first_not_of("0123456789") == std::string::npos)
+    if (*size < KiB && value.find_first_not_of("0123456789") == std::string::npos)
       return bad_request(fmt::format("size '{}' is {} bytes", printable(value), value),
                          fmt::format("with a unit: {}GiB or {}MiB", value, value));
     into = *size;

@@ -114,7 +114,7 @@ Page main_page(const Program& program) {
       "subtracted. A lease belongs to a program, to a connection or to a token, and ends with it.");
   page.paragraph(
       "Data goes to standard output, talk to standard error. LEASE is a lease's id or tag. Sizes: `8G` and `8GiB` are "
-      "8 times 2 to the 30th, `8GB` is 8 times 10 to the 9th, a bare number is bytes, from 1 MiB on: less is taken for "
+      "8 times 2 to the 30th, `8GB` is 8 times 10 to the 9th, a bare number is bytes, from 1 KiB on: less is taken for "
       "a "
       "forgotten unit. Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds.");
   verbs_section(page, program.app);

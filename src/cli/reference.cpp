@@ -100,7 +100,7 @@ std::string reference_page() {
       "<!-- Made by `sublet __reference cli` from the verbs themselves; a test compares the two. -->\n\n"
       "`sublet VERB [flags]`. Data goes to stdout, talk to stderr. Flags of the group \"Common\" may stand before or\n"
       "after the verb. Sizes: `8G` and `8GiB` are 8·2^30 bytes, `8GB` is 8·10^9, a bare number is bytes,\n"
-      "from 1 MiB on. Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds. LEASE is a lease's id or "
+      "from 1 KiB on. Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds. LEASE is a lease's id or "
       "tag.\n\n"
       "| exit code | meaning |\n| --- | --- |\n";
   for (const ExitCode& code : exit_codes()) out += fmt::format("| {} | {} |\n", code.code, code.meaning);

@@ -134,7 +134,8 @@ void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
   }
   look_again_at(plan.again);
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
-  if (!ordered) wait_for_turn(waiter, counted);
+  // A word whose victims cannot yield any more takes no right away.
+  if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, counted);
 }
 
 // Up to which tier others are kept out. Those who yield on somebody's word, and stand above the asker, wait to come

@@ -165,6 +165,25 @@ TEST(Word, ReachesNobodyElsesPrograms) {
   EXPECT_EQ(w.state_of(other), LeaseState::active);
 }
 
+TEST(Word, WhoseProgramsCannotYieldStillHasTurnsWithOthers) {
+  Card w;
+  w.rules.min_residency = 40s;
+  w.rules.ledger_limit = 128 * GiB;
+  const LeaseId own = w.start(8 * GiB, Tier::standard, "own");
+  Lease theirs = w.want(12 * GiB, Tier::standard, "theirs");
+  theirs.uid = 1001;
+  const LeaseId other = w.submit(theirs, true);
+  w.attach(other);
+  const LeaseId waits = w.submit(w.want(11 * GiB, Tier::standard, "waits"), true);
+  ASSERT_TRUE(w.step(Preempt{waits, 0, Ordered{1000, false}}).outcome.has_value());
+  w.programs[LeaseId{}] = {999, 4 * GiB};  // of nobody: what yields for the word is not enough any more
+  w.measure();
+  w.obey();
+  ASSERT_EQ(w.state_of(own), LeaseState::active);
+  w.live(120s);
+  EXPECT_EQ(w.state_of(waits), LeaseState::active) << "as if nobody had said a word";
+}
+
 TEST(Word, EndsWithTheRoomThatItWasAbout) {
   Word w;
   w.step(Resize{w.low, 0, 24 * GiB});

@@ -279,13 +279,12 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
   return state.need(waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
 }
 
-namespace {
-
-// Whether it could have others yield if nothing were ordered: its place in the queue, or the one that it would get.
 bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
   const std::size_t place = state.queue().place(lease.id);
   return rules.automatic && (place > 0 ? place : state.queue().size() + 1) <= askers;
 }
+
+namespace {
 
 OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
   // A user's word reaches that user's own programs. Others yield as far as they would have to without it.

@@ -52,6 +52,9 @@ Bytes lacking(const State& state, const Rules& rules, const Asking& asking, cons
 // False: the waiter surely cannot have room made for it on this device now, by whatever others might yield there.
 bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
 
+// Whether it could have others yield if nothing were ordered: its place in the queue, or the one that it would get.
+bool may_ask(const State& state, const Rules& rules, const Lease& lease);
+
 // On the cheapest of the devices that it may use.
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now);
 
