@@ -122,7 +122,7 @@ std::vector<std::string> help_coming_back(const State& state, const Lease& lease
   if (touched->size() > named) pids += " …";
   helps.push_back(
       "if it stays so: its program can be given up by hand, with what it holds in host memory (`kill -KILL" + pids +
-      "`); the lease ends with it");
+      "`: the pids that were parked, of which some may have ended since); the lease ends when all of its program has");
   return helps;
 }
 

@@ -110,10 +110,14 @@ const HeldRooms::Held* HeldRooms::held_on(std::uint32_t device) const {
   return found == held_.end() ? nullptr : &*found;
 }
 
-const Device* HeldRooms::free_to_hold(const std::string& device) const {
+// What is parked there keeps a little of the device until it is back. From those without whom there is not enough for
+// the waiter nothing is held, or they would wait for each other for ever.
+const Device* HeldRooms::free_to_hold(const Lease& waiter, const std::string& device) const {
   const auto at = state_.devices().find(device);
   const bool free = at != state_.devices().end() && held_on(at->second.number) == nullptr;
-  return free && state_.known(at->second, rules_, now_) ? &at->second : nullptr;
+  if (!free || !state_.known(at->second, rules_, now_)) return nullptr;
+  const Bytes here = waiter.waits_in_place() ? state_.charged(waiter, device) : Bytes{};
+  return here + state_.need(waiter, device) <= state_.most_beside_others(waiter, at->second) ? &at->second : nullptr;
 }
 
 void HeldRooms::add(const QueueKey& key) {
@@ -125,7 +129,7 @@ void HeldRooms::add(const QueueKey& key) {
   } else {
     room = HeldRoom{key.lease, waiter.waits_in_place() ? waiter.devices : std::vector{waiter.wanted_device}, {}, 0};
     for (const std::string& device : room->devices)
-      if (free_to_hold(device) == nullptr) return;
+      if (free_to_hold(waiter, device) == nullptr) return;
   }
   if (!room) return;
   any_ |= any;
@@ -163,7 +167,7 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
   HeldRoom chosen{waiter.id, {}, {}, 0};
   for (const HeldRoom& old : state_.held_rooms()) {
     if (old.waiter != waiter.id) continue;
-    const auto usable = [this](const std::string& device) { return free_to_hold(device) != nullptr; };
+    const auto usable = [&](const std::string& device) { return free_to_hold(waiter, device) != nullptr; };
     if (old.until > now_ && std::all_of(old.devices.begin(), old.devices.end(), usable)) return old;
     chosen.tries = std::min(old.tries + 1, most_tries);
   }
@@ -174,10 +178,9 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
   std::vector<Choice> choices;
   int left = (devices_tried << chosen.tries) + waiter.device_count;
   for (auto room = state_.rooms().rbegin(); room != state_.rooms().rend() && left > 0; ++room) {
-    const Device* usable = free_to_hold(room->device);
+    const Device* usable = free_to_hold(waiter, room->device);
     if (usable == nullptr) continue;
     const Device& device = *usable;
-    if (State::capacity(device, rules_) - device.other < waiter.least()) continue;
     Ends ends = ends_on(state_, rules_, waiter, device, now_);
     choices.push_back({shadow_of(state_, rules_, waiter, device, ends, now_), &device});
     --left;

@@ -6,6 +6,7 @@
 // has, and one of those that take any on the devices where it can start first. Whoever stands behind it may take there
 // what it leaves over at its start, or more if it is known to be back by then. Where no known end lets it start, what
 // it leaves over is what it does not need of the whole device, less what was granted there since it has waited so long.
+// Nothing is held where it could not start before somebody is back who is parked there.
 #pragma once
 
 #include "core/rules.h"
@@ -58,8 +59,8 @@ class HeldRooms {
   std::optional<HeldRoom> choose(const Lease& waiter) const;
   Bytes kept_for(const Making& making, const std::string& device) const;
   Bytes beside_making(const Lease& lease, const std::string& device, Bytes room) const;
-  const Device* free_to_hold(const std::string& device) const;  // null: it is not
-  const Held* held_on(std::uint32_t device) const;              // null: nothing is
+  const Device* free_to_hold(const Lease& waiter, const std::string& device) const;  // null: it is not
+  const Held* held_on(std::uint32_t device) const;                                   // null: nothing is
 
   const State& state_;
   const Rules& rules_;

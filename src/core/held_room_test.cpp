@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/held_room.h"
 
-#include "core/world.h"
+#include "core/obedient.h"
 
 #include <random>
 
@@ -99,6 +99,25 @@ TEST(HeldRoom, OnOneDeviceLeavesTheOthersAlone) {
 
 // With equal priorities and time limits that come true, the first for whom room is held starts no later than was said,
 // whatever comes behind it; and everybody starts some day.
+// What it leaves on the device while it is parked is what the large one lacks.
+TEST(HeldRoom, IsNotHeldFromThoseWhoMustComeBackFirst) {
+  Card w;
+  w.rules.automatic = false;
+  const LeaseId small = w.start(2 * GiB, Tier::standard, "small");
+  const Device& device = w.state.devices().at(uuid_of(0));
+  const LeaseId large = w.submit(w.want(State::capacity(device, w.rules), Tier::standard, "large"), true);
+  w.live(400s);
+  ASSERT_TRUE(w.step(Pause{small, 0, "its owner asked", plenty}).outcome.has_value());
+  w.obey();
+  ASSERT_EQ(w.state_of(small), LeaseState::paused);
+  ASSERT_EQ(w.state_of(large), LeaseState::queued) << "a little is still taken";
+  w.step(Resume{small});
+  w.obey();
+  EXPECT_EQ(w.state_of(small), LeaseState::active);
+  w.quit(small);
+  EXPECT_EQ(w.state_of(large), LeaseState::active);
+}
+
 TEST(HeldRoom, NobodyBehindDelaysWhoHasRoomHeld) {
   const char* text = std::getenv("SEED");
   const std::uint64_t first_seed = text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device{}();

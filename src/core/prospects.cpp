@@ -133,12 +133,14 @@ std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId le
 // ------------------------------------------------------------------------------ they may be asked a little later
 
 // How long until the victim may be asked, unless something else comes of it; unset: nobody knows.
-std::optional<Duration> may_be_asked_in(const State& state, const Asking& asking, const Spared& spared, Time now) {
+std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, const Asking& asking,
+                                        const Spared& spared, Time now) {
   const Lease& lease = *state.find(spared.lease);
   if (lease.state == LeaseState::resuming) {
     const auto left = time_left(state, lease.id, now);
     if (!left || asking.by_order(lease) || asking.lease.tier == Tier::critical) return left;
-    return *left + breath;
+    // What it was brought back for on somebody's word it keeps for as long as a turn.
+    return *left + (lease.ordered ? std::max<Duration>(breath, residency(state, rules, lease)) : breath);
   }
   // Whose pause failed may not be able to yield then either.
   if (now < state.standing(lease.id).spared_until || spared.until == Time::never()) return std::nullopt;
@@ -157,7 +159,7 @@ RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking
     const Lease& lease = *state.find(victim.lease);
     const auto left_alone = spared(state, rules, hasty, lease, now);
     if (!left_alone) continue;
-    const auto in = may_be_asked_in(state, asking, *left_alone, now);
+    const auto in = may_be_asked_in(state, rules, asking, *left_alone, now);
     room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(lease) + ": " + left_alone->why;
     if (!in) room.wait.reset();
     else if (room.wait) room.wait = std::max(*room.wait, *in);
@@ -202,25 +204,27 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
 
 // ------------------------------------------------------------------------------ what else there is
 
-// Of the user's own leases there what none of them gave already by yielding.
+// The fewest of the user's own leases that are enough wherever something is lacking, of those that do not yield
+// already.
 std::string own_text(const State& state, const Rules& rules, const Asking& asking, const RoomPlan& plan,
                      std::uint32_t uid, Time now) {
+  std::vector<LeaseId> own;
   for (const std::string& uuid : plan.devices) {
     const Device& device = state.devices().at(uuid);
-    Bytes bytes;
-    std::string words;
-    std::size_t named = 0;
+    Bytes lacks = lacking(state, rules, asking, device, now);
     for (const auto& [charged, id] : device.by_charge) {
+      if (lacks <= Bytes{}) break;
       const Lease& lease = *state.find(id);
-      if (id == asking.lease.id || lease.uid != uid || lease.ended() || named == own_named) continue;
-      bytes += charged;
-      ++named;
-      words += (words.empty() ? "`sublet stop " : ", `sublet stop ") + to_string(id) + "`";
+      if (id == asking.lease.id || lease.uid != uid || lease.ended() || lease.state == LeaseState::pausing) continue;
+      lacks -= charged;
+      if (!holds(own, id)) own.push_back(id);
     }
-    if (bytes >= lacking(state, rules, asking, device, now))
-      return words + (named == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
+    if (lacks > Bytes{} || own.size() > own_named) return {};
   }
-  return {};
+  if (own.empty()) return {};
+  std::string words;
+  for (const LeaseId id : own) words += (words.empty() ? "`sublet stop " : ", `sublet stop ") + to_string(id) + "`";
+  return words + (own.size() == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
 }
 
 std::string others_text(const State& state, const Rules& rules, const Asking& asking, std::uint32_t uid, Time now) {
@@ -240,7 +244,7 @@ std::string what_else(const State& state, const Rules& rules, const Asking& aski
   const std::uint32_t uid = asking.ordered ? asking.ordered->uid : asking.lease.uid;
   std::vector<std::string> ways;
   if (const auto turn = by_turn(state, rules, asking.lease.id, now); turn && turn->in)
-    ways.push_back("it waits for about " + format_duration(*turn->in) + " at most: " + turn->basis);
+    ways.push_back("it waits for about " + format_duration(*turn->in) + ": " + turn->basis);
   for (std::string way : {own_text(state, rules, asking, plan, uid, now), others_text(state, rules, asking, uid, now)})
     if (!way.empty()) ways.push_back(std::move(way));
   if (ways.empty())

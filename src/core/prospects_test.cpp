@@ -5,6 +5,32 @@
 namespace sublet::core::testing {
 namespace {
 
+Lease pinned_spot(Card& w, Bytes vram) {
+  Lease lease = w.want(vram, Tier::spot, "crawl");
+  lease.owner.kind = OwnerKind::token;
+  lease.ttl = 1h;
+  lease.pausable = Pausable::no;
+  return lease;
+}
+
+// Each is gone as soon as it is ended, and one after the other is.
+TEST(Prospects, AreTheSameWhereManyAreEndedAtOnce) {
+  for (int count = 1; count <= 6; ++count) {
+    Card w;
+    for (int i = 0; i < count; ++i) w.submit(pinned_spot(w, Bytes{23 * GiB.count / count}), true);
+    const Lease large = w.want(20 * GiB, Tier::standard, "large");
+    const auto thought = rehearse(w.state, w.rules, Submit{large, true}, w.now);
+    ASSERT_TRUE(thought.has_value());
+    EXPECT_EQ(thought->would, Would::make_room);
+    const LeaseId asks = w.submit(large, true);
+    for (int i = 0; i < 3 && w.state_of(asks) == LeaseState::queued; ++i) {
+      EXPECT_NE(queue_info(w.state, w.rules, w.at(asks), w.now).basis, "");
+      w.live(1s);
+    }
+    EXPECT_EQ(w.state_of(asks), LeaseState::active) << count;
+  }
+}
+
 // One that was paused for another and is on its way back; what is ordered of it is carried out by hand.
 struct OnItsWay : Card {
   LeaseId back;
@@ -162,7 +188,7 @@ TEST(Prospects, ARefusalBetweenEqualsSaysWhenTheTurnComesAndWhoElseCan) {
   const Error refusal = w.refused(next);
   EXPECT_EQ(refusal.code, Code::Undrainable);
   EXPECT_SAYS(refusal.hint, "it waits for about ");
-  EXPECT_SAYS(refusal.hint, " at most: its turn comes then: lease-1 (train, ana) yields");
+  EXPECT_SAYS(refusal.hint, ": its turn comes then: lease-1 (train, ana) yields");
   EXPECT_SAYS(refusal.hint,
               "an administrator's word would have lease-1 (train, ana) yield, and so can its owner: `sublet pause "
               "lease-1`");

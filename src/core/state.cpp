@@ -178,6 +178,9 @@ void State::drop(LeaseId id) {
   free_tag(lease->second);
   if (queue_.contains(id)) queue_.erase(id);
   away_.erase(id);
+  // One that was ended to make room may go before the next look at who else is to yield.
+  for (Making& making : makings_) std::erase_if(making.victims, [id](const Victim& of) { return of.lease == id; });
+  for (auto& [device, turn] : turns_) std::erase(turn.enters, id), std::erase(turn.leaves, id);
   sides_.erase(side);
   leases_.erase(lease);
 }

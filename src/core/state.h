@@ -151,6 +151,8 @@ class State {
   Bytes effective_free(const Device& device, const Rules& rules, Time now) const;
   // The most that one lease could ever get on the device: total − driver's reserve − headroom.
   static Bytes capacity(const Device& device, const Rules& rules);
+  // All that one lease could have there while those that are parked beside it stay so.
+  Bytes most_beside_others(const Lease& lease, const Device& device) const;
   // Bytes a lease that reserves, or still settles, is charged on the device: max(reserved, used).
   Bytes charged(const Lease& lease, std::string_view device) const;
   // Known devices, the one with the least room first. As of the last step: what has grown too old since is still
@@ -296,7 +298,6 @@ class State {
   Bytes gone_since_top(const Lease& lease) const;
   void expect_return(const Lease& lease);
   void expect_all_back(const Lease& lease);
-  Bytes most_beside_others(const Lease& lease, const Device& device) const;
   void enter(const Lease& lease, int sign);
   void set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state);  // with what it reserves and enters
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);

@@ -135,8 +135,7 @@ Bytes State::gone_since_top(const Lease& lease) const {
   return gone;
 }
 
-// All that one lease could have there while those that are parked beside it stay so: who waits for more than that waits
-// for them, and they may wait for it.
+// Who waits for more than that waits for them, and they may wait for it.
 Bytes State::most_beside_others(const Lease& lease, const Device& device) const {
   Bytes most = device.reading.total - device.reading.driver_reserved - device.other;
   if (indexed_under_) most -= indexed_under_->first;

@@ -8,9 +8,12 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support.sublet import Daemon  # noqa: E402
 
-# A shell that starts the tests in the background has them ignore these, and whoever they start would inherit that.
+# A shell that starts the tests in the background has them ignore these, and nohup the last; whoever they start would
+# inherit that. (Who has a handler does not pass it on; this one lets the tests themselves outlive the terminal.)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture
