@@ -63,7 +63,7 @@ def until_it_serves(path, lease, deadline):
 
 def main():
     stage = demo.Demo()
-    (stage.dir / "sublet.toml").write_text("[limits]\nconnections = 1024\nwaiters = 1024\n")
+    (stage.dir / "sublet.toml").write_text(f"[limits]\nconnections = 1024\nleases = {LEASES + 1000}\n")
     path = stage.dir / "sublet.sock"
     try:
         stage.start_daemon()

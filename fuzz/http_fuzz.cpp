@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole connection: any bytes sent to a real session, on a real engine, on a store in memory. It answers in HTTP and
-// never blames itself.
+// A whole connection: any bytes sent to a real session, on a real engine with one card, on a store in memory. It
+// answers in HTTP and never blames itself.
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "fuzz.h"
+#include "http/routes.h"
 #include "http/session.h"
 #include "store/memory_store.h"
 
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
 
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 namespace {
 
@@ -21,11 +28,71 @@ namespace asio = boost::asio;
 constexpr std::uint32_t nobodys_uid = 4242;
 constexpr int most_turns = 1000;
 
-engine::Machine machine(asio::io_context& io) {
+// A card of 8 GiB that nobody uses, read whenever it is asked for and then at most once a turn.
+class Card final : public engine::Probe {
+ public:
+  void start(Events events) override { events_ = std::move(events); }
+  void stop() override { wanted_ = false; }
+  void take_now() override { wanted_ = true; }
+  void set_busy(bool) override {}
+  const std::string& library() const override { return text_; }
+  const std::string& driver_version() const override { return text_; }
+  const std::string& problem() const override { return none_; }
+
+  void read() {
+    if (!std::exchange(wanted_, false)) return;
+    gpu::GpuDevice card;
+    card.uuid = "GPU-1";
+    card.name = "Simulated GPU";
+    card.simulated = true;
+    card.total = 8 * GiB;
+    gpu::GpuSnapshot snapshot;
+    snapshot.began_ns = snapshot.ended_ns = monotonic_ns();
+    snapshot.devices.push_back(std::move(card));
+    const std::int64_t asked_ns = snapshot.began_ns;
+    events_.snapshot(std::move(snapshot), asked_ns);
+  }
+
+ private:
+  Events events_;
+  bool wanted_ = true;
+  const std::string text_ = "fuzz";
+  const std::string none_;
+};
+
+// Programs that yield, and go on, as soon as they are told. Nothing that the input names is called or signalled.
+class Willing final : public engine::Cooperation {
+ public:
+  explicit Willing(asio::io_context& io) : io_(io) {}
+  void open(std::uint64_t, Events) override {}
+  void yield(const core::Lease&, const std::string&, Duration, Done done) override { say_done(std::move(done)); }
+  void resume(const core::Lease&, Duration, Done done) override { say_done(std::move(done)); }
+  engine::YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override { return {}; }
+  std::string answer_file(LeaseId) const override { return {}; }
+  void forget(LeaseId) override {}
+
+ private:
+  void say_done(Done done) {
+    asio::post(io_, [done = std::move(done)] {
+      engine::ParkOutcome outcome;
+      outcome.kind = engine::ParkOutcome::Kind::done;
+      done(outcome);
+    });
+  }
+  asio::io_context& io_;
+};
+
+engine::Machine machine(asio::io_context& io, Card*& card) {
   engine::MachineOptions options;
   options.probe.helper = "/nonexistent/sublet-gpu";
   options.actor.socket = "/nonexistent/sublet-actor.sock";
-  return engine::real_machine(io, options);
+  engine::Machine machine = engine::real_machine(io, options);
+  auto probe = std::make_unique<Card>();
+  card = probe.get();
+  machine.probe = std::move(probe);
+  machine.cooperation = std::make_unique<Willing>(io);
+  return machine;
 }
 
 engine::Options options() {
@@ -38,24 +105,30 @@ engine::Options options() {
 std::string answer_to(std::string_view input) {
   asio::io_context io(1);
   store::MemoryStore store;
-  engine::Engine engine(io, store, machine(io), options());
+  Card* card = nullptr;
+  engine::Engine engine(io, store, machine(io, card), options());
   FUZZ_CHECK(engine.start());
+  card->read();
   int ends[2];
   FUZZ_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
   asio::generic::stream_protocol::socket socket(io, asio::generic::stream_protocol(AF_UNIX, 0), ends[0]);
   const http::Limits limits;
   http::Usages usages;
   const engine::Peer peer{.uid = nobodys_uid, .pid = ::getpid(), .user = "fuzz", .role = engine::Role::admin};
+  const std::function<engine::Role(std::uint32_t)> role_of = [](std::uint32_t) { return engine::Role::admin; };
   bool ended = false;
-  asio::co_spawn(
-      io,
-      http::run_session(
-          std::move(socket),
-          {.engine = engine, .peer = peer, .id = 1, .usage = usages.of(peer.uid), .limits = limits, .usages = usages}),
-      [&ended](const std::exception_ptr& failure) {
-        ended = true;
-        if (failure) std::rethrow_exception(failure);
-      });
+  asio::co_spawn(io,
+                 http::run_session(std::move(socket), {.engine = engine,
+                                                       .peer = peer,
+                                                       .id = 1,
+                                                       .usage = usages.of(peer.uid),
+                                                       .limits = limits,
+                                                       .usages = usages,
+                                                       .role_of = role_of}),
+                 [&ended](const std::exception_ptr& failure) {
+                   ended = true;
+                   if (failure) std::rethrow_exception(failure);
+                 });
   (void)!::write(ends[1], input.data(), input.size());
   ::shutdown(ends[1], SHUT_WR);
   std::string output;
@@ -63,6 +136,7 @@ std::string answer_to(std::string_view input) {
     io.restart();
     const bool idle = io.poll() == 0;
     store.pump();
+    card->read();
     char bytes[65536];
     const ssize_t got = ::read(ends[1], bytes, sizeof bytes);
     if (got > 0) output.append(bytes, static_cast<std::size_t>(got));
@@ -73,11 +147,67 @@ std::string answer_to(std::string_view input) {
   return output;
 }
 
+bool is_path(std::string_view pattern, std::string_view path) {
+  const auto take = [](std::string_view& rest) {
+    const auto end = std::min(rest.find('/'), rest.size());
+    const std::string_view part = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    return part;
+  };
+  path = path.substr(0, path.find('?'));
+  while (!pattern.empty() && !path.empty()) {
+    const std::string_view wanted = take(pattern);
+    const std::string_view given = take(path);
+    if (wanted.starts_with('{') ? given.empty() : wanted != given) return false;
+  }
+  return pattern.empty() && path.empty();
+}
+
+// A search begins at what it is given: each route has a request among the seeds that is answered well, or refused in
+// its name.
+void check_seeds() {
+  std::vector<std::pair<std::string, std::string>> calls;
+  for (const auto& entry : std::filesystem::directory_iterator(FUZZ_CORPUS)) {
+    if (!entry.path().filename().string().starts_with("route_")) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    // A request may follow the body of the one before it without a line's end.
+    for (std::size_t at = 0; (at = text.find(" HTTP/1.1\r\n", at)) != std::string::npos; ++at) {
+      const auto path = text.rfind(' ', at - 1);
+      const auto method = text.find_last_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ", path - 1);
+      calls.emplace_back(text.substr(method + 1, path - method - 1), text.substr(path + 1, at - path - 1));
+    }
+    const std::string output = answer_to(text);
+    const bool refused = entry.path().filename().string().starts_with("route_refused");
+    std::size_t answers = 0;
+    for (std::size_t at = 0; (at = output.find("HTTP/1.1 ", at)) != std::string::npos; at += 9) {
+      const char kind = output[at + 9];
+      if (kind < '0' || kind > '9') continue;  // in the text of an answer
+      ++answers;
+      if (kind == '2' || (refused && kind == '4')) continue;
+      std::fprintf(stderr, "%s: %s\n", entry.path().c_str(), output.c_str() + at);
+      std::abort();
+    }
+    FUZZ_CHECK(answers > 0);
+  }
+  for (const http::Route& route : http::routes()) {
+    const bool there = std::any_of(calls.begin(), calls.end(), [&](const auto& call) {
+      return call.first == http::to_string(route.method) && is_path(route.path, call.second);
+    });
+    if (there) continue;
+    const std::string_view method = http::to_string(route.method);
+    std::fprintf(stderr, "no seed corpus/http/route_* calls %.*s %.*s\n", static_cast<int>(method.size()),
+                 method.data(), static_cast<int>(route.path.size()), route.path.data());
+    std::abort();
+  }
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const int quiet = [] {
     log::init("fuzz", false);
+    check_seeds();
     return 0;
   }();
   (void)quiet;

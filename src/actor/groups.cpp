@@ -3,11 +3,13 @@
 
 #include "base/directory.h"
 #include "proc/pidfd.h"
+#include "proc/swap.h"
 
 #include <fmt/format.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -172,6 +174,100 @@ void Groups::follow_into(const Place& place, std::int32_t pid, int pidfd) const 
   const Fd own = open_group(AT_FDCWD, place.group->ref.path.c_str());
   const Fd from = open_group(AT_FDCWD, path_of(place.from).c_str());
   if (own && from) (void)move(own.get(), from.get(), pid, pidfd);
+}
+
+namespace {
+
+constexpr const char* limit_before = "user.sublet.swap_max";
+
+// The limit of a group on swap space, opened by us, or as the group's owner where we are root without the right to
+// write into everybody's files.
+class SwapLimit {
+ public:
+  explicit SwapLimit(const std::string& group)
+      : group_(::open(group.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
+    struct stat made {};
+    if (!group_ || ::fstat(group_.get(), &made) != 0) return;
+    owner_ = made.st_uid;
+    file_ = Fd(as_owner([&] { return ::openat(group_.get(), "memory.swap.max", O_RDWR | O_NOFOLLOW | O_CLOEXEC); }));
+  }
+  explicit operator bool() const { return static_cast<bool>(file_); }
+
+  std::string read() const {
+    char text[32] = {};
+    const ssize_t got = ::pread(file_.get(), text, sizeof text - 1, 0);
+    const std::string word(text, got > 0 ? static_cast<std::size_t>(got) : 0);
+    return word.substr(0, word.find_first_of(" \n"));
+  }
+  bool write(const std::string& value) const {
+    const std::string line = value + "\n";
+    return ::pwrite(file_.get(), line.data(), line.size(), 0) == static_cast<ssize_t>(line.size());
+  }
+  // What an earlier run wrote down, or this one: "" none.
+  std::string noted() const {
+    char text[32] = {};
+    const ssize_t got = ::fgetxattr(group_.get(), limit_before, text, sizeof text - 1);
+    return {text, got > 0 ? static_cast<std::size_t>(got) : 0};
+  }
+  // A kernel before 5.7 has no such notes: then only this run knows.
+  void note(const std::string& value) const {
+    (void)as_owner([&] {
+      return value.empty() ? ::fremovexattr(group_.get(), limit_before)
+                           : ::fsetxattr(group_.get(), limit_before, value.data(), value.size(), 0);
+    });
+  }
+
+ private:
+  // A call that returns -1 with errno when it fails.
+  template <typename Act>
+  int as_owner(Act act) const {
+    const uid_t us = ::geteuid();
+    int result = act();
+    if (result >= 0 || errno != EACCES || us != 0 || ::seteuid(owner_) != 0) return result;
+    result = act();
+    const int problem = errno;
+    if (::seteuid(us) != 0) std::abort();  // never anybody else from here on
+    errno = problem;
+    return result;
+  }
+
+  Fd group_, file_;
+  uid_t owner_ = 0;
+};
+
+}  // namespace
+
+std::string Groups::keep_from_swap(LeaseId lease, std::int32_t pid, std::uint32_t uid) {
+  const auto groups = proc::cgroups_of(root_, pid);
+  const auto group = groups ? proc::swap_group(hierarchies_, *groups) : std::nullopt;
+  if (!group) return "no control group that it is in has a limit on swap space (memory.swap.max)";
+  const auto kept = kept_.find(group->path);
+  if (kept != kept_.end()) return kept->second.by.insert(lease), std::string();
+  const SwapLimit limit(group->path);
+  if (group->stopped && (!limit || limit.noted().empty())) return {};  // not by us
+  if (!limit) return fmt::format("{}/memory.swap.max: {}", group->path, std::strerror(errno));
+  if (const Status alone = proc::belongs_to(root_, group->path, uid); !alone) return alone.error().detail;
+  std::string before = limit.noted();
+  if (before.empty()) before = limit.read();
+  limit.note(before);
+  if (!limit.write("0")) return fmt::format("{}/memory.swap.max: {}", group->path, std::strerror(errno));
+  kept_[group->path] = {{lease}, before};
+  return {};
+}
+
+void Groups::let_swap(LeaseId lease) {
+  for (auto entry = kept_.begin(); entry != kept_.end();) {
+    auto& [path, kept] = *entry;
+    if (kept.by.erase(lease) == 0 || !kept.by.empty()) {
+      ++entry;
+      continue;
+    }
+    const SwapLimit limit(path);
+    // Whoever set another limit meanwhile meant it.
+    if (limit && limit.read() == "0") (void)limit.write(kept.before);
+    if (limit) limit.note({});
+    entry = kept_.erase(entry);
+  }
 }
 
 void Groups::leave(const proc::LeaseGroup& group) {

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace sublet::actor {
@@ -35,6 +36,12 @@ class Groups {
   void follow_into(const Place& place, std::int32_t pid, int pidfd) const;
   // What an earlier run left for the lease.
   std::optional<proc::LeaseGroup> left_behind(LeaseId lease) const;
+  // Keeps the innermost group of the process that has a limit on swap space from swap, for this lease. What the limit
+  // was is written down at the group, for whoever comes after us. Refused with a sentence where somebody else is in the
+  // group than that user and root, whom it would concern.
+  std::string keep_from_swap(LeaseId lease, std::int32_t pid, std::uint32_t uid);
+  // Gives the groups that were kept for this lease, and are not for another, their limits back.
+  void let_swap(LeaseId lease);
   // Removes the group if it is empty.
   void leave(const proc::LeaseGroup& group);
 
@@ -51,6 +58,11 @@ class Groups {
   std::string hierarchy_;
   std::string mounted_;  // which group stands at hierarchy_: "/" unless a part of it was mounted
   std::map<LeaseId, proc::LeaseGroup> left_behind_;
+  struct Kept {
+    std::set<LeaseId> by;
+    std::string before;  // its limit
+  };
+  std::map<std::string, Kept> kept_;  // from swap, by path
   int swept_ = 0;
 };
 

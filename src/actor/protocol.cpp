@@ -13,6 +13,7 @@ std::string_view to_string(Verb verb) {
     case Verb::forget: return "forget";
     case Verb::tell: return "tell";
     case Verb::checkpoint: return "checkpoint";
+    case Verb::swap: return "swap";
   }
   return "unknown";
 }

@@ -10,12 +10,13 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 // On whose behalf: a uid, or the daemon by its own rules (time is up, grace is over). No account has this uid.
 inline constexpr std::uint32_t the_daemon = 0xffffffff;
 
-// Closed list; 0 is none. Descriptors come with `follow` and `checkpoint`, and one goes back with the latter's reply.
+// Closed list; 0 is none. Descriptors come with `follow`, `checkpoint` and `swap`, and one goes back with the
+// reply to `checkpoint`.
 enum class Verb : std::uint32_t {
   hello = 1,        // who are you, and what can you do
   follow = 2,       // the program of a lease: its main process, and its keeper
@@ -25,8 +26,9 @@ enum class Verb : std::uint32_t {
   forget = 6,       // the lease is over
   tell = 7,         // a signal that a process of the program handles: it is asked to yield, or to go on
   checkpoint = 8,   // start what parks one process of the lease and brings it back, with that process's own rights
+  swap = 9,         // keep the control group of a process of the lease from swap; or all kept so for it no longer
 };
-inline constexpr std::uint32_t last_verb = 8;
+inline constexpr std::uint32_t last_verb = 9;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -59,6 +61,8 @@ inline constexpr std::uint32_t adopted = 1;
 inline constexpr std::uint32_t by_user = 2;
 // `checkpoint`: it is to be brought back, which no limit of their number prevents.
 inline constexpr std::uint32_t bring_back = 4;
+// `swap`: no longer, for this lease. What is kept from it for another lease as well stays so.
+inline constexpr std::uint32_t let_swap = 8;
 
 struct Order {
   Verb verb = Verb::hello;
@@ -66,11 +70,11 @@ struct Order {
   std::uint64_t id = 0;     // comes back in the reply
   std::uint64_t lease = 0;  // all verbs but hello and look
 
-  // checkpoint: main_pid and main_start are those of the process to be parked, a pidfd of it is attached, uid is that
-  // of the lease's user; flags may have by_user and bring_back. tell: main_pid and main_start are those of the process
-  // that gets the signal; the rest is 0. Follow: all of them, and 0 for the others. Attached: a pidfd of the main
-  // process if there is one, then one of the keeper if there is one. Without a main process (adopted only) the group
-  // that was made for the lease is the proof.
+  // checkpoint, swap: main_pid and main_start are those of the process to be parked, a pidfd of it is attached, uid is
+  // that of the lease's user; flags may have by_user, and bring_back with checkpoint. With let_swap all of them are 0.
+  // tell: main_pid and main_start are those of the process that gets the signal; the rest is 0. Follow: all of them,
+  // and 0 for the others. Attached: a pidfd of the main process if there is one, then one of the keeper if there is
+  // one. Without a main process (adopted only) the group that was made for the lease is the proof.
   std::uint32_t uid = 0;
   std::uint32_t flags = 0;
   std::int32_t main_pid = 0;
@@ -104,7 +108,7 @@ struct Reply {
   std::uint32_t left = 0;     // … how many were left alone, linked to the lease by what only spares
   std::int32_t pid = 0;       // checkpoint: of the helper; the other end of its socket is attached
   char path[200] = {};        // hello: the hierarchy for groups; follow: the group; or a sentence why there is none
-                              // checkpoint: a sentence, if it failed
+                              // checkpoint, swap: a sentence, if it failed
 };
 
 static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);

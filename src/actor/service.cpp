@@ -58,10 +58,14 @@ bool well_formed(const Order& order) {
   if (order.reserved != 0 || (order.lease != 0) != about_lease) return false;
   const bool rest =
       order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
+  const bool about_keeper =
+      order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0 || order.signal != 0;
   if (order.verb == Verb::checkpoint) {
-    const bool keeper = order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
-    return !keeper && order.signal == 0 && (order.flags & ~(by_user | bring_back)) == 0 && order.main_pid > 0 &&
-           order.main_start != 0;
+    return !about_keeper && (order.flags & ~(by_user | bring_back)) == 0 && order.main_pid > 0 && order.main_start != 0;
+  }
+  if (order.verb == Verb::swap) {
+    if (order.flags == let_swap) return order.uid == 0 && order.main_pid == 0 && order.main_start == 0 && !about_keeper;
+    return !about_keeper && (order.flags & ~by_user) == 0 && order.main_pid > 0 && order.main_start != 0;
   }
   if (order.verb == Verb::tell) return !rest && order.main_pid > 0 && is_word(order.signal);
   if (order.verb != Verb::follow && program) return false;
@@ -78,6 +82,7 @@ bool well_formed(const Order& order) {
 
 std::size_t descriptors_of(const Order& order) {
   if (order.verb == Verb::checkpoint) return 1;
+  if (order.verb == Verb::swap) return order.flags == let_swap ? 0 : 1;
   if (order.verb != Verb::follow) return 0;
   return (order.main_pid != 0 ? 1u : 0u) + (order.keeper_pid != 0 ? 1u : 0u);
 }
@@ -118,11 +123,12 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
   const auto known = followed_.find(lease);
   const bool about_known = order.verb == Verb::signal || order.verb == Verb::wake_keeper ||
                            order.verb == Verb::forget || order.verb == Verb::tell;
+  const bool takes_uid = order.verb == Verb::checkpoint || order.verb == Verb::swap;
   // The lease's user is who it was when the program was checked, not who the order says.
-  const std::uint32_t uid = order.verb == Verb::follow       ? order.uid
-                            : known != followed_.end()       ? known->second.uid
-                            : order.verb == Verb::checkpoint ? order.uid
-                                                             : the_daemon;
+  const std::uint32_t uid = order.verb == Verb::follow ? order.uid
+                            : known != followed_.end() ? known->second.uid
+                            : takes_uid                ? order.uid
+                                                       : the_daemon;
   const Role role = role_of(order, uid);
   if (!may(role, order.verb)) {
     reply.code = Code::denied;
@@ -143,6 +149,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
     case Verb::checkpoint:
       checkpoint(order, descriptors, known == followed_.end() ? nullptr : &known->second, reply);
       break;
+    case Verb::swap: swap(order, descriptors, known == followed_.end() ? nullptr : &known->second, reply); break;
   }
   return reply;
 }
@@ -239,6 +246,7 @@ Code Service::check_process(const Fd& pidfd, ProcessRef named, std::uint32_t uid
 
 void Service::forget(LeaseId lease) {
   const auto found = followed_.find(lease);
+  groups_.let_swap(lease);
   if (found->second.place.group) groups_.leave(*found->second.place.group);
   followed_.erase(found);
 }
@@ -398,6 +406,17 @@ void Service::checkpoint(const Order& order, std::vector<Fd>& descriptors, const
   reply.pid = started.pid;
   set_path(reply, started.why);
   attachment_ = std::move(started.socket);
+}
+
+void Service::swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply) {
+  if (order.flags == let_swap) return groups_.let_swap(LeaseId{order.lease});
+  proc::Rights rights;
+  reply.code = check_target(order, descriptors[0], followed, rights);
+  if (reply.code != Code::ok) return;
+  const std::string why_not = groups_.keep_from_swap(LeaseId{order.lease}, order.main_pid, order.uid);
+  if (why_not.empty()) return;
+  reply.code = Code::failed;
+  set_path(reply, why_not);
 }
 
 // Whose rights it has is read while its pidfd proves that it lives. What it makes of itself afterwards (by exec) the

@@ -62,6 +62,7 @@ class Service {
   void wake_keeper(const Followed& followed, Reply& reply) const;
   void tell(const Followed& followed, Role role, const Order& order, Reply& reply);
   void checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
+  void swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   Code check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights);
   void forget(LeaseId lease);
 

@@ -77,6 +77,39 @@ TEST(Roles, EveryVerbHasAnAnswerForEveryone) {
   }
 }
 
+TEST(SwapOrder, IsTheDaemonsToOrderForProcessesOfTheLeasesUser) {
+  NEEDS_ROOT();
+  World world;
+  const Kept kept(ana);
+  const auto ask = [&](std::uint32_t uid, std::uint32_t flags, bool attached = true,
+                       std::uint32_t asked_by = the_daemon) {
+    std::vector<Fd> pidfds;
+    if (attached) pidfds.emplace_back(::dup(kept.main_pidfd.get()));
+    return world
+        .ask({.verb = Verb::swap,
+              .asked_by = asked_by,
+              .lease = 7,
+              .uid = uid,
+              .flags = flags,
+              .main_pid = kept.main(),
+              .main_start = world.root.read(kept.main())->ref.start_ticks},
+             std::move(pidfds))
+        .code;
+  };
+  EXPECT_EQ(ask(ana, 0), Code::not_followed) << "nothing proves whose it is";
+  EXPECT_EQ(ask(ben, by_user), Code::wrong_user);
+  EXPECT_EQ(ask(ana, by_user, false), Code::descriptors);
+  EXPECT_EQ(ask(ana, bring_back), Code::malformed);
+  EXPECT_EQ(ask(ana, let_swap, false), Code::malformed) << "that is about no process";
+  EXPECT_EQ(ask(ana, by_user, true, ben), Code::denied);
+  ASSERT_EQ(world.follow(kept), Code::ok);
+  // Where the tests run there may be no group that has a limit on swap space, or one that others are in.
+  const Code code = ask(ana, 0);
+  EXPECT_TRUE(code == Code::ok || code == Code::failed) << to_string(code);
+  EXPECT_EQ(world.ask({.verb = Verb::swap, .lease = 7, .flags = let_swap}).code, Code::ok);
+  EXPECT_EQ(world.ask({.verb = Verb::swap, .lease = 99, .flags = let_swap}).code, Code::ok) << "there is nothing to do";
+}
+
 TEST(Roles, TheTableIsThatOfTheService) {
   for (std::uint32_t verb = 1; verb <= last_verb; ++verb) {
     EXPECT_FALSE(may(Role::nobody, static_cast<Verb>(verb)));

@@ -35,6 +35,11 @@ enum class Bug {
   relapses_take_no_room,
   crowds_come_back_small,
   words_do_not_last,
+  unlisted_is_gone,
+  resumes_get_lost,
+  next_for_nobody,
+  stuck_ones_hold_up,
+  hosts_refusals_are_faults,
   // engine
   answered_before_durable,
   done_before_durable,

@@ -18,25 +18,13 @@ constexpr int gave_up = 124;
 }  // namespace
 
 std::variant<Acquired, int> Acquire::run(const Wanted& wanted) {
-  events_.watch(signals_.fd(), [this] {
-    while (const auto signal = signals_.next()) {
-      switch (signal->number) {
-        case SIGINT:
-        case SIGTERM:
-        case SIGHUP:
-        case SIGQUIT:
-          left_by_ = signal->number;
-          left_by_key_ = signal->from_kernel;
-          events_.cancel();
-          break;
-        case SIGTSTP:
-          line_.clear();
-          signals_.stop_self(SIGTSTP);
-          break;
-        default: break;  // the line is written anew soon, whatever the window's size
-      }
-    }
-  });
+  const auto leave = [this](const keep::Signal& signal) {
+    left_by_ = signal.number;
+    left_by_key_ = signal.from_kernel;
+    events_.cancel();
+  };
+  // The line is written anew soon, whatever the window's size.
+  events_.watch(signals_.fd(), [this, leave] { signals_.take({.leave = leave, .hide = [this] { line_.clear(); }}); });
   auto result = get(wanted);
   events_.forget(signals_.fd());
   events_.resume();

@@ -80,7 +80,10 @@ std::string suggest(const std::string& word, const std::vector<std::string>& kno
 // What a word that is too much was meant to be.
 std::string extra_hint(const CLI::App& verb, const std::string& extra) {
   static const std::string digits = "0123456789";
-  if (!extra.empty() && digits.find(extra.front()) == std::string::npos && parse_size("1" + extra))
+  const auto& options = verb.get_options();
+  const bool sized = std::any_of(options.begin(), options.end(),
+                                 [](const CLI::Option* option) { return option->get_type_name() == "SIZE"; });
+  if (sized && !extra.empty() && digits.find(extra.front()) == std::string::npos && parse_size("1" + extra))
     return fmt::format("a number and its unit are one word: 4{}", printable(extra));
   if (verb.get_name() == "run")
     return fmt::format("the program stands behind '--': sublet run [flags] -- {}", printable(extra));
@@ -122,6 +125,14 @@ int refuse_parse(const CLI::App& app, const CLI::ParseError& error) {
   if (const auto missing = message.find(" is required"); missing != std::string::npos) {
     return usage_error(fmt::format("{} needs {}", short_name(verb), message.substr(0, missing)), hint);
   }
+  if (const auto between = message.find(" excludes "); between != std::string::npos) {
+    return usage_error(
+        fmt::format("{} and {} cannot both be given", message.substr(0, between), message.substr(between + 10)),
+        "leave one of them out");
+  }
+  // "--json=3", of a flag that is there or is not.
+  if (message.find("flag override") != std::string::npos)
+    return usage_error(fmt::format("--{} takes no value", message.substr(0, message.find(' '))), hint);
   // "--vram: 1 required SIZE missing", of a flag without its value.
   if (const auto missing = message.find(": 1 required "); missing != std::string::npos) {
     const std::string rest = message.substr(missing + 13);
@@ -143,14 +154,15 @@ void add_verb(Program& program, const Verb& verb) {
 void add_help(Program& program) {
   CLI::App* sub = program.app.add_subcommand("help", "Print the help of a verb");
   sub->group("Govern");
-  sub->add_option("VERB")->description("The verb");
+  CLI::Option* verb = sub->add_option("VERB")->description("The verb");
+  Option(verb, sub).offers(Offer::Of::verbs);
   program.actions["help"] = [] { return usage_error("help takes one verb", "see: sublet --help"); };
 }
 
 // Data that could not be written is a failure, also when it is found only at the end.
 int flush(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  print_error("standard output could not be written");
+  print_error("standard output could not be written", "is the disk full, or has its reader gone?");
   return code == kOk ? kFailed : code;
 }
 
@@ -219,7 +231,8 @@ int run_program(int argc, const char* const* argv) {
   const auto parsed = app.get_subcommands();
   if (parsed.empty()) return usage_error("no verb was given", "see: sublet --help");
   if (program->common.command && parsed.front()->get_name() != "run") {
-    return usage_error(fmt::format("{} takes no program behind '--'", full_name(*parsed.front())));
+    return usage_error(fmt::format("{} takes no program behind '--'", full_name(*parsed.front())),
+                       "only run does: sublet run [flags] -- PROGRAM");
   }
   try {
     program->common.verb = parsed.front()->get_name();

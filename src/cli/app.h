@@ -13,9 +13,13 @@
 
 namespace sublet::cli {
 
+struct Tree : CLI::App {
+  using CLI::App::App;
+  std::map<const CLI::Option*, Offer> offers;  // what completion has for the values of these
+};
+
 struct Program {
-  CLI::App app{"Sublet leases your GPU's memory: it queues programs instead of letting them crash each other.",
-               "sublet"};
+  Tree app{"Sublet leases your GPU's memory: it queues programs instead of letting them crash each other.", "sublet"};
   Common common;
   std::map<std::string, Action, std::less<>> actions;  // by name of the verb
 };

@@ -123,9 +123,18 @@ TEST(App, SizesAndDurationsThatAreNone) {
 
 std::vector<std::string> completed(std::vector<std::string> words) {
   const auto program = make_program();
-  const LookUp leases = [] { return std::vector<Candidate>{{"lease-7", "train"}, {"mine", "train"}}; };
+  const LookUp names = [](Offer::Of of) -> std::vector<Candidate> {
+    switch (of) {
+      case Offer::Of::leases: return {{"lease-7", "train"}, {"mine", "train"}};
+      case Offer::Of::all_leases: return {{"lease-7", "train"}, {"mine", "train"}, {"lease-3", "train"}};
+      case Offer::Of::devices: return {{"gpu0", ""}, {"GPU-aaaa", ""}};
+      case Offer::Of::consumers: return {{"ollama", ""}};
+      case Offer::Of::tokens: return {{"token-3", "ci"}};
+      default: return {};
+    }
+  };
   std::vector<std::string> found;
-  for (const Candidate& candidate : complete(program->app, std::move(words), leases).candidates) {
+  for (const Candidate& candidate : complete(program->app, std::move(words), names).candidates) {
     found.push_back(candidate.word);
   }
   return found;
@@ -139,21 +148,64 @@ TEST(Completion, VerbsFlagsAndValues) {
   EXPECT_EQ(completed({"ps", "--color=n"}), Words{"--color=never"});
   EXPECT_EQ(completed({"ps", "--color", "=", "n"}), Words{"never"});  // as bash splits it
   EXPECT_EQ(completed({"ps", "-o", "id,na"}), Words{"id,name"});
-  EXPECT_EQ(completed({"why", ""}), (Words{"lease-7", "mine"}));
-  EXPECT_EQ(completed({"why", "l"}), Words{"lease-7"});
+  EXPECT_EQ(completed({"release", ""}), (Words{"lease-7", "mine"}));
+  for (const char* verb : {"why", "wait", "events"})  // of those that have ended too
+    EXPECT_EQ(completed({verb, "l"}), (Words{"lease-7", "lease-3"})) << verb;
   EXPECT_EQ(completed({"why", "lease-7", ""}), Words{});
   EXPECT_EQ(completed({"release", "m"}), Words{"mine"});
   EXPECT_EQ(completed({"run", "--tier", "s"}), (Words{"standard", "spot"}));
   EXPECT_EQ(completed({"config", "s"}), Words{"show"});
   EXPECT_EQ(completed({"completion", ""}), (Words{"bash", "zsh", "fish"}));
   EXPECT_EQ(completed({"ps", "--wat"}), Words{"--watch"});
-  EXPECT_EQ(completed({"why", "--watch", "l"}), Words{"lease-7"});
+  EXPECT_EQ(completed({"why", "--watch", "m"}), Words{"mine"});
   EXPECT_EQ(completed({}).empty(), false);
+}
+
+TEST(Completion, NamesThatOnlyTheDaemonKnowsAndClosedLists) {
+  EXPECT_EQ(completed({"token", "revoke", ""}), Words{"token-3"});
+  EXPECT_EQ(completed({"token", "create", "--scope", ""}), (Words{"read", "submit", "admin"}));
+  EXPECT_EQ(completed({"run", "--gpu", "g"}), Words{"gpu0"});
+  EXPECT_EQ(completed({"free", "--gpu", ""}), (Words{"any", "gpu0", "GPU-aaaa"}));
+  EXPECT_EQ(completed({"run", "--name", ""}), Words{"ollama"});
+  EXPECT_EQ(completed({"pause", "--grant", ""}), Words{"ollama"});
+  EXPECT_EQ(completed({"pause", "--revoke=o"}), Words{"--revoke=ollama"});
+  EXPECT_EQ(completed({"run", "--pausable", ""}), (Words{"auto", "cooperative", "driver", "no"}));
+  EXPECT_EQ(completed({"report", "--by", "t"}), Words{"tenant"});
+  EXPECT_EQ(completed({"events", "--type", "lease,d"}), (Words{"lease,device", "lease,daemon"}));
+  EXPECT_EQ(completed({"cooperate", "--pause-signal", "U"}), (Words{"USR1", "USR2"}));
+  EXPECT_EQ(completed({"help", "pre"}), Words{"preempt"});
+}
+
+TEST(App, WordsThatAreNoneSayWhichThereAre) {
+  const auto said = [](std::vector<const char*> words) {
+    const Said said = run(std::move(words));
+    EXPECT_EQ(said.code, kUsage) << said.err;
+    EXPECT_NE(said.err.find("\n  hint: "), std::string::npos) << said.err;
+    return said.err.substr(0, said.err.find('\n'));
+  };
+  EXPECT_EQ(said({"report", "--by", "usr"}),
+            "sublet: --by: 'usr' is none of user, consumer, tenant – did you mean 'user'?");
+  EXPECT_EQ(said({"run", "--priority", "2000", "--", "true"}),
+            "sublet: --priority: 2000 is not between -1000 and 1000");
+  EXPECT_EQ(said({"run", "--priority", "x", "--", "true"}), "sublet: --priority: 'x' is no whole number");
+  EXPECT_EQ(said({"run", "--status-fd", "x", "--", "true"}), "sublet: --status-fd: 'x' is no whole number");
+  EXPECT_EQ(said({"run", "--pausable", "interposer", "--", "true"}),
+            "sublet: --pausable: 'interposer' is none of auto, cooperative, driver, no");
+  EXPECT_EQ(said({"events", "--since", "zzz"}), "sublet: --since: 'zzz' is not the id of an event");
+  EXPECT_EQ(said({"events", "--type", "lease,lase"}),
+            "sublet: --type: 'lase' is none of lease, device, warning, daemon – did you mean 'lease'?");
+  EXPECT_EQ(said({"ps", "--json=x"}), "sublet: --json takes no value");
+  EXPECT_EQ(said({"ps", "--json=3"}), "sublet: --json takes no value");
+  EXPECT_EQ(said({"run", "--wait", "1s", "--no-wait", "--", "true"}),
+            "sublet: --wait and --no-wait cannot both be given");
+  EXPECT_EQ(run({"stop", "a", "b"}).err,
+            "sublet: stop takes no further argument, but got 'b'\n  hint: see: sublet stop --help\n");
+  EXPECT_EQ(said({"token", "create", "--scope", "all"}), "sublet: --scope: 'all' is none of read, submit, admin");
 }
 
 TEST(Completion, WhatTheShellKnowsBetter) {
   const auto program = make_program();
-  const LookUp none = [] { return std::vector<Candidate>(); };
+  const LookUp none = [](Offer::Of) { return std::vector<Candidate>(); };
   EXPECT_EQ(complete(program->app, {"config", "check", "--file", ""}, none).shell, Completion::Shell::files);
   EXPECT_EQ(complete(program->app, {"config", "check", "--dir", ""}, none).shell, Completion::Shell::directories);
   EXPECT_EQ(complete(program->app, {"run", "-m", "1G", "--", "py"}, none).shell, Completion::Shell::commands);

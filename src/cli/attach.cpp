@@ -20,6 +20,7 @@ Action add_attach(Command command, Common& common) {
       command.option("--pid", flags->pid, "A process; with it, everything below it").type("P").between(1, INT_MAX);
   command.option("--cgroup", flags->cgroup, "A control group's directory: every process in it and below")
       .type("DIR")
+      .offers(Offer::Of::directories)
       .excludes(pid);
   return [&common, flags]() -> int {
     if (flags->pid == 0 && flags->cgroup.empty()) {

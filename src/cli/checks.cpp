@@ -175,11 +175,17 @@ Check judge_support(std::string_view output, int exit_status) {
             "cooperate"};
   }
   const auto version = member(body, "version").is_number_integer() ? member(body, "version").get<int>() : 0;
-  return {"checkpoint",
-          Level::ok,
-          fmt::format("the driver can park programs (CUDA {}.{}, {})", version / 1000, version % 1000 / 10,
-                      text_at(body, "library")),
-          {}};
+  const std::string driver =
+      fmt::format("CUDA {}.{}, {}", version / 1000, version % 1000 / 10, text_at(body, "library"));
+  if (version < 13000) {
+    return {"checkpoint", Level::note,
+            fmt::format("the driver ({}) destroys by trying what it cannot park: only programs whose owner answers for "
+                        "them are parked by it, and none on several devices",
+                        driver),
+            "answer for one that uses no managed memory, no CUDA IPC and no NCCL: sublet run --pausable driver, or "
+            "sublet pause --grant CONSUMER; drivers from 580 on (CUDA 13.0) need no such word"};
+  }
+  return {"checkpoint", Level::ok, fmt::format("the driver can park programs ({})", driver), {}};
 }
 
 Check judge_ptrace_scope(std::string_view text) {
@@ -194,6 +200,29 @@ Check judge_ptrace_scope(std::string_view text) {
                       "look into /proc/PID, which this does not forbid",
                       scope, scopes[scope]),
           "should the driver refuse to park all the same (OPERATING_SYSTEM): sysctl kernel.yama.ptrace_scope=0"};
+}
+
+Check judge_swap(const json& ledger, bool kept, const std::string& where) {
+  if (!flag_at(ledger, "may_swap"))
+    return {"swap", Level::ok, "no swap device is in use: what is parked stays in memory", {}};
+  if (flag_at(ledger, "allow_swap")) {
+    return {"swap", Level::note, "swap is on, and ledger.allow_swap lets what is parked be written there",
+            "what was swapped out takes minutes and more to come back; sublet why says how much of a program is"};
+  }
+  if (kept) {
+    return {"swap",
+            Level::ok,
+            fmt::format("swap is on; a program that is started from here is kept from it while it is parked ({}/"
+                        "memory.swap.max)",
+                        where),
+            {}};
+  }
+  return {"swap", Level::warn,
+          "swap is on, and a program that is started from here cannot be kept from it: it is never paused" +
+              (where.empty() ? std::string("; no control group with memory.swap.max is here")
+                             : fmt::format("; others are in {}, or it may not be written", where)),
+          "turn swap off (swapoff -a); or start programs in a group of their own (systemd-run --user --scope -p "
+          "MemorySwapMax=0 sublet run …); or let it be: ledger.allow_swap = true"};
 }
 
 int failures(const Checks& checks) { return count(checks, Level::fail); }

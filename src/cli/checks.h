@@ -34,10 +34,16 @@ Checks judge_snapshot(std::string_view output, int exit_status);
 Check judge_support(std::string_view output, int exit_status);
 Check judge_ptrace_scope(std::string_view text);
 
+// From the ledger in the reply of /v1/status. `kept`: of a program in our own control group; `where`: that group, ""
+// when none has a limit on swap space.
+Check judge_swap(const nlohmann::json& ledger, bool kept, const std::string& where);
+
 // Runs sublet-gpu as the daemon would: with its library and environment, or, without a daemon, with the configured one.
 Checks check_nvml(const nlohmann::json& status, const std::string& configured_library);
 Check check_cgroups();
 Check check_identity();
+// Whether what is parked of a program that is started from here would be kept from swap, and who does that.
+Check check_swap(const nlohmann::json& status);
 Check check_user(const std::string& socket);  // the rights of this user there
 Check check_config(const config::Loaded& loaded);
 Check check_ptrace();

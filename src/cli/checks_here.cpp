@@ -4,6 +4,7 @@
 #include "cli/checks.h"
 #include "proc/cgroup.h"
 #include "proc/pidfd.h"
+#include "proc/swap.h"
 
 #include <fmt/format.h>
 
@@ -97,6 +98,17 @@ Check check_cgroups() {
             "mount one: mount -t cgroup2 none /sys/fs/cgroup"};
   }
   return {"cgroups", Level::ok, fmt::format("cgroup hierarchy: {}", proc::to_string(found->layout)), {}};
+}
+
+Check check_swap(const nlohmann::json& status) {
+  const auto& ledger = member(status, "ledger");
+  const auto root = proc::ProcRoot::open();
+  const auto hierarchies = root ? proc::find_hierarchies(*root) : Result<proc::Hierarchies>(root.error());
+  const auto groups = root ? proc::cgroups_of(*root, ::getpid()) : Result<proc::ProcessCgroups>(root.error());
+  const auto group = hierarchies && groups ? proc::swap_group(*hierarchies, *groups) : std::nullopt;
+  if (!group) return judge_swap(ledger, false, {});
+  const auto uid = number_at(member(member(status, "daemon"), "actor"), "uid");
+  return judge_swap(ledger, group->stopped || proc::may_stop_swap(*root, *group, {::getuid(), uid == 0}), group->path);
 }
 
 Check check_identity() {

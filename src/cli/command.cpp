@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
 
+#include "base/number.h"
 #include "base/text.h"
+#include "cli/app.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <climits>
 
 namespace sublet::cli {
@@ -21,6 +24,24 @@ std::string long_name(const std::string& names) {
   const auto dash = names.find("--");
   if (dash == std::string::npos) return names;
   return names.substr(dash, names.find(',', dash) - dash);
+}
+
+Status take_number(const std::string& text, int& into) {
+  const auto number = parse_number<int>(text);
+  if (!number) return bad_request(fmt::format("'{}' is no whole number", printable(text)));
+  into = *number;
+  return {};
+}
+
+// The words of "a,b,c".
+std::vector<std::string> pieces(const std::string& list) {
+  std::vector<std::string> found;
+  for (std::size_t at = 0; at <= list.size();) {
+    const auto comma = std::min(list.find(',', at), list.size());
+    found.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return found;
 }
 
 std::string range_text(int least, int most) {
@@ -47,10 +68,30 @@ Option Option::type(const char* name) const {
 Option Option::between(int least, int most) const {
   option_->check([least, most](const std::string& text) {
     int value = 0;
-    if (!CLI::detail::lexical_cast(text, value)) return fmt::format("{} is no whole number", printable(text));
+    if (const Status taken = take_number(text, value); !taken) return taken.error().detail;
     if (value >= least && value <= most) return std::string();
     return fmt::format("{} is not {}", printable(text), range_text(least, most));
   });
+  return *this;
+}
+
+Option Option::one_of(std::vector<std::string> words, bool list) const {
+  option_->check([words, list](const std::string& text) {
+    for (const std::string& word : list ? pieces(text) : std::vector{text}) {
+      if (std::find(words.begin(), words.end(), word) != words.end()) continue;
+      const std::vector<std::string_view> known(words.begin(), words.end());
+      return fmt::format("'{}' is none of {}{}", printable(word), fmt::join(words, ", "), did_you_mean(word, known));
+    }
+    return std::string();
+  });
+  return offers({Offer::Of::words, std::move(words), list});
+}
+
+// Kept with the tree, which alone lives as long as the option.
+Option Option::offers(Offer offer) const {
+  CLI::App* root = app_;
+  while (root->get_parent() != nullptr) root = root->get_parent();
+  if (auto* tree = dynamic_cast<Tree*>(root)) tree->offers[option_] = std::move(offer);
   return *this;
 }
 
@@ -75,19 +116,21 @@ Option Option::hidden() const {
 }
 
 Option Command::flag(const char* names, bool& into, const char* text) const {
-  return Option(app_->add_flag(names, into, text));
+  return {app_->add_flag(names, into, text)->disable_flag_override(), app_};
 }
 
 Option Command::option(const char* names, std::string& into, const char* text) const {
-  return Option(app_->add_option(names, into, text));
+  return {app_->add_option(names, into, text), app_};
 }
 
 Option Command::option(const char* names, int& into, const char* text) const {
-  return Option(app_->add_option(names, into, text));
+  return taken(
+      names, [&into](const std::string& value) { return take_number(value, into); }, text);
 }
 
 Option Command::option(const char* names, std::optional<int>& into, const char* text) const {
-  return Option(app_->add_option(names, into, text));
+  return taken(
+      names, [&into](const std::string& value) { return take_number(value, into.emplace()); }, text);
 }
 
 Option Command::size(const char* names, std::optional<Bytes>& into, const char* text) const {
@@ -135,7 +178,7 @@ Option Command::taken(const char* names, std::function<Status(const std::string&
     // As one message: refuse_parse() in app.cpp tells the hint from the rest by the line's end.
     refuse(fmt::format("{}: {}{}{}", flag, error.detail, error.hint.empty() ? "" : "\n", error.hint));
   };
-  return Option(app_->add_option_function<std::string>(names, judge, text));
+  return {app_->add_option_function<std::string>(names, judge, text), app_};
 }
 
 void Command::not_yet(std::initializer_list<const char*> flags, const char* feature) const {

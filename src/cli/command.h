@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -19,15 +20,27 @@ class Option;
 
 namespace sublet::cli {
 
+// What completion offers for a value.
+struct Offer {
+  enum class Of { nothing, words, files, directories, columns, verbs, leases, all_leases, devices, consumers, tokens };
+  Of of = Of::nothing;
+  std::vector<std::string> words = {};  // besides what is looked up
+  bool list = false;                    // several of them, separated by commas
+};
+
 // A flag or an argument. Each call returns the same option, so that calls can be chained.
 class Option {
  public:
-  explicit Option(CLI::Option* option) : option_(option) {}
+  Option(CLI::Option* option, CLI::App* app) : option_(option), app_(app) {}
 
   Option required() const;
-  Option excludes(Option other) const;          // both given is a usage error
-  Option type(const char* name) const;          // what --help calls its value: "SIZE"
-  Option between(int least, int most) const;    // of a number
+  Option excludes(Option other) const;        // both given is a usage error
+  Option type(const char* name) const;        // what --help calls its value: "SIZE"
+  Option between(int least, int most) const;  // of a number
+  // One of these words, or a list of them: another is a usage error, and completion offers them.
+  Option one_of(std::vector<std::string> words, bool list = false) const;
+  Option offers(Offer offer) const;
+  Option offers(Offer::Of of) const { return offers(Offer{of}); }
   Option show_default() const;                  // in --help
   Option maybe_value(const char* shown) const;  // may stand without its value: what --help says it then means
   Option common() const;                        // listed among those that many verbs have
@@ -35,6 +48,7 @@ class Option {
 
  private:
   CLI::Option* option_;
+  CLI::App* app_;
 };
 
 // A verb, or a verb's verb. `names` are "-m,--vram", or "LEASE" for an argument. `into` keeps what it has when the

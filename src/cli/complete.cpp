@@ -32,31 +32,28 @@ const CLI::App* find_verb(const CLI::App& app, const std::string& word) {
   return nullptr;
 }
 
-std::vector<Candidate> words_of(std::string_view list) {
-  std::vector<Candidate> found;
-  while (!list.empty()) {
-    const auto comma = list.find(',');
-    found.push_back({std::string(list.substr(0, comma)), {}});
-    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+// The values of an option or positional.
+Completion values_of(const Tree& tree, const CLI::App& app, const CLI::Option& option, const LookUp& look_up) {
+  const auto found = tree.offers.find(&option);
+  const Offer offer = found == tree.offers.end() ? Offer{} : found->second;
+  Completion result;
+  for (const std::string& word : offer.words) result.candidates.push_back({word, {}});
+  switch (offer.of) {
+    case Offer::Of::nothing:
+    case Offer::Of::words: break;
+    case Offer::Of::files: return {Completion::Shell::files, {}};
+    case Offer::Of::directories: return {Completion::Shell::directories, {}};
+    case Offer::Of::columns:
+      for (const Column& column : columns_of(app.get_name()))
+        result.candidates.push_back({std::string(column.name), {}});
+      break;
+    case Offer::Of::verbs:
+      for (const Verb& verb : verbs()) result.candidates.push_back({std::string(verb.name), std::string(verb.summary)});
+      break;
+    default:
+      for (Candidate& candidate : look_up(offer.of)) result.candidates.push_back(std::move(candidate));
   }
-  return found;
-}
-
-// The values of an option or positional, told by its type name.
-Completion values_of(const CLI::App& app, const CLI::Option& option, const LookUp& leases) {
-  const std::string type = option.get_type_name();
-  if (type == "FILE" || type == "URL") return {Completion::Shell::files, {}};
-  if (type == "DIR") return {Completion::Shell::directories, {}};
-  if (type == "LEASE") return {Completion::Shell::nothing, leases()};
-  if (option.check_lname("tier"))
-    return {Completion::Shell::nothing, words_of("interactive,standard,batch,spot,critical")};
-  if (option.check_lname("pausable"))
-    return {Completion::Shell::nothing, words_of("auto,no,cooperative,interposer,driver")};
-  if (option.check_lname("by")) return {Completion::Shell::nothing, words_of("user,consumer,tenant")};
-  if (type == "WHEN") return {Completion::Shell::nothing, words_of("auto,always,never")};
-  if (type == "SHELL") return {Completion::Shell::nothing, words_of("bash,zsh,fish")};
-  if (type == "COLS") return {Completion::Shell::nothing, words_of(column_names(columns_of(app.get_name())))};
-  return {};
+  return result;
 }
 
 // Where the words before the cursor lead: the verb, how many positionals are given, a flag that waits for its value.
@@ -95,7 +92,7 @@ std::vector<Candidate> flags_of(const CLI::App& app) {
   return found;
 }
 
-Completion next_word(const Place& place, const LookUp& leases) {
+Completion next_word(const Tree& tree, const Place& place, const LookUp& look_up) {
   // Behind "--" stands a program, and what follows is that program's business.
   if (place.only_positionals) {
     return {place.positionals == 0 ? Completion::Shell::commands : Completion::Shell::files, {}};
@@ -109,7 +106,7 @@ Completion next_word(const Place& place, const LookUp& leases) {
   for (const CLI::Option* option : place.app->get_options()) {
     if (!option->get_positional()) continue;
     const bool many = option->get_items_expected_max() > 1;
-    if (index == place.positionals || many) return values_of(*place.app, *option, leases);
+    if (index == place.positionals || many) return values_of(tree, *place.app, *option, look_up);
     ++index;
   }
   return result;
@@ -117,7 +114,7 @@ Completion next_word(const Place& place, const LookUp& leases) {
 
 }  // namespace
 
-Completion complete(const CLI::App& root, std::vector<std::string> words, const LookUp& leases) {
+Completion complete(const Tree& root, std::vector<std::string> words, const LookUp& look_up) {
   // bash takes "--flag=value" apart into three words.
   std::string current = words.empty() ? "" : words.back();
   if (!words.empty()) words.pop_back();
@@ -127,25 +124,28 @@ Completion complete(const CLI::App& root, std::vector<std::string> words, const 
   const Place place = walk(root, words);
   Completion result;
   std::string prefix;  // what stands before the value in the same word
+  const CLI::Option* list_of = place.wants_value;
   if (place.wants_value != nullptr) {
-    result = values_of(*place.app, *place.wants_value, leases);
+    result = values_of(root, *place.app, *place.wants_value, look_up);
   } else if (!place.only_positionals && starts_with(current, "-")) {
     const auto equals = current.find('=');
     const CLI::Option* option =
         equals == std::string::npos ? nullptr : find_flag(*place.app, current.substr(0, equals));
     if (option != nullptr && takes_value(*option)) {
       prefix = current.substr(0, equals + 1);
-      result = values_of(*place.app, *option, leases);
+      result = values_of(root, *place.app, *option, look_up);
+      list_of = option;
     } else {
       result.candidates = flags_of(*place.app);
     }
   } else {
-    result = next_word(place, leases);
+    result = next_word(root, place, look_up);
   }
   // "id,na": the word after the last comma is the one that is being written.
-  if (place.wants_value != nullptr && place.wants_value->get_type_name() == "COLS") {
-    prefix = current.substr(0, current.rfind(',') == std::string::npos ? 0 : current.rfind(',') + 1);
-  }
+  const auto offer = root.offers.find(list_of);
+  if (const auto comma = current.rfind(',');
+      offer != root.offers.end() && offer->second.list && comma != std::string::npos)
+    prefix = current.substr(0, comma + 1);
   for (Candidate& candidate : result.candidates) candidate.word = prefix + candidate.word;
   std::erase_if(result.candidates, [&](const Candidate& candidate) { return !starts_with(candidate.word, current); });
   return result;

@@ -3,7 +3,7 @@
 // story.
 #pragma once
 
-#include "cli/verb.h"
+#include "cli/app.h"
 
 #include <functional>
 #include <string>
@@ -23,10 +23,10 @@ struct Completion {
 };
 
 // Names of things that only the daemon knows; empty when there is none.
-using LookUp = std::function<std::vector<Candidate>()>;
+using LookUp = std::function<std::vector<Candidate>(Offer::Of)>;
 
 // `words`: what stands after "sublet", the last one being the word under the cursor (perhaps "").
-Completion complete(const CLI::App& root, std::vector<std::string> words, const LookUp& leases);
+Completion complete(const Tree& root, std::vector<std::string> words, const LookUp& look_up);
 
 // The script that makes a shell ask: bash, zsh or fish. "" for another name.
 std::string completion_script(std::string_view shell);

@@ -14,19 +14,47 @@ namespace sublet::cli {
 
 namespace {
 
-// Ids and tags of the leases that are there. Short, because somebody's fingers wait.
-std::vector<Candidate> lease_names(const Common& common) {
+// Where the things are listed, and which of their fields name them and say what they are.
+struct Listed {
+  const char* target;
+  const char* rows;
+  std::array<const char*, 2> names;
+  std::array<const char*, 2> about;
+};
+
+constexpr Listed live_leases{"/v1/leases", "leases", {"id", "tag"}, {"consumer", "state"}};
+// The newest of those that have ended come first behind those that live.
+constexpr Listed all_leases{"/v1/leases?all=true&limit=200", "leases", {"id", "tag"}, {"consumer", "state"}};
+constexpr Listed devices{"/v1/devices", "devices", {"id", "uuid"}, {"name", "state"}};
+constexpr Listed consumers{"/v1/consumers", "consumers", {"consumer", ""}, {"", ""}};
+constexpr Listed tokens{"/v1/tokens", "tokens", {"id", ""}, {"name", "scope"}};
+
+const Listed* listed(Offer::Of of) {
+  switch (of) {
+    case Offer::Of::leases: return &live_leases;
+    case Offer::Of::all_leases: return &all_leases;
+    case Offer::Of::devices: return &devices;
+    case Offer::Of::consumers: return &consumers;
+    case Offer::Of::tokens: return &tokens;
+    default: return nullptr;
+  }
+}
+
+// Asked only for a moment, because somebody's fingers wait.
+std::vector<Candidate> look_up(const Common& common, Offer::Of of) {
   std::vector<Candidate> found;
+  const Listed* where = listed(of);
   auto client = connect(common);
-  if (!client) return found;
-  const auto reply = client->call({"GET", "/v1/leases", {}, {}, {}}, std::chrono::seconds(2));
+  if (where == nullptr || !client) return found;
+  const auto reply = client->call({"GET", where->target, {}, {}, {}}, std::chrono::seconds(2));
   if (!reply) return found;
   const auto body = client::parse(*reply);
   if (!body) return found;
-  for (const auto& lease : list_at(*body, "leases")) {
-    const std::string about = fmt::format("{} {}", text_at(lease, "consumer"), text_at(lease, "state"));
-    found.push_back({text_at(lease, "id"), about});
-    if (const std::string tag = text_at(lease, "tag"); !tag.empty()) found.push_back({tag, about});
+  for (const auto& row : list_at(*body, where->rows)) {
+    const std::string about = fmt::format("{} {}", text_at(row, where->about[0]), text_at(row, where->about[1]));
+    for (const char* field : where->names) {
+      if (const std::string name = text_at(row, field); !name.empty()) found.push_back({name, about});
+    }
   }
   return found;
 }
@@ -47,7 +75,10 @@ void print(const Completion& completion) {
 
 Action add_completion(Command command, Common&) {
   auto shell = std::make_shared<std::string>();
-  command.option("SHELL", *shell, "bash, zsh or fish").required().type("SHELL");
+  command.option("SHELL", *shell, "bash, zsh or fish")
+      .required()
+      .type("SHELL")
+      .offers({Offer::Of::words, {"bash", "zsh", "fish"}});
   return [shell] {
     const std::string script = completion_script(*shell);
     if (!script.empty()) return fmt::print("{}", script), kOk;
@@ -60,7 +91,7 @@ Action add_completion(Command command, Common&) {
 
 int run_complete(const std::vector<std::string>& words) {
   const auto program = make_program();
-  print(complete(program->app, words, [&] { return lease_names(program->common); }));
+  print(complete(program->app, words, [&](Offer::Of of) { return look_up(program->common, of); }));
   return kOk;
 }
 

@@ -126,8 +126,10 @@ int show_values(const Choice& choice, const Common& common) {
 }
 
 void add_choice(Command command, Choice& choice) {
-  const Option file = command.option("--file,FILE", choice.file, "This file").type("FILE");
-  const Option dir = command.option("--dir", choice.dir, "The file of the private daemon in DIR").type("DIR");
+  const Option file = command.option("--file,FILE", choice.file, "This file").type("FILE").offers(Offer::Of::files);
+  const Option dir = command.option("--dir", choice.dir, "The file of the private daemon in DIR")
+                         .type("DIR")
+                         .offers(Offer::Of::directories);
   const Option system = command.flag("--system", choice.system, "The system's file");
   file.excludes(dir).excludes(system);
   dir.excludes(system);

@@ -74,7 +74,8 @@ int cooperate(const Common& common, CooperateFlags flags) {
     return kOk;
   }
   const json now = json::parse(reply->text, nullptr, false);
-  if (!now.is_object()) return fail(unavailable("the daemon answered nonsense"));
+  if (!now.is_object())
+    return fail(unavailable("the daemon answered nonsense", "is it of another version? sublet status"));
   tell(common, flags, now);
   return kOk;
 }
@@ -85,13 +86,20 @@ Action add_cooperate(Command command, Common& common) {
   auto flags = std::make_shared<CooperateFlags>();
   command
       .option("LEASE", flags->verb.lease, "Id or tag of the lease (else SUBLET_LEASE, as programs under run have it)")
-      .type("LEASE");
+      .type("LEASE")
+      .offers(Offer::Of::leases);
   command.option("--token-file", flags->verb.token_file, "File with the lease's token (else SUBLET_LEASE_TOKEN_FILE)")
-      .type("FILE");
+      .type("FILE")
+      .offers(Offer::Of::files);
   const Option signal =
       command.flag("--signal", flags->signal, "It gets signals, and answers by the file printed here");
-  command.option("--pause-signal", flags->pause_signal, "To yield: USR1, USR2 or HUP (USR1)").type("NAME");
-  command.option("--resume-signal", flags->resume_signal, "To go on: USR1, USR2 or HUP (USR2)").type("NAME");
+  const std::vector<std::string> signals{"USR1", "USR2", "HUP", "SIGUSR1", "SIGUSR2", "SIGHUP"};
+  command.option("--pause-signal", flags->pause_signal, "To yield: USR1, USR2 or HUP (USR1)")
+      .type("NAME")
+      .one_of(signals);
+  command.option("--resume-signal", flags->resume_signal, "To go on: USR1, USR2 or HUP (USR2)")
+      .type("NAME")
+      .one_of(signals);
   command.option("--pid", flags->pid, "Who gets them: a process of the program (the caller of this command)")
       .type("PID");
   const Option webhook =

@@ -75,6 +75,7 @@ Checks all_checks(const Common& common) {
   checks.push_back(check_config(loaded));
   checks.push_back(check_identity());
   checks.push_back(check_cgroups());
+  if (status.is_object()) checks.push_back(check_swap(status));
   checks.push_back(check_driver(status, loaded.problems.empty() ? loaded.config.gpu.driver : ""));
   checks.push_back(check_ptrace());
   return checks;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `events`: what happens, a line each, over restarts of the daemon.
+#include "base/number.h"
+#include "base/text.h"
 #include "cli/fetch.h"
 #include "client/event_stream.h"
 
@@ -95,11 +97,21 @@ int follow(const Common& common, const EventsFlags& flags) {
 
 Action add_events(Command command, Common& common) {
   auto flags = std::make_shared<EventsFlags>();
-  command.option("LEASE", flags->lease, "Only events of this lease").type("LEASE");
-  command.option("--since", flags->since, "Begin after the event with this id; 0: with the oldest that is kept")
-      .type("ID");
+  command.option("LEASE", flags->lease, "Only events of this lease").type("LEASE").offers(Offer::Of::all_leases);
+  const auto take_since = [flags](const std::string& text) -> Status {
+    const auto dash = text.find('-');
+    if (text != "0" && (dash == std::string::npos || !parse_number<std::uint64_t>(text.substr(dash + 1))))
+      return bad_request(fmt::format("'{}' is not the id of an event", printable(text)),
+                         "0 begins with the oldest that is kept; ids look like 1f2e3d4c-17");
+    flags->since = text;
+    return {};
+  };
+  command.taken("--since", take_since, "Begin after the event with this id; 0: with the oldest that is kept")
+      .type("ID")
+      .offers({Offer::Of::words, {"0"}});
   command.option("--type", flags->type, "Only these, separated by commas: lease, device, warning, daemon")
-      .type("TYPES");
+      .type("TYPES")
+      .one_of({"lease", "device", "warning", "daemon"}, true);
   command.flag("--no-follow", flags->no_follow, "Print what has happened and exit, instead of waiting for more");
   add_json(command, common);
   command.footer(

@@ -74,7 +74,8 @@ int exit_code(const client::Failure& failure) {
 
 int fail(const Common& common, const client::Failure& failure) {
   if (common.json && !failure.text.empty()) fmt::print("{}\n", failure.text);
-  print_error(failure.error.detail, failure.error.hint);
+  print_error(failure.error.detail,
+              failure.error.hint.empty() ? "sublet doctor looks for what is wrong here" : failure.error.hint);
   return exit_code(failure);
 }
 

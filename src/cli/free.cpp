@@ -106,7 +106,9 @@ int Free::tell(const Acquired& acquired) {
 Action add_free(Command command, Common& common) {
   auto flags = std::make_shared<FreeFlags>();
   command.size("SIZE", flags->size, "How much VRAM is to be free").required();
-  command.option("--gpu", flags->gpu, "Which device: gpu0, a uuid, or any").type("ID");
+  command.option("--gpu", flags->gpu, "Which device: gpu0, a uuid, or any")
+      .type("ID")
+      .offers({Offer::Of::devices, {"any"}});
   command.ttl("--for", flags->hold, "Keep it free for so long (60s)");
   const Option wait = command.duration("--wait", flags->wait, "Give up after waiting for so long (exit 124)");
   command.flag("--preview", flags->preview, "Say who would yield, for how long and at what cost, and do nothing")

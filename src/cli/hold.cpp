@@ -50,7 +50,8 @@ class TokenFile {
         ::fsync(file_.get()) == 0) {
       return true;
     }
-    print_error(fmt::format("the token file '{}' could not be written: {}", visible(path_), std::strerror(errno)));
+    print_error(fmt::format("the token file '{}' could not be written: {}", visible(path_), std::strerror(errno)),
+                "name another file: --token-file FILE");
     return false;
   }
   void keep() { kept_ = true; }
@@ -72,7 +73,6 @@ class Hold {
   const Common& common_;
   const HoldFlags& flags_;
   client::Client client_;
-  int left_by_ = 0;
 
   std::string consumer() const { return flags_.lease.name.empty() ? "hold" : flags_.lease.name; }
   json body(Bytes vram) const;
@@ -134,15 +134,8 @@ void Hold::print(const client::Lease& lease, const std::string& token) {
 // Owns the lease until a signal comes or it is ended by somebody else.
 int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const Acquired& acquired) {
   const keep::Listener listener = talk.listener();
-  events.watch(signals.fd(), [&] {
-    while (const auto signal = signals.next()) {
-      const int number = signal->number;
-      if (number == SIGTSTP) signals.stop_self(SIGTSTP);
-      if (number != SIGINT && number != SIGTERM && number != SIGHUP && number != SIGQUIT) continue;
-      left_by_ = number;
-      events.cancel();
-    }
-  });
+  const auto go = [&](const keep::Signal&) { events.cancel(); };
+  events.watch(signals.fd(), [&signals, go] { signals.take({.leave = go}); });
   client::Lease lease = acquired.lease;
   while (!events.cancelled() && !lease.ended()) {
     const auto target = fmt::format("/v1/leases/{}?wait=60s&since={}&stopping=false", client::encode(lease.id),
@@ -160,7 +153,7 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
     if (lease.stopping) break;
   }
   if (lease.ended()) {
-    print_error(fmt::format("{} has ended ({})", lease.id, lease.end_reason));
+    print_error(fmt::format("{} has ended ({})", lease.id, lease.end_reason), "see: sublet why " + lease.id);
     return kFailed;
   }
   events.resume();
@@ -193,6 +186,7 @@ Action add_hold(Command command, Common& common) {
                          .between(1, INT_MAX);
   command.option("--token-file", flags->token_file, "Write the lease's token to this new file and return; needs --ttl")
       .type("FILE")
+      .offers(Offer::Of::files)
       .excludes(pid);
   add_json(command, common);
   command.footer(

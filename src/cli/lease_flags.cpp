@@ -20,12 +20,7 @@ bool device_matches(const json& device, const std::string& wanted) {
 }
 
 // What one lease could get of the device if it were alone on it.
-Bytes capacity(const json& device) {
-  const auto bytes = [&](const char* name) { return Bytes{number_at(device, name).value_or(0)}; };
-  if (text_at(device, "state") == "ok")
-    return bytes("effective_free_bytes") + bytes("leased_bytes") + bytes("other_bytes");
-  return bytes("total_bytes") - bytes("driver_reserved_bytes") - 256 * MiB;
-}
+Bytes capacity(const json& device) { return {number_at(device, "capacity_bytes").value_or(0)}; }
 
 // The most that can be had on each of the devices asked for, and which of them has the least of it.
 std::pair<Bytes, std::string> whole_device(const LeaseFlags& flags, const json& status) {
@@ -68,16 +63,32 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 void add_lease_flags(Command command, LeaseFlags& flags) {
   command.size("-m,--vram", flags.vram, "VRAM to lease (else a remembered peak and a tenth, else a whole device)");
   command.size("--min-vram", flags.min_vram, "Start now with less, as long as it is this much");
-  command.option("--gpu", flags.gpu, "Which device: gpu0, a uuid, or any").type("ID");
+  command.option("--gpu", flags.gpu, "Which device: gpu0, a uuid, or any")
+      .type("ID")
+      .offers({Offer::Of::devices, {"any"}});
   command.option("--gpus", flags.gpus, "So many devices, each with --vram: all at once or none")
       .type("K")
       .between(1, 1024);
-  command.option("--tier", flags.tier, "critical, interactive, standard, batch or spot").type("NAME");
-  command.option("--priority", flags.priority, "Inside the tier, higher goes first").type("N");
+  command.option("--tier", flags.tier, "critical, interactive, standard, batch or spot")
+      .type("NAME")
+      .one_of({"interactive", "standard", "batch", "spot", "critical"});
+  command
+      .option("--priority", flags.priority, "Inside the tier, higher goes first: -100 to 100, for admins -1000 to 1000")
+      .type("N")
+      .between(-1000, 1000);
   command.option("--tenant", flags.tenant, "Who is charged (else you)").type("NAME");
-  command.option("--name", flags.name, "The consumer: what is remembered is remembered by this name").type("CONSUMER");
+  command.option("--name", flags.name, "The consumer: what is remembered is remembered by this name")
+      .type("CONSUMER")
+      .offers(Offer::Of::consumers);
   command.option("--tag", flags.tag, "A name for this lease, unique among yours").type("TAG");
-  command.option("--pausable", flags.pausable, "auto or driver: may be paused by the driver; no: never").type("HOW");
+  command
+      .option("--pausable", flags.pausable,
+              "How it may be paused: cooperative: by itself alone; driver: by the driver alone, also one before CUDA "
+              "13.0, where you "
+              "answer for it that it uses no managed memory, CUDA IPC or NCCL; auto: by itself where it "
+              "says how, else by the driver; no: not at all (auto)")
+      .type("HOW")
+      .one_of({"auto", "cooperative", "driver", "no"});
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   const Option wait = command.duration("--wait", flags.wait, "Give up after waiting for so long (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);

@@ -20,20 +20,8 @@ struct SizeTest : ::testing::Test {
       {"consumers",
        {{{"consumer", "train"}, {"peak_used_bytes", 1000}}, {{"consumer", "big"}, {"peak_used_bytes", 5000}}}}};
   json status{{"devices",
-               {{{"id", "gpu0"},
-                 {"index", 0},
-                 {"uuid", "GPU-aaaa"},
-                 {"state", "ok"},
-                 {"effective_free_bytes", 700},
-                 {"leased_bytes", 200},
-                 {"other_bytes", 100}},
-                {{"id", "gpu1"},
-                 {"index", 1},
-                 {"uuid", "GPU-bbbb"},
-                 {"state", "ok"},
-                 {"effective_free_bytes", 2000},
-                 {"leased_bytes", 0},
-                 {"other_bytes", 0}}}}};
+               {{{"id", "gpu0"}, {"index", 0}, {"uuid", "GPU-aaaa"}, {"state", "ok"}, {"capacity_bytes", 1000}},
+                {{"id", "gpu1"}, {"index", 1}, {"uuid", "GPU-bbbb"}, {"state", "ok"}, {"capacity_bytes", 2000}}}}};
   LeaseFlags flags;
 
   Result<Size> choose(const std::string& consumer) {

@@ -18,8 +18,9 @@ struct LeaseVerb {
   std::string token_file;  // "" : SUBLET_LEASE_TOKEN_FILE, or none
 };
 
-// Declares LEASE, --token-file and --json. `verb` must outlive the parse.
-void add_lease(Command command, Common& common, LeaseVerb& verb, bool required = true);
+// Declares LEASE, --token-file and --json. `verb` must outlive the parse; completion offers the leases of `offer`.
+void add_lease(Command command, Common& common, LeaseVerb& verb, bool required = true,
+               Offer::Of offer = Offer::Of::leases);
 
 // The token from the file that is named, or "" where none is. Your own leases need none.
 Result<std::string> read_token(const LeaseVerb& verb);

@@ -16,19 +16,10 @@ Leave::Leave(client::Client& client) {
 Leave::~Leave() { events_.forget(signals_.fd()); }
 
 void Leave::take_signals() {
-  while (const auto signal = signals_.next()) {
-    switch (signal->number) {
-      case SIGINT:
-      case SIGTERM:
-      case SIGHUP:
-      case SIGQUIT:
-        signal_ = signal->number;
-        events_.cancel();
-        break;
-      case SIGTSTP: signals_.stop_self(SIGTSTP); break;
-      default: break;
-    }
-  }
+  signals_.take({.leave = [this](const keep::Signal& signal) {
+    signal_ = signal.number;
+    events_.cancel();
+  }});
 }
 
 void Leave::now(bool quiet, const std::string& what_goes_on) {

@@ -14,7 +14,7 @@ void add_watch(Command command, Common& common) {
     const auto every = parse_duration(text);
     if (!every) return every.error();
     if (*every < 100ms || *every > 24h)
-      return bad_request(fmt::format("{} is not between 100ms and 24h", printable(text)));
+      return bad_request(fmt::format("{} is not between 100ms and 24h", printable(text)), "for example 2s");
     common.watch = *every;
     return {};
   };
@@ -36,26 +36,31 @@ void add_table_flags(Command command, Common& common) {
     }
     return {};
   };
-  command.taken("-o,--columns", take, "Columns to show, separated by commas").type("COLS").common();
+  command.taken("-o,--columns", take, "Columns to show, separated by commas")
+      .type("COLS")
+      .offers({Offer::Of::columns, {}, true})
+      .common();
   add_watch(command, common);
 }
 
 void add_common(Command command, Common& common) {
   static const std::map<std::string, Color> colors{
       {"auto", Color::automatic}, {"always", Color::always}, {"never", Color::never}};
-  command.option("-H,--host", common.host, "The daemon: a socket's path or unix://PATH (else SUBLET_HOST)")
+  command
+      .option("-H,--host", common.host,
+              "The daemon: a socket's path, unix://PATH or http://127.0.0.1:PORT (else SUBLET_HOST)")
       .type("URL")
+      .offers(Offer::Of::files)
       .common();
   command.flag("-q,--quiet", common.quiet, "No talk on stderr but errors").common();
   command.flag("-v,--verbose", common.verbose, "Say more on stderr").common();
   const auto take = [&common](const std::string& word) -> Status {
-    const auto found = colors.find(word);
-    if (found == colors.end()) return bad_request(fmt::format("'{}' is none of auto, always, never", printable(word)));
-    common.color = found->second;
+    common.color = colors.at(word);
     return {};
   };
   command.taken("--color", take, "Colours: auto (on a terminal, unless NO_COLOR is set), always, never")
       .type("WHEN")
+      .one_of({"auto", "always", "never"})
       .common();
 }
 

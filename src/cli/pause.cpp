@@ -141,7 +141,8 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
     }
     if (!reply) return fail(common, reply.error());
     lease = json::parse(reply->text, nullptr, false);
-    if (!lease.is_object()) return fail(unavailable("the daemon answered nonsense"));
+    if (!lease.is_object())
+      return fail(unavailable("the daemon answered nonsense", "is it of another version? sublet status"));
     if (!under_way(lease)) {
       talk.line().clear();
       return tell(common, lease, wanted);
@@ -182,8 +183,10 @@ Action add_pause(Command command, Common& common) {
   const Option grant =
       command
           .option("--grant", flags->grant, "Let your programs of this name be parked, though sublet did not start them")
-          .type("CONSUMER");
-  const Option revoke = command.option("--revoke", flags->revoke, "Take that back").type("CONSUMER");
+          .type("CONSUMER")
+          .offers(Offer::Of::consumers);
+  const Option revoke =
+      command.option("--revoke", flags->revoke, "Take that back").type("CONSUMER").offers(Offer::Of::consumers);
   const Option grants = command.flag("--grants", flags->grants, "List what is granted");
   revoke.excludes(grant);
   grants.excludes(grant);

@@ -192,7 +192,8 @@ std::string blocked_phrase(const json& lease, const Look& look) {
 
 std::string progress_phrase(const json& lease) {
   const auto& progress = member(member(lease, "pause"), "progress");
-  if (!progress.is_object()) return {};
+  const bool stuck = flag_at(member(lease, "pause"), "stuck");
+  if (!progress.is_object()) return stuck ? "stuck: the driver does not return" : "";
   const std::string move = text_at(progress, "move");
   if (move == "settle") return size_at(progress, "total_bytes") + " yielded, being measured gone";
   std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
@@ -200,6 +201,8 @@ std::string progress_phrase(const json& lease) {
   if (number_at(progress, "bytes_per_second").value_or(0) > 0)
     out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
   const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
+  if (flag_at(progress, "late"))
+    return out + (stuck ? ", stuck: the driver does not return" : ", takes longer than it should");
   out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", done any moment";
   return out + (flag_at(progress, "measured") ? "" : " (predicted)");
 }

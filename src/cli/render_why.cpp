@@ -73,7 +73,10 @@ std::string parked(const json& lease, const json& queue, const Look& look) {
   const auto& pause = member(lease, "pause");
   const std::string state = text_at(lease, "state");
   std::string out;
-  if (state == "paused" || state == "poisoned")
+  if (state == "poisoned" && number_at(lease, "parked_bytes").value_or(0) == 0)
+    out =
+        " Nothing of it is parked in host memory: what it held is on its devices still, and its program cannot go on.";
+  else if (state == "paused" || state == "poisoned")
     out = fmt::format(" {} of it are parked in host memory by the method {}.", size_at(lease, "parked_bytes"),
                       text_at(pause, "method"));
   if (const std::string progress = progress_phrase(lease); !progress.empty()) out += fmt::format(" {}.", progress);

@@ -34,12 +34,12 @@ int exit_code(Code code) {
 }
 
 int fail(const Error& error) {
-  print_error(error.detail, error.hint);
+  print_error(error.detail, error.hint.empty() ? "sublet doctor looks for what is wrong here" : error.hint);
   return exit_code(error.code);
 }
 
 int usage_error(std::string_view detail, std::string_view hint) {
-  print_error(detail, hint);
+  print_error(detail, hint.empty() ? "see: sublet --help" : hint);
   return kUsage;
 }
 

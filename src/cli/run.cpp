@@ -105,7 +105,7 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   std::fflush(nullptr);
   ::execvp(arguments[0], arguments.data());
   const keep::ExecFailure failure{errno};
-  print_error(failure.detail(command_.front()));
+  print_error(failure.detail(command_.front()), "what stands behind '--' is the program and its arguments");
   return failure.status();
 }
 
@@ -119,6 +119,13 @@ int Run::run_under_lease(Talk& talk) {
   wanted.body["owner"] = {{"connection", true}};
   if (flags_.lease.no_wait) wanted.body["queue"] = false;
   if (flags_.lease.dry_run) return our_code(dry_run(common_, client_, wanted.body, talk.line().look()));
+  // Before anything is asked for: a lease that no program can be booked to would only be taken and given back.
+  if (client_.endpoint().tcp()) {
+    print_error("over TCP no program can be started under a lease: nobody can speak for a process there",
+                "use the daemon's Unix socket: --host unix://PATH, SUBLET_HOST");
+    talk.note("refused", {{"code", to_string(Code::Denied)}, {"detail", "over TCP no program can be started"}});
+    return kNotAllowed;
+  }
   wanted.at_most = flags_.lease.wait;
   keep::Signals signals;
   keep::Events events;

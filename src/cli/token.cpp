@@ -109,13 +109,16 @@ Action add_token(Command command, Common& common) {
   const Command create_command = command.verb("create", "Make a token and show it this once");
   create_command.option("--scope", flags->scope, "read: the tables; submit: and leases of yours; admin: everything")
       .type("SCOPE")
+      .one_of({"read", "submit", "admin"})
       .show_default();
   create_command.option("--name", flags->name, "What it is for").type("NAME");
   create_command.duration("--ttl", flags->ttl, "Until it expires; without: until it is revoked");
-  create_command.option("--file", flags->file, "Write it to this new file instead of stdout").type("FILE");
+  create_command.option("--file", flags->file, "Write it to this new file instead of stdout")
+      .type("FILE")
+      .offers(Offer::Of::files);
   const Command list_command = command.verb("ls", "List tokens; their secrets are not kept");
   const Command revoke_command = command.verb("revoke", "Let a token in no more");
-  revoke_command.option("ID", flags->id, "As token ls shows it").required().type("ID");
+  revoke_command.option("ID", flags->id, "As token ls shows it").required().type("ID").offers(Offer::Of::tokens);
   for (const Command& sub : {create_command, revoke_command}) add_json(sub, common);
   add_table_flags(list_command, common);
   for (const Command& sub : {create_command, list_command, revoke_command}) add_common(sub, common);

@@ -199,25 +199,14 @@ class Top {
   }
 
   void take_signals() {
-    while (const auto signal = signals_.next()) {
-      switch (signal->number) {
-        case SIGINT:
-        case SIGTERM:
-        case SIGHUP:
-        case SIGQUIT:
-          ended_by_ = signal->number;
-          leave();
-          break;
-        case SIGTSTP:
-          if (curses_) ::endwin();
-          signals_.stop_self(SIGTSTP);
-          resize();
-          break;
-        case SIGCONT:
-        case SIGWINCH: resize(); break;
-        default: break;
-      }
-    }
+    const auto go = [this](const keep::Signal& signal) {
+      ended_by_ = signal.number;
+      leave();
+    };
+    const auto hide = [this] {
+      if (curses_) ::endwin();
+    };
+    signals_.take({go, hide, [this] { resize(); }});
   }
 
   void resize() {
@@ -233,7 +222,8 @@ int top(const Common& common, Duration every) {
   if (::isatty(STDIN_FILENO) != 1 || !Screen::possible(STDOUT_FILENO)) {
     return usage_error("top needs a terminal that can move its cursor", "into a pipe or a file: sublet status --watch");
   }
-  if (every < 100ms || every > 24h) return usage_error("--every is not between 100ms and 24h");
+  if (every < 100ms || every > 24h)
+    return usage_error("--every is not between 100ms and 24h", "for example --every 2s");
   auto client = connect(common);
   if (!client) return fail(client.error());
   std::setlocale(LC_CTYPE, "");  // NOLINT(concurrency-mt-unsafe): names that are not ASCII

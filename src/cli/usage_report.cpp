@@ -15,7 +15,9 @@ Action add_report(Command command, Common& common) {
   };
   auto flags = std::make_shared<Flags>();
   const Option since = command.duration("--since", flags->since, "How far to look back (24h)");
-  const Option by = command.option("--by", flags->by, "A row for each user, consumer or tenant").type("WHAT");
+  const Option by = command.option("--by", flags->by, "A row for each user, consumer or tenant")
+                        .type("WHAT")
+                        .one_of({"user", "consumer", "tenant"});
   command.flag("--consumers", flags->consumers, "What is remembered of consumers, and how long their pauses take")
       .excludes(since)
       .excludes(by);

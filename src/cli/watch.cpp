@@ -89,27 +89,17 @@ class Watch {
   }
 
   void take_signals() {
-    while (const auto signal = signals_.next()) {
-      switch (signal->number) {
-        case SIGINT:
-        case SIGTERM:
-        case SIGHUP:
-        case SIGQUIT:
-          ended_by_ = signal->number;
-          events_.cancel();
-          break;
-        case SIGTSTP:
-          if (screen_) screen_->leave();
-          signals_.stop_self(SIGTSTP);
-          if (screen_) redraw();
-          break;
-        case SIGCONT:
-        case SIGWINCH:
-          if (screen_) redraw();
-          break;
-        default: break;
-      }
-    }
+    const auto leave = [this](const keep::Signal& signal) {
+      ended_by_ = signal.number;
+      events_.cancel();
+    };
+    const auto hide = [this] {
+      if (screen_) screen_->leave();
+    };
+    const auto draw = [this] {
+      if (screen_) redraw();
+    };
+    signals_.take({leave, hide, draw});
   }
 };
 

@@ -75,7 +75,9 @@ Failure not_there(const Endpoint& endpoint, int errnum) {
   }
   return {FailureKind::no_daemon,
           {Code::Unavailable, detail,
-           fmt::format("{}; or name another: --host unix://PATH, SUBLET_HOST", start_text(endpoint))},
+           endpoint.tcp() ? std::string("is api.tcp set, and the daemon started since? Or name another: --host "
+                                        "http://127.0.0.1:PORT or unix://PATH, SUBLET_HOST")
+                          : fmt::format("{}; or name another: --host unix://PATH, SUBLET_HOST", start_text(endpoint))},
           0,
           {}};
 }

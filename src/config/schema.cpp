@@ -80,7 +80,8 @@ constexpr Key table[] = {
     {"pause.automatic", "", "", "Whoever waits has others yield: those of a lower tier, and its equals by turns.",
      +[](Config& c) -> bool& { return c.pause.automatic; }},
     {"pause.cooldown", "100ms", "1h",
-     "How long a lease whose pause failed is left alone; doubled with each failure in a row, up to 64 times.",
+     "How long a lease whose pause failed, or could not be begun or measured, is left alone; doubled with each failure "
+     "in a row, up to 64 times.",
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
     {"pause.min_residency", "0s", "1d",
      "How long a lease has its room at least before a turn takes it away; 0s: ten times what its pause and its resume "

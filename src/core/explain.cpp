@@ -35,10 +35,6 @@ std::string held_text(const State& state, const HeldRooms& held, const HeldRooms
          (start ? "; it should start in " + format_duration(*start - now) : "; when it starts is unknown");
 }
 
-bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
-  return std::find(leases.begin(), leases.end(), lease) != leases.end();
-}
-
 // Others yield for it already, or are about to: that is sooner than they would end.
 void hasten(const State& state, const Rules& rules, const Lease& lease, Time now, QueueInfo& info) {
   Sooner sooner = sooner_by_others(state, rules, lease, now);

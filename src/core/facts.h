@@ -77,6 +77,7 @@ struct Pause {
   std::uint64_t generation = 0;
   std::string reason;
   HostMemory host = {};
+  bool again = false;  // nobody's wish: it was seen to hold VRAM while it was paused (PauseAgain)
 };
 
 // A paused lease is wanted back: it waits for its room, reserves it, and only then its program is restored.
@@ -112,6 +113,20 @@ struct Touching {
   std::vector<ProcessRef> processes = {};
 };
 
+// All processes of a lease are locked for the action Park, and measured anew since: may they be parked as they are?
+// `host` is what the machine can take now, for the groups that all of them are in. Refused: no more than it said.
+struct Weighed {
+  LeaseId lease;
+  HostMemory host = {};
+};
+
+// Why the driver is not to be tried again on a program.
+enum class Unfit {
+  no,         // nothing is against it
+  unvouched,  // with this driver only on its owner's word
+  never,      // it uses what the driver cannot park
+};
+
 // What came of the action Park. Not done: whatever was begun has to be undone, unless it is `undone` already: nothing
 // is locked or parked by it, and all run on as before.
 struct Parked {
@@ -120,6 +135,7 @@ struct Parked {
   std::string detail = {};          // why not: one sentence
   std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
   bool undone = false;
+  Unfit unfit = Unfit::no;  // else `detail` says why
 };
 
 // What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is
@@ -129,8 +145,9 @@ struct Unparked {
   enum class How { runs, not_yet, never } how = How::runs;
   std::string detail = {};  // why it does not run: one sentence
   std::optional<HostMemory> host = {};
-  bool no_room = false;   // not_yet: what it needs on its devices is not free there, so none was tried
-  std::string code = {};  // not_yet: a word for why, so that the same is not told again each time
+  bool no_room = false;         // not_yet: what it needs on its devices is not free there, so none was tried
+  std::string code = {};        // not_yet: a word for why, so that the same is not told again each time
+  bool nothing_parked = false;  // never: none of it is in host memory, it is on its devices still
 };
 
 // Whether any process of a lease lives: of its program, or booked to it. Told of leases that are parked and whose owner
@@ -214,7 +231,7 @@ struct Woke {
 struct Tick {};
 
 using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant,
-                          Release, HeldChanged, ProgramEnded, ProgramFailed, Touching, Parked, Unparked, Inhabited,
-                          Snapshot, SnapshotFailed, Woke, Tick>;
+                          Release, HeldChanged, ProgramEnded, ProgramFailed, Touching, Weighed, Parked, Unparked,
+                          Inhabited, Snapshot, SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

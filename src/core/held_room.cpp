@@ -209,11 +209,14 @@ Bytes HeldRooms::kept_for(const Making& making, const std::string& device) const
 // Who is of a higher tier goes ahead; everybody else leaves what is needed for whom room is being made.
 Bytes HeldRooms::beside_making(const Lease& lease, const std::string& device, Bytes room) const {
   const Making* making = state_.making_on(device);
-  const bool bound = making != nullptr && making->asker != lease.id && lease.tier <= making->tier;
+  const bool bound = making != nullptr && lease.tier <= making->tier;
   return bound ? room - kept_for(*making, device) : room;
 }
 
 Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& room) const {
+  // Others yielded so that it can have this, and would have done so for nobody.
+  if (const Making* making = state_.making_on(room.device); making != nullptr && making->asker == lease.id)
+    return room.free;
   const Bytes free = beside_making(lease, room.device, room.free);
   const Held* held = held_on(room.number);
   if (held == nullptr) return free;

@@ -97,8 +97,6 @@ TEST(HeldRoom, OnOneDeviceLeavesTheOthersAlone) {
   EXPECT_EQ(w.device_of(large), uuid_of(0));
 }
 
-// With equal priorities and time limits that come true, the first for whom room is held starts no later than was said,
-// whatever comes behind it; and everybody starts some day.
 // What it leaves on the device while it is parked is what the large one lacks.
 TEST(HeldRoom, IsNotHeldFromThoseWhoMustComeBackFirst) {
   Card w;
@@ -118,6 +116,52 @@ TEST(HeldRoom, IsNotHeldFromThoseWhoMustComeBackFirst) {
   EXPECT_EQ(w.state_of(large), LeaseState::active);
 }
 
+// One that cannot be paused and one that can, a large one that has waited for long, and one behind it that would fit in
+// place of the second.
+struct Behind : Card {
+  LeaseId pinned, runs, large, behind;
+  explicit Behind(Pausable pausable) {
+    Lease lease = want(8 * GiB, Tier::standard, "pinned");
+    lease.pausable = Pausable::no;
+    pinned = submit(lease, true);
+    attach(pinned);
+    runs = start(10 * GiB, Tier::standard, "runs");
+    large = submit(want(20 * GiB, Tier::standard, "large"), true);
+    live(310s);
+    lease = want(10 * GiB, Tier::standard, "behind");
+    lease.pausable = pausable;
+    behind = submit(lease, true);
+  }
+};
+
+TEST(HeldRoom, WhatIsMadeForOneByTurnsIsNotHeldFromIt) {
+  Behind w(Pausable::automatic);
+  ASSERT_EQ(HeldRooms(w.state, w.rules, w.now).entries().size(), 1u);
+  int switches = 0;
+  for (int second = 0; second < 600; ++second) {
+    const bool had = w.state_of(w.behind) == LeaseState::active;
+    w.live(1s);
+    const bool has = w.state_of(w.behind) == LeaseState::active;
+    if (has && !w.programs.contains(w.behind)) w.attach(w.behind);
+    switches += static_cast<int>(had != has);
+    ASSERT_TRUE(has || w.state_of(w.runs) == LeaseState::active) << "the card is left to nobody, after " << second;
+  }
+  EXPECT_GE(switches, 2);
+  EXPECT_EQ(w.state_of(w.large), LeaseState::queued);
+  w.quit(w.pinned);
+  w.live(300s);
+  EXPECT_EQ(w.state_of(w.large), LeaseState::active) << "they leave for it when their turns are over";
+}
+
+TEST(HeldRoom, NobodyYieldsByTurnsForOneBehindWhoWouldNotLeaveAgain) {
+  Behind w(Pausable::no);
+  w.live(600s);
+  EXPECT_EQ(w.state_of(w.behind), LeaseState::queued);
+  EXPECT_EQ(w.state_of(w.runs), LeaseState::active) << "it is not paused for nothing";
+}
+
+// With equal priorities and time limits that come true, the first for whom room is held starts no later than was said,
+// whatever comes behind it; and everybody starts some day.
 TEST(HeldRoom, NobodyBehindDelaysWhoHasRoomHeld) {
   const char* text = std::getenv("SEED");
   const std::uint64_t first_seed = text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device{}();

@@ -43,15 +43,26 @@ struct Making {
   std::vector<Victim> victims;       // still to be asked, the cheapest first; none: all that is needed is under way
 };
 
+// Why a lease is not asked to yield for a while.
+struct LeftAlone {
+  enum class Ground {
+    failed,   // its pause failed by all methods that there are: it is trusted less
+    undone,   // its pause was undone, and that is nobody's fault: it could not be measured, or a restart came between
+    refused,  // it was not asked at all: host memory does not take what it holds, say
+  } ground = Ground::failed;
+  std::string why;  // one sentence
+};
+
 // How a lease stands as one that may be asked to yield.
 struct Standing {
-  Time restored;           // back from a pause
-  Time came_back;          // since then it has its room: granted, grown on somebody's word, or back from a pause
-  Duration had{};          // of the turns that are counted at present: how long it had its room
-  Time tried_at;           // a pause of it failed then …
-  Time spared_until;       // … and is not tried again before this
-  std::string spared_why;  // what went wrong
-  int failures = 0;        // in a row
+  Time restored;         // back from a pause
+  Time came_back;        // since then it has its room: granted, grown on somebody's word, or back from a pause
+  Duration had{};        // of the turns that are counted at present: how long it had its room
+  Time tried_at;         // no pause came of it then …
+  Time spared_until;     // … and none is tried before this
+  LeftAlone left_alone;  // what was in the way
+  int failures = 0;      // of its pauses, in a row
+  std::optional<PauseMethod> next;  // the method that it would be asked by now: another one has just failed
 };
 
 // The next turn on a device: who leaves, and who comes in for it.

@@ -18,7 +18,7 @@ constexpr Bytes driver_residue = 64 * MiB;
 constexpr double trusted = 0.5;
 
 // Why there is none, in the order in which something can be done about it.
-Error no_method(const Lease& lease) {
+Error no_method(const State& state, const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
     return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
   };
@@ -32,6 +32,13 @@ Error no_method(const Lease& lease) {
   if (lease.owner.kind != OwnerKind::process)
     return unsafe("it has no program of its own that could be parked, and none has said that it yields by itself",
                   "programs under `sublet run` have, and `sublet cooperate` says how one yields");
+  const State::UnfitFor* unfit = state.unfit(lease.id);
+  if (unfit != nullptr && unfit->kind == Unfit::unvouched)
+    return unsafe("the driver parks it on its owner's word only: " + unfit->why,
+                  "if it uses none of that: sublet pause --grant " + lease.consumer +
+                      " (or start it with --pausable driver); else let it yield by itself (`sublet cooperate`)");
+  if (unfit != nullptr)
+    return unsafe("the driver cannot park it: " + unfit->why, "it can yield by itself: `sublet cooperate` says how");
   return unsafe("Sublet did not start its program, and nobody granted that it be parked",
                 "its owner can: sublet pause --grant " + lease.consumer);
 }
@@ -47,7 +54,8 @@ std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease
     methods.push_back(PauseMethod::cooperative);
   const bool agreed =
       lease.owner.keeper || state.granted(lease.uid, lease.consumer) || planted(Bug::grants_do_not_matter);
-  if (lease.owner.kind == OwnerKind::process && agreed && (any || lease.pausable == Pausable::driver))
+  const bool fit = state.unfit(lease.id) == nullptr;
+  if (lease.owner.kind == OwnerKind::process && agreed && fit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {
     const MethodRecord* own = state.record(lease.consumer, PauseMethod::cooperative);
@@ -60,7 +68,7 @@ std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease
 
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
   const auto methods = pause_methods_of(state, lease);
-  if (methods.empty()) return no_method(lease);
+  if (methods.empty()) return no_method(state, lease);
   return methods.front();
 }
 

@@ -30,4 +30,6 @@ Bytes held_by(const State& state, const Lease& lease);
 // keeps its owner and its program's word that it yields by itself.
 bool might_yield(const Lease& lease);
 
+inline unsigned bit_of(PauseMethod method) { return 1U << static_cast<unsigned>(method); }
+
 }  // namespace sublet::core

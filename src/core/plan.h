@@ -30,7 +30,7 @@ struct SignalProgram {
 struct Park {
   LeaseId lease;
   PauseMethod method = PauseMethod::driver;
-  Duration at_most{};  // cooperative: its program has this time to answer
+  Duration at_most{};  // its program has this time to answer; the driver should not need longer
 };
 
 // It is stored whom the driver locks for the last Park; the answer to the fact Touching.

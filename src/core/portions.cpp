@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/portions.h"
 
+#include "core/transitions.h"
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -31,12 +33,13 @@ std::vector<Plan> portions(Plan plan, std::size_t size) {
   first.givers = plan.givers;
   first.settled = std::move(plan.settled);
   first.learned = std::move(plan.learned);
+  first.records = std::move(plan.records);
   first.grants = std::move(plan.grants);
   first.transitions = std::move(plan.transitions);
   all.back().actions = std::move(plan.actions);
   for (Plan& portion : all) {
     portion.wake_at = plan.wake_at;
-    if (&portion != &first) portion.transitions = {"portion"};
+    if (&portion != &first) portion.transitions = {later_portion};
   }
   return all;
 }

@@ -12,8 +12,8 @@ namespace sublet::core {
 // The plan itself if it gives room to at most `size` leases. Else portions with so many each, and with their reasons,
 // in the order of the grants. All that gives room is in the first: whatever a crash leaves of the row never promises
 // VRAM twice. So is the lease that the outcome names, wherever it stands: the answer that tells of it is remembered
-// with the first. What is not about one lease (outcome, settled, learned, transitions) is the first's too, the actions
-// are the last's. The transition of the others is "portion".
+// with the first. What is not about one lease (outcome, settled, learned, records, grants, transitions) is the first's
+// too, the actions are the last's. The transition of the others is "portion".
 std::vector<Plan> portions(Plan plan, std::size_t size);
 
 }  // namespace sublet::core

@@ -13,6 +13,9 @@ Plan plan_of(std::size_t givers, std::size_t takers) {
   plan.transitions = {"released", "granted"};
   plan.actions = {TakeSnapshot{}};
   plan.settled = {LeaseId{1}};
+  plan.learned.emplace_back();
+  plan.records.emplace_back();
+  plan.grants.emplace_back();
   plan.wake_at = Time{77};
   for (std::uint64_t number = 1; number <= givers + takers; ++number) {
     Lease lease;
@@ -54,6 +57,9 @@ TEST(Portions, NothingIsLostAndWhatGivesComesFirst) {
   }
   EXPECT_EQ(*all[0].outcome, LeaseId{1});
   EXPECT_EQ(all[0].settled.size(), 1U);
+  EXPECT_EQ(all[0].learned.size(), 1U);
+  EXPECT_EQ(all[0].records.size(), 1U);
+  EXPECT_EQ(all[0].grants.size(), 1U);
   EXPECT_EQ(all[0].transitions.size(), 2U);
   EXPECT_TRUE(all[0].actions.empty());
   EXPECT_TRUE(all[1].settled.empty());

@@ -64,6 +64,7 @@ class Storm {
     oracle_.before(state_, fact, now_);
     Plan plan = core::step(state_, rules_, fact, now_);
     oracle_.after(state_, fact, plan, now_);
+    EXPECT_TRUE(testing::has_name(plan)) << "nothing can be interrupted that has no name";
     check_portions(plan);
     const auto* touching = std::get_if<Touching>(&fact);
     if (touching != nullptr && plan.outcome.has_value()) locked_.insert(touching->lease);
@@ -161,7 +162,7 @@ class Storm {
       case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
       case 36:
         if (again_.empty()) return Tick{};
-        return Pause{again_.extract(again_.begin()).value(), 0, "it holds again", some_host()};
+        return Pause{again_.extract(again_.begin()).value(), 0, "it holds again", some_host(), true};
       default:
         change_programs();
         return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};

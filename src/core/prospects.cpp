@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::size_t own_named = 3;
 
-bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
-  return std::find(leases.begin(), leases.end(), lease) != leases.end();
-}
-
 std::string names_of(const State& state, const std::vector<LeaseId>& leases) {
   std::string names;
   for (const LeaseId id : leases)
@@ -82,7 +78,7 @@ Yielding yielding_on(const State& state, const std::vector<std::string>& devices
   for (const std::string& device : devices)
     for (const LeaseId id : state.devices().at(device).leases) {
       const Lease& other = *state.find(id);
-      if (other.state != LeaseState::pausing || holds(yielding.who, id)) continue;
+      if (other.state != LeaseState::pausing || passed_over(state, id) || holds(yielding.who, id)) continue;
       const auto left = time_left(state, id, now);
       const Duration since = now - other.parking->since;
       yielding.who.push_back(id);
@@ -115,12 +111,10 @@ Sooner by_making(const State& state, const Rules& rules, const Making& making, T
 std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId lease, Time now) {
   for (const auto& [uuid, turn] : state.turns()) {
     if (!holds(turn.enters, lease)) continue;
-    Duration takes{};
     std::vector<Victim> leaves;
-    for (const LeaseId id : turn.leaves) {
+    for (const LeaseId id : turn.leaves)
       leaves.push_back(as_victim(state, *state.find(id), state.devices().at(uuid), now));
-      takes += yields_in(state, leaves.back());
-    }
+    const Duration takes = yields_in(state, leaves);
     Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
                   "its turn comes then: " + names_of(state, turn.leaves) +
                       (turn.leaves.size() == 1 ? " yields, and " : " yield, and ") +
@@ -195,8 +189,7 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
   }
   const RoomPlan later = plan_later(state, rules, asking, now);
   if (!later.found || later.wait_for.empty()) return {};
-  Duration takes{};
-  for (const Victim& victim : later.victims) takes += yields_in(state, victim);
+  const Duration takes = yields_in(state, later.victims);
   Sooner sooner{{}, later.wait_for + "; then " + takes_text(later.victims.size(), takes)};
   if (later.wait && is_first_there(state, lease, later.devices)) sooner.in = *later.wait + takes;
   return unless_beyond_ledger(std::move(sooner), state, rules, later.victims);
@@ -276,14 +269,12 @@ std::string owners_word(const State& state, const Rules& rules, const Lease& lea
   if (state.making_for(lease.id) != nullptr || state.ordered(lease.id)) return {};
   const RoomPlan room = plan_now_or_later(state, rules, Asking{lease, Ordered{lease.uid, false}}, now);
   if (!room.found || room.victims.empty()) return {};
-  Duration takes{};
-  for (const Victim& victim : room.victims) {
+  for (const Victim& victim : room.victims)
     if (state.find(victim.lease)->uid != lease.uid) return {};
-    takes += yields_in(state, victim);
-  }
   return "its owner's word is enough: `sublet preempt " + to_string(lease.id) + "` has " +
          names_of(state, leases_of(room.victims)) + ", of the same user, yield for it; " +
-         takes_text(room.victims.size(), takes) + (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
+         takes_text(room.victims.size(), yields_in(state, room.victims)) +
+         (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
 }
 
 std::string how_to_have_it(const State& state, const Lease& holder, const Lease& waiter) {

@@ -95,7 +95,7 @@ TEST(Prospects, WhosePauseFailedPromisesNothing) {
   w.obey(HostMemory{4 * GiB, std::nullopt}, 1);  // there is no host memory for it
   const QueueInfo info = queue_info(w.state, w.rules, w.at(urgent), w.now);
   EXPECT_FALSE(info.eta);
-  EXPECT_SAYS(info.basis, to_string(batch) + " (train, ana): a pause of it failed");
+  EXPECT_SAYS(info.basis, to_string(batch) + " (train, ana): it could not be asked");
 }
 
 TEST(Prospects, WhoTakesLongerThanItEverShouldPromisesNothing) {

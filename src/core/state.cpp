@@ -134,7 +134,13 @@ Standing State::standing(LeaseId id) const {
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
-  return {side.restored_at, came_back, side.turn.had, side.tried_at, side.spared_until, side.spared_why, side.failures};
+  return {side.restored_at,  came_back,       side.turn.had, side.tried_at,
+          side.spared_until, side.left_alone, side.failures, side.next};
+}
+
+const State::UnfitFor* State::unfit(LeaseId id) const {
+  const auto found = sides_.find(id);
+  return found == sides_.end() || found->second.unfit.kind == Unfit::no ? nullptr : &found->second.unfit;
 }
 
 const Making* State::making_on(std::string_view device) const {
@@ -307,6 +313,7 @@ void State::resize(Lease& lease, Bytes vram) {
 
 void State::set_owner(Lease& lease, Owner owner) {
   rebook(lease, [&] { lease.owner = std::move(owner); });
+  sides_.at(lease.id).unfit = {};  // another program
 }
 
 void State::requeue_in_place(const Lease& lease) {
@@ -382,7 +389,8 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
     if (lease.state == LeaseState::offered && lease.offer_ends_at && !planted(Bug::offers_last))
       due = std::min(due, *lease.offer_ends_at);
     if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
-    if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) due = std::min(due, side.look_at);
+    if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
+      due = std::min({due, side.look_at, side.overdue_at});
     if (lease.state == LeaseState::paused && side.empty_since)
       due = std::min(due, after(*side.empty_since, rules.orphan_after));
   }
@@ -412,6 +420,8 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   Side& side = sides_.at(lease.id);
   side.grace_until = after(side.grace_until, asleep);
   side.look_at = after(side.look_at, asleep);
+  side.overdue_at = after(side.overdue_at, asleep);
+  side.acting_since = after(side.acting_since, asleep);
   side.restored_at = after(side.restored_at, asleep);
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);

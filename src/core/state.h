@@ -34,6 +34,9 @@ struct Charge {
   // it is paused, from when they are asked to yield until what they hold is measured again.
   Bytes coming{};
   Bytes needed{};  // of that, before it is given its room: no more than the device has beside others that are parked
+  // Of what its processes were listed with: gone from the list, while the device still has it taken. Nobody knows
+  // whether it is theirs; it is no proof that they gave it up.
+  Bytes hidden{};
 };
 
 // The same over all of its devices.
@@ -88,6 +91,7 @@ struct Device {
   Bytes leased_used;                  // Σ over leases of used
   Bytes settling;                     // the part of `charged` of leases that have ended
   Bytes unleased;                     // Σ of the listed processes under no lease
+  Bytes unlisted;                     // used, and of no listed process
   // Of those who reserve here, those on whom others may have a claim, by tier (core/methods.h).
   struct Claimable {
     int leases = 0;
@@ -199,6 +203,9 @@ class State {
   };
   ToRestore to_restore(const Lease& lease, std::string_view device) const;
   bool lacks_room(LeaseId id) const;  // resuming: its last restore was not tried for want of room
+  // Yielding, or coming back: the driver has not returned for longer than it should take. Whoever waits for its room
+  // looks elsewhere; what comes of it is taken into account when it returns.
+  bool stuck(LeaseId id) const;
   // Resuming: why its last restore did not come through, one sentence; "" while none has failed.
   const std::string& not_back(LeaseId id) const;
   std::optional<bool> inhabited(LeaseId id) const;  // the last fact Inhabited; unset: it was not told since it is away
@@ -206,6 +213,12 @@ class State {
   // --- who yields to whom ---
   const CostModel& costs() const { return costs_; }
   Standing standing(LeaseId id) const;
+  // Why the driver is not to be tried on its program again; null: nothing is against it.
+  struct UnfitFor {
+    Unfit kind = Unfit::no;
+    std::string why;
+  };
+  const UnfitFor* unfit(LeaseId id) const;
   const std::vector<Making>& makings() const { return makings_; }
   const Making* making_on(std::string_view device) const;                  // null: none is made there
   const Making* making_for(LeaseId asker) const;                           // null: none is made for it
@@ -244,18 +257,22 @@ class State {
     bool program_ended = false;   // its keeper's program is known to have ended
     Time gone_at;                 // then; or when it was killed: no reading that began before shows that bytes are gone
     // Yielding or coming back, as far as it is observed:
-    std::optional<Time> yielded_at;     // its method says that it has yielded; verified since then
-    Time proven_at;                     // began then: the last snapshot that shows it
-    int proofs = 0;                     // how many did in a row
-    bool acting = false;                // Park or Unpark is ordered and not answered
-    int retries = 0;                    // of Unpark
-    Time restored_at;                   // what it holds was not measured before a snapshot that began later
-    Time look_at = Time::never();       // for the next proof, or the next try
-    Bytes moved;                        // what its processes held when it was asked to yield
-    Time moving_since;                  // Park or Unpark was ordered then
-    std::optional<Time> held_at;        // began then: the last snapshot that shows it holding on
-    unsigned tried = 0;                 // methods of this pause, by their bits
-    std::optional<PauseMethod> next;    // is tried once what was tried is undone
+    std::optional<Time> yielded_at;              // its method says that it has yielded; verified since then
+    Time proven_at;                              // began then: the last snapshot that shows it
+    int proofs = 0;                              // how many did in a row
+    bool acting = false;                         // Park or Unpark is ordered and not answered, …
+    Time acting_since;                           // … since
+    int retries = 0;                             // of Unpark
+    Time restored_at;                            // what it holds was not measured before a snapshot that began later
+    Time look_at = Time::never();                // for the next proof, or the next try
+    Bytes moved;                                 // what its processes held when it was asked to yield
+    Time moving_since;                           // Park or Unpark was ordered then
+    std::optional<Time> held_at;                 // began then: the last snapshot that shows it holding on
+    std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, when it was asked to yield: not its own
+    Time overdue_at = Time::never();             // Park or Unpark should have been answered by then …
+    bool overdue = false;                        // … and was not
+    unsigned tried = 0;                          // methods of this pause, by their bits
+    std::optional<PauseMethod> next;    // of those that are not: would come next, once what was tried is undone
     std::optional<PauseMethod> on_top;  // is to park what it took while it was paused; ordered and not answered
     bool relapsed = false;              // paused, and holds more than it promised to keep
     bool no_room = false;               // the last Unpark found none
@@ -265,10 +282,12 @@ class State {
     std::optional<bool> inhabited;      // as far as it was told since it is away
     std::optional<Time> empty_since;    // paused, its owner a token, and no process of it lives
     // As one that may be asked to yield:
-    bool weighed = false;         // WeighHost is ordered and not answered
-    int failures = 0;             // of pauses, in a row
-    Time tried_at, spared_until;  // of the last of them
-    std::string spared_why;
+    UnfitFor unfit;                   // for the driver
+    bool weighed = false;             // WeighHost is ordered and not answered
+    int failures = 0;                 // of pauses, in a row
+    std::optional<LeftAlone> undone;  // why its pause is being undone: it is left alone when it runs again
+    LeftAlone left_alone;             // the last time
+    Time tried_at, spared_until;      // since, until
     Turns turn;
     Time due = Time::never();  // as it stands in timers_
     bool touched = false;      // by the step under way

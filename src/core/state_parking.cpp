@@ -221,6 +221,13 @@ bool State::lacks_room(LeaseId id) const {
   return side != sides_.end() && side->second.no_room;
 }
 
+bool State::stuck(LeaseId id) const {
+  const auto side = sides_.find(id);
+  const Lease* lease = find(id);
+  return side != sides_.end() && lease != nullptr && side->second.overdue &&
+         (lease->state == LeaseState::pausing || lease->state == LeaseState::resuming);
+}
+
 std::optional<bool> State::inhabited(LeaseId id) const {
   const auto side = sides_.find(id);
   return side == sides_.end() ? std::nullopt : side->second.inhabited;

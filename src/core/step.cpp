@@ -25,6 +25,7 @@ Plan Stepper::run(const Fact& fact) {
     run_timers();
     grant_waiting();
     make_room();
+    settle_undone();
     note_blocked();
   }
   finish();
@@ -62,15 +63,17 @@ void Stepper::touch(const Lease& lease) {
   touched = true;
 }
 
-void Stepper::explain(const Lease& lease, std::string_view code, std::string text) {
+void Stepper::explain(const Lease& lease, std::string_view code, std::string text, std::string_view moment) {
+  assert(is_transition(code) || code == "ended");
   plan_.reasons.push_back(Reason{lease.id, now_, std::string(code), std::move(text)});
-  note(code == "ended" ? to_string(lease.end_reason) : code);
+  if (moment.empty()) moment = code == "ended" ? to_string(lease.end_reason) : code;
+  note(moment);
 }
 
-void Stepper::note(std::string_view transition) {
-  assert(is_transition(transition));
+void Stepper::note(std::string_view moment) {
+  assert(is_interruptible(moment));
   auto& noted = plan_.transitions;
-  if (std::find(noted.begin(), noted.end(), transition) == noted.end()) noted.push_back(transition);
+  if (std::find(noted.begin(), noted.end(), moment) == noted.end()) noted.push_back(moment);
 }
 
 void Stepper::touch_given(const Lease& lease) {
@@ -98,7 +101,7 @@ void Stepper::finish() {
   for (const LeaseId id : ended_) {
     const Lease& lease = state_.leases_.at(id);
     if (state_.use(id).settling || program_may_live(lease)) continue;
-    if (lease.had_process) plan_.settled.push_back(id);
+    if (lease.had_process) plan_.settled.push_back(id), note("settled");
     state_.drop(id);
   }
   if (snapshot_wanted_) plan_.actions.emplace_back(TakeSnapshot{});

@@ -43,7 +43,8 @@ void Stepper::end_orphan(Lease& lease) {
   const Duration empty = now_ - *state_.sides_.at(lease.id).empty_since;
   end(lease, EndReason::expired,
       "it has been paused for " + format_duration(now_ - lease.parking->since) +
-          ", and no process of it has lived for " + format_duration(empty) + ": nobody is left who could come back");
+          ", and no process of it has lived for " + format_duration(empty) + ": nobody is left who could come back",
+      "orphaned");
 }
 
 }  // namespace sublet::core

@@ -31,12 +31,12 @@ Result<LeaseId> Stepper::on(const Release& fact) {
             std::string(to_string(lease.state)));
     return lease.id;
   }
-  const bool poisoned = lease.state == LeaseState::poisoned;
-  if (lease.parking && !poisoned && (fact.stop || fact.revoke)) {  // it runs first, so that it can save its work
+  const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id);
+  if (lease.parking && !never_runs && (fact.stop || fact.revoke)) {  // it runs first, so that it can save its work
     Parking parking = *lease.parking;
     parking.then_stop = true;
     state_.set_parking(lease, std::move(parking), lease.state);
-    explain(lease, "stopping", "its program is asked to end as soon as it runs again");
+    explain(lease, "stopping", "its program is asked to end as soon as it runs again", "deferred");
     want_back(lease);
     touch(lease);
     return lease.id;
@@ -86,10 +86,11 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   }
   program_gone(*lease);
   if (lease->ended()) {
+    note("exited");
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
   } else if (lease->owner.kind == OwnerKind::token) {
-    // A program that was merely booked to it: the lease is its token's.
+    note("exited");  // a program that was merely booked to it: the lease is its token's
   } else if (lease->state == LeaseState::queued || lease->state == LeaseState::offered) {
     end(*lease, EndReason::cancelled, "its process ended while it was " + std::string(to_string(lease->state)));
   } else if (lease->stop_requested) {
@@ -112,6 +113,7 @@ Result<LeaseId> Stepper::on(const ProgramFailed& fact) {
   }
   program_gone(*lease);
   if (lease->ended()) {
+    note("exited");
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
   } else {
@@ -150,7 +152,7 @@ void Stepper::stop_program(Lease& lease) {
 
 // Whatever held bytes goes on being charged until they are measured gone; without a process there is nothing
 // to measure, and the bytes are free at once.
-void Stepper::end(Lease& lease, EndReason why, std::string text) {
+void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_view moment) {
   assert(!lease.ended());
   one_piece_ = one_piece_ || state_.sides_.at(lease.id).given;  // it gives up again what it was given in this step
   const bool ran = lease.state == LeaseState::active;
@@ -188,7 +190,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text) {
     text += "; it held " + format_size(lease.vram) + on_devices(state_, lease);
     if (lease.peak_used > Bytes{}) text += ", and used " + format_size(lease.peak_used) + " at most";
   }
-  explain(lease, "ended", std::string(to_string(why)) + ": " + std::move(text));
+  explain(lease, "ended", std::string(to_string(why)) + ": " + std::move(text), moment);
   ended_.push_back(lease.id);
   state_.schedule(lease, rules_);
   touch(lease);
@@ -227,6 +229,7 @@ void Stepper::fire(Lease& lease) {
     const bool stopping = lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended;
     if (stopping && *lease.stop_at + rules_.grace <= now_) kill(lease);
     const bool moves = live && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming);
+    if (moves && side.overdue_at <= now_) mark_overdue(lease);
     if (moves && side.look_at <= now_) look_again(lease);
   }
 }

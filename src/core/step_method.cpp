@@ -43,7 +43,8 @@ Result<LeaseId> Stepper::on(const Cooperate& fact) {
   state_.set_cooperation(lease, fact.how);
   explain(lease, "cooperates",
           fact.how ? "its program yields by itself: " + text_of(*fact.how)
-                   : std::string("its program no longer yields by itself"));
+                   : std::string("its program no longer yields by itself"),
+          fact.how ? "cooperates" : "withdrawn");
   touch(lease);
   return lease.id;
 }
@@ -53,8 +54,42 @@ Result<LeaseId> Stepper::on(const Grant& fact) {
   if (state_.grants_.contains(who) == fact.given) return LeaseId{};
   if (fact.given) state_.grants_.insert(who);
   else state_.grants_.erase(who);
+  for (auto& [id, side] : state_.sides_) {
+    if (side.unfit.kind != Unfit::unvouched) continue;
+    if (const Lease* lease = find(id); lease->uid == fact.uid && lease->consumer == fact.consumer) side.unfit = {};
+  }
   plan_.grants.push_back(fact);
+  note(fact.given ? "permitted" : "forbidden");
   return LeaseId{};
+}
+
+// What it was asked for may be more by now: it allocated before it was locked, or its processes are in other groups
+// than those that were looked at. What it holds beyond its entry is entered; what does not fit is not begun.
+Result<LeaseId> Stepper::on(const Weighed& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not asked to yield");
+  if (lease->state != LeaseState::pausing) return lease->id;  // on top of what is parked: weighed when it was asked
+  const Bytes entered = lease->parking->entry;
+  state_.enter(*lease, -1);  // what is there beside it
+  const Status takes = check_host(*lease, fact.host);
+  state_.enter(*lease, 1);
+  if (!takes) return takes.error();
+  const Bytes held = held_by(state_, *lease);
+  if (held <= entered) return lease->id;
+  Parking parking = *lease->parking;
+  parking.entry = held;
+  explain(*lease, "pausing",
+          "it holds " + format_size(held) + " now, " + format_size(held - entered) +
+              " more than when it was asked; the ledger has entered them");
+  state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
+  touch(*lease);
+  return lease->id;
+}
+
+// It is not asked of the driver again as long as it is the same program. That its owner has not answered for it yet is
+// no failure of the method.
+void Stepper::note_unfit(const Lease& lease, const Parked& fact) {
+  if (fact.unfit != Unfit::no) state_.sides_.at(lease.id).unfit = {fact.unfit, fact.detail};
 }
 
 Duration Stepper::yield_time(const Lease& lease) const {
@@ -122,9 +157,10 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
     parking.settled = false;
     explain(lease, "relapsed",
             "the " + std::string(to_string(method)) + " is to park up to " + format_size(held) +
-                on_devices(state_, lease) + ", which it took while it was paused; the ledger has entered them");
+                on_devices(state_, lease) + ", which it took while it was paused; the ledger has entered them",
+            "on_top");
     state_.set_parking(lease, std::move(parking), LeaseState::paused);
-    plan_.actions.emplace_back(Park{lease.id, method, rules_.yield_timeout});
+    plan_.actions.emplace_back(Park{lease.id, method, driver_time(lease, Move::pause)});
     touch(lease);
     return lease.id;
   }
@@ -134,9 +170,11 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
 // What is parked, or may be, comes back with the rest of it when it is resumed: by then nobody counts on its room.
 // Where nothing is, it is as if that had never been tried.
 Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
-  remember_pause(lease, *std::exchange(state_.sides_.at(lease.id).on_top, std::nullopt), fact.done);
+  const PauseMethod method = *std::exchange(state_.sides_.at(lease.id).on_top, std::nullopt);
+  note_unfit(lease, fact);
+  if (fact.unfit != Unfit::unvouched) remember_pause(lease, method, fact.done);
   if (!fact.done) {
-    explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail);
+    explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail, "top_failed");
     if (fact.undone && lease.parking->before_top) forget_top(lease);
     return lease.id;
   }
@@ -148,6 +186,7 @@ Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
     parking.settled = true;
   }
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
+  note("top_parked");
   touch(lease);
   return lease.id;
 }
@@ -162,6 +201,7 @@ void Stepper::forget_top(Lease& lease) {
   if (parking.touched) parking.touched->clear();
   for (Yielded& its : parking.yielded) its.on_top = its.tops = {}, its.of.clear();
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
+  note("top_forgotten");
   touch(lease);
 }
 
@@ -177,6 +217,7 @@ void Stepper::recount_tops(Time began) {
     parking.entry = before->bytes + state_.gone_since_top(lease);
     parking.settled = before->settled;
     if (parking == *lease.parking) continue;
+    note("recounted");
     state_.set_parking(lease, std::move(parking), LeaseState::paused);
     touch(lease);
   }

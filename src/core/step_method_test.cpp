@@ -203,6 +203,52 @@ TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
   EXPECT_TRUE(w.newest<Unpark>()->told) << "both are undone";
 }
 
+// It held VRAM in two snapshots, and in the next it does not, before anything was done about it.
+TEST(Cooperation, ALateOrderToParkOnTopIsNobodysWish) {
+  Cooperating w;
+  w.settle();
+  w.run(20 * GiB, 9, "other");
+  w.step(Resume{w.victim});
+  ASSERT_TRUE(w.at(w.victim).parking->returns) << "there is no room for it";
+  w.measure(5 * GiB);
+  w.measure(5 * GiB);
+  ASSERT_EQ(w.ordered<PauseAgain>(), 1);
+  w.measure(Bytes{});
+  ASSERT_TRUE(w.step(Pause{w.victim, 0, "it held VRAM", plenty, true}).outcome.has_value());
+  EXPECT_TRUE(w.at(w.victim).parking->returns) << "it waits to come back as before";
+  EXPECT_EQ(w.ordered<Park>(), 1);
+  w.measure(5 * GiB);
+  w.measure(5 * GiB);
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_FALSE(w.at(w.victim).parking->returns) << "its owner's word counts, whatever it holds";
+  EXPECT_EQ(w.ordered<Park>(), 2);
+}
+
+// Nobody can be asked to end, and its owner cannot keep it from ending.
+TEST(Cooperation, OneWithoutAProgramOfOursEndsWhenItIsBackIfItIsToEnd) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  Lease only = wish(10 * GiB);
+  only.pausable = Pausable::cooperative;
+  const LeaseId id = w.submit(only);
+  w.step(Cooperate{id, 0, Cooperating::how()});
+  ASSERT_TRUE(w.step(Pause{id, 0, "", plenty}).outcome.has_value());
+  w.step(Parked{id, true, {}, 9 * GiB});
+  for (int i = 0; i < 2; ++i) w.pass(20ms), w.snapshot({gpu(0, 24 * GiB)});
+  ASSERT_EQ(w.state_of(id), LeaseState::paused);
+  const LeaseId other = w.run(20 * GiB, 9, "other");
+  w.step(Release{.lease = id, .revoke = true});
+  ASSERT_EQ(w.state_of(id), LeaseState::paused) << "it waits for its room";
+  const auto refused = w.step(Pause{id, 0, "", plenty}).outcome;
+  EXPECT_EQ(refused.error().code, Code::PauseUnsafe) << refused.error().detail;
+  w.step(Release{.lease = other, .force = true});
+  for (int i = 0; i < 2; ++i) w.pass(20ms), w.snapshot({gpu(0, 24 * GiB)});
+  ASSERT_EQ(w.state_of(id), LeaseState::resuming);
+  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  const Lease* left = w.state.find(id);
+  EXPECT_TRUE(left == nullptr || left->ended());
+}
+
 TEST(Cooperation, WhatCannotBeParkedOnTopTakesNobodysRoom) {
   Cooperating w;
   w.settle();

@@ -55,7 +55,8 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     return wrong_state(*lease, "attach", "claim the offer first: `sublet claim " + to_string(lease->id) + "`");
   if (lease->state != LeaseState::active)
     return wrong_state(*lease, "attach", lease->ended() ? "ask for a new lease" : "wait until it is granted");
-  if (fact.as_owner && !fact.owner.process) return bad_request("attach names no process to own " + name_of(*lease));
+  if (fact.as_owner && !fact.owner.process)
+    return bad_request("attach names no process to own " + name_of(*lease), "name a process that runs");
   const bool first = !lease->had_process;
   const bool book = !fact.as_owner && fact.booked != Booked{} &&
                     std::find(lease->booked.begin(), lease->booked.end(), fact.booked) == lease->booked.end();
@@ -78,6 +79,7 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
                 (fact.owner.keeper ? ", kept by pid " + std::to_string(fact.owner.keeper.pid) : ""));
     state_.schedule(*lease, rules_);
   }
+  if (!fact.as_owner && (first || book)) note("booked");
   if (fact.as_owner || first || book) touch(*lease);
   return lease->id;
 }
@@ -87,7 +89,7 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
   if (!found) return found.error();
   Lease& lease = **found;
   if (lease.ended()) return wrong_state(lease, "renew", "ask for a new lease");
-  if (fact.ttl && fact.ttl->count() <= 0) return bad_request("a time limit must be above zero");
+  if (fact.ttl && fact.ttl->count() <= 0) return bad_request("a time limit must be above zero", "for example 10m");
   if (!fact.ttl && !lease.ttl)
     return bad_request(name_of(lease) + " has no time limit to renew",
                        "give it one: `sublet renew " + to_string(lease.id) + " --ttl 1h` (in the API: ttl_seconds)");
@@ -105,9 +107,12 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
 Result<LeaseId> Stepper::on(const Woke& fact) {
   for (auto& [id, lease] : state_.leases_) {
     bool changed = fact.asleep > Duration{} && state_.sleep_through(lease, fact.asleep);
+    // The driver may have returned meanwhile, and only we have not heard of it.
+    if (Time& overdue = state_.sides_.at(id).overdue_at; overdue != Time::never())
+      overdue = std::max(overdue, now_ + driver_grace);
     if (!lease.ended() && !planted(Bug::sleepers_are_late)) changed |= state_.forgive(lease, rules_, now_);
     state_.schedule(lease, rules_);
-    if (changed) touch(lease);
+    if (changed) touch(lease), note("forgiven");
   }
   for (auto& [uuid, device] : state_.devices_)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;

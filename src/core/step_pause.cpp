@@ -16,14 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int proofs_needed = 2;          // snapshots in a row that show the bytes gone
-constexpr Duration look_interval = 20ms;  // between two looks while it is verified
-// A lease counts as one that lied no sooner than this after it said that it has yielded: drivers measure now and then.
-constexpr Duration liar_at_least = 2s;
 constexpr Duration first_retry = 1s;  // of a resume that did not come through; doubled each time
 constexpr Duration longest_retry = 30s;
-
-unsigned bit_of(PauseMethod method) { return 1U << static_cast<unsigned>(method); }
 
 }  // namespace
 
@@ -77,10 +71,15 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
   const auto found = find_for(fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
-  if (lease.state == LeaseState::paused && state_.sides_.at(lease.id).relapsed) return pause_on_top(lease, fact.host);
+  const bool relapsed = lease.state == LeaseState::paused && state_.sides_.at(lease.id).relapsed;
+  if (fact.again) return relapsed ? pause_on_top(lease, fact.host) : Result<LeaseId>(lease.id);
   if (lease.parking && lease.state != LeaseState::resuming) {
+    if (lease.parking->then_stop)
+      return Error{Code::PauseUnsafe, name_of(lease) + " is to be ended as soon as its program runs again",
+                   "wait for its end: `sublet wait`"};
     if (lease.state == LeaseState::paused && lease.parking->returns) give_up_return(lease, "its owner wants it paused");
-    return lease.id;
+    else if (lease.state == LeaseState::pausing && lease.parking->returns) stay_paused(lease);
+    return relapsed ? pause_on_top(lease, fact.host) : Result<LeaseId>(lease.id);
   }
   if (const Status may = check_pause(lease, fact.host); !may) return may.error();
   begin_pause(lease, fact.reason, false);
@@ -128,9 +127,15 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   side.tried |= bit_of(method);
   side.yielded_at.reset();
   side.held_at.reset();
+  side.undone.reset();
   side.moved = state_.use(lease.id).used;
   side.moving_since = now_;
-  plan_.actions.emplace_back(Park{lease.id, method, yield_time(lease)});
+  look_at_unlisted(lease);
+  const Duration at_most = cooperative ? yield_time(lease) : driver_time(lease, Move::pause);
+  side.overdue = false;
+  side.acting_since = now_;
+  side.overdue_at = cooperative ? Time::never() : now_ + at_most;
+  plan_.actions.emplace_back(Park{lease.id, method, at_most});
   state_.schedule(lease, rules_);
   touch(lease);
 }
@@ -147,6 +152,7 @@ Result<LeaseId> Stepper::on(const Touching& fact) {
   Parking parking = *lease->parking;
   if (on_top) parking.method = *side.on_top;
   if (parking.touched) parking.touched = fact.processes;
+  note("touching");
   state_.set_parking(*lease, std::move(parking), lease->state);
   plan_.actions.emplace_back(Lock{lease->id});
   touch(*lease);
@@ -160,9 +166,11 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   if (lease == nullptr || lease->state != LeaseState::pausing)
     return not_found(to_string(fact.lease) + " is not asked to yield");
   State::Side& side = state_.sides_.at(lease->id);
-  side.acting = false;
+  side.acting = side.overdue = false;
+  side.overdue_at = Time::never();
   if (!fact.done) {
     if (fact.undone && lease->parking->touched) lease->parking->touched->clear();
+    note_unfit(*lease, fact);
     fail(*lease, fact.detail);
     return lease->id;
   }
@@ -171,6 +179,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
     parking.entry = *fact.bytes;
     parking.settled = true;
     state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
+    note("yielded");
     touch(*lease);
   }
   learn(*lease, Move::pause, side.moved, now_ - side.moving_since);
@@ -181,101 +190,6 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   look_again(*lease);
   state_.schedule(*lease, rules_);
   return lease->id;
-}
-
-// -------------------------------------------------------------------------------- verified
-
-// In every plausible snapshot that was begun after it yielded: does it hold no more than it promised?
-void Stepper::verify_yielding(Time began) {
-  const std::vector<LeaseId> all(state_.verifying_.begin(), state_.verifying_.end());
-  for (const LeaseId id : all) {
-    Lease* lease = find(id);
-    if (lease == nullptr || lease->state != LeaseState::pausing) {
-      state_.verifying_.erase(id);
-      continue;
-    }
-    State::Side& side = state_.sides_.at(id);
-    if (began < *side.yielded_at || (side.proofs > 0 && began <= side.proven_at)) continue;
-    const bool gone = yields(*lease, began);
-    if (!gone && told(*lease, began)) side.held_at = began;
-    side.proofs = gone ? side.proofs + 1 : 0;
-    side.proven_at = began;
-    if (side.proofs >= proofs_needed) settle_down(*lease);
-  }
-}
-
-// Whether the snapshot that was begun then says of all its devices what it holds there.
-bool Stepper::told(const Lease& lease, Time began) const {
-  return std::all_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
-    const Device& device = state_.devices_.at(uuid);
-    return device.read_at == began && device.problem.empty() && !device.lost && !state_.charge(lease.id, uuid).untold;
-  });
-}
-
-bool Stepper::yields(const Lease& lease, Time began) const {
-  return told(lease, began) && std::all_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
-           return state_.charge(lease.id, uuid).used <= lease.parking->residue;
-         });
-}
-
-// Longer than the bytes of this consumer ever took to be measured gone.
-Duration Stepper::liar_after(const Lease& lease) const {
-  const Bytes bytes = state_.sides_.at(lease.id).moved;
-  return std::clamp(state_.costs_.predict(lease.consumer, lease.parking->method, Move::settle, bytes).longest,
-                    std::min(liar_at_least, rules_.verify_timeout), rules_.verify_timeout);
-}
-
-void Stepper::learn(const Lease& lease, Move move, Bytes bytes, Duration took) {
-  plan_.learned.push_back({lease.consumer, lease.parking->method, move, {bytes, took}, now_});
-  state_.costs_.learn(plan_.learned.back());
-}
-
-void Stepper::settle_down(Lease& lease) {
-  Parking parking = *lease.parking;
-  const bool returns = std::exchange(parking.returns, false);
-  state_.verifying_.erase(lease.id);
-  state_.note_yielded(lease, parking);
-  drop_word(lease);  // not before: of a pause that fails it keeps its room, and the word that it was given it on
-  state_.set_parking(lease, std::move(parking), LeaseState::paused);
-  State::Side& side = state_.sides_.at(lease.id);
-  side.failures = 0;
-  remember_pause(lease, lease.parking->method, true);
-  learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
-  explain(lease, "paused",
-          "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +
-              format_duration(now_ - lease.parking->since) + " after it was asked; " +
-              format_size(lease.parking->entry) + " are parked in host memory");
-  side.yielded_at.reset();
-  side.look_at = Time::never();
-  state_.schedule(lease, rules_);
-  touch(lease);
-  // If that does not make the room that somebody waits for, it is not this one who is to blame.
-  for (const QueueKey& key : state_.askers_) may_be_blocked_.push_back(key.lease);
-  state_.reindex(rules_, now_);
-  note_blocked();
-  if (returns) want_back(lease);
-}
-
-// The method failed: its consumer is trusted less with it, and the next one is tried once this one is undone.
-void Stepper::fail(Lease& lease, const std::string& why) {
-  remember_pause(lease, lease.parking->method, false);
-  State::Side& side = state_.sides_.at(lease.id);
-  side.next.reset();
-  for (const PauseMethod method : pause_methods_of(state_, lease))
-    if ((side.tried & bit_of(method)) == 0 && !side.next) side.next = method;
-  undo(lease, why + (side.next ? "; then the " + std::string(to_string(*side.next)) + " is tried" : ""));
-}
-
-// Not verified is not active: what was begun may still take effect, so it is taken back until the program runs.
-void Stepper::undo(Lease& lease, const std::string& why) {
-  state_.verifying_.erase(lease.id);
-  state_.sides_.at(lease.id).yielded_at.reset();
-  state_.sides_.at(lease.id).moving_since = {};  // what it takes to be undone says nothing of a resume
-  if (planted(Bug::undone_is_active)) return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
-  state_.set_parking(lease, lease.parking, LeaseState::resuming);
-  explain(lease, "resuming", "the pause is undone: " + why);
-  spare(lease, why);
-  unpark(lease);
 }
 
 // -------------------------------------------------------------------------------- back again
@@ -292,18 +206,22 @@ Result<LeaseId> Stepper::on(const Resume& fact) {
     return Error{
         Code::Stale,
         "resume needs a lease that is paused; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
-        {}};
+        lease.ended() ? "ask for a new lease" : "`sublet why " + to_string(lease.id) + "` says what it waits for"};
   want_back(lease);
   return lease.id;
 }
 
 void Stepper::want_back(Lease& lease) {
-  if (lease.state == LeaseState::resuming || lease.state == LeaseState::poisoned || lease.parking->returns) return;
+  const bool undoing = lease.state == LeaseState::resuming;
+  if (undoing && !planted(Bug::resumes_get_lost)) state_.sides_.at(lease.id).next.reset();
+  if (lease.state == LeaseState::poisoned || lease.parking->returns) return;
+  if (undoing && planted(Bug::resumes_get_lost)) return;
   Parking parking = *lease.parking;
   parking.returns = true;
   state_.set_parking(lease, std::move(parking), lease.state);
   touch(lease);
-  if (lease.state == LeaseState::pausing) return;  // one thing after the other
+  note(lease.state == LeaseState::pausing || undoing ? "recalled" : "returning");
+  if (lease.state == LeaseState::pausing || undoing) return;  // one thing after the other
   if (planted(Bug::back_without_room)) return state_.requeue_in_place(lease), bring_back(lease);
   state_.requeue_in_place(lease);
   grant_waiting();
@@ -312,7 +230,8 @@ void Stepper::want_back(Lease& lease) {
     explain(lease, "queued",
             "wants to come back, at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
                 std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
-                held_clause(state_, rules_, lease, now_));
+                held_clause(state_, rules_, lease, now_),
+            "returning");
 }
 
 // Its turn: the room is its own before anything is restored into it.
@@ -334,12 +253,21 @@ void Stepper::bring_back(Lease& lease) {
   touch_given(lease);
 }
 
+// It yields for somebody else, or was wanted back, and now its owner has it paused.
+void Stepper::stay_paused(Lease& lease) {
+  Parking parking = *lease.parking;
+  parking.returns = false;
+  state_.set_parking(lease, std::move(parking), lease.state);
+  explain(lease, "pausing", "stays paused once it has yielded: its owner wants it paused", "stays");
+  touch(lease);
+}
+
 void Stepper::give_up_return(Lease& lease, const std::string& why) {
   state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
   parking.returns = false;
   state_.set_parking(lease, std::move(parking), lease.state);
-  explain(lease, "paused", "stays paused: " + why);
+  explain(lease, "paused", "stays paused: " + why, "stays");
   touch(lease);
 }
 
@@ -347,8 +275,12 @@ void Stepper::unpark(Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
   side.look_at = Time::never();
   const Parking& parking = *lease.parking;
-  if (!std::exchange(side.acting, true))
+  if (!std::exchange(side.acting, true)) {
+    side.acting_since = now_;
+    if (!side.overdue && parking.method == PauseMethod::driver)
+      side.overdue_at = now_ + driver_time(lease, Move::resume) + (parking.told ? rules_.yield_timeout : Duration{});
     plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout, parking.touched});
+  }
   state_.schedule(lease, rules_);
   touch(lease);
 }
@@ -368,12 +300,14 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     return not_found(to_string(fact.lease) + " is not being resumed");
   State::Side& side = state_.sides_.at(lease->id);
   side.acting = false;
+  side.overdue_at = Time::never();
+  side.overdue = fact.how == Unparked::How::not_yet && fact.code == "stuck";
   side.no_room = fact.how == Unparked::How::not_yet && fact.no_room;
   if (fact.how == Unparked::How::not_yet) {
     const Duration pause = std::min(first_retry * (1 << std::min(side.retries, 5)), longest_retry);
     if (side.retries++ == 0 || fact.code != side.not_back_code)
       explain(*lease, "resuming",
-              "it does not run yet: " + fact.detail + beside_text(*lease) + "; tried again and again");
+              "it does not run yet: " + fact.detail + beside_text(*lease) + "; tried again and again", "not_yet");
     side.not_back = fact.detail;
     side.not_back_code = fact.code;
     side.look_at = now_ + pause;
@@ -388,35 +322,57 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   const Parking parking = *lease->parking;
   if (fact.how == Unparked::How::runs && first && side.moving_since > parking.since)
     learn(*lease, Move::resume, side.moved, now_ - side.moving_since);
-  if (fact.how == Unparked::How::runs && first && try_next(*lease, parking, fact.host)) return lease->id;
+  if (fact.how != Unparked::How::runs || !first || !fact.host || parking.then_stop) side.next.reset();
+  const bool on_a_word = !parking.returns || planted(Bug::next_for_nobody);
+  if (side.next && on_a_word && try_next(*lease, parking, *fact.host)) return lease->id;
   if (fact.how == Unparked::How::never) {
-    state_.set_parking(*lease, parking, LeaseState::poisoned);
-    explain(*lease, "poisoned", "its program can never be restored: " + fact.detail + "; it is kept, and not killed");
+    Parking kept = parking;
+    if (fact.nothing_parked) kept.entry = {}, kept.settled = true;
+    state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
+    explain(*lease, "poisoned",
+            "its program can never be restored: " + fact.detail + "; it is kept, and not killed" +
+                (fact.nothing_parked ? ". Nothing of it is in host memory" : ""));
   } else {
     state_.set_parking(*lease, std::nullopt, LeaseState::active);
-    start_ttl(*lease);
-    explain(*lease, "resumed",
-            "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
-    side.restored_at = now_;
-    lease->resumed_at = now_;
-    want_snapshot();
-    if (parking.then_stop) stop_program(*lease);
+    if (side.next && parking.returns)
+      undone_.emplace(lease->id, Undone{parking, *fact.host}), state_.room_stale_ = true;
+    else runs_again(*lease, parking);
   }
   state_.schedule(*lease, rules_);
   touch(*lease);
   return lease->id;
 }
 
-// Not after a while: whoever wanted the pause then may be gone by now.
-bool Stepper::try_next(Lease& lease, Parking parking, const std::optional<HostMemory>& host) {
-  const auto next = std::exchange(state_.sides_.at(lease.id).next, std::nullopt);
-  if (!next || !host || parking.then_stop) return false;
+void Stepper::runs_again(Lease& lease, const Parking& parking) {
+  State::Side& side = state_.sides_.at(lease.id);
+  side.next.reset();
+  start_ttl(lease);
+  explain(lease, "resumed",
+          "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
+  side.restored_at = now_;
+  lease.resumed_at = now_;
+  want_snapshot();
+  if (side.undone) leave_alone(lease, *std::exchange(side.undone, std::nullopt));
+  if (parking.then_stop) {
+    note("back_to_end");
+    // Of whom no program was started here nobody can be asked to end.
+    if (!program_may_live(lease)) return end(lease, EndReason::released, "it was to end as soon as it ran again");
+    stop_program(lease);
+  }
+  state_.schedule(lease, rules_);
+  touch(lease);
+}
+
+// On its owner's word. Not after a while: whoever wanted the pause then may want it no more.
+bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
+  const PauseMethod next = *std::exchange(state_.sides_.at(lease.id).next, std::nullopt);
   const auto methods = pause_methods_of(state_, lease);
-  if (std::find(methods.begin(), methods.end(), *next) == methods.end()) return false;
+  if (std::find(methods.begin(), methods.end(), next) == methods.end()) return false;
   state_.set_parking(lease, std::nullopt, LeaseState::active);
-  if (check_host(lease, *host)) {
+  if (check_host(lease, host)) {
     parking.told = false;
-    ask_to_yield(lease, *next, std::move(parking));
+    note("next_method");
+    ask_to_yield(lease, next, std::move(parking));
     return true;
   }
   state_.set_parking(lease, std::move(parking), LeaseState::resuming);
@@ -425,17 +381,28 @@ bool Stepper::try_next(Lease& lease, Parking parking, const std::optional<HostMe
 
 // -------------------------------------------------------------------------------- time
 
-// The next proof, or the next try.
-void Stepper::look_again(Lease& lease) {
+// Longer than that it never took, and never should.
+Duration Stepper::driver_time(const Lease& lease, Move move) const {
+  const Bytes bytes = std::max(state_.sides_.at(lease.id).moved, lease.parking ? lease.parking->entry : Bytes{});
+  return state_.costs_.predict(lease.consumer, PauseMethod::driver, move, bytes).longest + driver_grace;
+}
+
+// The driver may return at any time, and what it did then is what counts; until then nobody counts on it.
+void Stepper::mark_overdue(Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
-  if (lease.state == LeaseState::resuming) return unpark(lease);
-  if (side.held_at && *side.held_at - *side.yielded_at >= liar_after(lease))
-    return fail(lease, "it said that it has yielded, and " + format_duration(*side.held_at - *side.yielded_at) +
-                           " later it still held " + format_size(state_.use(lease.id).used));
-  if (now_ - *side.yielded_at >= rules_.verify_timeout)
-    return undo(lease, "its bytes were not measured gone within " + format_duration(rules_.verify_timeout));
-  want_snapshot();
-  side.look_at = now_ + look_interval;
+  const Duration allowed = side.overdue_at - side.acting_since;
+  side.overdue_at = Time::never();
+  side.overdue = true;
+  const bool out = lease.state == LeaseState::pausing;
+  explain(lease, out ? "pausing" : "resuming",
+          "stuck: the driver should have " + std::string(out ? "parked" : "brought back") + " its program within " +
+              format_duration(allowed) + ", and has not returned; it keeps its room, " +
+              (out ? "and others are asked to yield in its place" : "and is brought back when it does"));
+  if (lease.parking->then_stop && !lease.stop_requested) {
+    stop_program(lease);
+    touch(lease);
+  }
+  state_.room_stale_ = true;
 }
 
 // The daemon, or its store, was away in the middle of it: nobody knows what had been ordered, and what was carried out.
@@ -451,8 +418,9 @@ void Stepper::finish_half_done() {
       continue;
     }
     state_.sides_.at(id).next.reset();
-    if (lease->state == LeaseState::pausing) undo(*lease, "the daemon was restarted in the middle of it");
-    else unpark(*lease);
+    if (lease->state == LeaseState::pausing)
+      undo(*lease, "the daemon was restarted in the middle of it", LeftAlone::Ground::undone);
+    else note("tried_again"), unpark(*lease);
   }
 }
 

@@ -5,6 +5,23 @@
 #include "core/words.h"
 
 namespace sublet::core {
+namespace {
+
+// What comes first. Who only waits loses nothing by asking anew; who has a program is never told to give it up.
+std::string before_resize(const Lease& lease) {
+  const std::string id = to_string(lease.id);
+  switch (lease.state) {
+    case LeaseState::queued: return "it has nothing yet: release it and ask for another size";
+    case LeaseState::offered: return "claim the offer first: `sublet claim " + id + "`";
+    case LeaseState::pausing:
+    case LeaseState::paused: return "bring it back first: `sublet resume " + id + "`";
+    case LeaseState::resuming: return "ask again once it is back; `sublet why " + id + "` says how far it is";
+    case LeaseState::poisoned: return "it cannot come back; `sublet why " + id + "` says why, `sublet stop` ends it";
+    default: return "ask for a new lease";
+  }
+}
+
+}  // namespace
 
 Result<LeaseId> Stepper::on(const Resize& fact) {
   const auto found = find_for(fact.lease, fact.generation);
@@ -22,7 +39,7 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
     return Error{
         Code::Stale,
         "resize needs a lease that is active; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
-        lease.ended() ? "ask for a new lease" : "release it and ask for another size"};
+        before_resize(lease)};
   if (vram <= Bytes{}) return bad_request("a lease needs a size above zero", "to give all of it back, release it");
   for (const std::string& uuid : lease.devices) {
     const Device& device = state_.devices_.at(uuid);
@@ -37,6 +54,10 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
 
 // What is in use is not given away: nobody could have it.
 Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
+  if (state_.snapshot_began_ < state_.sides_.at(lease.id).restored_at)
+    return Error{Code::InUse,
+                 "what the processes of " + name_of(lease) + " were just given back is not measured yet",
+                 "try again in a moment"};
   for (const std::string& uuid : lease.devices) {
     const Charge& charge = state_.charge(lease.id, uuid);
     if (charge.used <= vram && !charge.untold) continue;
@@ -96,14 +117,16 @@ void Stepper::grow(Lease& lease) {
   lease.asked_vram = upgrade.vram;
   explain(lease, "resized",
           "grown from " + format_size(before) + " to " + format_size(upgrade.vram) + on_devices(state_, lease) +
-              " after waiting " + format_duration(now_ - upgrade.queued_at));
+              " after waiting " + format_duration(now_ - upgrade.queued_at),
+          "grown");
   touch_given(lease);
 }
 
 void Stepper::forget_resize(Lease& lease, const std::string& why) {
   explain(lease, "resized",
           "waits no longer to grow to " + format_size(lease.resize->vram) + ", and keeps " + format_size(lease.vram) +
-              ": " + why);
+              ": " + why,
+          "content");
   drop_word(lease);
   lease.resize.reset();
   state_.requeue_in_place(lease);

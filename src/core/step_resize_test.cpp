@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/obedient.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -119,6 +119,25 @@ TEST(Resize, ThatCoversWhatIsUsedAlreadyNeedsNoRoom) {
   EXPECT_EQ(w.free(0), Bytes{});
   ASSERT_TRUE(w.resize(w.mine, 14 * GiB, false).has_value()) << "it takes 14 GiB as it is";
   EXPECT_EQ(w.free(0), Bytes{});
+}
+
+// Its program has its bytes back, and no snapshot shows them yet.
+TEST(Resize, WhatWasJustGivenBackIsNotGivenAway) {
+  Card w;
+  w.rules.automatic = false;
+  const LeaseId lease = w.start(20 * GiB, Tier::standard);
+  w.step(Pause{lease, 0, "its owner asked", plenty});
+  w.obey();
+  ASSERT_EQ(w.state_of(lease), LeaseState::paused);
+  w.step(Resume{lease});
+  w.yielded.clear();
+  w.pass(1s);
+  w.step(Unparked{lease});
+  ASSERT_EQ(w.state_of(lease), LeaseState::active);
+  const auto refused = w.step(Resize{lease, 0, 1 * GiB}).outcome;
+  EXPECT_EQ(refused.error().code, Code::InUse) << refused.error().detail;
+  w.measure();
+  EXPECT_EQ(w.step(Resize{lease, 0, 1 * GiB}).outcome.error().code, Code::InUse) << "it is seen to hold them";
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
   w.resume();
   const auto fails = [&w](const std::string& detail, const std::string& code) {
     w.step(Unparked{w.victim, Unparked::How::not_yet, detail, {}, false, code});
-    w.pass(31s);
+    w.pass(10s);
   };
   const auto times_told = [&w] {
     return std::count_if(w.reasons.begin(), w.reasons.end(),

@@ -4,6 +4,7 @@
 // time that they have changed, so that a set that cannot be completed any more is given up by itself, and those who
 // yielded for it come back by their place in the queue.
 #include "base/planted.h"
+#include "core/held_room.h"
 #include "core/methods.h"
 #include "core/prospects.h"
 #include "core/stepper.h"
@@ -35,7 +36,7 @@ void Stepper::make_room() {
     state_.turns_.clear();
     state_.room_look_at_ = Time::never();
     std::set<LeaseId> counted;
-    for (const QueueKey& key : state_.askers_) look_for_room(*find(key.lease), counted);
+    for (const LeaseId asker : askers_in_turn(before)) look_for_room(*find(asker), counted);
     for (const LeaseId id : state_.contending_)
       if (Lease* lease = find(id); lease != nullptr && !counted.contains(id)) state_.sides_.at(id).turn = {};
     state_.contending_ = std::move(counted);
@@ -45,6 +46,35 @@ void Stepper::make_room() {
     if (!freed) break;
     grant_waiting();
   }
+}
+
+// In the order of the queue; but what was begun on somebody's word is gone on with before those begin who would not go
+// ahead of it: else whoever yielded on that word would yield for them.
+std::vector<LeaseId> Stepper::askers_in_turn(const std::vector<Making>& before) const {
+  std::vector<LeaseId> found;
+  const auto add = [&found](LeaseId id) {
+    if (std::find(found.begin(), found.end(), id) == found.end()) found.push_back(id);
+  };
+  for (const QueueKey& key : state_.askers_) {
+    for (const Making& making : before)
+      if (making.ground == Ground::order && state_.ordered_.contains(making.asker) &&
+          state_.find(key.lease)->tier <= making.tier)
+        add(making.asker);
+    add(key.lease);
+  }
+  return found;
+}
+
+// Where room is held for somebody before it, to whom it would not leave again what it was given: nobody yields there
+// for such a one, unless on somebody's word.
+std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
+  const QueueKey* key = state_.queue_.key(waiter.id);
+  std::vector<std::string> devices;
+  if (waiter.pausable != Pausable::no || key == nullptr) return devices;
+  const HeldRooms held(state_, rules_, now_);
+  for (const HeldRooms::Entry& entry : held.entries())
+    if (entry.key.before(*key)) devices.insert(devices.end(), entry.room.devices.begin(), entry.room.devices.end());
+  return devices;
 }
 
 // Whether anything has changed that matters here: a device, or who the first waiters are, or it is time to look.
@@ -98,6 +128,7 @@ void Stepper::keep_word(Lease& lease) {
   } else {
     lease.ordered.reset();
   }
+  note("word_kept");
   touch(lease);
 }
 
@@ -128,14 +159,18 @@ void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
   const Asking asking{waiter, ordered, /*told=*/false};
   RoomPlan plan = plan_room(state_, rules_, asking, now_);
   if (plan.found && plan.victims.empty() && !plan.under_way) return;  // it comes by itself
-  if (plan.found) {
+  const std::vector<std::string> barred = barred_from(waiter);
+  const bool may =
+      asking.ground() == Ground::order ||
+      std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
+  if (plan.found && may) {
     begin_making({waiter.id, keeps_out(asking, plan), asking.ground(), plan.devices, plan.victims});
     return;
   }
   look_again_at(plan.again);
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   // A word whose victims cannot yield any more takes no right away.
-  if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, counted);
+  if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred, counted);
 }
 
 // Up to which tier others are kept out. Those who yield on somebody's word, and stand above the asker, wait to come
@@ -165,11 +200,12 @@ bool Stepper::begin_making(Making making) {
 
 // -------------------------------------------------------------------------------- turns
 
-void Stepper::wait_for_turn(const Lease& waiter, std::set<LeaseId>& counted) {
+void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred, std::set<LeaseId>& counted) {
   if (waiter.waits_in_place() ? waiter.devices.size() != 1 : waiter.device_count != 1) return;
   for (const std::string& uuid : state_.where_might_yield(waiter.tier)) {
     const Device& device = state_.devices_.at(uuid);
     if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) continue;
+    if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) continue;
     const Contenders contenders = contenders_on(state_, waiter, device, now_);
     if (contenders.residents.empty()) continue;
     count_turns(contenders, counted);
@@ -219,7 +255,8 @@ bool Stepper::advance(const Making& making) {
     const auto& leases = state_.devices_.at(uuid).leases;
     return std::any_of(leases.begin(), leases.end(), [this](LeaseId id) {
       if (planted(Bug::all_yield_at_once)) return state_.sides_.at(id).weighed;
-      return state_.leases_.at(id).state == LeaseState::pausing || state_.sides_.at(id).weighed;
+      const bool pausing = state_.leases_.at(id).state == LeaseState::pausing;
+      return (pausing && !passed_over(state_, id)) || state_.sides_.at(id).weighed;
     });
   };
   if (std::any_of(making.devices.begin(), making.devices.end(), yielding) || making.victims.empty()) return false;
@@ -230,9 +267,33 @@ bool Stepper::advance(const Making& making) {
     end_spot(victim, making);
     return true;
   }
+  if (undone_.contains(victim.id)) return ask_by_next(victim, making);
   state_.sides_.at(victim.id).weighed = true;
   plan_.actions.emplace_back(WeighHost{victim.id});
   return false;
+}
+
+// The method before it was undone a moment ago, and what host memory takes was told with that.
+bool Stepper::ask_by_next(Lease& victim, const Making& making) {
+  const auto undone = undone_.find(victim.id);
+  State::Side& side = state_.sides_.at(victim.id);
+  const auto methods = pause_methods_of(state_, victim);
+  const bool has = side.next && std::find(methods.begin(), methods.end(), *side.next) != methods.end();
+  if (!has || !check_host(victim, undone->second.host)) return false;
+  Parking parking = std::move(undone->second.parking);
+  undone_.erase(undone);
+  parking.told = false;
+  parking.reason = yield_text(making);
+  note("next_method");
+  ask_to_yield(victim, *side.next, std::move(parking));
+  return false;
+}
+
+// For whomever they were asked, their room is not wanted any more, or not theirs.
+void Stepper::settle_undone() {
+  for (const auto& [id, undone] : std::exchange(undone_, {}))
+    if (Lease* lease = find(id); lease != nullptr && lease->state == LeaseState::active)
+      runs_again(*lease, undone.parking);
 }
 
 // Only now is it known what host memory takes, and a moment has passed: everything is looked at again.
@@ -246,7 +307,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   });
   if (making == state_.makings_.end()) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {
-    spare(*victim, may.error().detail);
+    leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;
   }
   begin_pause(*victim, yield_text(*making), true);
@@ -267,13 +328,15 @@ std::string Stepper::yield_text(const Making& making) const {
 
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
 void Stepper::end_spot(Lease& lease, const Making& making) {
-  end(lease, EndReason::revoked, yield_text(making) + ", and it is of the tier spot and cannot be paused");
+  end(lease, EndReason::revoked, yield_text(making) + ", and it is of the tier spot and cannot be paused", "displaced");
 }
 
-void Stepper::spare(Lease& lease, const std::string& why) {
+// Who fails again and again is left alone for longer and longer; what was not its own fault is tried again soon.
+void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   State::Side& side = state_.sides_.at(lease.id);
-  const int doublings = std::min(side.failures++, most_doublings);
-  side.spared_why = why;
+  const bool failed = why.ground == LeftAlone::Ground::failed || planted(Bug::hosts_refusals_are_faults);
+  const int doublings = failed ? std::min(side.failures++, most_doublings) : 0;
+  side.left_alone = std::move(why);
   side.tried_at = now_;
   side.spared_until = now_ + rules_.cooldown * (1 << doublings);
   state_.room_stale_ = true;
@@ -297,7 +360,8 @@ Result<LeaseId> Stepper::on(const Preempt& fact) {
   order_room(lease, fact.by);
   explain(lease, "queued",
           "room is made for it on the word of " + std::string(fact.by.anybodys ? "an administrator" : "its owner") +
-              (plan.wait_for.empty() ? "" : ", as soon as somebody may be asked: " + plan.wait_for));
+              (plan.wait_for.empty() ? "" : ", as soon as somebody may be asked: " + plan.wait_for),
+          "ordered");
   return lease.id;
 }
 

@@ -15,9 +15,6 @@ namespace {
 // No card has this much; a larger figure is an error of the driver, and would let sums overflow.
 constexpr Bytes largest_device{std::int64_t{1} << 50};
 
-// Figures of one reading are taken one after the other; between them a program may allocate a little.
-constexpr Bytes slack = 64 * MiB;
-
 // A device is given up when it was missing from so many snapshots in a row, over rules.max_age at least: a
 // driver that forgets a card for a moment must not end anybody's lease.
 constexpr int missing_snapshots = 3;
@@ -107,7 +104,7 @@ std::string Stepper::implausible(const Device& device, const DeviceReading& read
   for (const LeaseId id : device.leases)
     if (!state_.leases_.at(id).ended()) live += state_.charge(id, reading.uuid).used;
   const Bytes hidden = std::max(device.reading.used - device.leased_used - device.unleased, Bytes{});
-  if (live > slack && reading.used - hidden > std::max(slack, Bytes{live.count / 2}))
+  if (live > reading_slack && reading.used - hidden > std::max(reading_slack, Bytes{live.count / 2}))
     return "implausible: no process is listed and " + format_size(reading.used) + " is used, " + format_size(live) +
            " of it by running leases a moment ago";
   return {};
@@ -115,8 +112,9 @@ std::string Stepper::implausible(const Device& device, const DeviceReading& read
 
 void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   std::unordered_map<LeaseId, Charge> seen;
-  Bytes unleased;
+  Bytes unleased, all;
   for (const ProcessUse& use : reading.processes) {
+    all += use.used.value_or(Bytes{});
     if (!device.leases.contains(use.lease)) {
       unleased += use.used.value_or(Bytes{});
       continue;
@@ -125,6 +123,9 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     of_lease.used += use.used.value_or(Bytes{});
     of_lease.untold |= !use.used;
   }
+  const Bytes unlisted = std::max(reading.used - all, Bytes{});
+  if (device.read_at) note_hidden(device, reading, unlisted);
+  device.unlisted = unlisted;
   device.reading = reading;
   device.read_at = began;
   device.unleased = unleased;
@@ -139,6 +140,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     if (lease.parking && (lease.parking->returns || lease.state == LeaseState::resuming)) may_be_blocked_.push_back(id);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;
+      note("booked");
       touch(lease);
     }
   }
@@ -146,6 +148,29 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   state_.refresh_other(device);  // what is used there may have changed for no lease
   for (const LeaseId id : device.leases)
     if (const Lease& lease = state_.leases_.at(id); lease.waits_in_place()) state_.requeue_in_place(lease);
+}
+
+// What leaves the list without leaving the device: it may be of processes that are just ending, or of ones that the
+// driver does not list for a while.
+void Stepper::note_hidden(const Device& device, const DeviceReading& reading, Bytes unlisted) {
+  const Bytes grew = unlisted - device.unlisted;
+  if (grew < Bytes{}) {
+    for (const LeaseId id : device.leases) {
+      Charge& charge = *state_.charge_at(state_.leases_.at(id), device.reading.uuid);
+      charge.hidden = std::max(charge.hidden + grew, Bytes{});
+    }
+  }
+  if (grew <= reading_slack) return;
+  std::map<ProcessRef, Bytes> now;
+  for (const ProcessUse& use : reading.processes) now[use.process] += use.used.value_or(Bytes{});
+  std::map<LeaseId, Bytes> fell;
+  for (const ProcessUse& use : device.reading.processes)
+    if (device.leases.contains(use.lease))
+      fell[use.lease] += std::max(use.used.value_or(Bytes{}) - now[use.process], Bytes{});
+  for (const auto& [id, bytes] : fell) {
+    if (bytes <= reading_slack) continue;
+    state_.charge_at(state_.leases_.at(id), device.reading.uuid)->hidden += std::min(bytes, grew);
+  }
 }
 
 // Whether a reading that was begun then shows what is left of the lease, and nothing of it can become more.
@@ -195,6 +220,7 @@ void Stepper::adopt_named_devices() {
       lease.wanted_device = named->reading.uuid;
       state_.queue_.insert(lease);
       state_.opened_.push_back(lease.wanted_device);
+      note("named");
       touch(lease);
     }
     at = state_.devices_.erase(at);
@@ -215,7 +241,8 @@ void Stepper::give_up_missing() {
       if (!lease.ended())
         end(lease, EndReason::failed,
             "its device " + name_of(device) + " has been missing from " + std::to_string(device.missing) +
-                " snapshots over " + format_duration(now_ - *device.missing_since));
+                " snapshots over " + format_duration(now_ - *device.missing_since),
+            "device_gone");
       if (device.leases.contains(id)) state_.unbook(lease, device);
       ended_.push_back(id);
     }

@@ -44,11 +44,14 @@ std::string waiting_hint(Code code) {
 
 Status Stepper::check_form(const Lease& asked) const {
   if (asked.vram <= Bytes{}) return bad_request("a lease needs a size above zero", "for example 8GiB");
-  if (asked.ttl && asked.ttl->count() <= 0) return bad_request("a time limit must be above zero");
-  if (asked.owner.kind == OwnerKind::process && !asked.owner.process) return bad_request("the owner names no process");
+  if (asked.ttl && asked.ttl->count() <= 0)
+    return bad_request("a time limit must be above zero", "for example 10m; or none");
+  if (asked.owner.kind == OwnerKind::process && !asked.owner.process)
+    return bad_request("the owner names no process", "name a process that runs");
   if (asked.device_count < 1 || asked.device_count > most_devices)
-    return bad_request("a lease is on 1 to " + std::to_string(most_devices) + " devices, not on " +
-                       std::to_string(asked.device_count));
+    return bad_request(
+        "a lease is on 1 to " + std::to_string(most_devices) + " devices, not on " + std::to_string(asked.device_count),
+        "`sublet gpus` lists those that are there");
   if (asked.device_count > 1 && !asked.wanted_device.empty()) {
     const Device* device = state_.find_device(asked.wanted_device);
     return bad_request("a lease on " + std::to_string(asked.device_count) + " devices cannot be on " +
@@ -57,9 +60,11 @@ Status Stepper::check_form(const Lease& asked) const {
   }
   if (asked.min_vram < Bytes{} || asked.min_vram > asked.vram)
     return bad_request("the least size, " + format_size(asked.min_vram) + ", is not between nothing and the " +
-                       format_size(asked.vram) + " that are asked for");
+                           format_size(asked.vram) + " that are asked for",
+                       "ask for " + format_size(asked.min_vram) + " or more, or leave the least size out");
   if (asked.vram > largest_request)
-    return Error{Code::TooLarge, "the lease asks for " + format_size(asked.vram) + "; no device has that much", {}};
+    return Error{Code::TooLarge, "the lease asks for " + format_size(asked.vram) + "; no device has that much",
+                 "`sublet gpus` says how much each has"};
   return {};
 }
 

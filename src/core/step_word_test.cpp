@@ -42,6 +42,34 @@ TEST(Word, OutlivesARestart) {
   EXPECT_EQ(w.state_of(w.low), LeaseState::active);
 }
 
+// Two wait for as much, and an administrator has room made for the second.
+TEST(Word, WhatYieldsOnItDoesNotGoToWhoStandsBefore) {
+  for (const Duration waited : {0s, 310s}) {
+    Card w;
+    w.rules.min_residency = 3600s;
+    const LeaseId holder = w.start(20 * GiB, Tier::standard, "holder");
+    const LeaseId first = w.submit(w.want(15 * GiB, Tier::standard, "first"), true);
+    w.live(waited);
+    const LeaseId meant = w.submit(w.want(15 * GiB, Tier::standard, "meant"), true);
+    ASSERT_TRUE(w.step(Preempt{meant, 0, Ordered{1000, true}}).outcome.has_value());
+    w.obey();
+    EXPECT_EQ(w.state_of(holder), LeaseState::paused);
+    EXPECT_EQ(w.state_of(meant), LeaseState::active) << "after " << waited.count();
+    EXPECT_EQ(w.state_of(first), LeaseState::queued);
+  }
+}
+
+TEST(Word, DoesNotKeepBackWhoGoesAheadOfIt) {
+  Card w;
+  w.rules.min_residency = 3600s;
+  w.start(20 * GiB, Tier::standard, "holder");
+  const LeaseId meant = w.submit(w.want(15 * GiB, Tier::standard, "meant"), true);
+  ASSERT_TRUE(w.step(Preempt{meant, 0, Ordered{1000, true}}).outcome.has_value());
+  const LeaseId urgent = w.submit(w.want(15 * GiB, Tier::interactive, "urgent"), true);
+  w.obey();
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
 // One whose growth was ordered, and another of its user that yielded for it.
 struct Growth : Card {
   LeaseId other = start(10 * GiB, Tier::standard, "other");

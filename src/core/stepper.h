@@ -6,12 +6,19 @@
 #include "core/plan.h"
 #include "core/step.h"
 
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace sublet::core {
+
+// Figures of one reading are taken one after the other; between them a program may allocate a little.
+inline constexpr Bytes reading_slack = 64 * MiB;
+
+// Beyond what a move should take by the driver: a program may have this long to finish the work it has submitted.
+inline constexpr Duration driver_grace = std::chrono::seconds(10);
 
 class HeldRooms;
 class NamedFits;
@@ -36,6 +43,7 @@ class Stepper {
   Result<LeaseId> on(const Preempt& fact);  // step_room.cpp
   Result<LeaseId> on(const HostWeighed& fact);
   Result<LeaseId> on(const Touching& fact);  // step_pause.cpp
+  Result<LeaseId> on(const Weighed& fact);
   Result<LeaseId> on(const Parked& fact);
   Result<LeaseId> on(const Unparked& fact);
   Result<LeaseId> on(const Inhabited& fact);  // step_away.cpp
@@ -80,7 +88,7 @@ class Stepper {
   void grow(Lease& lease);
   void forget_resize(Lease& lease, const std::string& why);
 
-  // Yielding and coming back (step_pause.cpp).
+  // Yielding (what is verified: step_verify.cpp) and coming back (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;
   Status check_host(const Lease& lease, const HostMemory& host) const;
   void begin_pause(Lease& lease, const std::string& reason, bool returns);
@@ -90,10 +98,16 @@ class Stepper {
   void verify_yielding(Time began);
   bool told(const Lease& lease, Time began) const;
   bool yields(const Lease& lease, Time began) const;
+  bool holds_on(const Lease& lease) const;
   void settle_down(Lease& lease);
-  void undo(Lease& lease, const std::string& why);
   void fail(Lease& lease, const std::string& why);
-  bool try_next(Lease& lease, Parking parking, const std::optional<HostMemory>& host);
+  bool try_next(Lease& lease, Parking parking, const HostMemory& host);
+  void stay_paused(Lease& lease);
+  void look_at_unlisted(const Lease& lease);
+  Bytes unlisted_since(const Lease& lease) const;
+  void mark_overdue(Lease& lease);
+  void runs_again(Lease& lease, const Parking& parking);
+  void undo(Lease& lease, const std::string& why, LeftAlone::Ground ground);
   void want_back(Lease& lease);
   void bring_back(Lease& lease);
   void give_up_return(Lease& lease, const std::string& why);
@@ -115,20 +129,26 @@ class Stepper {
   void keep_word(Lease& lease);
   void drop_word(Lease& lease);
   bool give_up(const std::vector<Making>& before);
+  std::vector<LeaseId> askers_in_turn(const std::vector<Making>& before) const;
+  std::vector<std::string> barred_from(const Lease& waiter) const;
   void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);
   Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
   void look_again_at(Time at);
   bool begin_making(Making making);
-  void wait_for_turn(const Lease& waiter, std::set<LeaseId>& counted);
+  void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred, std::set<LeaseId>& counted);
   void count_turns(const Contenders& contenders, std::set<LeaseId>& counted);
   bool advance(const Making& making);
   std::string yield_text(const Making& making) const;
   void end_spot(Lease& lease, const Making& making);
-  void spare(Lease& lease, const std::string& why);
+  void leave_alone(Lease& lease, LeftAlone why);
+  bool ask_by_next(Lease& victim, const Making& making);
+  void settle_undone();
   Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;
   void order_room(Lease& lease, const Ordered& by);
   // By which method (step_method.cpp).
   Duration yield_time(const Lease& lease) const;
+  void note_unfit(const Lease& lease, const Parked& fact);
+  Duration driver_time(const Lease& lease, Move move) const;
   void remember_pause(const Lease& lease, PauseMethod method, bool verified);
   void note_relapses(std::set<LeaseId> holding);
   Result<LeaseId> pause_on_top(Lease& lease, const HostMemory& host);
@@ -137,7 +157,7 @@ class Stepper {
   void recount_tops(Time began);
 
   // Ending and everything that time alone does (step_end.cpp).
-  void end(Lease& lease, EndReason why, std::string text);
+  void end(Lease& lease, EndReason why, std::string text, std::string_view moment = {});
   void stop_program(Lease& lease);
   bool program_may_live(const Lease& lease) const;
   bool may_allocate(const Lease& lease) const;
@@ -150,6 +170,7 @@ class Stepper {
   // Measuring (step_snapshot.cpp).
   void read_device(const DeviceReading& reading, Time began, bool twice);
   std::string implausible(const Device& device, const DeviceReading& reading) const;
+  void note_hidden(const Device& device, const DeviceReading& reading, Bytes unlisted);
   void accept(Device& device, const DeviceReading& reading, Time began);
   bool shows_the_end(const Lease& lease, Time began) const;
   void settle_measured(Device& device);
@@ -164,8 +185,9 @@ class Stepper {
   void touch(const Lease& lease);
   void touch_given(const Lease& lease);  // the same, of one that was given room
   void repeat_signals();
-  void explain(const Lease& lease, std::string_view code, std::string text);
-  void note(std::string_view transition);
+  // `moment`: what tests call it, where one code is said of several.
+  void explain(const Lease& lease, std::string_view code, std::string text, std::string_view moment = {});
+  void note(std::string_view moment);
   void want_snapshot() { snapshot_wanted_ = true; }
   void finish();
   Time wake_at() const;
@@ -182,6 +204,13 @@ class Stepper {
   std::optional<std::uint64_t> served_;  // of the queue: its revision when nobody in it could be given room any more
   LeaseId submitted_;                    // its request is open: a grant within this step needs no claim
   std::vector<LeaseId> may_be_blocked_;  // by outsiders: to be looked at when all is decided
+  // Their pause for somebody else was undone in this step, and another method is left: if their room is still wanted
+  // they are asked by that one at once.
+  struct Undone {
+    Parking parking;
+    HostMemory host;
+  };
+  std::map<LeaseId, Undone> undone_;
   bool snapshot_wanted_ = false;
   std::optional<std::uint32_t> asked_by_;  // on whose word a program ends, while a request is decided
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every transition of a lease by its name: what is explained to people, what events tell, and what tests interrupt.
-// And one thing more that tests interrupt: a later portion of a plan that grants to thousands (core/portions.h).
+// Every transition of a lease by its name: what is explained to people and what events tell, and what tests interrupt.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +8,70 @@
 
 namespace sublet::core {
 
-inline constexpr std::array<std::string_view, 31> transitions{
+// The codes of reasons, "ended" by its reason.
+inline constexpr std::array<std::string_view, 30> transitions{
     // on the way to the end
     "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "held", "resizing", "resized",
     "pausing", "paused", "resuming", "resumed", "poisoned", "cooperates", "relapsed", "blocked", "stopping", "killing",
     "settled",
     // the end, by its reason
-    "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost",
-    // of many leases at once
-    "portion"};
+    "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost"};
+
+// What else is decided and stored. To people some of it is one of the above, and some of it nothing at all; a crash in
+// the middle of it is another each time.
+inline constexpr std::array<std::string_view, 33> within_transitions{
+    "booked",         // processes that do not own it, to a lease
+    "named",          // the device that a waiting lease asked for by its name is there
+    "exited",         // how the program ended, of a lease that does not end with it
+    "forgiven",       // the machine, or the daemon, stood still: what runs out moves along
+    "moved",          // the same, found when the store is opened
+    "ordered",        // room for one that waits, on somebody's word
+    "word_kept",      // it has that room, and keeps it
+    "grown",          // resized: to more, when it was its turn
+    "content",        // resized: it wants no more, and keeps what it has
+    "withdrawn",      // cooperates: no longer
+    "permitted",      // a consumer's programs may be paused although Sublet did not start them
+    "forbidden",      // no longer
+    "touching",       // whom the driver is about to lock
+    "yielded",        // what it parked in host memory, before it is verified
+    "undone",         // resuming: a pause that was not verified
+    "next_method",    // pausing: by another method than the one that failed
+    "recalled",       // wanted back before it has yielded
+    "returning",      // queued: to come back
+    "stays",          // paused: it waits no longer to come back
+    "not_yet",        // resuming: it does not run yet
+    "tried_again",    // to let it run, when it did not, or the daemon was away meanwhile
+    "back_to_end",    // resumed: only to be ended
+    "deferred",       // stopping: as soon as it runs again
+    "on_top",         // relapsed: what it took while it was paused is to be parked too
+    "top_parked",     // it is
+    "top_failed",     // relapsed: it cannot be
+    "top_forgotten",  // nothing came of it
+    "recounted",      // what came of it is measured: nobody could tell
+    "orphaned",       // expired: paused, and nobody is left who could come back
+    "displaced",      // revoked: one of the tier spot, that could not be paused
+    "device_gone",    // failed: with its device
+    "token_made",     // to let somebody in over TCP
+    "token_revoked"};
+
+// Of many leases at once: a later portion of a plan that grants to thousands (core/portions.h).
+inline constexpr std::string_view later_portion = "portion";
+
+// All that tests interrupt.
+inline constexpr auto interruptible = [] {
+  std::array<std::string_view, transitions.size() + within_transitions.size() + 1> all{};
+  auto end = std::copy(transitions.begin(), transitions.end(), all.begin());
+  end = std::copy(within_transitions.begin(), within_transitions.end(), end);
+  *end = later_portion;
+  return all;
+}();
 
 constexpr bool is_transition(std::string_view name) {
   return std::find(transitions.begin(), transitions.end(), name) != transitions.end();
+}
+
+constexpr bool is_interruptible(std::string_view name) {
+  return std::find(interruptible.begin(), interruptible.end(), name) != interruptible.end();
 }
 
 }  // namespace sublet::core

@@ -19,8 +19,8 @@ using namespace std::chrono_literals;
 constexpr Duration start_up = 5s;
 // A spot lease that is ended loses all it did, and starts again from nothing.
 constexpr Duration start_again = 60s;
-// What a pause that failed of late adds to the price of the next one.
-constexpr Duration unreliable = 10s;
+// What each try that comes to nothing adds to the price, of as many as there will be by how it went before.
+constexpr Duration futile_try = 10s;
 // An asker that takes any device has room made for it on one of so many of the roomiest.
 constexpr std::size_t devices_tried = 16;
 
@@ -50,8 +50,9 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
   Bytes gain;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    plan.under_way |= lease.state == LeaseState::pausing;
-    if (id == asking.lease.id || lease.ended() || lease.state == LeaseState::pausing) continue;
+    const bool yields = lease.state == LeaseState::pausing && !passed_over(state, id);
+    plan.under_way |= yields;
+    if (id == asking.lease.id || lease.ended() || yields) continue;
     if (auto left_alone = spared(state, rules, asking, lease, now)) {
       plan.spared.push_back(std::move(*left_alone));
       continue;
@@ -145,21 +146,46 @@ std::optional<Spared> keeps_its_word(const State& state, const Rules& rules, con
                 until};
 }
 
+std::string left_alone_text(const Standing& standing, Time now) {
+  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + standing.left_alone.why;
+  const std::string until = format_duration(standing.spared_until - now);
+  switch (standing.left_alone.ground) {
+    case LeftAlone::Ground::failed: return "a pause of it failed " + ago + ", and it is left alone for " + until + why;
+    case LeftAlone::Ground::undone:
+      return "a pause of it was undone " + ago + ", and the next one is tried in " + until + why;
+    case LeftAlone::Ground::refused: break;
+  }
+  return "it could not be asked " + ago + ", and that is looked at again in " + until + why;
+}
+
+// Of a consumer whose pauses came to something every other time, one try more is to be expected.
+Duration futile(const State& state, const std::string& consumer, PauseMethod method) {
+  const MethodRecord* record = state.record(consumer, method);
+  const double tries = record == nullptr ? 0 : 1 / record->reliability() - 1;
+  return Duration(static_cast<std::int64_t>(tries * static_cast<double>(futile_try.count())));
+}
+
 }  // namespace
+
+bool passed_over(const State& state, LeaseId id) { return state.stuck(id) && !planted(Bug::stuck_ones_hold_up); }
 
 std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
                              Time now) {
   const auto because = [&](const auto& words, Time until = Time::never()) {
     return Spared{lease.id, asking.told ? std::string(words()) : std::string(), until};
   };
-  if (lease.state == LeaseState::resuming && !lease.parking->then_stop) {
+  if (lease.state == LeaseState::resuming && !lease.parking->then_stop && !state.stuck(lease.id)) {
     const auto left = asking.told ? time_left(state, lease.id, now) : std::nullopt;
     if (!asking.patient)
       return because([&] {
         return "it is resuming" + (left ? ", for about " + format_duration(*left) + " more" : std::string());
       });
   } else if (lease.state != LeaseState::active) {
-    return because([&] { return "it is " + std::string(to_string(lease.state)); });
+    return because([&] {
+      return state.stuck(lease.id) ? "it is " + std::string(to_string(lease.state)) +
+                                         " and stuck: the driver has not returned for longer than it should take"
+                                   : "it is " + std::string(to_string(lease.state));
+    });
   }
   if (lease.stop_requested) return because([] { return "its program is being ended already"; });
   const bool pausable = !pause_methods_of(state, lease).empty();
@@ -183,13 +209,7 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   if (asking.patient) return std::nullopt;
   const Standing standing = state.standing(lease.id);
   if (now < standing.spared_until)
-    return because(
-        [&] {
-          return "a pause of it failed " + format_duration(now - standing.tried_at) +
-                 " ago, and it is left alone for " + format_duration(standing.spared_until - now) + ": " +
-                 standing.spared_why;
-        },
-        standing.spared_until);
+    return because([&] { return left_alone_text(standing, now); }, standing.spared_until);
   const bool at_once = by_order || asking.lease.tier == Tier::critical;
   if (!at_once && now < standing.restored + breath)
     return because([] { return "it came back from a pause a moment ago"; }, standing.restored + breath);
@@ -214,28 +234,33 @@ Duration yields_in(const State& state, const Victim& victim) {
   return victim.pause.likely + state.costs().predict(lease.consumer, victim.method, Move::settle, victim.bytes).likely;
 }
 
+Duration yields_in(const State& state, const std::vector<Victim>& victims) {
+  Duration takes{};
+  for (const Victim& victim : victims) takes += yields_in(state, victim);
+  return takes;
+}
+
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now) {
   const auto method = pause_method_of(state, lease);
   Victim victim;
   victim.lease = lease.id;
   victim.ends = !method;
   victim.gain = state.charged(lease, device.reading.uuid);
-  const int failures = state.standing(lease.id).failures;
   if (!method) {
     victim.cost = start_again + std::max(now - lease.granted_at.value_or(now), Duration{});
     return victim;
   }
-  victim.method = *method;
-  victim.gain -= residue_of(lease, *method);
+  victim.method = state.standing(lease.id).next.value_or(*method);
+  victim.gain -= residue_of(lease, victim.method);
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
   if (lease.parking) {  // on its way back
     Bytes whole;
     for (const Yielded& its : lease.parking->yielded) whole += its.all;
     victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
   }
-  victim.pause = state.costs().predict(lease.consumer, *method, Move::pause, victim.bytes);
-  victim.resume = state.costs().predict(lease.consumer, *method, Move::resume, victim.bytes);
-  victim.cost = victim.pause.likely + victim.resume.likely + failures * unreliable;
+  victim.pause = state.costs().predict(lease.consumer, victim.method, Move::pause, victim.bytes);
+  victim.resume = state.costs().predict(lease.consumer, victim.method, Move::resume, victim.bytes);
+  victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.consumer, victim.method);
   return victim;
 }
 
@@ -243,7 +268,8 @@ Bytes being_yielded(const State& state, const Device& device) {
   Bytes bytes;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    if (lease.state == LeaseState::pausing) bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
+    if (lease.state == LeaseState::pausing && !passed_over(state, id))
+      bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
   }
   return bytes;
 }

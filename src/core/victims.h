@@ -39,6 +39,10 @@ std::optional<Duration> time_left(const State& state, LeaseId id, Time now);
 
 // From the order until the bytes are measured gone.
 Duration yields_in(const State& state, const Victim& victim);
+Duration yields_in(const State& state, const std::vector<Victim>& victims);  // of all, one after the other
+
+// It is yielding, and nobody counts on that: the driver does not return.
+bool passed_over(const State& state, LeaseId id);
 
 // What it would be to have this lease yield on one device.
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now);

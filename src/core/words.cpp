@@ -105,6 +105,10 @@ std::string need_text(const Lease& lease) {
   return text;
 }
 
+bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
+  return std::find(leases.begin(), leases.end(), lease) != leases.end();
+}
+
 bool may_use(const Lease& lease, const Device& device) {
   if (lease.waits_in_place())
     return std::find(lease.devices.begin(), lease.devices.end(), device.reading.uuid) != lease.devices.end();

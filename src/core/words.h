@@ -29,6 +29,7 @@ std::string gone_text(const Device& device, Time now);
 std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 bool may_use(const Lease& lease, const Device& device);
+bool holds(const std::vector<LeaseId>& leases, LeaseId lease);
 
 // Where the lease lacks least: of the as many known devices with the most room as it needs, the one with the least of
 // it, and what is free there; null if not so many are known that can ever hold it.

@@ -51,6 +51,13 @@ inline DeviceReading gpu(int index, Bytes total, std::vector<ProcessUse> process
 
 inline ProcessUse uses(int pid, Bytes used, LeaseId lease = {}) { return {process(pid), used, lease}; }
 
+// Whether tests can interrupt what is to be stored: see core/transitions.h.
+inline bool has_name(const Plan& plan) {
+  const bool stores = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || !plan.grants.empty() ||
+                      !plan.records.empty();
+  return !stores || !plan.transitions.empty();
+}
+
 struct World {
   State state;
   Rules rules;
@@ -63,6 +70,7 @@ struct World {
 
   Plan& step(const Fact& fact) {
     last = core::step(state, rules, fact, now);
+    EXPECT_TRUE(has_name(last)) << "nothing can be interrupted that has no name";
     reasons.insert(reasons.end(), last.reasons.begin(), last.reasons.end());
     actions.insert(actions.end(), last.actions.begin(), last.actions.end());
     return last;

@@ -39,7 +39,7 @@ int run(const daemon::Options& options) {
   const std::string store_path = config.store.path.empty() ? places->state_dir + "/store.db" : config.store.path;
   Failpoints failpoints;
   if (!options.failpoint.empty()) {
-    if (auto armed = failpoints.arm(options.failpoint, core::transitions); !armed) return refuse(armed.error(), 2);
+    if (auto armed = failpoints.arm(options.failpoint, core::interruptible); !armed) return refuse(armed.error(), 2);
   }
   const store::Limits limits{.keep_ended = config.store.keep_ended,
                              .ended_per_user = static_cast<std::size_t>(config.store.ended_per_user),

@@ -27,7 +27,7 @@ int read_options(int argc, char** argv, Options& options) {
   app.add_flag_callback(
       "--list-failpoints",
       [] {
-        for (const std::string& name : Failpoints::list(core::transitions)) fmt::print("{}\n", name);
+        for (const std::string& name : Failpoints::list(core::interruptible)) fmt::print("{}\n", name);
         throw CLI::Success();
       },
       "List what --failpoint takes");

@@ -42,6 +42,8 @@ std::chrono::milliseconds to_lock_timeout(Duration d) {
 asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, CheckpointCall call, Ballast ballast) {
   gpu::CheckpointCommand command{.call = call, .ballast = std::move(ballast)};
   Duration patience = options_.call_timeout;
+  command.vouched = program_.vouched;
+  command.devices = program_.devices;
   if (call == CheckpointCall::lock) {
     command.timeout = to_lock_timeout(options_.lock_timeout);
     patience += command.timeout;
@@ -243,29 +245,33 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<Proces
   co_return trouble;
 }
 
-// Whether all that take part may be locked, as whoever gave the order says once that is stored.
-asio::awaitable<bool> CheckpointTree::may_touch(const Parker::Touch& touch) {
+// What whoever gave the order says of all that take part: whether they may be locked, or why they may not be parked.
+template <typename Said>
+asio::awaitable<Said> CheckpointTree::asked(
+    const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom) {
   struct Asked {
     explicit Asked(asio::io_context& io) : wake(io) { wake.expires_at(asio::steady_timer::time_point::max()); }
     asio::steady_timer wake;
-    std::optional<bool> answer;
+    std::optional<Said> answer;
   };
-  const auto asked = std::make_shared<Asked>(io_);
+  const auto question = std::make_shared<Asked>(io_);
   std::vector<ProcessRef> all;
-  for (const Member& member : members_) all.push_back(member.process);
-  touch(std::move(all), [asked](bool may) {
-    asked->answer = may;
-    asked->wake.cancel();
+  for (const Member& member : members_) {
+    if (!member.gone) all.push_back(member.process);
+  }
+  whom(std::move(all), [question](Said said) {
+    question->answer = std::move(said);
+    question->wake.cancel();
   });
-  while (!asked->answer) co_await asked->wake.async_wait(quiet);
-  co_return *asked->answer;
+  while (!question->answer) co_await question->wake.async_wait(quiet);
+  co_return *question->answer;
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::List& list,
                                                                   const Parker::Touch& touch) {
   std::size_t next = 0;
   for (int round = 0; round < most_rounds; ++round) {
-    if (!co_await may_touch(touch)) co_return Trouble{"withdrawn", "the order was withdrawn"};
+    if (!co_await asked<bool>(touch)) co_return Trouble{"withdrawn", "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
       if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
     }
@@ -332,7 +338,9 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::unlock_all() {
 
 // --- the orders
 
-asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::List list, Parker::Touch touch) {
+asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Parker::List list, Parker::Touch touch,
+                                                  Parker::Weigh weigh) {
+  program_ = program;
   members_.clear();
   aside_.clear();
   std::vector<ProcessRef> tree = list();
@@ -341,6 +349,10 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::List list, Parker::Tou
   if (Trouble trouble = co_await join(std::move(tree), joined)) co_return outcome(Kind::undone, std::move(trouble));
   if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
+  if (std::string why = co_await asked<std::string>(weigh); !why.empty()) {
+    Trouble outgrown{"outgrown", std::move(why)};
+    co_return co_await undo(std::move(outgrown));
+  }
   if (Trouble trouble = co_await at_once(all(ParkState::locked), &CheckpointTree::checkpoint)) {
     co_return co_await undo(std::move(trouble));
   }

@@ -28,7 +28,8 @@ class CheckpointTree {
   CheckpointTree(boost::asio::io_context& io, ParkerOptions options, Helpers helpers)
       : io_(io), options_(std::move(options)), helpers_(std::move(helpers)) {}
 
-  boost::asio::awaitable<ParkOutcome> park(Parker::List list, Parker::Touch touch);
+  boost::asio::awaitable<ParkOutcome> park(Parker::Program program, Parker::List list, Parker::Touch touch,
+                                           Parker::Weigh weigh);
   boost::asio::awaitable<ParkOutcome> unpark(std::vector<ProcessRef> tree, std::vector<Room> room);
 
  private:
@@ -71,7 +72,8 @@ class CheckpointTree {
   Members members_of(std::vector<ProcessRef> tree);
   Later<Trouble> at_once(std::vector<Member*> members, Step step);
   Later<Trouble> join(std::vector<ProcessRef> tree, bool& joined);
-  Later<bool> may_touch(const Parker::Touch& touch);
+  template <typename Said>
+  Later<Said> asked(const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom);
   Later<Trouble> lock_all(const Parker::List& list, const Parker::Touch& touch);
   Ballast ballast_for(const std::vector<Member*>& parked, const std::vector<Room>& room) const;
   Later<Trouble> restore_all(const std::vector<Room>& room);
@@ -86,6 +88,7 @@ class CheckpointTree {
   boost::asio::io_context& io_;
   ParkerOptions options_;
   Helpers helpers_;
+  Parker::Program program_;
   Members members_;             // who take part, by start time: parents before their children. None: not known
   std::set<ProcessRef> aside_;  // were seen to use no CUDA, in this order
 };

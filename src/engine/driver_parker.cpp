@@ -168,9 +168,9 @@ DriverParker::DriverParker(asio::io_context& io, ParkerOptions options, Returned
 
 DriverParker::~DriverParker() { state_->end(); }
 
-void DriverParker::park(LeaseId lease, List list, Touch touch, Done done) {
+void DriverParker::park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) {
   auto tree = state_->begin(lease);
-  auto order = tree->park(std::move(list), std::move(touch));
+  auto order = tree->park(program, std::move(list), std::move(touch), std::move(weigh));
   state_->run(lease, std::move(tree), std::move(order), std::move(done));
 }
 

@@ -40,7 +40,7 @@ class DriverParker final : public Parker {
   DriverParker(const DriverParker&) = delete;
   DriverParker& operator=(const DriverParker&) = delete;
 
-  void park(LeaseId lease, List list, Touch touch, Done done) override;
+  void park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) override;
   void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Done done) override;
   bool busy(LeaseId lease) const override;
   bool stuck(LeaseId lease) const override;

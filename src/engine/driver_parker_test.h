@@ -213,7 +213,7 @@ class Parking : public ::testing::Test {
   Later begin_park(std::vector<ProcessRef> tree, LeaseId of = lease) {
     auto later = std::make_shared<std::optional<ParkOutcome>>();
     parker_->park(
-        of, [tree] { return tree; }, freely(), into(later));
+        of, program_, [tree] { return tree; }, freely(), weigh_, into(later));
     return later;
   }
   Later begin_unpark(std::vector<ProcessRef> tree, std::vector<Room> room = {}, LeaseId of = lease) {
@@ -242,6 +242,8 @@ class Parking : public ::testing::Test {
   std::optional<DriverParker> parker_;
   std::map<pid_t, bool> loads_;
   std::map<LeaseId, int> returned_;
+  Parker::Program program_{};
+  Parker::Weigh weigh_ = [](const auto&, const auto& say) { say({}); };
   std::vector<std::vector<ProcessRef>> touched_;  // who was to be locked, each time it was asked for
 };
 

@@ -29,9 +29,12 @@ constexpr Duration busy_after_change = std::chrono::seconds(3);
 std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration jump) {
   std::vector<core::Lease> changed;
   for (core::Lease& lease : leases) {
-    if (jump <= Duration::zero() || (!lease.expires_at && !lease.stop_at)) continue;
+    if (jump <= Duration::zero() || (!lease.expires_at && !lease.stop_at && !lease.parking)) continue;
     for (std::optional<Time>* due : {&lease.expires_at, &lease.stop_at})
       if (*due && **due < Time::never() - jump) *due = **due + jump;
+    // From then on it is counted whether anybody is left who could come back.
+    if (lease.parking && lease.parking->since < Time::never() - jump)
+      lease.parking->since = lease.parking->since + jump;
     changed.push_back(lease);
   }
   return changed;
@@ -366,6 +369,7 @@ Status Engine::open_store() {
   core::Plan restart;
   if (!rebooted && loaded->clock_offset_ns) {
     restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
+    restart.transitions = {"moved"};
   }
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id =
@@ -471,9 +475,13 @@ Status Engine::start() {
                 .problem =
                     [this](const std::string& problem) {
                       tick(core::SnapshotFailed{problem});
+                      nothing_weighed(problem);
                       tell_changes();
                     }});
-  actor_.start([this] { programs_.introduce_all(); });
+  actor_.start([this] {
+    programs_.introduce_all();
+    keep_all_from_swap();
+  });
   beat();
   return {};
 }

@@ -82,6 +82,9 @@ class Engine {
   void remembered(std::uint32_t uid, const std::string& key,
                   std::function<void(Result<std::optional<store::Remembered>>)> done);
 
+  // Stores the answer to a call that changes nothing else in the store.
+  void remember(const Remember& remember, const Answered& answer);
+
   // --- waiting ---
   void hold(LeaseId lease, SessionId session);    // the connection holds the lease until it is closed …
   void unhold(LeaseId lease, SessionId session);  // … or lets go
@@ -102,6 +105,7 @@ class Engine {
     Bytes per_second;       // 0: not known
     Duration left{};        // until it is done; 0: any moment
     bool measured = false;  // else only predicted, from what it took before: nothing was seen to move yet
+    bool late = false;      // it takes longer than it should; what was not seen to move is not told as moved
   };
   std::optional<Progress> progress(const core::Lease& lease) const;
   // Of parked programs, by lease: what of them was last seen to be on a swap device.
@@ -169,8 +173,24 @@ class Engine {
   void perform(const core::Action& action);
   bool lives(LeaseId lease) const;
   void park(const core::Park& order);
+  Parker::Program program_of(LeaseId id) const;
   void touching(const core::Touching& fact, std::function<void(bool)> may);
   void may_lock(LeaseId lease, bool may);
+  // Processes of a lease that are locked, until it is known whether they may be parked as they are.
+  struct Weighing {
+    Time since;
+    std::vector<ProcessRef> processes;
+    std::function<void(std::string)> say;
+  };
+  void weigh(LeaseId lease, Weighing weighing);
+  void measure_weighed(Time began);
+  void nothing_weighed(const std::string& problem);
+  void keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done);
+  void let_swap(LeaseId lease);
+  void keep_all_from_swap();
+  std::vector<ProcessRef> charged_of(const core::Lease& lease) const;
+  bool is_asked(LeaseId lease) const;
+  void park_by_driver(LeaseId lease);
   void ask_to_yield(const core::Park& order);
   void unpark(const core::Unpark& order);
   void tell_to_go_on(const core::Unpark& order);
@@ -256,6 +276,9 @@ class Engine {
   std::map<std::string, Time> warned_since_;         // by code and text
   std::map<LeaseId, core::Unpark> unparks_waiting_;  // ordered while the parker was still busy with an earlier order
   std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // until it is stored whom the parker is to lock
+  std::map<LeaseId, std::uint64_t> parking_;  // the number of its newest order, while its memory is kept from swap
+  std::uint64_t last_park_ = 0;
+  std::map<LeaseId, Weighing> weighing_;
   std::map<LeaseId, Bytes> resident_before_;  // the present move: what its program took of host memory
   std::map<LeaseId, Bytes> swapped_;
   std::unordered_set<LeaseId> settling_;

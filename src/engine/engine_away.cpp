@@ -35,6 +35,7 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
   progress.move = moving->move;
   progress.total = moving->bytes;
   const Duration passed = std::max<Duration>(now() - moving->since, std::chrono::milliseconds(1));
+  progress.late = state_.stuck(lease.id) || passed > moving->takes.at_most;
   if (moving->move == core::Move::settle) {
     progress.moved = moving->bytes;
     progress.left = std::max(moving->takes.likely - passed, Duration{});
@@ -61,6 +62,7 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
     progress.left = Duration(static_cast<std::int64_t>(std::min(left, 1e6) * 1e9));
     return progress;
   }
+  if (progress.late) return progress;
   progress.left = std::max(moving->takes.likely - passed, Duration{});
   progress.per_second = rate(moving->bytes, std::max(moving->takes.likely, passed));
   const double part = std::min(seconds(passed) / std::max(seconds(moving->takes.likely), 1e-3), 0.99);

@@ -66,7 +66,7 @@ class NotingCooperation final : public Cooperation {
 // Notes its orders, and answers when the test says so.
 class NotingParker final : public Parker {
  public:
-  void park(LeaseId lease, List, Touch touch, Done done) override {
+  void park(LeaseId lease, Program, List, Touch touch, Weigh, Done done) override {
     orders.emplace_back("park"), waiting[lease] = std::move(done), ask = std::move(touch);
   }
   void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room>, Done done) override {

@@ -14,7 +14,15 @@
 namespace sublet::engine {
 
 core::HostMemory Engine::host_memory(const core::Lease* lease) const {
-  return host_.memory(lease == nullptr ? 0 : lease->owner.process.pid);
+  if (lease == nullptr) return host_.memory({}, {});
+  return host_.memory(charged_of(*lease), proc::SwapStopper{lease->uid, actor_.introduction().uid == 0});
+}
+
+// All that would be parked: each process is charged to its own groups.
+std::vector<ProcessRef> Engine::charged_of(const core::Lease& lease) const {
+  std::vector<ProcessRef> processes = programs_.tree(lease.id);
+  if (processes.empty() && lease.owner.process) processes.push_back(lease.owner.process);
+  return processes;
 }
 
 std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
@@ -59,6 +67,14 @@ void Engine::not_killed(LeaseId lease, const std::string& why) {
 
 // --- yielding
 
+// Whoever grants that it be parked by the driver answers for what the driver cannot park; `sublet run` alone does not.
+Parker::Program Engine::program_of(LeaseId id) const {
+  const core::Lease* lease = state_.find(id);
+  if (lease == nullptr) return {};
+  const bool vouched = lease->pausable == core::Pausable::driver || state_.granted(lease->uid, lease->consumer);
+  return {vouched, std::max(static_cast<int>(lease->devices.size()), 1)};
+}
+
 void Engine::park(const core::Park& order) {
   const LeaseId lease = order.lease;
   if (parker_.busy(lease)) {  // still with an order from before the store failed: undone by what the core orders next
@@ -66,11 +82,37 @@ void Engine::park(const core::Park& order) {
     return;
   }
   begin_moving(lease);
-  if (order.method == core::PauseMethod::cooperative) return ask_to_yield(order);
+  const std::uint64_t number = ++last_park_;
+  parking_[lease] = number;
+  keep_from_swap(lease, tree_of(lease), [this, order, number, epoch = store_epoch_](const std::string& why_not) {
+    const auto newest = parking_.find(order.lease);
+    if (newest == parking_.end() || newest->second != number) return;
+    parking_.erase(newest);
+    if (epoch != store_epoch_ || !is_asked(order.lease)) return;
+    if (!why_not.empty()) {
+      boost::asio::post(io_, [this, lease = order.lease, why = "it cannot be kept from the swap device: " + why_not] {
+        tick(core::Parked{lease, false, why, {}, true});
+      });
+      return;
+    }
+    order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order.lease);
+  });
+}
+
+// By an order that is not answered: else it was withdrawn meanwhile.
+bool Engine::is_asked(LeaseId id) const {
+  const core::Lease* lease = state_.find(id);
+  return lease != nullptr && (lease->state == core::LeaseState::pausing || lease->state == core::LeaseState::paused);
+}
+
+void Engine::park_by_driver(LeaseId lease) {
   parker_.park(
-      lease, [this, lease] { return tree_of(lease); },
+      lease, program_of(lease), [this, lease] { return tree_of(lease); },
       [this, lease](std::vector<ProcessRef> processes, std::function<void(bool)> may) {
         touching({lease, std::move(processes)}, std::move(may));
+      },
+      [this, lease](std::vector<ProcessRef> processes, std::function<void(std::string)> say) {
+        weigh(lease, {now(), std::move(processes), std::move(say)});
       },
       [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
         if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
@@ -93,6 +135,68 @@ void Engine::may_lock(LeaseId lease, bool may) {
   if (const auto waiting = locks_waiting_.extract(lease)) waiting.mapped()(may);
 }
 
+// What they hold is measured anew once they cannot take any more.
+void Engine::weigh(LeaseId lease, Weighing weighing) {
+  weighing_.insert_or_assign(lease, std::move(weighing));
+  probe_.take_now();
+}
+
+void Engine::measure_weighed(Time began) {
+  std::vector<std::pair<LeaseId, Weighing>> measured;
+  for (auto& [lease, weighing] : weighing_) {
+    if (began >= weighing.since) measured.emplace_back(lease, std::move(weighing));
+  }
+  for (const auto& entry : measured) weighing_.erase(entry.first);
+  for (const auto& [lease, weighing] : measured) {
+    if (const Status may = may_decide(); !may) {
+      weighing.say(may.error().detail);
+      continue;
+    }
+    // Nobody is to be kept from swap any more: that was done before they were locked.
+    const Time now = notice();
+    core::Plan plan =
+        core::step(state_, options_.rules, core::Weighed{lease, host_.memory(weighing.processes, {})}, now);
+    const std::string why_not = plan.outcome ? std::string() : plan.outcome.error().detail;
+    intend(std::move(plan), now, std::nullopt);
+    weighing.say(why_not);
+  }
+}
+
+void Engine::nothing_weighed(const std::string& problem) {
+  for (const auto& [lease, weighing] : std::exchange(weighing_, {}))
+    weighing.say("what it holds cannot be measured: " + problem);
+}
+
+// One after the other, each group once: of what is kept already nobody is asked.
+void Engine::keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done) {
+  if (options_.rules.allow_swap || !host_.memory(processes, {}).may_swap) return done({});
+  while (!processes.empty() && !host_.memory({&processes.back(), 1}, {}).may_swap) processes.pop_back();
+  if (processes.empty()) return done({});
+  const ProcessRef next = processes.back();
+  processes.pop_back();
+  programs_.keep_from_swap(
+      lease, next, true,
+      [this, lease, next, rest = std::move(processes), done = std::move(done)](const std::string& why_not) mutable {
+        if (!why_not.empty() && programs_.lives(next)) return done(why_not);
+        keep_from_swap(lease, std::move(rest), std::move(done));
+      });
+}
+
+void Engine::let_swap(LeaseId lease) {
+  programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
+    if (!why_not.empty()) log::warn("{}: its control group is still kept from swap: {}", to_string(lease), why_not);
+  });
+}
+
+// The actor knows nothing of what the one before it did.
+void Engine::keep_all_from_swap() {
+  for (const LeaseId id : state_.away()) {
+    keep_from_swap(id, programs_.tree(id), [id](const std::string& why_not) {
+      if (!why_not.empty()) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
+    });
+  }
+}
+
 void Engine::ask_to_yield(const core::Park& order) {
   const LeaseId lease = order.lease;
   const core::Lease* known = state_.find(lease);
@@ -113,14 +217,17 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
                  : "not parked: " + outcome.detail);
   // Of what no process is known of, nobody knows what it took.
   const auto bytes = outcome.parked.empty() ? std::nullopt : std::optional(outcome.host_bytes);
-  tick(core::Parked{lease, done, outcome.detail, bytes, outcome.kind == ParkOutcome::Kind::undone});
+  core::Parked fact{lease, done, outcome.detail, bytes, outcome.kind == ParkOutcome::Kind::undone};
+  if (outcome.code == "not_parkable") fact.unfit = core::Unfit::never;
+  if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
+  tick(fact);
 }
 
 // What it took while it was paused is parked too, if anything can.
 void Engine::pause_again(LeaseId lease) {
   const core::Lease* known = state_.find(lease);
   if (known == nullptr) return;
-  tick(core::Pause{lease, 0, "it held VRAM while it was paused", host_memory(known)});
+  tick(core::Pause{lease, 0, "it held VRAM while it was paused", host_memory(known), /*again=*/true});
 }
 
 // --- back again
@@ -167,8 +274,11 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   // Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
   const bool gone = how == How::runs && known != nullptr && known->cooperation && known->cooperation->process &&
                     !programs_.lives(known->cooperation->process);
-  tick(core::Unparked{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code});
+  core::Unparked fact{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code};
+  fact.nothing_parked = how == How::never && outcome.parked.empty();
+  tick(fact);
   if (gone) tick(core::Cooperate{lease});
+  if (const core::Lease* back = state_.find(lease); back == nullptr || !back->parking) let_swap(lease);
 }
 
 // --- programs that yield by themselves

@@ -3,12 +3,11 @@
 // answer may be remembered.
 #include "engine/engine.h"
 
+#include "base/number.h"
 #include "base/planted.h"
 #include "store/secret.h"
 
 #include <fmt/format.h>
-
-#include <charconv>
 
 namespace sublet::engine {
 
@@ -49,20 +48,30 @@ const store::AccessToken* Engine::token_of(std::string_view text) const {
   constexpr std::string_view mark = "sublet_";
   if (!text.starts_with(mark)) return nullptr;
   text.remove_prefix(mark.size());
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data() + text.size() || *end != '_') return nullptr;
-  const auto secret = text.substr(static_cast<std::size_t>(end - text.data()) + 1);
-  const auto found = tokens_.find(number);
+  const auto line = text.find('_');
+  const auto number = parse_number<std::uint64_t>(text.substr(0, line));
+  if (!number || line == std::string_view::npos) return nullptr;
+  const auto secret = text.substr(line + 1);
+  const auto found = tokens_.find(*number);
   if (found == tokens_.end() || !store::is_secret(secret, found->second.hash)) return nullptr;
   const store::AccessToken& token = found->second;
   return token.expires_at && *token.expires_at <= now() ? nullptr : &token;
 }
 
+void Engine::remember(const Remember& remember, const Answered& answer) {
+  if (!remember.key.empty() && store_problem_.empty()) write_tokens({}, remember, answer);
+}
+
 void Engine::write_tokens(store::Batch batch, const Remember& remember, const Answered& answer) {
   batch.now = now();
   batch.remembered = remembered_answer(remember, answer, batch.now);
-  intended_ = store_.intend(std::move(batch));
+  batch.transitions = {batch.tokens.empty() ? "token_revoked" : "token_made"};
+  reach(batch.transitions, Failpoints::decided);
+  AfterCommit next;
+  next.transitions = batch.transitions;
+  next.sequence = intended_ = store_.intend(std::move(batch));
+  reach(next.transitions, Failpoints::queued);
+  after_commit_.push_back(std::move(next));
 }
 
 Result<Answered> Engine::add_token(store::AccessToken token, const Remember& remember,

@@ -102,6 +102,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
+    nothing_weighed(judged.problem);
     tell_changes();
     return;
   }
@@ -117,7 +118,9 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   for (const auto& [uuid, device] : state_.devices()) {
     if (device.lost && device.read_at) lost.emplace(uuid, device.reading.index);
   }
+  const Time began = snapshot.began;
   tick(snapshot);
+  measure_weighed(began);
   watch_away();
   for (const auto& [uuid, index] : lost) {
     if (!state_.devices().contains(uuid)) log::warn("gpu{} ({}) has been gone for too long: forgotten", index, uuid);

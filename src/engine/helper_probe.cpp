@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "gpu/probe_client.h"
-#include "proc/spawn.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -39,13 +38,27 @@ struct HelperProbe::Helper {
   stream_protocol::socket socket;
   pid_t pid = 0;
   gpu::LineSplitter lines;
-
-  // A child of ours that has not been waited for keeps its pid, so the number is safe to use until then.
-  bool reap() const { return pid == 0 || ::waitpid(pid, nullptr, WNOHANG) == pid; }
 };
 
-HelperProbe::HelperProbe(asio::io_context& io, ProbeOptions options)
-    : io_(io), options_(std::move(options)), wake_(io) {}
+Result<proc::Helper> HelperSystem::spawn(const ProbeOptions& options) {
+  std::vector<std::string> words{"probe", "--fd", std::to_string(proc::helper_socket)};
+  if (!options.nvml.empty()) words.insert(words.end(), {"--nvml", options.nvml});
+  // With our environment: it says where simulated cards are.
+  return proc::spawn_helper(
+      {.program = options.helper, .arguments = std::move(words), .socket_type = SOCK_STREAM, .bare = false});
+}
+
+// A child of ours that has not been waited for keeps its pid, so the number is safe to use until then.
+void HelperSystem::kill(pid_t helper) { ::kill(helper, SIGKILL); }
+bool HelperSystem::ended(pid_t helper) { return ::waitpid(helper, nullptr, WNOHANG) == helper; }
+
+asio::awaitable<void> HelperSystem::wait(Duration pause) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, to_steady(pause));
+  co_await timer.async_wait(quiet);
+}
+
+HelperProbe::HelperProbe(asio::io_context& io, ProbeOptions options, HelperSystem* system)
+    : io_(io), options_(std::move(options)), system_(system != nullptr ? *system : children_), wake_(io) {}
 
 HelperProbe::~HelperProbe() {
   if (helper_) abandon();
@@ -92,8 +105,7 @@ asio::awaitable<void> HelperProbe::run() {
     if (helper_) abandon();
     problem_ = problem;
     events_.problem(problem);
-    asio::steady_timer timer(io_, to_steady(pause));
-    co_await timer.async_wait(quiet);
+    co_await system_.wait(pause);
     pause = std::min(pause * 2, longest_pause);
   }
 }
@@ -150,11 +162,7 @@ std::string HelperProbe::spawn() {
   if (abandoned_.size() >= most_abandoned) {
     return fmt::format("{} helpers hang in the driver and cannot be killed; no more are started", abandoned_.size());
   }
-  std::vector<std::string> words{"probe", "--fd", std::to_string(proc::helper_socket)};
-  if (!options_.nvml.empty()) words.insert(words.end(), {"--nvml", options_.nvml});
-  // With our environment: it says where simulated cards are.
-  auto started = proc::spawn_helper(
-      {.program = options_.helper, .arguments = std::move(words), .socket_type = SOCK_STREAM, .bare = false});
+  auto started = system_.spawn(options_);
   if (!started) return started.error().detail;
   helper_ = std::make_unique<Helper>(io_);
   helper_->pid = started->pid;
@@ -164,13 +172,13 @@ std::string HelperProbe::spawn() {
 
 void HelperProbe::abandon() {
   helper_->socket.close();
-  ::kill(helper_->pid, SIGKILL);  // not yet waited for, so the pid is still its own
+  system_.kill(helper_->pid);
   abandoned_.push_back(std::move(helper_));
   reap();
 }
 
 void HelperProbe::reap() {
-  std::erase_if(abandoned_, [](const std::unique_ptr<Helper>& helper) { return helper->reap(); });
+  std::erase_if(abandoned_, [this](const std::unique_ptr<Helper>& helper) { return system_.ended(helper->pid); });
 }
 
 }  // namespace sublet::engine

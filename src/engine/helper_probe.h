@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "engine/probe.h"
+#include "proc/spawn.h"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -27,9 +28,20 @@ struct ProbeOptions {
   Duration interval_idle = std::chrono::seconds(5);  // gpu.interval_idle
 };
 
+// What it does to processes and how it waits between two tries. Tests put others in its place.
+class HelperSystem {
+ public:
+  virtual ~HelperSystem() = default;
+  virtual Result<proc::Helper> spawn(const ProbeOptions& options);  // on a stream socket
+  virtual void kill(pid_t helper);
+  virtual bool ended(pid_t helper);  // and it has been waited for
+  virtual boost::asio::awaitable<void> wait(Duration pause);
+};
+
 class HelperProbe final : public Probe {
  public:
-  HelperProbe(boost::asio::io_context& io, ProbeOptions options);
+  // `system`, if given, outlives the probe.
+  HelperProbe(boost::asio::io_context& io, ProbeOptions options, HelperSystem* system = nullptr);
   ~HelperProbe() override;  // closes the socket, at which the helper exits
 
   void start(Events events) override;
@@ -52,6 +64,8 @@ class HelperProbe final : public Probe {
 
   boost::asio::io_context& io_;
   ProbeOptions options_;
+  HelperSystem children_;
+  HelperSystem& system_;
   Events events_;
   std::unique_ptr<Helper> helper_;
   std::vector<std::unique_ptr<Helper>> abandoned_;

@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "core/facts.h"
+#include "proc/swap.h"
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,8 +25,10 @@ class Host {
  public:
   virtual ~Host() = default;
 
-  // What host memory takes of the bytes of this process, which is charged for them; pid 0: of the machine alone.
-  virtual core::HostMemory memory(std::int32_t pid) const = 0;
+  // What host memory takes of the bytes of these processes, which are charged for them; none: of the machine alone.
+  // `by`: who could keep them from a swap device, if anybody.
+  virtual core::HostMemory memory(std::span<const ProcessRef> processes,
+                                  const std::optional<proc::SwapStopper>& by) const = 0;
   // Of those that live; reads two small files of each.
   virtual HostUse use(std::span<const ProcessRef> processes) const = 0;
   // This daemon manages the card from now on. InUse names the daemon that does already.

@@ -57,7 +57,10 @@ Result<LocalPrograms::Identified> LocalPrograms::identify(std::int32_t pid, std:
 Status LocalPrograms::check_pid_namespace(std::int32_t asking_pid) const {
   // NSpid lists the process's number in each pid namespace from ours inwards: one number means that it is in ours.
   const auto status = root_->read_file(fmt::format("{}/status", asking_pid));
-  if (!status) return denied(fmt::format("process {}, which asks, cannot be looked at", asking_pid));
+  if (!status && status.error().code != Code::NotFound) return status.error();  // ours to mend, not theirs
+  if (!status)
+    return denied(fmt::format("process {}, which asks, cannot be looked at", asking_pid),
+                  "hold the lease by connection or token: nobody needs to be looked at for that");
   const auto at = status->find("\nNSpid:");
   if (at == std::string::npos) return {};  // a kernel without nested namespaces
   const std::string line = status->substr(at + 7, status->find('\n', at + 1) - at - 7);
@@ -213,6 +216,7 @@ void LocalPrograms::book(const core::Lease& lease) {
 
 void LocalPrograms::forget(LeaseId lease) {
   const auto found = programs_.find(lease);
+  keep_from_swap(lease, {}, false, [](const std::string&) {});
   if (found == programs_.end()) return;
   if (found->second->introduced) {
     actor_.order({.verb = actor::Verb::forget, .lease = lease.number}, {}, [](const actor::Reply&) {});

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 namespace sublet::engine {
@@ -42,6 +43,7 @@ class LocalPrograms final : public Programs {
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
   void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) override;
+  void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   // Has the actor start what parks one process of a lease (checkpoint_helper.h). `to_bring_back`: it need not be proven
   // any more that the process is of the lease's program.
   void start_helper(LeaseId lease, ProcessRef process, bool to_bring_back, HelperStarted done);
@@ -78,7 +80,8 @@ class LocalPrograms final : public Programs {
   proc::Lineage lineage_;
   proc::Lineage previous_;
   std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC, when /proc was last read
-  bool actor_looks_ = false;     // it was asked to, and has not answered
+  std::set<LeaseId> kept_from_swap_;
+  bool actor_looks_ = false;  // it was asked to, and has not answered
 };
 
 }  // namespace sublet::engine

@@ -140,6 +140,31 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
   });
 }
 
+void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
+                                   std::function<void(std::string)> done) {
+  const auto answered = [done = std::move(done)](const actor::Reply& reply) {
+    if (reply.code == actor::Code::ok) return done({});
+    done(reply.code == actor::Code::failed && reply.path[0] != '\0' ? std::string(reply.path)
+                                                                    : std::string(to_string(reply.code)));
+  };
+  if (!keep) {
+    if (kept_from_swap_.erase(lease) == 0) return;
+    return actor_.order({.verb = actor::Verb::swap, .lease = lease.number, .flags = actor::let_swap}, {}, answered);
+  }
+  const auto program = find(lease);
+  const auto pidfd = proc::open_pidfd(*root_, process);
+  if (!program || !pidfd) return answered({.code = actor::Code::gone});
+  kept_from_swap_.insert(lease);
+  const actor::Order order{.verb = actor::Verb::swap,
+                           .lease = lease.number,
+                           .uid = program->uid,
+                           .flags = program->introduced ? 0 : actor::by_user,
+                           .main_pid = process.pid,
+                           .main_start = process.start_ticks};
+  const int descriptor = pidfd->get();
+  actor_.order(order, {&descriptor, 1}, answered);
+}
+
 namespace {
 
 Error no_helper(ProcessRef process, const actor::Reply& reply) {

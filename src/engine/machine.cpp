@@ -14,10 +14,13 @@ namespace {
 
 class LocalHost final : public Host {
  public:
-  core::HostMemory memory(std::int32_t pid) const override {
+  core::HostMemory memory(std::span<const ProcessRef> processes,
+                          const std::optional<proc::SwapStopper>& by) const override {
     const auto root = proc::ProcRoot::open();
     if (!root) return {};
-    const proc::HostFigures figures = proc::host_figures(*root, pid);
+    std::vector<std::int32_t> pids;
+    for (const ProcessRef process : processes) pids.push_back(process.pid);
+    const proc::HostFigures figures = proc::host_figures(*root, pids, by);
     return {figures.available, figures.headroom, figures.may_swap};
   }
   HostUse use(std::span<const ProcessRef> processes) const override {

@@ -23,6 +23,7 @@ void Meter::reset(const core::State& state, Time now) {
 
 void Meter::enter(const core::Lease& lease, Time now) {
   live_[lease.id] = {lease.uid, {lease.user, lease.tenant}, lease.reserved(), now, lease.granted_at.has_value()};
+  if (lease.state == core::LeaseState::pausing) live_[lease.id].pausing = lease.parking->method;
   ++of_user_[lease.uid];
 }
 
@@ -38,6 +39,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
     charge(entry, now, used_);
     entry.since = now;
     entry.reserved = lease.reserved();
+    follow_pause(entry, lease, plan);
     if (lease.granted_at && !entry.granted) {
       entry.granted = true;
       const double waited = std::max(0.0, seconds(*lease.granted_at - lease.created_at));
@@ -50,6 +52,24 @@ void Meter::observe(const core::Plan& plan, Time now) {
     if (--of_user_[entry.uid] == 0) of_user_.erase(entry.uid);
     live_.erase(lease.id);
   }
+}
+
+// What is paused and on its way back in one step was paused all the same: the reason tells.
+void Meter::follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan) {
+  const bool pausing = lease.state == core::LeaseState::pausing;
+  if (entry.pausing && (!pausing || lease.parking->method != *entry.pausing)) {
+    const bool paused = std::any_of(plan.reasons.begin(), plan.reasons.end(), [&](const core::Reason& reason) {
+      return reason.lease == lease.id && reason.code == "paused";
+    });
+    const auto result = paused ? PauseResult::paused : lease.ended() ? PauseResult::ended : PauseResult::undone;
+    ++pauses_[{*entry.pausing, result}];
+  }
+  entry.pausing = pausing ? std::optional(lease.parking->method) : std::nullopt;
+}
+
+std::uint64_t Meter::pauses(Pause what) const {
+  const auto found = pauses_.find(what);
+  return found == pauses_.end() ? 0 : found->second;
 }
 
 int Meter::live(std::uint32_t uid) const {

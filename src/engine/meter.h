@@ -18,6 +18,8 @@ namespace sublet::engine {
 class Meter {
  public:
   using Who = std::pair<std::string, std::string>;  // user, tenant
+  enum class PauseResult { paused, undone, ended };
+  using Pause = std::pair<core::PauseMethod, PauseResult>;
 
   // Upper ends of the classes into which waits are sorted; one more class holds the rest.
   static constexpr std::array<double, 9> wait_bounds{0.1, 1, 10, 60, 300, 1800, 7200, 21600, 86400};  // seconds
@@ -31,6 +33,7 @@ class Meter {
   const std::map<core::EndReason, std::uint64_t>& ended() const { return ended_; }
   const std::array<std::uint64_t, wait_bounds.size() + 1>& waits() const { return waits_; }  // granted, by class
   double waited_seconds() const { return waited_seconds_; }                                  // their sum
+  std::uint64_t pauses(Pause what) const;  // that came to this: each try of each method is one
   // Bytes reserved × seconds, by who they are charged to. Once there are more than `who_limit`, the rest is "other".
   std::map<Who, double> byte_seconds(Time now) const;
 
@@ -43,7 +46,9 @@ class Meter {
     Bytes reserved;
     Time since;  // `reserved` is charged from here on
     bool granted = false;
+    std::optional<core::PauseMethod> pausing = {};  // it is being asked to yield by this
   };
+  void follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan);
   void charge(const Entry& entry, Time until, std::map<Who, double>& totals) const;
   void enter(const core::Lease& lease, Time now);
 
@@ -52,6 +57,7 @@ class Meter {
   std::map<core::EndReason, std::uint64_t> ended_;
   std::array<std::uint64_t, wait_bounds.size() + 1> waits_{};
   double waited_seconds_ = 0;
+  std::map<Pause, std::uint64_t> pauses_;
   std::map<Who, double> used_;
 };
 

@@ -67,6 +67,33 @@ TEST(Meter, KeepsTheNumberOfNamesBounded) {
   EXPECT_DOUBLE_EQ(totals.at({"other", "other"}), 50 * static_cast<double>(GiB.count));
 }
 
+// Each try of each method counts once, by what came of it.
+TEST(Meter, CountsWhatCameOfPauses) {
+  using core::PauseMethod;
+  using Result = Meter::PauseResult;
+  const auto in = [](core::LeaseState state, PauseMethod method) {
+    core::Lease changed = lease(1, state, Time{});
+    changed.parking.emplace().method = method;
+    return plan(changed);
+  };
+  Meter meter;
+  meter.observe(in(core::LeaseState::pausing, PauseMethod::cooperative), Time{});
+  meter.observe(in(core::LeaseState::pausing, PauseMethod::driver), Time{});  // the first failed
+  EXPECT_EQ(meter.pauses({PauseMethod::cooperative, Result::undone}), 1U);
+  core::Plan back = in(core::LeaseState::resuming, PauseMethod::driver);  // paused, and wanted back at once
+  back.reasons.push_back({LeaseId{1}, Time{}, "paused", "its bytes are measured gone"});
+  meter.observe(back, Time{});
+  EXPECT_EQ(meter.pauses({PauseMethod::driver, Result::paused}), 1U);
+  meter.observe(in(core::LeaseState::pausing, PauseMethod::driver), Time{});
+  meter.observe(in(core::LeaseState::resuming, PauseMethod::driver), Time{});
+  EXPECT_EQ(meter.pauses({PauseMethod::driver, Result::undone}), 1U);
+  meter.observe(in(core::LeaseState::pausing, PauseMethod::driver), Time{});
+  core::Lease ended = lease(1, core::LeaseState::ended, Time{});
+  meter.observe(plan(ended), Time{});
+  EXPECT_EQ(meter.pauses({PauseMethod::driver, Result::ended}), 1U);
+  EXPECT_EQ(meter.pauses({PauseMethod::driver, Result::paused}), 1U);
+}
+
 TEST(Meter, StartsFromWhatIsThere) {
   Meter meter;
   meter.observe(plan(lease(7, core::LeaseState::active, Time{})), Time{});

@@ -23,6 +23,7 @@ struct ParkOutcome {
   Kind kind = Kind::unknown;
   // A word of gpu::CheckpointRefusal, or: `stuck`, a driver call is out; `helper`, there was none or it ended; `grows`,
   // processes that use CUDA came faster than they were locked; `failed`, final; `withdrawn`, they may not be locked;
+  // `outgrown`, locked they may not be parked;
   // `internal`, our bug. "" when done.
   std::string code{};
   std::string detail{};              // one sentence that names the process; "" when done
@@ -41,18 +42,27 @@ struct Room {
 
 class Parker {
  public:
+  // What its owner said, and what is known of it.
+  struct Program {
+    bool vouched = false;  // its owner's word is that the driver can park it (docs/decisions/0021)
+    int devices = 1;       // that its lease has
+  };
   // The living processes of a lease, in any order. What it throws is an outcome, `internal`.
   using List = std::function<std::vector<ProcessRef>()>;
   // Asks whether it may lock these processes, all of this order so far; is answered once, at once or later.
   using Touch = std::function<void(std::vector<ProcessRef>, std::function<void(bool may)>)>;
+  // Asks, when all of these are locked, whether they may be parked as they are; is answered once, at once or later:
+  // "", or why not.
+  using Weigh = std::function<void(std::vector<ProcessRef>, std::function<void(std::string why_not)>)>;
   using Done = std::function<void(ParkOutcome)>;
   virtual ~Parker() = default;
 
   // Asks `list` at once, and again when all are locked: whoever was forked meanwhile is locked as well. All or
-  // nothing: refused before anything is touched when one that uses CUDA cannot be parked, or `touch` does not allow it.
+  // nothing: refused before anything is touched when one that uses CUDA cannot be parked, or `touch` does not allow it,
+  // and unlocked again when `weigh` does not.
   // When a step fails all are unlocked; who is parked by then stays so (`unknown`), for to restore it needs room. A
   // call that gets stuck ends it at once, `unknown`, with all as it is then: unpark brings the others back.
-  virtual void park(LeaseId lease, List list, Touch touch, Done done) = 0;
+  virtual void park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) = 0;
 
   // Brings back whoever of these is parked or locked, and is done when all that live were seen to run. `tree`: those
   // that may have been touched; of what this Parker parked itself it knows who takes part. The room on all cards is

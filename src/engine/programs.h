@@ -64,6 +64,9 @@ class Programs {
   virtual void wake_keeper(LeaseId lease, std::uint32_t asked_by) = 0;
   // Sends a signal to one process of the program, if that has a handler for it. `done`: "" or why not.
   virtual void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) = 0;
+  // Keeps what the process takes of memory from being written to a swap device, or lets it be again, for its whole
+  // control group. `done`: "" or why not.
+  virtual void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) = 0;
   // Whether an order to end the program would reach it: its keeper lives, or there is proof of its main process.
   virtual bool can_signal(LeaseId lease) const = 0;
   // "" or why can_signal() says no, as far as that is known.

@@ -13,6 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view cannot_park =
+    "managed memory, memory shared with other processes (CUDA IPC, NCCL), or access from one card to another's";
+
 }  // namespace
 
 Parker::Parker(ProcessRef target, const std::string& driver, int socket)
@@ -82,6 +85,11 @@ void Parker::failed(CheckpointReply& reply, CudaCode code) {
   if (ended_meanwhile(reply)) return;
   reply.state = ask_state();
   if (refused_itself(reply, code)) return;
+  if (reply.call == CheckpointCall::checkpoint && code == CudaCode::not_supported) {
+    refuse(reply, CheckpointRefusal::not_parkable,
+           fmt::format("process {} uses what the driver cannot park ({}): {}", target_.pid(), reply.name, cannot_park));
+    return;
+  }
   refuse(reply, CheckpointRefusal::driver,
          fmt::format("the driver's {} of process {} said {} ({})", to_string(reply.call), target_.pid(), reply.name,
                      static_cast<int>(code)));
@@ -101,7 +109,38 @@ bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& repl
   return true;
 }
 
-void Parker::preflight(CheckpointReply& reply) {
+// What the driver cannot park it says when it tries. Before 13.0 that is the end of the process, and nothing on the
+// outside shows managed memory or shared memory: every program of CUDA has /dev/nvidia-uvm open and mapped. So there
+// whoever owns it has to answer for it, and what does show is refused whatever was answered.
+bool Parker::survives_trying(const CheckpointCommand& command, CheckpointReply& reply) const {
+  const NcclLook nccl = target_.nccl();
+  const bool undoes = driver_->undoes_checkpoints();
+  if (nccl.shares && (command.devices > 1 || !undoes)) {
+    return refuse(reply, CheckpointRefusal::not_parkable,
+                  fmt::format("process {} shares memory with others by NCCL, and who is locked first would block them",
+                              target_.pid()));
+  }
+  if (undoes) return true;
+  const int version = driver_->version();
+  const std::string driver = fmt::format("the driver, of CUDA {}.{},", version / 1000, version % 1000 / 10);
+  if (nccl.links) {
+    return refuse(reply, CheckpointRefusal::not_parkable,
+                  fmt::format("process {} uses NCCL, and {} would destroy it by trying", target_.pid(), driver));
+  }
+  if (command.devices > 1) {
+    return refuse(reply, CheckpointRefusal::not_parkable,
+                  fmt::format("its program is on {} devices, and {} destroys by trying what has access from one to "
+                              "another",
+                              command.devices, driver));
+  }
+  if (command.vouched) return true;
+  return refuse(reply, CheckpointRefusal::unvouched,
+                fmt::format("{} destroys by trying what it cannot park (before 13.0), and nobody can see whether "
+                            "process {} uses that: {}",
+                            driver, target_.pid(), cannot_park));
+}
+
+void Parker::preflight(const CheckpointCommand& command, CheckpointReply& reply) {
   if (!may_trace(reply)) return;
   if (const auto tracer = target_.look().tracer; tracer != 0) {
     refuse(reply, CheckpointRefusal::traced, fmt::format("process {} is being traced by {}", target_.pid(), tracer));
@@ -121,6 +160,8 @@ void Parker::preflight(CheckpointReply& reply) {
   } else if (reply.state != ParkState::running) {
     refuse(reply, CheckpointRefusal::wrong_state,
            fmt::format("process {} is {} already", target_.pid(), to_string(reply.state)));
+  } else {
+    survives_trying(command, reply);
   }
 }
 
@@ -196,7 +237,7 @@ CheckpointReply Parker::carry_out(const CheckpointCommand& command) {
   reply.call = command.call;
   if (may_proceed(command, reply)) {
     switch (command.call) {
-      case CheckpointCall::preflight: preflight(reply); break;
+      case CheckpointCall::preflight: preflight(command, reply); break;
       case CheckpointCall::state: state(reply); break;
       case CheckpointCall::lock: lock(command, reply); break;
       case CheckpointCall::checkpoint: step(reply, &CudaApi::checkpoint, ParkState::checkpointed); break;

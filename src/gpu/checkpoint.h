@@ -31,7 +31,8 @@ class Parker {
   void guard(std::optional<Watch>& watch, bool changes) const;
   bool refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detail) const;
   bool may_proceed(const CheckpointCommand& command, CheckpointReply& reply) const;
-  void preflight(CheckpointReply& reply);
+  void preflight(const CheckpointCommand& command, CheckpointReply& reply);
+  bool survives_trying(const CheckpointCommand& command, CheckpointReply& reply) const;
   void lock(const CheckpointCommand& command, CheckpointReply& reply);
   void restore(const CheckpointCommand& command, CheckpointReply& reply);
   bool hold(const CheckpointCommand& command, CheckpointReply& reply);

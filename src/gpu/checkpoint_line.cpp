@@ -27,7 +27,7 @@ constexpr std::array<Name<CheckpointCall>, 7> calls = {{{CheckpointCall::preflig
                                                         {CheckpointCall::restore, "restore"},
                                                         {CheckpointCall::unlock, "unlock"}}};
 
-constexpr std::array<Name<CheckpointRefusal>, 12> refusals = {
+constexpr std::array<Name<CheckpointRefusal>, 14> refusals = {
     {{CheckpointRefusal::none, ""},
      {CheckpointRefusal::gone, "gone"},
      {CheckpointRefusal::no_right, "no_right"},
@@ -38,6 +38,8 @@ constexpr std::array<Name<CheckpointRefusal>, 12> refusals = {
      {CheckpointRefusal::no_cuda, "no_cuda"},
      {CheckpointRefusal::wrong_state, "wrong_state"},
      {CheckpointRefusal::timeout, "timeout"},
+     {CheckpointRefusal::not_parkable, "not_parkable"},
+     {CheckpointRefusal::unvouched, "unvouched"},
      {CheckpointRefusal::no_room, "no_room"},
      {CheckpointRefusal::driver, "driver"}}};
 
@@ -96,6 +98,10 @@ std::string_view to_string(ParkState state) { return text_of(states, state); }
 std::string encode(const CheckpointCommand& command) {
   Json json{{"id", command.id}, {"do", to_string(command.call)}};
   if (command.call == CheckpointCall::lock) json["timeout_ms"] = command.timeout.count();
+  if (command.call == CheckpointCall::preflight) {
+    json["vouched"] = command.vouched;
+    json["devices"] = command.devices;
+  }
   for (const BallastWish& wish : command.ballast) {
     json["ballast"].push_back({{"device", fit(wish.uuid)}, {"bytes", wish.bytes.count}, {"margin", wish.margin.count}});
   }
@@ -111,6 +117,10 @@ Result<CheckpointCommand> decode_checkpoint_command(std::string_view line) {
   read_word(reader, "do", calls, command.call);
   if (reader.ok() && command.call == CheckpointCall::lock) {
     command.timeout = milliseconds(reader.integer("timeout_ms", 1, max_timeout_ms));
+  }
+  if (reader.ok() && command.call == CheckpointCall::preflight) {
+    command.vouched = json.contains("vouched") && reader.boolean("vouched");
+    if (json.contains("devices")) command.devices = static_cast<int>(reader.integer("devices", 1, max_devices));
   }
   const bool takes_ballast = command.call == CheckpointCall::hold || command.call == CheckpointCall::restore;
   if (reader.ok() && json.contains("ballast")) {

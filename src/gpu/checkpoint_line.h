@@ -37,6 +37,8 @@ enum class CheckpointRefusal {
   no_cuda,             // it uses no CUDA
   wrong_state,         // preflight: it is not running but locked, checkpointed or failed
   timeout,             // lock: its work was not done in time; it runs on
+  not_parkable,        // it uses what the driver cannot park, as is seen from outside, or as the driver said
+  unvouched,           // preflight: nobody can tell whether it does, and with this driver to try would be its end
   no_room,             // the ballast does not fit: nothing was tried
   driver,
 };
@@ -60,7 +62,9 @@ struct CheckpointCommand {
   std::uint64_t id = 0;
   CheckpointCall call{};
   std::chrono::milliseconds timeout{0};  // lock: 1 ms to 1 h
-  std::vector<BallastWish> ballast;      // hold, restore: each card once
+  std::vector<BallastWish> ballast{};    // hold, restore: each card once
+  bool vouched = false;                  // preflight: its owner's word is that the driver can park it
+  int devices = 1;                       // preflight: that its program has
   bool operator==(const CheckpointCommand&) const = default;
 };
 

@@ -17,6 +17,7 @@ std::string line_of(std::string text) {
 TEST(CheckpointLine, CommandsComeBackAsTheyWere) {
   const std::vector<CheckpointCommand> commands = {
       {1, CheckpointCall::preflight, {}, {}},
+      {1, CheckpointCall::preflight, {}, {}, true, 4},
       {2, CheckpointCall::state, {}, {}},
       {3, CheckpointCall::lock, milliseconds(1500), {}},
       {4, CheckpointCall::checkpoint, {}, {}},
@@ -75,6 +76,8 @@ TEST(CheckpointLine, WhatIsNoCommandIsRefused) {
            R"({"id":1,"do":"lock"})",
            R"({"id":1,"do":"lock","timeout_ms":0})",
            R"({"id":1,"do":"lock","timeout_ms":3600001})",
+           R"({"id":1,"do":"preflight","devices":0})",
+           R"({"id":1,"do":"preflight","vouched":1})",
            R"({"id":1,"do":"unlock","ballast":[]})",
            R"({"id":1,"do":"hold","ballast":{}})",
            R"({"id":1,"do":"hold","ballast":[1]})",

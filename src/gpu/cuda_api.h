@@ -41,7 +41,9 @@ class CudaApi {
   ~CudaApi();  // the library stays: its threads run on
 
   const std::string& path() const;
-  int version() const;                       // 13000 is 13.0
+  int version() const;  // 13000 is 13.0
+  // A checkpoint that the driver cannot do leaves the process as it was; before 13.0 that is its end.
+  bool undoes_checkpoints() const { return version() >= 13000; }
   std::string name_of(CudaCode code) const;  // "CUDA_ERROR_NOT_READY", or "error 12345"
 
   CudaCode state(int pid, ParkState& state) const;

@@ -71,6 +71,24 @@ bool frozen(std::int32_t pid) {
 
 }  // namespace
 
+NcclLook look_for_nccl(std::string_view maps) {
+  NcclLook look;
+  bool torch = false;
+  for (std::size_t at = 0; at < maps.size();) {
+    const std::size_t end = std::min(maps.find('\n', at), maps.size());
+    const std::string_view line = maps.substr(at, end - at);
+    at = end + 1;
+    const std::size_t slash = line.rfind('/');
+    if (slash == std::string_view::npos) continue;
+    const std::string_view name = line.substr(slash + 1);
+    if (name.starts_with("nccl-") && line.find(" /dev/shm/") != std::string_view::npos) look.shares = true;
+    if (name.starts_with("libnccl.so")) look.links = true;
+    if (name.starts_with("libtorch_cuda")) torch = true;
+  }
+  look.links = look.links && !torch;
+  return look;
+}
+
 Target::Target(ProcessRef process) : process_(process) {
   pidfd_ = Fd(static_cast<int>(::syscall(call_pidfd_open, process.pid, 0)));
   constexpr int start_time = 19;
@@ -94,6 +112,8 @@ bool Target::gone() const {
   return state.empty() || state == "Z" || state == "X" ||
          static_cast<std::uint64_t>(number(stat_word(stat, 19))) != process_.start_ticks;
 }
+
+NcclLook Target::nccl() const { return look_for_nccl(read_file(fmt::format("/proc/{}/maps", process_.pid))); }
 
 TargetLook Target::look() const {
   TargetLook look;

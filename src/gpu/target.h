@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace sublet::gpu {
 
@@ -20,6 +21,13 @@ struct TargetLook {
   Bytes resident;           // of its memory on the host
 };
 
+// Whether a process speaks NCCL, as far as its mappings (the text of /proc/PID/maps) tell.
+struct NcclLook {
+  bool shares = false;  // it shares memory with other ranks: a communicator of several
+  bool links = false;   // it has the library, and not just because PyTorch, which links it always, has it
+};
+NcclLook look_for_nccl(std::string_view maps);
+
 class Target {
  public:
   // Held by a pidfd from here on. Where the start time (0: not given) is another's, or no process has the pid, it is
@@ -30,6 +38,7 @@ class Target {
   int pidfd() const { return pidfd_.get(); }  // -1 when it is gone, or the kernel knows no pidfd
   bool gone() const;
   TargetLook look() const;
+  NcclLook nccl() const;  // nothing of it where the mappings cannot be read
 
  private:
   ProcessRef process_;

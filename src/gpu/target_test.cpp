@@ -36,6 +36,19 @@ class Sleeper {
   pid_t pid_;
 };
 
+TEST(Nccl, IsSeenByWhatAProcessMaps) {
+  const std::string torch = "7f00-7f01 r-xp 0000 08:01 1    /opt/torch/lib/libtorch_cuda.so\n";
+  const std::string library = "7f02-7f03 r-xp 0000 08:01 2    /usr/lib/libnccl.so.2.27.3\n";
+  const std::string shared = "7f04-7f05 rw-s 0000 00:1a 3    /dev/shm/nccl-Xa81 (deleted)\n";
+  EXPECT_FALSE(look_for_nccl(torch + library).links) << "PyTorch has it always";
+  EXPECT_TRUE(look_for_nccl(library).links);
+  EXPECT_FALSE(look_for_nccl(library).shares);
+  EXPECT_TRUE(look_for_nccl(torch + library + shared).shares);
+  EXPECT_FALSE(look_for_nccl("7f04-7f05 rw-s 0000 00:1a 3    /tmp/nccl-Xa81\n").shares);
+  EXPECT_FALSE(look_for_nccl("7f-8f r--p 0 00:00 0\n7f-8f r--p 0 08:01 4 /libnccl-net.so").links);
+  EXPECT_FALSE(look_for_nccl("").links);
+}
+
 TEST(Target, SaysWhatTheKernelSays) {
   const Target self({::getpid(), 0});
   EXPECT_FALSE(self.gone());

@@ -36,7 +36,7 @@ std::string answer_text(const Response& response, const Framing& framing) {
   text.append(" ").append(reason.data(), reason.size()).append("\r\n");
   add_field(text, "Content-Type", response.type.empty() ? json_type : response.type);
   text += "Cache-Control: no-store\r\n";
-  if (response.status == 405) add_field(text, "Allow", framing.allow);
+  if (response.status == 405) add_field(text, "Allow", response.allow);
   if (response.status == 401) text += "WWW-Authenticate: Bearer\r\n";
   if (!response.location.empty()) add_field(text, "Location", response.location);
   // What a version does anyway is not said.
@@ -45,6 +45,7 @@ std::string answer_text(const Response& response, const Framing& framing) {
   text += "Content-Length: ";
   add_number(text, body.size());
   text += "\r\n\r\n";
+  if (framing.head_only) return text;
   return text += body;
 }
 

@@ -12,7 +12,7 @@ namespace sublet::http {
 struct Framing {
   bool keep_alive = true;
   bool old_version = false;  // of HTTP: 1.0
-  std::string_view allow{};  // what the path would take, with status 405
+  bool head_only = false;    // asked by HEAD, which no body may follow
 };
 
 std::string answer_text(const Response& response, const Framing& framing);

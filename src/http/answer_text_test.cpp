@@ -13,14 +13,27 @@ TEST(AnswerText, IsAWholeAnswer) {
 }
 
 TEST(AnswerText, ARefusalSaysWhatWouldBeRight) {
-  Response response = problem(bad_request("no"));
-  response.status = 405;
-  const std::string text = answer_text(response, {.keep_alive = false, .allow = "GET, POST"});
+  Response response = problem(405, bad_request("no", "yes"));
+  response.allow = "GET, POST";
+  const std::string text = answer_text(response, {.keep_alive = false});
   EXPECT_TRUE(text.starts_with("HTTP/1.1 405 Method Not Allowed\r\nContent-Type: application/problem+json\r\n"))
       << text;
   EXPECT_NE(text.find("\r\nAllow: GET, POST\r\nConnection: close\r\n"), std::string::npos) << text;
   response.status = 401;
   EXPECT_NE(answer_text(response, {}).find("\r\nWWW-Authenticate: Bearer\r\n"), std::string::npos);
+}
+
+TEST(AnswerText, NoBodyFollowsAHead) {
+  const std::string text = answer_text(as_json(200, "{}"), {.head_only = true});
+  EXPECT_TRUE(text.ends_with("\r\nContent-Length: 2\r\n\r\n")) << text;
+}
+
+TEST(AnswerText, NoProblemIsWithoutAHint) {
+  for (int code = 0; code <= static_cast<int>(Code::Unavailable); ++code) {
+    const Response response = problem(Error{static_cast<Code>(code), "no", {}});
+    EXPECT_FALSE(response.body.at("hint").get<std::string>().empty()) << response.body;
+  }
+  EXPECT_EQ(problem(bad_request("no", "yes")).body.at("hint"), "yes");
 }
 
 TEST(AnswerText, SaysOnlyHowItDiffersFromItsVersion) {

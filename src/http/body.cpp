@@ -2,6 +2,7 @@
 #include "http/body.h"
 
 #include "base/text.h"
+#include "http/message.h"
 
 #include <fmt/format.h>
 
@@ -16,9 +17,27 @@ bool plain_name(std::string_view name) {
 Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix_(std::move(prefix)) {
   if (!body.is_null() && !body.is_object()) {
     error_ = bad_request(
-        fmt::format("{}is a JSON {}, not an object", prefix_.empty() ? "the body " : prefix_ + " ", body.type_name()));
+        fmt::format("{}is a JSON {}, not an object", prefix_.empty() ? "the body " : prefix_ + " ", body.type_name()),
+        R"(an object has names and values: {"name": value})");
   }
 }
+
+namespace {
+
+// What people write for a number is not what a program sends.
+std::string hint_for(std::string_view name, const nlohmann::json& found) {
+  if (found.is_string()) {
+    const auto text = found.get<std::string>();
+    const auto size = parse_size(text);
+    if (name.ends_with("_bytes") && size) return fmt::format("as a number of bytes: {}", size->count);
+    const auto duration = parse_duration(text);
+    if (name.ends_with("_seconds") && duration)
+      return fmt::format("as a number of seconds: {}", *duration / std::chrono::seconds(1));
+  }
+  return "GET /v1/openapi.json describes each field; most may be left out";
+}
+
+}  // namespace
 
 const nlohmann::json* Body::field(std::string_view name) {
   known_.push_back(name);
@@ -31,7 +50,7 @@ const nlohmann::json* Body::field(std::string_view name) {
 void Body::fail(std::string_view name, std::string_view expected, const nlohmann::json& found) {
   if (error_) return;
   const std::string shown = printable(found.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  error_ = bad_request(fmt::format("{}{} is {}; it must be {}", prefix_, name, shown, expected));
+  error_ = bad_request(fmt::format("{}{} is {}; it must be {}", prefix_, name, shown, expected), hint_for(name, found));
 }
 
 std::optional<std::string> Body::text(std::string_view name, std::size_t max_length) {
@@ -102,7 +121,8 @@ Status Body::finish() {
     for (const auto& [name, value] : body_.items()) {
       if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
       error_ = bad_request(fmt::format("unknown field '{}{}'{}", prefix_, printable(name), did_you_mean(name, known_)),
-                           fmt::format("known fields: {}", fmt::join(known_, ", ")));
+                           known_.empty() ? std::string("it takes no fields: send no body, or {}")
+                                          : fmt::format("known fields: {}", fmt::join(known_, ", ")));
       break;
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that yield by themselves: they say how, ask for their orders, and answer them.
 #include "base/clock.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "engine/webhook.h"
 #include "http/body.h"
@@ -11,7 +12,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <csignal>
 
 namespace sublet::http {
@@ -214,10 +214,11 @@ Reply get_cooperate(Call& call) {
     }
     std::uint64_t since = 0;
     if (const auto at = made.request.query.find("since"); at != made.request.query.end()) {
-      const std::string& given = at->second;
-      const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), since);
-      if (error != std::errc() || end != given.data() + given.size())
-        return problem(bad_request(fmt::format("since={} is not the number of an order", printable(given))));
+      const auto number = parse_number<std::uint64_t>(at->second);
+      if (!number)
+        return problem(bad_request(fmt::format("since={} is not the number of an order", printable(at->second)),
+                                   "give the `number` of the last answer, or leave it out"));
+      since = *number;
     }
     engine::Engine& engine = made.engine;
     const auto news = [&engine, id = lease.id, since] {
@@ -246,11 +247,14 @@ Reply post_cooperate_answer(Call& call) {
                                  R"(for example {"number": 7, "answer": "yielded"})"));
     }
     const LeaseId id = lease.id;
+    const core::Lease before = lease;  // which the answer may end
     const auto taken = made.engine.cooperation().answer(id, static_cast<std::uint64_t>(*number), *answer,
                                                         printable(detail.value_or("")));
     if (!taken) return problem(taken.error());
     const Lease* now = made.engine.find(id);
-    return as_json(200, render(now == nullptr ? lease : *now, made.engine));
+    const engine::Answered answered{200, render(now == nullptr ? before : *now, made.engine)};
+    made.engine.remember(made.remember, answered);
+    return as_json(answered);
   });
 }
 

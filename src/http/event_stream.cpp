@@ -4,11 +4,13 @@
 #include "base/json_text.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace sublet::http {
 namespace {
@@ -18,6 +20,10 @@ using Clock = std::chrono::steady_clock;
 using Events = std::vector<engine::EventLog::Event>;
 
 constexpr std::size_t page = 256;  // events read, and sent, at a time
+
+// What waits in the kernel for a reader that takes nothing; the kernel doubles it. Small, so that the same again can
+// be had for the last words to it.
+constexpr int send_buffer = 64 * 1024;
 
 constexpr std::string_view head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
@@ -54,10 +60,15 @@ class EventStream {
         wanted_(std::move(wanted)),
         write_time_(write_time),
         life_(engine.log().life()),
-        after_(wanted_.after) {}
+        after_(wanted_.after),
+        known_(wanted_.after) {}
 
   asio::awaitable<void> run() {
+    boost::system::error_code ignored;
+    stream_.socket().set_option(asio::socket_base::send_buffer_size(send_buffer), ignored);
+    stream_.expires_never();
     out_ = head;
+    end_frame(after_);
     if (!wanted_.gap.empty()) add_gap(wanted_.gap, wanted_.after_text);
     bool good = co_await flush();
     while (good) {
@@ -107,6 +118,7 @@ class EventStream {
     if (after_ < engine_.log().last()) co_return true;
     // The number goes with it, so that a reader whose filter lets nothing through does not fall behind.
     out_ += fmt::format(": alive\nid: {}\n\n", name_of(after_));
+    end_frame(after_);
     co_return co_await flush();
   }
 
@@ -116,7 +128,11 @@ class EventStream {
     if (wanted_.lease && event.lease != wanted_.lease) return;
     if (!wanted_.types.empty() && !std::ranges::count(wanted_.types, event.type)) return;
     out_ += fmt::format("id: {}\nevent: {}\ndata: {}\n\n", name_of(event.number), event.type, event.data);
+    end_frame(event.number);
   }
+
+  // Whoever has all that is in `out_` up to here knows of that event.
+  void end_frame(std::uint64_t number) { frames_.push_back({out_.size(), number}); }
 
   // Has no number of its own: whoever comes back with the last number it saw is told of the gap again.
   void add_gap(std::string_view why, const std::string& after) {
@@ -127,14 +143,74 @@ class EventStream {
     else data.value(after);
     data.end_object();
     out_ += fmt::format("event: gap\ndata: {}\n\n", data.text());
+    end_frame(known_);
   }
 
+  // True once all of it was taken; false where the peer has gone, or took nothing for so long that it is given up.
   asio::awaitable<bool> flush() {
-    if (out_.empty()) co_return true;
-    stream_.expires_after(std::chrono::duration_cast<Clock::duration>(write_time_));
-    const auto [error, size] = co_await asio::async_write(stream_, asio::buffer(out_), quiet);
+    bool waited = false;  // in vain; a kernel calls a socket writable only when much of it was taken, so it is tried
+    for (std::size_t sent = 0; sent < out_.size();) {
+      const std::size_t more = send(std::string_view(out_).substr(sent));
+      sent += more;
+      if (more > 0) {
+        waited = false;
+      } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        co_return false;
+      } else if (waited) {
+        take_leave(sent);
+        co_return false;
+      } else {
+        waited = !co_await writable();
+      }
+    }
+    if (!frames_.empty()) known_ = frames_.back().number;
     out_.clear();
-    co_return !error;
+    frames_.clear();
+    // Others' turn: a reader that keeps up would never let go.
+    co_await asio::post(stream_.get_executor(), asio::use_awaitable);
+    co_return true;
+  }
+
+  // As much as goes at once.
+  std::size_t send(std::string_view bytes) {
+    ssize_t size = -1;
+    do {
+      size = ::send(stream_.socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (size < 0 && errno == EINTR);
+    return static_cast<std::size_t>(std::max<ssize_t>(size, 0));
+  }
+
+  // Until there is room again, or the peer has gone; false when the reader made none in all that time.
+  asio::awaitable<bool> writable() {
+    using namespace asio::experimental::awaitable_operators;
+    asio::steady_timer timer(stream_.get_executor());
+    timer.expires_after(std::chrono::duration_cast<Clock::duration>(write_time_));
+    const auto ready =
+        co_await (stream_.socket().async_wait(asio::socket_base::wait_write, quiet) || timer.async_wait(quiet));
+    co_return ready.index() == 0;
+  }
+
+  // It is cut off behind a whole event, and finds in the kernel's buffer, when it reads on, why there are no more.
+  void take_leave(std::size_t sent) {
+    std::size_t end = 0;
+    for (const Frame& frame : frames_) {
+      if (end >= sent) break;
+      end = frame.end;
+      known_ = frame.number;
+    }
+    std::string last = out_.substr(sent, end - sent);
+    out_.clear();
+    add_gap(fmt::format("read too slowly: nothing was taken for {}; come back with the last id that you have",
+                        format_duration(write_time_)),
+            known_ == 0 ? std::string() : name_of(known_));
+    last += out_;
+    boost::system::error_code ignored;
+    stream_.socket().set_option(asio::socket_base::send_buffer_size(2 * send_buffer), ignored);
+    for (std::string_view rest = last; !rest.empty();) {
+      const std::size_t more = send(rest);
+      if (more == 0) return;
+      rest.remove_prefix(more);
+    }
   }
 
   Stream& stream_;
@@ -143,7 +219,13 @@ class EventStream {
   Duration write_time_;
   std::string life_;
   std::uint64_t after_;
+  struct Frame {
+    std::size_t end;       // in `out_`
+    std::uint64_t number;  // of the last event before it
+  };
   std::string out_;
+  std::vector<Frame> frames_;
+  std::uint64_t known_;  // the last event that was sent whole
   bool behind_ = false;  // has been sent something: a gap from here on is its own doing
   bool ended_ = false;
 };

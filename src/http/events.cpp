@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Following what happens: where a reader begins, and what it wants to hear of.
+#include "base/number.h"
 #include "base/text.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/resources.h"
 
 #include <fmt/format.h>
-#include <charconv>
 
 namespace sublet::http {
 namespace {
@@ -35,19 +35,17 @@ Status take_place(const std::string& last_id, const engine::EventLog& log, Follo
   wanted.whole = true;
   if (last_id == "0") return {};
   const auto dash = last_id.find('-');
-  std::uint64_t number = 0;
-  const char* end = last_id.data() + last_id.size();
-  const char* digits = dash == std::string::npos ? end : last_id.data() + dash + 1;
-  if (const auto [rest, error] = std::from_chars(digits, end, number); error != std::errc() || rest != end) {
+  const auto number = parse_number<std::uint64_t>(dash == std::string::npos ? "" : last_id.substr(dash + 1));
+  if (!number) {
     return bad_request(fmt::format("Last-Event-ID '{}' is not the id of an event", printable(last_id)),
                        "send the id that came last, or 0 for all that is kept");
   }
   if (last_id.substr(0, dash) != log.life()) {
     wanted.gap = "that event is of another store; what is kept of this one follows";
-  } else if (number > log.last()) {
+  } else if (*number > log.last()) {
     wanted.gap = "that event is not in this store; what is kept of it follows";
   } else {
-    wanted.after = number;
+    wanted.after = *number;
     wanted.whole = false;
   }
   return {};

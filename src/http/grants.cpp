@@ -34,6 +34,7 @@ json render_grants(const engine::Engine& engine) {
 }
 
 Reply post_grant(Call& call) {
+  if (auto none = Body(call.request.body).finish(); !none) return problem(none.error());
   if (!plain_name(call.args[0])) {
     return problem(bad_request(fmt::format("consumer '{}' is not a name", printable(call.args[0])),
                                "use 1 to 64 letters, digits and . _ - / : +"));

@@ -31,7 +31,15 @@ Status take_word(Body& body, std::string_view field, std::optional<T> (*parse)(s
 }
 
 constexpr std::array<std::string_view, 5> tiers{"critical", "interactive", "standard", "batch", "spot"};
-constexpr std::array<std::string_view, 5> pausables{"auto", "cooperative", "interposer", "driver", "no"};
+// The interposer is a word of leases for a method that is still to come: who asks for it is refused.
+constexpr std::array<std::string_view, 4> pausables{"auto", "cooperative", "driver", "no"};
+constexpr std::array<std::string_view, 8> states{"queued", "offered",  "active",   "pausing",
+                                                 "paused", "resuming", "poisoned", "ended"};
+
+std::optional<core::Pausable> parse_pausable(std::string_view text) {
+  const auto parsed = core::parse_pausable(text);
+  return parsed == core::Pausable::interposer ? std::nullopt : parsed;
+}
 
 Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   lease.uid = peer.uid;
@@ -54,7 +62,7 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
 
 Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
   if (auto taken = take_word(body, "tier", core::parse_tier, lease.tier, tiers); !taken) return taken;
-  if (auto taken = take_word(body, "pausable", core::parse_pausable, lease.pausable, pausables); !taken) return taken;
+  if (auto taken = take_word(body, "pausable", parse_pausable, lease.pausable, pausables); !taken) return taken;
   lease.priority =
       static_cast<int>(body.integer("priority", -core::admin_priority_limit, core::admin_priority_limit).value_or(0));
   if (peer.role == engine::Role::admin) return {};
@@ -192,7 +200,10 @@ Status take_device(Body& body, const core::State& state, core::Lease& lease) {
     lease.wanted_device = matches[0];
     return {};
   }
-  if (matches.size() > 1) return bad_request(fmt::format("device '{}' fits {} devices", *wanted, matches.size()));
+  if (matches.size() > 1) {
+    return bad_request(fmt::format("device '{}' fits {} devices", *wanted, matches.size()),
+                       fmt::format("write more of it: {}", fmt::join(matches, ", ")));
+  }
   if (names.empty() && plain_name(*wanted)) {  // no card was read yet: the first reading says which one that is
     lease.wanted_device = *wanted;
     return {};
@@ -243,7 +254,11 @@ Reply replay_lease(Call& call, const store::Remembered& answer) {
   const Lease* lease = call.engine.find(*id);
   if (lease == nullptr || lease->ended()) return same;
   const bool by_connection = lease->owner.kind == core::OwnerKind::connection;
-  if (by_connection) call.engine.hold(*id, call.request.session);
+  if (by_connection) {
+    call.engine.hold(*id, call.request.session);
+    lease = call.engine.find(*id);  // a moment has passed for it, which may have been its last
+    if (lease == nullptr || lease->ended()) return same;
+  }
   Body fields(call.request.body);
   const Duration wait = std::chrono::seconds(fields.integer("wait_seconds", 0, 3600).value_or(0));
   if (wait <= Duration::zero() || lease->state != LeaseState::queued) return same;
@@ -260,7 +275,10 @@ Reply get_lease(Call& call) {
   std::optional<LeaseState> since;
   if (const auto given = call.request.query.find("since"); given != call.request.query.end()) {
     since = core::parse_lease_state(given->second);
-    if (!since) return problem(bad_request(fmt::format("since={} is not a state", printable(given->second))));
+    if (!since)
+      return problem(bad_request(
+          fmt::format("since={} is not a state{}", printable(given->second), did_you_mean(given->second, states)),
+          fmt::format("one of {}", fmt::join(states, ", "))));
   }
   // A caller that has not been told of a stop yet must not wait for the next change: the stop may lie between two
   // waits.
@@ -270,14 +288,22 @@ Reply get_lease(Call& call) {
   const std::string token = call.request.lease_token;
   return with_lease(
       call, call.args[0],
-      [&engine = call.engine, request = call.request, wait, since, unaware, token](const Lease& lease) -> Reply {
-        Call again{request, engine, {}, {}};
-        const bool owner = !token.empty() && store::is_secret(token, lease.token);
+      [&engine = call.engine, request = call.request, wait, since, unaware, token](const Lease& found) -> Reply {
+        const LeaseId id = found.id;
+        Call again{request, engine, {to_string(id)}, {}};
+        const bool owner = !token.empty() && store::is_secret(token, found.token);
         if (!token.empty() && !owner) {
-          return problem(denied(fmt::format("that is not the token of {}", to_string(lease.id))));
+          return problem(denied(fmt::format("that is not the token of {}", to_string(id)),
+                                "send the one that was told when the lease was made; to look at it needs none"));
         }
-        const bool by_connection = lease.owner.kind == core::OwnerKind::connection;
-        if (owner && by_connection && !lease.ended()) engine.hold(lease.id, request.session);
+        const bool by_connection = found.owner.kind == core::OwnerKind::connection;
+        const Lease* now = &found;
+        if (owner && by_connection && !found.ended()) {
+          engine.hold(id, request.session);
+          now = engine.find(id);  // a moment has passed for it: if that was its last, `found` is gone
+          if (now == nullptr) return get_lease(again);
+        }
+        const Lease& lease = *now;
         const bool news = (since && lease.state != *since) || (unaware && lease.stop_requested);
         if (wait <= Duration::zero() || lease.ended() || news) {
           return lease_response(again, lease);

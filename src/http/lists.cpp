@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases in pages, the queue in pages, and why a lease is where it is.
+#include "base/number.h"
 #include "base/text.h"
 #include "http/find_lease.h"
 #include "http/query.h"
@@ -7,7 +8,6 @@
 #include "http/resources.h"
 
 #include <fmt/format.h>
-#include <charconv>
 #include <set>
 
 namespace sublet::http {
@@ -29,9 +29,8 @@ Result<Page> read_page(const Request& request) {
   if (const auto given = request.query.find("after"); given != request.query.end()) page.after = given->second;
   const auto given = request.query.find("limit");
   if (given == request.query.end()) return page;
-  const char* end = given->second.data() + given->second.size();
-  const auto [rest, error] = std::from_chars(given->second.data(), end, page.limit);
-  if (error != std::errc() || rest != end || page.limit < 1 || page.limit > page_limit) {
+  page.limit = parse_number<std::size_t>(given->second).value_or(0);
+  if (page.limit < 1 || page.limit > page_limit) {
     return bad_request(fmt::format("limit={} is not a number from 1 to {}", printable(given->second), page_limit),
                        "leave it out");
   }
@@ -46,10 +45,7 @@ Error no_place(const std::string& after) {
 std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return std::nullopt;
   text.remove_prefix(prefix.size());
-  std::uint64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size()) return std::nullopt;
-  return number;
+  return parse_number<std::uint64_t>(text);
 }
 
 // The live leases with an id above `after`, the first `limit` and one more if there are more, in order.

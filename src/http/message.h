@@ -18,6 +18,19 @@ namespace sublet::http {
 
 using nlohmann::json;
 
+// Whoever is refused here is told what to do about it: these hide those of base/error.h, which let the hint be left
+// out.
+inline Error bad_request(std::string detail, std::string hint) {
+  return sublet::bad_request(std::move(detail), std::move(hint));
+}
+inline Error not_found(std::string detail, std::string hint) {
+  return sublet::not_found(std::move(detail), std::move(hint));
+}
+inline Error denied(std::string detail, std::string hint) { return sublet::denied(std::move(detail), std::move(hint)); }
+inline Error unavailable(std::string detail, std::string hint) {
+  return sublet::unavailable(std::move(detail), std::move(hint));
+}
+
 enum class Method { get, post, del };
 std::string_view to_string(Method method);  // "GET"
 
@@ -41,9 +54,13 @@ struct Response {
   std::string text = {};  // with `type`: the body, instead of JSON
   std::string_view type = {};
   std::optional<std::uint64_t> after = {};  // the commit to wait for; unset: all that was intended when it was made
+  std::string allow = {};                   // with 405: what the path takes
 };
 
+// With the error's hint, or with what usually helps where something deeper down gave none: no problem is without one.
 Response problem(const Error& error);
+// The same with a status that no code has.
+Response problem(int status, const Error& error);
 Response as_json(int status, std::string text, std::string location = {});  // told once it is durable
 Response as_json(engine::Answered answered);
 

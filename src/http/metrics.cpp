@@ -154,6 +154,21 @@ void counters(Page& page, const engine::Engine& engine) {
   page.sample("", sum, "_count");
 }
 
+// All of them from the start on, so that the first failure is a step and not a new series.
+void pauses(Page& page, const engine::Engine& engine) {
+  using core::PauseMethod;
+  using Result = engine::Meter::PauseResult;
+  page.metric("sublet_pauses_total", "counter",
+              "What came of asking a program to yield: paused (measured gone), undone (it runs on), ended meanwhile");
+  for (const PauseMethod method : {PauseMethod::cooperative, PauseMethod::driver}) {
+    for (const auto& [result, word] :
+         {std::pair(Result::paused, "paused"), {Result::undone, "undone"}, {Result::ended, "ended"}}) {
+      page.sample(fmt::format("method=\"{}\",result=\"{}\"", core::to_string(method), word),
+                  static_cast<double>(engine.meter().pauses({method, result})));
+    }
+  }
+}
+
 }  // namespace
 
 Reply get_metrics(Call& call) {
@@ -176,6 +191,7 @@ Reply get_metrics(Call& call) {
   leases(page, engine);
   ledger(page, engine);
   counters(page, engine);
+  pauses(page, engine);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }
 

@@ -6,6 +6,7 @@
 #include "proc/pidfd.h"
 
 #include <grp.h>
+#include <pwd.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -29,8 +30,10 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
   return groups;
 }
 
-// The account database may be a network service: asked at most once a minute for each of our two groups.
+// The account database may be a network service: asked at most once a minute for each of our two groups, and for each
+// account.
 constexpr std::int64_t group_lifetime_ns = 60'000'000'000;
+constexpr std::size_t most_known = 4096;  // accounts
 
 std::optional<gid_t> group_id(const char* name) {
   struct Known {
@@ -49,9 +52,27 @@ std::optional<gid_t> group_id(const char* name) {
   return known.gid;
 }
 
+// Of the account, by the database; none for one that is gone.
+std::vector<gid_t> groups_of(std::uint32_t uid) {
+  std::array<char, 16384> buffer{};
+  passwd account{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return {};
+  std::vector<gid_t> groups(1024);
+  int count = static_cast<int>(groups.size());
+  if (::getgrouplist(account.pw_name, account.pw_gid, groups.data(), &count) < 0) return {account.pw_gid};
+  groups.resize(static_cast<std::size_t>(count));
+  return groups;
+}
+
 bool in_group(const std::vector<gid_t>& groups, const char* name) {
   const auto gid = group_id(name);
   return gid && std::find(groups.begin(), groups.end(), *gid) != groups.end();
+}
+
+engine::Role role_by(const std::vector<gid_t>& groups) {
+  if (in_group(groups, "sublet-admin")) return engine::Role::admin;
+  return in_group(groups, "sublet") ? engine::Role::user : engine::Role::nobody;
 }
 
 }  // namespace
@@ -69,10 +90,23 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
     return peer;
   }
   if (own_daemon) return peer;
-  const auto groups = peer_groups(socket, who->gid);
-  if (in_group(groups, "sublet-admin")) peer.role = engine::Role::admin;
-  else if (in_group(groups, "sublet")) peer.role = engine::Role::user;
+  peer.role = role_by(peer_groups(socket, who->gid));
   return peer;
+}
+
+engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) {
+  if (uid == own_uid || uid == 0) return engine::Role::admin;
+  if (own_daemon) return engine::Role::nobody;
+  struct Known {
+    engine::Role role = engine::Role::nobody;
+    std::int64_t at_ns = 0;
+  };
+  static std::map<std::uint32_t, Known> cache;  // the loop thread's
+  const std::int64_t now = monotonic_ns();
+  const auto before = cache.find(uid);
+  if (before != cache.end() && now - before->second.at_ns < group_lifetime_ns) return before->second.role;
+  if (cache.size() >= most_known) cache.clear();
+  return (cache[uid] = {role_by(groups_of(uid)), now}).role;
 }
 
 }  // namespace sublet::http

@@ -11,4 +11,8 @@ namespace sublet::http {
 // (uid 65534, pid 0) is nobody.
 engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_uid, bool own_daemon);
 
+// The same of an account that is not at the other end: whose access token is shown may have left its groups since. By
+// the account database, which may be slow: an answer serves for a minute. Loop thread only.
+engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon);
+
 }  // namespace sublet::http

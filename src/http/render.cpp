@@ -11,6 +11,8 @@ namespace {
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
 std::int64_t seconds(Duration duration) { return std::chrono::duration_cast<std::chrono::seconds>(duration).count(); }
+// Never less than it is: whoever counts them down would kill at once.
+std::int64_t whole_seconds(Duration duration) { return std::chrono::ceil<std::chrono::seconds>(duration).count(); }
 
 // The empty text stands for "none".
 void maybe_text(JsonText& out, std::string_view name, const std::string& text) {
@@ -65,7 +67,7 @@ void write_progress(JsonText& out, const std::optional<engine::Engine::Progress>
   out.field("moved_bytes", progress->moved.count).field("total_bytes", progress->total.count);
   out.field("bytes_per_second", progress->per_second.count);
   out.field("left_ms", std::chrono::duration_cast<std::chrono::milliseconds>(progress->left).count());
-  out.field("measured", progress->measured).end_object();
+  out.field("measured", progress->measured).field("late", progress->late).end_object();
 }
 
 void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
@@ -79,7 +81,8 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.field("since", format_rfc3339(parking.since));
   maybe_time(out, "until", parked_until(lease, engine, foretold));
   out.field("reason", parking.reason);
-  out.field("returns", parking.returns).field("residue_bytes", parking.residue.count);
+  out.field("returns", parking.returns).field("stuck", engine.state().stuck(lease.id));
+  out.field("residue_bytes", parking.residue.count);
   write_progress(out, engine.progress(lease));
   out.end_object();
 }
@@ -162,7 +165,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   write_times(out, lease);
   maybe_text(out, "command", own ? lease.command : std::string());
   write_owner(out, lease.owner);
-  out.field("stopping", lease.stop_requested).field("stop_grace_seconds", seconds(engine.rules().grace));
+  out.field("stopping", lease.stop_requested).field("stop_grace_seconds", whole_seconds(engine.rules().grace));
   maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
   out.field("settling", lease.ended() && live && state.use(lease.id).settling);
   write_resize(out, lease);
@@ -204,6 +207,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"used_bytes", reading.used.count},
           {"leased_bytes", device.charged.count},
           {"other_bytes", device.other.count},
+          {"capacity_bytes", std::max(core::State::capacity(device, engine.rules()), Bytes{}).count},
           {"effective_free_bytes", engine.state().effective_free(device, engine.rules(), now).count},
           {"snapshot_age_ms", device.read_at ? json(age_ms()) : json(nullptr)},
           {"simulated", reading.simulated},

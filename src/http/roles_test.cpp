@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may make which call: every route, asked by everybody.
+#include "http/contract.h"
 #include "http/resources.h"
 #include "http/routes.h"
 #include "store/memory_store.h"
 #include "store/secret.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
 
 #include <set>
+#include <sstream>
 
 namespace sublet::http {
 namespace {
@@ -195,6 +198,37 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
   for (const Route& route : routes()) {
     EXPECT_TRUE(asked.contains({std::string(to_string(route.method)), std::string(route.path)})) << route.path;
   }
+}
+
+// What is behind a reference inside of the contract.
+const json& resolved(const json& contract, const json& node) {
+  const auto ref = node.find("$ref");
+  return ref == node.end() ? node : contract.at(json::json_pointer(ref->get<std::string>().substr(1)));
+}
+
+TEST(Routes, AreTheContractsWithTheirParameters) {
+  const json document = json::parse(contract());
+  std::set<std::string> promised, there;
+  for (const auto& [path, item] : document.at("paths").items()) {
+    for (const auto& [method, call] : item.items()) {
+      if (method == "parameters") continue;
+      std::set<std::string> names;
+      for (const json& parameter : call.value("parameters", json::array())) {
+        const json& one = resolved(document, parameter);
+        if (one.at("in") == "query") names.insert(one.at("name").get<std::string>());
+      }
+      promised.insert(fmt::format("{} {} {}", method, path, fmt::join(names, ",")));
+    }
+  }
+  for (const Route& route : routes()) {
+    std::set<std::string> names;
+    std::istringstream query{std::string(route.query)};
+    for (std::string name; std::getline(query, name, ',');) names.insert(name);
+    std::string method(to_string(route.method));
+    std::transform(method.begin(), method.end(), method.begin(), [](unsigned char c) { return std::tolower(c); });
+    there.insert(fmt::format("{} {} {}", method, route.path, fmt::join(names, ",")));
+  }
+  EXPECT_EQ(promised, there);
 }
 
 // Two users may give their leases the same tag: each means his own by it, and an admin must say whose.

@@ -58,8 +58,9 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
     return problem({Code::Stale,
                     fmt::format("room is made for who waits; {} {} {}", to_string(lease.id),
                                 lease.ended() ? "has" : "is", core::to_string(lease.state)),
-                    lease.parked() ? fmt::format("`sublet resume {}` has it wait to come back", to_string(lease.id))
-                                   : std::string()});
+                    lease.parked()  ? fmt::format("`sublet resume {}` has it wait to come back", to_string(lease.id))
+                    : lease.ended() ? "ask for a new lease"
+                                    : fmt::format("`sublet why {}` says how far it is", to_string(lease.id))});
   }
   const core::Ordered by = ordered_by(peer, lease.uid);
   core::RoomPlan room;

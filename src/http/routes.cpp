@@ -2,6 +2,7 @@
 #include "http/routes.h"
 
 #include "base/text.h"
+#include "http/body.h"
 #include "http/resources.h"
 #include "http/secrets.h"
 
@@ -20,18 +21,18 @@ constexpr std::array table{
     Route{Method::get, "/v1/status", Role::user, get_status, false},
     Route{Method::get, "/v1/devices", Role::user, get_devices, false},
     Route{Method::get, "/v1/processes", Role::user, get_processes, false},
-    Route{Method::get, "/v1/queue", Role::user, get_queue},
+    Route{Method::get, "/v1/queue", Role::user, get_queue, true, nullptr, Scope::read, "limit,after"},
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
     Route{Method::post, "/v1/consumers/{name}/grant", Role::user, post_grant, true, nullptr, Scope::submit},
     Route{Method::del, "/v1/consumers/{name}/grant", Role::user, delete_grant, true, nullptr, Scope::submit},
-    Route{Method::get, "/v1/events", Role::user, get_events},
-    Route{Method::get, "/v1/report", Role::user, get_report},
+    Route{Method::get, "/v1/events", Role::user, get_events, true, nullptr, Scope::read, "lease,type,heartbeat,follow"},
+    Route{Method::get, "/v1/report", Role::user, get_report, true, nullptr, Scope::read, "since,by"},
     Route{Method::get, "/v1/tokens", Role::user, get_tokens, true, nullptr, Scope::admin},
     Route{Method::post, "/v1/tokens", Role::user, post_token, true, nullptr, Scope::admin},
     Route{Method::del, "/v1/tokens/{id}", Role::user, delete_token, true, nullptr, Scope::admin},
-    Route{Method::get, "/v1/leases", Role::user, get_leases},
+    Route{Method::get, "/v1/leases", Role::user, get_leases, true, nullptr, Scope::read, "limit,after,all"},
     Route{Method::post, "/v1/leases", Role::user, post_lease, true, replay_lease, Scope::submit},
-    Route{Method::get, "/v1/leases/{id}", Role::user, get_lease},
+    Route{Method::get, "/v1/leases/{id}", Role::user, get_lease, true, nullptr, Scope::read, "wait,since,stopping"},
     Route{Method::get, "/v1/leases/{id}/why", Role::user, get_why},
     Route{Method::post, "/v1/leases/{id}/claim", Role::user, post_claim, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/attach", Role::user, post_attach, true, nullptr, Scope::submit},
@@ -42,7 +43,8 @@ constexpr std::array table{
     Route{Method::post, "/v1/leases/{id}/resume", Role::user, post_resume, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/preempt", Role::user, post_preempt, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/free", Role::user, post_free, true, replay_lease, Scope::submit},
-    Route{Method::get, "/v1/leases/{id}/cooperate", Role::user, get_cooperate, true, nullptr, Scope::submit},
+    Route{Method::get, "/v1/leases/{id}/cooperate", Role::user, get_cooperate, true, nullptr, Scope::submit,
+          "wait,since"},
     Route{Method::post, "/v1/leases/{id}/cooperate", Role::user, post_cooperate, true, nullptr, Scope::submit},
     Route{Method::del, "/v1/leases/{id}/cooperate", Role::user, delete_cooperate, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/cooperate/answer", Role::user, post_cooperate_answer, true, nullptr,
@@ -76,20 +78,23 @@ std::optional<std::vector<std::string>> match(std::string_view pattern, std::str
   return args;
 }
 
-Response unknown_path(const Request& request) {
-  std::vector<std::string_view> paths;
-  paths.reserve(std::size(table));
-  for (const Route& route : table) paths.push_back(route.path);
-  return problem(not_found(fmt::format("there is no {}{}", printable(request.path), did_you_mean(request.path, paths)),
-                           "api/openapi.yaml lists what there is"));
-}
-
-Response wrong_method(const Request& request, const Route& other) {
-  Response response = problem(bad_request(
-      fmt::format("{} takes {}, not {}", printable(request.path), to_string(other.method), to_string(request.method))));
-  response.status = 405;
-  response.body["status"] = 405;
-  return response;
+// What a call does not know is refused, lest a misspelt word be taken for one that was heeded.
+Status known_words(const Route& route, const Request& request) {
+  std::vector<std::string_view> known;
+  for (std::string_view rest = request.query.empty() ? "" : route.query; !rest.empty();) {
+    known.push_back(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(std::min(known.back().size() + 1, rest.size()));
+  }
+  for (const auto& [name, value] : request.query) {
+    if (std::ranges::count(known, name) > 0) continue;
+    return bad_request(fmt::format("unknown parameter '{}' of {} {}{}", printable(name), to_string(route.method),
+                                   printable(request.path), did_you_mean(name, known)),
+                       known.empty() ? std::string("it takes none: leave out what stands behind '?'")
+                                     : fmt::format("known parameters: {}", fmt::join(known, ", ")));
+  }
+  // Who may send a body has a look at it; the others take no field.
+  if (route.method == Method::post) return {};
+  return Body(request.body).finish();
 }
 
 // 64 bits of FNV-1a: tells a retry from another request under the same key; not a defence against anybody.
@@ -154,12 +159,10 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
       return problem(denied(fmt::format("user {} may only ask for /healthz", peer.user),
                             "an admin can add the account to the group 'sublet'"));
     }
-    Response response =
-        problem(denied("over TCP this needs an access token that is known and has not expired",
-                       "one is made by: sublet token create; SUBLET_TOKEN_FILE names its file (HTTP: Authorization: "
-                       "Bearer TOKEN)"));
-    response.status = response.body["status"] = 401;
-    return response;
+    return problem(401,
+                   denied("over TCP this needs an access token that is known and has not expired",
+                          "one is made by: sublet token create; SUBLET_TOKEN_FILE names its file (HTTP: Authorization: "
+                          "Bearer TOKEN)"));
   }
   if (!peer.scope) return std::nullopt;
   // Who shows a lease's token holds the lease by that, which is more than reading.
@@ -174,24 +177,30 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
 
 std::span<const Route> routes() { return table; }
 
-std::string allowed_methods(std::string_view path) {
-  std::string methods;
+Response refused_method(std::string_view path, std::string_view method) {
+  std::vector<std::string_view> paths, methods;
   for (const Route& route : table) {
-    if (match(route.path, path)) methods += fmt::format("{}{}", methods.empty() ? "" : ", ", to_string(route.method));
+    paths.push_back(route.path);
+    if (match(route.path, path)) methods.push_back(to_string(route.method));
   }
-  return methods;
+  if (methods.empty()) {
+    return problem(not_found(fmt::format("there is no {}{}", printable(path), did_you_mean(path, paths)),
+                             "GET /v1/openapi.json lists what there is"));
+  }
+  const std::string allowed = fmt::format("{}", fmt::join(methods, ", "));
+  Response response =
+      problem(405, bad_request(fmt::format("{} takes {}, not {}", printable(path), allowed, printable(method)),
+                               fmt::format("ask by {}; GET /v1/openapi.json says what each does", allowed)));
+  response.allow = allowed;
+  return response;
 }
 
 Reply dispatch(const Request& request, engine::Engine& engine) {
-  const Route* other_method = nullptr;
   for (const Route& route : table) {
     auto args = match(route.path, request.path);
-    if (!args) continue;
-    if (route.method != request.method) {
-      other_method = &route;
-      continue;
-    }
+    if (!args || route.method != request.method) continue;
     if (auto refusal = refuse(route, request)) return *refusal;
+    if (auto known = known_words(route, request); !known) return problem(known.error());
     if (route.of_leases && !engine.store_problem().empty()) {
       return problem(unavailable("the store is not usable: " + engine.store_problem(),
                                  "nothing is lost that was acknowledged; 'sublet status' shows when it is back"));
@@ -202,7 +211,7 @@ Reply dispatch(const Request& request, engine::Engine& engine) {
     }
     return call(route, request, engine, std::move(*args));
   }
-  return other_method != nullptr ? wrong_method(request, *other_method) : unknown_path(request);
+  return refused_method(request.path, to_string(request.method));
 }
 
 }  // namespace sublet::http

@@ -18,12 +18,13 @@ struct Route {
   // For a retry whose first answer is remembered; none: that answer, word for word.
   Reply (*replay)(Call&, const store::Remembered&) = nullptr;
   engine::Scope scope = engine::Scope::read;  // least scope of an access token
+  std::string_view query = {};                // names of the parameters behind '?', separated by commas
 };
 
 std::span<const Route> routes();
 
-// What the path takes: "GET, POST"; "" where there is no such path.
-std::string allowed_methods(std::string_view path);
+// 405 with what the path takes, or 404 where there is no such path. `method` as it came.
+Response refused_method(std::string_view path, std::string_view method);
 
 // Finds the route and calls it: role check, 404 and 405 with what would be right, idempotent replays.
 Reply dispatch(const Request& request, engine::Engine& engine);

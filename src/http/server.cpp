@@ -139,7 +139,8 @@ class Server::Impl {
   }
 
   void welcome(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
-    SessionContext context{engine_, std::move(peer), ++last_session_, std::move(usage), options_.limits, usages_};
+    SessionContext context{engine_,         std::move(peer), ++last_session_, std::move(usage),
+                           options_.limits, usages_,         role_of_};
     if (context.usage->full(options_.limits)) {
       asio::co_spawn(io_, turn_away(std::move(socket), context.peer.user, context.usage->connections), asio::detached);
       return;
@@ -174,6 +175,9 @@ class Server::Impl {
   bool bound_ = false;
   engine::SessionId last_session_ = 0;
   Usages usages_;
+  const std::function<engine::Role(std::uint32_t)> role_of_ = [this](std::uint32_t uid) {
+    return role_of(uid, options_.own_uid, options_.own_daemon);
+  };
 };
 
 Server::Server(asio::io_context& io, engine::Engine& engine, ServerOptions options)

@@ -53,10 +53,13 @@ Status parse_body(const std::string& text, int depth_limit, json& body) {
         return !too_deep;
       },
       false);
-  if (too_deep) return bad_request(fmt::format("the body is nested deeper than {} levels", depth_limit));
+  if (too_deep)
+    return bad_request(fmt::format("the body is nested deeper than {} levels", depth_limit),
+                       "no call needs so many: an object with its fields, and no objects in objects in objects");
   if (body.is_null()) return bad_request("the body is null", "leave it out, or send an object");
   if (body.is_discarded()) {
-    return bad_request(fmt::format("the body is not JSON: {}", printable(text.substr(0, 80))));
+    return bad_request(fmt::format("the body is not JSON: {}", printable(text.substr(0, 80))),
+                       R"(send one object, for example {"vram_bytes": 8589934592})");
   }
   return {};
 }
@@ -70,8 +73,13 @@ bool is_this_machine(std::string_view host) {
   return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
 }
 
-bool known_method(bhttp::verb method) {
-  return method == bhttp::verb::get || method == bhttp::verb::post || method == bhttp::verb::delete_;
+std::optional<Method> method_of(bhttp::verb method) {
+  switch (method) {
+    case bhttp::verb::get: return Method::get;
+    case bhttp::verb::post: return Method::post;
+    case bhttp::verb::delete_: return Method::del;
+    default: return std::nullopt;
+  }
 }
 
 std::string_view path_of(const bhttp::request<bhttp::string_body>& message) {
@@ -79,30 +87,19 @@ std::string_view path_of(const bhttp::request<bhttp::string_body>& message) {
   return target.substr(0, target.find('?'));
 }
 
-Response no_such_method(const bhttp::request<bhttp::string_body>& message) {
-  const std::string allowed = allowed_methods(path_of(message));
-  if (allowed.empty()) return problem(not_found(fmt::format("there is no {}", printable(path_of(message)))));
-  Response response = problem(bad_request(fmt::format("{} takes {}, not {}", printable(path_of(message)), allowed,
-                                                      printable(to_text(message.method_string())))));
-  response.status = response.body["status"] = 405;
-  return response;
-}
-
-Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, const SessionContext& context) {
+Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Method method,
+                           const SessionContext& context) {
   Request request;
+  request.method = method;
   request.peer = context.peer;
   request.session = context.id;
-  if (message.method() == bhttp::verb::get) request.method = Method::get;
-  else if (message.method() == bhttp::verb::post) request.method = Method::post;
-  else if (message.method() == bhttp::verb::delete_) request.method = Method::del;
-  else return bad_request(fmt::format("the method {} is not used here", printable(message.method_string())));
-  const std::string_view target(message.target().data(), message.target().size());
-  const auto question = std::min(target.find('?'), target.size());
-  request.path = std::string(target.substr(0, question));
-  if (question < target.size()) request.query = parse_query(target.substr(question + 1));
+  const std::string_view target = to_text(message.target());
+  request.path = std::string(path_of(message));
+  if (request.path.size() < target.size()) request.query = parse_query(target.substr(request.path.size() + 1));
   request.idempotency_key = std::string(message["Idempotency-Key"]);
   if (request.idempotency_key.size() > 128 || !is_printable(request.idempotency_key)) {
-    return bad_request("Idempotency-Key must be at most 128 printable characters");
+    return bad_request("Idempotency-Key must be at most 128 printable characters",
+                       "for example 32 random hexadecimal digits, new ones for each request");
   }
   request.lease_token = std::string(message["Sublet-Lease-Token"]);
   request.last_event_id = std::string(message["Last-Event-ID"]);
@@ -160,28 +157,9 @@ class Session {
   }
 
   asio::awaitable<bool> answer(const bhttp::request<bhttp::string_body>& message) {
-    const auto refusal = context_.peer.tcp ? admit(message) : std::nullopt;
-    auto request = to_request(message, context_);
-    Response response;
-    if (refusal) {
-      response = *refusal;
-    } else if (!request) {
-      response = problem(request.error());
-      // A method that nothing here takes: of a path that is there, another would be right.
-      if (!known_method(message.method())) response = no_such_method(message);
-    } else {
-      Reply reply = dispatch(*request, context_.engine);
-      while (auto* later = std::get_if<Later>(&reply)) {
-        Reply next = co_await run_later(*later);
-        reply = std::move(next);
-      }
-      std::optional<Response> made;
-      if (auto* now = std::get_if<Response>(&reply)) made = std::move(*now);
-      else if (auto* wait = std::get_if<WaitForLease>(&reply)) made = co_await wait_for(*wait);
-      else made = co_await follow(std::get<FollowEvents>(std::move(reply)));
-      if (!made) co_return false;  // the peer is gone
-      response = std::move(*made);
-    }
+    auto made = co_await respond(message);
+    if (!made) co_return false;
+    Response response = std::move(*made);
     // What the answer tells must not be lost by a crash after it was told.
     const bool must_be_durable = response.of_leases && response.status < 400;
     const std::uint64_t after = response.after.value_or(context_.engine.intended());
@@ -190,14 +168,32 @@ class Session {
           problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
     }
-    if (response.status == 405) allow_ = allowed_methods(path_of(message));
-    // A HEAD may not be answered with a body; ours ends with the connection, so that nothing is read wrongly after it.
-    const bool keep_alive = message.keep_alive() && message.method() != bhttp::verb::head;
-    const std::string text =
-        answer_text(response, {.keep_alive = keep_alive, .old_version = message.version() < 11, .allow = allow_});
+    const bool keep_alive = message.keep_alive();
+    const std::string text = answer_text(response, {.keep_alive = keep_alive,
+                                                    .old_version = message.version() < 11,
+                                                    .head_only = message.method() == bhttp::verb::head});
     const std::size_t sent = send_at_once(text);
     if (sent < text.size() && !co_await write_rest(text, sent)) co_return false;
     co_return keep_alive;
+  }
+
+  // Nothing when the peer is gone.
+  asio::awaitable<std::optional<Response>> respond(const bhttp::request<bhttp::string_body>& message) {
+    if (context_.peer.tcp) {
+      if (auto refusal = admit(message)) co_return refusal;
+    }
+    const auto method = method_of(message.method());
+    if (!method) co_return refused_method(path_of(message), to_text(message.method_string()));
+    auto request = to_request(message, *method, context_);
+    if (!request) co_return problem(request.error());
+    Reply reply = dispatch(*request, context_.engine);
+    while (auto* later = std::get_if<Later>(&reply)) {
+      Reply next = co_await run_later(*later);
+      reply = std::move(next);
+    }
+    if (auto* now = std::get_if<Response>(&reply)) co_return std::move(*now);
+    if (auto* wait = std::get_if<WaitForLease>(&reply)) co_return co_await wait_for(*wait);
+    co_return co_await follow(std::get<FollowEvents>(std::move(reply)));
   }
 
   // Over TCP each request says anew who asks: a token may have been revoked since the last one.
@@ -213,13 +209,27 @@ class Session {
     const store::AccessToken* token = bearer ? context_.engine.token_of(given) : nullptr;
     const engine::Peer before = std::exchange(context_.peer, engine::Peer{.user = "unknown", .tcp = true});
     if (token == nullptr) return std::nullopt;  // what a stranger may ask for is the route's matter
+    const auto scope = engine::parse_scope(token->scope);
+    const engine::Role role = scope == engine::Scope::admin ? engine::Role::admin : engine::Role::user;
+    // What its owner may do no more, nobody does in its name.
+    if (context_.role_of(token->uid) < role) return outlived(*token, role);
     engine::Peer& peer = context_.peer;
     peer.uid = token->uid;
     peer.user = token->user;
-    peer.scope = engine::parse_scope(token->scope);
-    peer.role = peer.scope == engine::Scope::admin ? engine::Role::admin : engine::Role::user;
+    peer.scope = scope;
+    peer.role = role;
     if (before.scope && before.uid == peer.uid) return std::nullopt;
     return count_as(context_.usages.of(peer.uid));
+  }
+
+  static Response outlived(const store::AccessToken& token, engine::Role role) {
+    const bool admin = role == engine::Role::admin;
+    return problem(denied(
+        fmt::format("token-{} acts for user {}, who {}", token.number, token.user,
+                    admin ? "is no admin any more" : "may not use this daemon any more"),
+        fmt::format("an admin can add the account to the group '{}', or the token is revoked: sublet token revoke "
+                    "token-{}",
+                    admin ? "sublet-admin" : "sublet", token.number)));
   }
 
   std::optional<Response> count_as(std::shared_ptr<Usage> usage) {
@@ -299,7 +309,9 @@ class Session {
       return problem(unavailable("the store failed before this could be made durable",
                                  "send the same request again, with the same Idempotency-Key"));
     }
-    if (lease == nullptr) return problem(not_found(fmt::format("{} has ended long ago", to_string(wait.lease))));
+    if (lease == nullptr)
+      return problem(not_found(fmt::format("{} has ended long ago", to_string(wait.lease)),
+                               "`sublet ps --all` lists those that are still remembered"));
     Response answer = wait.answer(*lease);
     answer.after = context_.engine.intended_of(wait.lease);
     return answer;
@@ -328,13 +340,14 @@ class Session {
 
   asio::awaitable<void> refuse_unreadable(beast::error_code error) {
     if (error == beast::error::timeout || error.category() == asio::error::get_system_category()) co_return;
-    Error refusal = bad_request(fmt::format("the request cannot be read: {}", error.message()));
-    if (error == bhttp::error::body_limit) {
-      refusal.detail = fmt::format("the body is larger than {} bytes", context_.limits.body);
-    }
-    Response response = problem(refusal);
-    if (error == bhttp::error::body_limit) response.status = response.body["status"] = 413;
-    if (error == bhttp::error::header_limit) response.status = response.body["status"] = 431;
+    Response response = problem(bad_request(fmt::format("the request cannot be read: {}", error.message()),
+                                            "HTTP/1.1 is spoken here; GET /v1/openapi.json lists the calls"));
+    if (error == bhttp::error::body_limit)
+      response = problem(413, bad_request(fmt::format("the body is larger than {} bytes", context_.limits.body),
+                                          "no call needs so much; limits.body is how much is read"));
+    if (error == bhttp::error::header_limit)
+      response = problem(431, bad_request(fmt::format("the request's header is larger than {} bytes", header_limit),
+                                          "send fewer headers, or shorter ones"));
     co_await write_rest(answer_text(response, {.keep_alive = false}), 0);
     co_await drain();
   }
@@ -357,69 +370,9 @@ class Session {
   Stream stream_;
   SessionContext context_;
   std::shared_ptr<PeerWatch> peer_;
-  std::string allow_;  // what the path of a refused method would take
 };
 
 }  // namespace
-
-std::string url_decode(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto hex = [&](std::size_t at) {
-      const char c = at < text.size() ? text[at] : 'x';
-      if (c >= '0' && c <= '9') return c - '0';
-      if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-      if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-      return -1;
-    };
-    if (text[i] == '%' && hex(i + 1) >= 0 && hex(i + 2) >= 0) {
-      out += static_cast<char>(hex(i + 1) * 16 + hex(i + 2));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-std::string_view to_string(Method method) {
-  switch (method) {
-    case Method::get: return "GET";
-    case Method::post: return "POST";
-    case Method::del: return "DELETE";
-  }
-  return "GET";
-}
-
-Status may_name_processes(const engine::Peer& peer, std::int64_t pid) {
-  if (peer.tcp)
-    return denied("over TCP nobody can speak for a process of this machine", "use the daemon's Unix socket for that");
-  if (pid != 1) return {};
-  return bad_request("process 1 is the ancestor of every process of the machine: all of them would be its lease's",
-                     "name the program's own process");
-}
-
-Response as_json(int status, std::string text, std::string location) {
-  return {status, nullptr, std::move(location), true, std::move(text), "application/json"};
-}
-
-Response as_json(engine::Answered answered) {
-  Response response = as_json(answered.status, std::move(answered.body));
-  response.after = answered.after;
-  return response;
-}
-
-Response problem(const Error& error) {
-  Response response;
-  response.status = http_status(error.code);
-  response.body = {{"type", fmt::format("urn:sublet:{}", to_string(error.code))},
-                   {"title", std::string(to_string(error.code))},
-                   {"status", response.status},
-                   {"code", std::string(to_string(error.code))},
-                   {"detail", error.detail}};
-  if (!error.hint.empty()) response.body["hint"] = error.hint;
-  return response;
-}
 
 asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context) {
   engine::Engine& engine = context.engine;

@@ -51,6 +51,7 @@ struct SessionContext {
   std::shared_ptr<Usage> usage;
   const Limits& limits;
   Usages& usages;
+  const std::function<engine::Role(std::uint32_t)>& role_of;  // of an account, by its groups as they are now
 };
 
 boost::asio::awaitable<void> run_session(boost::asio::generic::stream_protocol::socket socket, SessionContext context);

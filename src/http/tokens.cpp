@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Access tokens for callers that come over TCP: made, listed, revoked. Their secret is told once and never kept.
+#include "base/number.h"
 #include "base/text.h"
 #include "http/body.h"
 #include "http/resources.h"
 #include "http/secrets.h"
 
 #include <fmt/format.h>
-#include <charconv>
 
 namespace sublet::http {
 namespace {
@@ -62,10 +62,9 @@ Result<store::AccessToken> read_wanted(Call& call) {
 const store::AccessToken* find_token(const Call& call, std::string_view name) {
   std::string_view digits = name;
   if (digits.starts_with("token-")) digits.remove_prefix(6);
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size()) return nullptr;
-  const auto found = call.engine.tokens().find(number);
+  const auto number = parse_number<std::uint64_t>(digits);
+  if (!number) return nullptr;
+  const auto found = call.engine.tokens().find(*number);
   if (found == call.engine.tokens().end() || !call.request.peer.may_act_for(found->second.uid)) return nullptr;
   return &found->second;
 }

@@ -53,6 +53,28 @@ void Signals::restore() const {
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
+void Signals::take(const Manners& manners) {
+  const auto draw = [&] {
+    if (manners.draw) manners.draw();
+  };
+  while (const auto signal = next()) {
+    switch (signal->number) {
+      case SIGINT:
+      case SIGTERM:
+      case SIGHUP:
+      case SIGQUIT: manners.leave(*signal); break;
+      case SIGTSTP:
+        if (manners.hide) manners.hide();
+        stop_self(SIGTSTP);
+        draw();
+        break;
+      case SIGCONT:
+      case SIGWINCH: draw(); break;
+      default: break;
+    }
+  }
+}
+
 std::optional<Signal> Signals::next() {
   signalfd_siginfo info{};
   if (::read(fd_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;

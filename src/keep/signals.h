@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include <functional>
 #include <optional>
 
 namespace sublet::keep {
@@ -27,6 +28,15 @@ class Signals {
 
   int fd() const { return fd_.get(); }
   std::optional<Signal> next();  // never waits
+
+  // What a program without one below it does about its signals.
+  struct Manners {
+    std::function<void(const Signal&)> leave;  // SIGINT, SIGTERM, SIGHUP, SIGQUIT
+    std::function<void()> hide = {};           // before it is stopped
+    std::function<void()> draw = {};           // once it goes on, and when its window is another
+  };
+  // All that have come.
+  void take(const Manners& manners);
 
   // In a child between fork and exec: mask and dispositions as they were before this object.
   void restore() const;

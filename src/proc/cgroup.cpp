@@ -162,7 +162,8 @@ Result<CgroupProcesses> walk_all(Fd dir) {
 Result<Fd> open_group(const std::string& path) {
   Fd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (dir) return dir;
-  if (errno == ENOENT) return not_found(fmt::format("there is no cgroup {}", printable(path)));
+  if (errno == ENOENT)
+    return not_found(fmt::format("there is no cgroup {}", printable(path)), "name its directory, below /sys/fs/cgroup");
   return from_errno(fmt::format("cannot open {}", printable(path)), errno);
 }
 

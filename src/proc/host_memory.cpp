@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <set>
 #include <string>
 
 namespace sublet::proc {
@@ -54,6 +55,20 @@ std::optional<Bytes> least_left(const CgroupMount& mount, std::string inside, co
   }
 }
 
+std::optional<Bytes> headroom_of(const Hierarchies& hierarchies, const ProcessCgroups& groups) {
+  if (const CgroupMount* v1 = hierarchies.v1("memory"); v1 != nullptr && groups.v1.contains("memory"))
+    return least_left(*v1, groups.v1.at("memory"), {"memory.limit_in_bytes", "memory.usage_in_bytes"});
+  if (const CgroupMount* v2 = hierarchies.v2(); v2 != nullptr && !groups.v2.empty())
+    return least_left(*v2, groups.v2, {"memory.max", "memory.current"});
+  return std::nullopt;
+}
+
+bool kept_from_swap(const ProcRoot& root, const Hierarchies& hierarchies, const ProcessCgroups& groups,
+                    const std::optional<SwapStopper>& by) {
+  const auto group = swap_group(hierarchies, groups);
+  return group && (group->stopped || (by && may_stop_swap(root, *group, *by)));
+}
+
 }  // namespace
 
 Meminfo parse_meminfo(std::string_view text) {
@@ -71,23 +86,31 @@ std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process) {
   return memory ? std::optional(memory->resident) : std::nullopt;
 }
 
-HostFigures host_figures(const ProcRoot& root, std::int32_t pid) {
+HostFigures host_figures(const ProcRoot& root, std::span<const std::int32_t> pids,
+                         const std::optional<SwapStopper>& by) {
   HostFigures figures;
+  bool swap = false;
   if (const auto text = root.read_file("meminfo")) {
     const Meminfo meminfo = parse_meminfo(*text);
     figures.available = meminfo.available;
-    figures.may_swap = meminfo.swap > Bytes{};
+    swap = meminfo.swap > Bytes{};
   }
   const auto hierarchies = find_hierarchies(root);
-  const auto groups = cgroups_of(root, pid);
-  if (!hierarchies || !groups) return figures;
-  if (const CgroupMount* v1 = hierarchies->v1("memory"); v1 != nullptr && groups->v1.contains("memory")) {
-    figures.headroom = least_left(*v1, groups->v1.at("memory"), {"memory.limit_in_bytes", "memory.usage_in_bytes"});
-  } else if (const CgroupMount* v2 = hierarchies->v2(); v2 != nullptr && !groups->v2.empty()) {
-    figures.headroom = least_left(*v2, groups->v2, {"memory.max", "memory.current"});
-    const auto swap = number_in(v2->path + (groups->v2 == "/" ? "" : groups->v2) + "/memory.swap.max");
-    if (swap && *swap == Bytes{}) figures.may_swap = false;
+  std::set<std::string> seen;
+  bool kept = !pids.empty();
+  for (const std::int32_t pid : pids) {
+    const auto groups = hierarchies ? cgroups_of(root, pid) : Result<ProcessCgroups>(hierarchies.error());
+    if (!groups) {
+      kept = kept && hierarchies.has_value();  // one that has ended takes nothing
+      continue;
+    }
+    const auto v1 = groups->v1.find("memory");
+    if (!seen.insert((v1 == groups->v1.end() ? std::string() : v1->second) + '\n' + groups->v2).second) continue;
+    const auto left = headroom_of(*hierarchies, *groups);
+    if (left) figures.headroom = std::min(figures.headroom.value_or(*left), *left);
+    kept = kept && (!swap || kept_from_swap(root, *hierarchies, *groups, by));
   }
+  figures.may_swap = swap && !kept;
   return figures;
 }
 

@@ -4,16 +4,18 @@
 
 #include "base/units.h"
 #include "proc/process_table.h"
+#include "proc/swap.h"
 
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace sublet::proc {
 
 struct HostFigures {
   Bytes available;                // MemAvailable; 0 where the kernel does not tell
-  std::optional<Bytes> headroom;  // what the tightest group of the process leaves; unset: none has a limit
-  bool may_swap = false;          // its pages may be written to a swap device
+  std::optional<Bytes> headroom;  // what the tightest group of any of the processes leaves; unset: none has a limit
+  bool may_swap = false;          // pages of one of them may be written to a swap device, whatever can be done
 };
 
 // MemAvailable and SwapTotal of /proc/meminfo. What is missing there is 0.
@@ -31,8 +33,11 @@ struct ProcessMemory {
 std::optional<ProcessMemory> process_memory(const ProcRoot& root, ProcessRef process);
 std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process);
 
-// For what the process `pid` takes: it is charged to its own groups, whoever made it take that. The page cache counts
-// as taken, so the figures err to the safe side. What cannot be read has no limit. Blocks for a few small files.
-HostFigures host_figures(const ProcRoot& root, std::int32_t pid);
+// For what these processes take: each is charged to its own groups, whoever made it take that. The page cache counts
+// as taken, so the figures err to the safe side. What cannot be read has no limit. `by`: who could keep their groups
+// from swap; those then count as kept. Of no process: the machine's figures. Blocks for a few small files of each
+// group.
+HostFigures host_figures(const ProcRoot& root, std::span<const std::int32_t> pids,
+                         const std::optional<SwapStopper>& by = {});
 
 }  // namespace sublet::proc

@@ -132,49 +132,50 @@ Error Database::keep(Error error) {
   return error;
 }
 
-Statement::Statement(Database& database, std::string_view sql) : database_(&database) {
-  check(sqlite3_prepare_v3(database.handle(), sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT,
-                           &handle_, nullptr));
-}
+Statement::Statement(Database& database, std::string_view sql) : database_(&database), sql_(sql) {}
 
 Statement::~Statement() { sqlite3_finalize(handle_); }
 
-Statement::Statement(Statement&& other) noexcept
-    : database_(other.database_),
-      handle_(std::exchange(other.handle_, nullptr)),
-      next_value_(other.next_value_),
-      next_column_(other.next_column_),
-      error_(std::move(other.error_)) {}
+bool Statement::usable() {
+  if (handle_ == nullptr && !error_) {
+    check(sqlite3_prepare_v3(database_->handle(), sql_.data(), static_cast<int>(sql_.size()), SQLITE_PREPARE_PERSISTENT,
+                             &handle_, nullptr));
+  }
+  return !error_;
+}
 
 void Statement::check(int code) {
   if (code != SQLITE_OK && !error_) error_ = database_->fail("prepare");
 }
 
 Statement& Statement::operator<<(std::int64_t value) {
-  if (!error_) check(sqlite3_bind_int64(handle_, ++next_value_, value));
+  if (usable()) check(sqlite3_bind_int64(handle_, ++next_value_, value));
   return *this;
 }
 
 Statement& Statement::operator<<(std::string_view value) {
   const char* data = value.data() != nullptr ? value.data() : "";  // a null pointer would bind NULL
-  if (!error_) check(sqlite3_bind_text64(handle_, ++next_value_, data, value.size(), SQLITE_STATIC, SQLITE_UTF8));
+  if (usable()) check(sqlite3_bind_text64(handle_, ++next_value_, data, value.size(), SQLITE_STATIC, SQLITE_UTF8));
   return *this;
 }
 
 Statement& Statement::copy(std::string_view value) {
   const char* data = value.data() != nullptr ? value.data() : "";  // a null pointer would bind NULL
-  if (!error_) check(sqlite3_bind_text64(handle_, ++next_value_, data, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+  if (usable()) check(sqlite3_bind_text64(handle_, ++next_value_, data, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
   return *this;
 }
 
 Statement& Statement::operator<<(const std::optional<std::int64_t>& value) {
   if (value) return *this << *value;
-  if (!error_) check(sqlite3_bind_null(handle_, ++next_value_));
+  if (usable()) check(sqlite3_bind_null(handle_, ++next_value_));
   return *this;
 }
 
 Result<bool> Statement::step() {
-  if (error_) return *error_;
+  if (!usable()) {
+    reset();
+    return *std::exchange(error_, std::nullopt);
+  }
   next_column_ = 0;
   const int code = sqlite3_step(handle_);
   if (code == SQLITE_ROW) return true;
@@ -183,8 +184,7 @@ Result<bool> Statement::step() {
     return false;
   }
   // The SQL text has placeholders only, never a value, so it may be shown.
-  const std::string_view sql = sqlite3_sql(handle_);
-  Error error = database_->fail(sql.substr(0, 60));
+  Error error = database_->fail(std::string_view(sql_).substr(0, 60));
   reset();
   return error;
 }

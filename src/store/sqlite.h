@@ -61,14 +61,15 @@ class Database {
   std::optional<Error> failure_;
 };
 
-// A prepared statement. Values are bound in order, by `<<`; an error while preparing or binding is kept and returned by
-// the next step, so that a statement is used without a check per value.
+// A prepared statement; prepared when it is first used, because most of a store's are not while it is open. Values are
+// bound in order, by `<<`; an error while preparing or binding is kept and returned by the next step, so that a
+// statement is used without a check per value.
 class Statement {
  public:
   Statement(Database& database, std::string_view sql);
   ~Statement();
-  Statement(Statement&& other) noexcept;
   Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
 
   Statement& operator<<(std::int64_t value);
   Statement& operator<<(std::string_view value);  // must live until the statement is done
@@ -84,9 +85,11 @@ class Statement {
   std::optional<std::int64_t> maybe_integer();
 
  private:
+  bool usable();  // prepared, and without an error so far
   void check(int code);
 
   Database* database_;
+  std::string sql_;
   sqlite3_stmt* handle_ = nullptr;
   int next_value_ = 0;
   int next_column_ = 0;

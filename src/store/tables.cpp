@@ -39,7 +39,7 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
                 "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"),
       set_meta_(*database_, "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"),
       old_leases_(*database_,
-                  "SELECT id FROM leases WHERE state = 'ended' AND settled = 1 AND ended_at < ? "
+                  "SELECT id, uid FROM leases WHERE state = 'ended' AND settled = 1 AND ended_at < ? "
                   "ORDER BY ended_at LIMIT ?"),
       count_ended_(*database_,
                    "SELECT count(*) FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' AND uid = ?"),
@@ -77,7 +77,7 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
     if (planted(Bug::torn_batches) && &lease != &batch.changed.front()) break;
     bind_lease(put_lease_, lease);
     if (auto done = put_lease_.run(); !done) return done;
-    if (lease.ended()) ++ended_at_most_[lease.uid];
+    if (lease.ended()) ++counts_[lease.uid].at_most;
   }
   for (const LeaseId id : batch.settled) {
     settle_ << (planted(Bug::settled_comes_back) ? 0 : number(id.number));
@@ -199,6 +199,9 @@ Result<bool> Tables::prune_leases(Time before, std::size_t slice) {
     if (!row) return row.error();
     if (!*row) break;
     ids.push_back(old_leases_.integer());
+    Ended& of_user = counts_[static_cast<std::uint32_t>(old_leases_.integer())];
+    if (of_user.at_most > 0) --of_user.at_most;
+    if (of_user.too_many > 0) --of_user.too_many;
   }
   return drop_leases(ids);
 }
@@ -213,21 +216,28 @@ Result<bool> Tables::drop_leases(const std::vector<std::int64_t>& ids) {
   return !ids.empty();
 }
 
-// A lease may be written more than once after its end, and be too old before it is one too many: what is counted on the
-// way is an upper bound, and the table is asked once that is an eighth too high.
+// A lease may be written more than once after its end: what is counted on the way is an upper bound. The table is asked
+// once that is an eighth too high, which takes a walk over all of the user's, and not again before those are gone that
+// were too many then.
+Status Tables::count_ended(std::uint32_t uid, Ended& of_user) {
+  if (of_user.too_many > 0 || of_user.at_most <= limits_.ended_per_user + limits_.ended_per_user / 8) return {};
+  count_ended_ << std::int64_t{uid};
+  if (const auto row = count_ended_.step(); !row) return row.error();
+  of_user.at_most = static_cast<std::size_t>(count_ended_.integer());
+  count_ended_.reset();
+  of_user.too_many = of_user.at_most - std::min(of_user.at_most, limits_.ended_per_user);
+  return {};
+}
+
 Result<bool> Tables::prune_users(std::size_t slice) {
-  const std::size_t most = limits_.ended_per_user;
   std::size_t left = slice;
-  for (auto& [uid, at_most] : ended_at_most_) {
-    if (at_most <= most + most / 8 || left == 0) continue;
-    count_ended_ << std::int64_t{uid};
-    if (const auto row = count_ended_.step(); !row) return row.error();
-    const auto count = static_cast<std::size_t>(count_ended_.integer());
-    count_ended_.reset();
-    at_most = count;
-    if (count <= most) continue;
+  for (auto& [uid, of_user] : counts_) {
+    if (left == 0) break;
+    if (auto counted = count_ended(uid, of_user); !counted) return counted.error();
+    if (of_user.too_many == 0) continue;
+    const std::size_t wanted = std::min(of_user.too_many, left);
     std::vector<std::int64_t> ids;
-    oldest_of_user_ << std::int64_t{uid} << number(std::min(count - most, left));
+    oldest_of_user_ << std::int64_t{uid} << number(wanted);
     for (;;) {
       const auto row = oldest_of_user_.step();
       if (!row) return row.error();
@@ -236,8 +246,10 @@ Result<bool> Tables::prune_users(std::size_t slice) {
     }
     if (auto dropped = drop_leases(ids); !dropped) return dropped;
     left -= ids.size();
-    // The rest is in the next slice; what has not settled yet is asked for when as many have come again.
-    at_most = ids.empty() ? most : count - ids.size();
+    of_user.at_most -= ids.size();
+    of_user.too_many -= ids.size();
+    // What has not settled yet stays, and is asked for when an eighth has come again.
+    if (ids.size() < wanted) of_user = {limits_.ended_per_user, 0};
   }
   return left < slice;
 }
@@ -326,7 +338,7 @@ Status Tables::load_counts() {
     if (!row) return row.error();
     if (!*row) return {};
     const auto uid = static_cast<std::uint32_t>(rows.integer());
-    ended_at_most_[uid] = static_cast<std::size_t>(rows.integer());
+    counts_[uid].at_most = static_cast<std::size_t>(rows.integer());
   }
 }
 

@@ -44,6 +44,12 @@ class Tables final : public Reader {
   Database& database() { return *database_; }
 
  private:
+  // The ended leases of one user.
+  struct Ended {
+    std::size_t at_most = 0;   // as many there are, or fewer
+    std::size_t too_many = 0;  // of these, to be removed before they are counted again
+  };
+
   Status put_reason(const core::Reason& reason);
   Status put_answer(const Remembered& answer, std::vector<AnswerKey>& dropped);
   Status put_events(const Batch& batch);
@@ -53,6 +59,7 @@ class Tables final : public Reader {
   Status put_grants(const Batch& batch);
   Status put_meta(const Batch& batch);
   Result<bool> prune_leases(Time before, std::size_t slice);
+  Status count_ended(std::uint32_t uid, Ended& of_user);
   Result<bool> prune_users(std::size_t slice);
   Result<bool> drop_leases(const std::vector<std::int64_t>& ids);
   Result<bool> prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped);
@@ -77,8 +84,8 @@ class Tables final : public Reader {
   Statement put_event_, drop_events_, events_, first_event_;
   std::uint64_t last_id_ = 0;  // of the transaction under way
   std::optional<Time> last_time_;
-  std::map<std::uint32_t, std::size_t> ended_at_most_;  // ended leases by uid, or more
-  std::uint64_t oldest_event_ = 0;                      // number of the oldest kept; 0: not known yet
+  std::map<std::uint32_t, Ended> counts_;  // by uid
+  std::uint64_t oldest_event_ = 0;         // number of the oldest kept; 0: not known yet
 };
 
 }  // namespace sublet::store

@@ -8,9 +8,6 @@ namespace {
 
 constexpr std::int64_t moves_rows = 100'000;
 
-}  // namespace
-namespace {
-
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
 }  // namespace

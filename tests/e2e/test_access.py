@@ -2,12 +2,14 @@
 """The API over TCP: switched on by configuration, opened by access tokens; and what the store keeps of secrets."""
 import json
 import os
+import pwd
 import subprocess
 
 import pytest
 
 from tests.support.sublet import BIN, GIB, wait_until
-from tests.support.tcp import TcpApi, start_with_tcp
+from tests.support.system import GROUP, System
+from tests.support.tcp import TcpApi, free_port, start_with_tcp
 
 QUICK = ('[gpu]\ninterval_idle = "500ms"\ninterval_busy = "200ms"\n'
          '[lease]\nlinger = "500ms"\nreconnect = "2s"\n')
@@ -100,6 +102,47 @@ def test_a_lease_lives_by_a_tcp_connection(served):
     assert (ended["state"], ended["end_reason"]) == ("ended", "owner_gone")
 
 
+def test_a_token_is_worth_no_more_than_its_owner():
+    port, user = free_port(), 2  # "bin", an account of every Debian
+    name = pwd.getpwuid(user).pw_name
+    system = System(config=f'[api]\ntcp = "127.0.0.1:{port}"\n')
+
+    def members(users, admins):
+        """The account database as it is from now on; what is known of it serves for a minute, or until a restart."""
+        (system.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{users}\n"
+                                           f"sublet-admin:x:{GROUP + 1}:{admins}\n")
+        if system.process:
+            system.process.terminate()
+            system.process.wait(60)
+        system.start_daemon()
+
+    def make(scope, group):
+        done = subprocess.run(system.inside(user, "sublet", "token", "create", "--scope", scope, groups=(group,)),
+                              env=system.env(), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return lambda: TcpApi(port, done.stdout.strip())  # a connection does not outlive the daemon
+
+    try:
+        system.start_actor()
+        members(name, name)
+        submit, admin = make("submit", GROUP), make("admin", GROUP + 1)
+        assert submit().post("/v1/leases", ASK).status == 201 and admin().get("/v1/tokens").status == 200
+        members(name, "")  # an admin no more
+        assert submit().get("/v1/status").status == 200
+        refused = admin().get("/v1/status")
+        assert (refused.status, refused["code"]) == (403, "Denied") and "no admin any more" in refused["detail"]
+        assert name in refused["detail"] and "'sublet-admin'" in refused["hint"]
+        members("", "")
+        refused = submit().post("/v1/leases", ASK)
+        assert refused.status == 403 and "may not use this daemon any more" in refused["detail"]
+        assert "'sublet'" in refused["hint"] and "token revoke" in refused["hint"]
+        assert len(system.get("/v1/leases")["leases"]) == 1
+        members(name, name)  # and back again
+        assert submit().get("/v1/status").status == admin().get("/v1/tokens").status == 200
+    finally:
+        system.close()
+
+
 def test_another_host_name_is_refused(served):
     api = TcpApi(served.port, token(served, "admin"))
     for name in ("evil.example", f"evil.example:{served.port}", "127.0.0.1.evil.example", ""):
@@ -160,7 +203,9 @@ def test_the_command_line_over_tcp(served, tmp_path):
     assert served.cli("status", check=0, **over).stdout
     assert json.loads(served.cli("ps", "--json", check=0, **over).stdout) == {"leases": [], "next": None}
     refused = served.cli("run", "--vram", "1GiB", "--", "true", **over)
-    assert refused.returncode == 125 and "over TCP" in refused.stderr
+    assert refused.returncode == 77 and "over TCP" in refused.stderr and "unix://" in refused.stderr
+    assert served.cli("run", "--vram", "1GiB", "--dry-run", "--", "true", **over).returncode == 0
+    assert served.api().get("/v1/leases?all=true")["leases"] == []  # it was not even asked for
     assert served.cli("token", "ls", **over).returncode == 77
     listed = served.cli("token", "ls", check=0).stdout
     assert "token-1" in listed and "ci" in listed and file.read_text().strip() not in listed

@@ -187,7 +187,7 @@ def without_rights(tmp_path_factory):
         os.chown(home / "actor.sock", USER, USER)
         listener.listen(8)
         number = listener.fileno()
-        # With the one capability that its unit leaves it.
+        # With the one of the capabilities of its unit that signals need.
         command = (f"exec 3<&{number}; LISTEN_FDS=1 LISTEN_PID=$$ exec setpriv --bounding-set=-all,+kill "
                    f"{BIN}/sublet-actor listen --user daemon --name {daemon.group_name()}")
         actor = subprocess.Popen(["bash", "-c", command], pass_fds=[number], stdin=subprocess.DEVNULL)

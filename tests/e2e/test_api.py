@@ -53,11 +53,14 @@ def test_a_lease_is_granted_read_and_released(daemon):
     ({"vram_bytes": -1}, ["vram_bytes is -1"]),
     ({"vram_bytes": 2**64}, ["vram_bytes is"]),
     ({"vram_bytes": 1.5}, ["1.5", "integer"]),
-    ({"vram_bytes": "8GiB"}, ["8GiB", "integer"]),
+    ({"vram_bytes": "8GiB"}, ["8GiB", "integer", f"as a number of bytes: {8 * GIB}"]),
     ({"vram_bytes": True}, ["true"]),
     ({"vram_bytes": GIB, "priorty": 1}, ["priorty", "did you mean 'priority'"]),
     ({"vram_bytes": GIB, "tier": "standart"}, ["standart", "did you mean 'standard'"]),
     ({"vram_bytes": GIB, "pausable": "maybe"}, ["maybe", "cooperative"]),
+    ({"vram_bytes": GIB, "pausable": "interposer"}, ["'interposer' is unknown", "auto, cooperative, driver, no"]),
+    ({"vram_bytes": GIB, "ttl_seconds": "1m"}, ["as a number of seconds: 60"]),
+    ({"vram_bytes": GIB, "min_vram_bytes": 2 * GIB}, ["ask for 2.0 GiB or more"]),
     ({"vram_bytes": GIB, "priority": 1001}, ["1001", "1000"]),
     ({"vram_bytes": GIB, "devices": 1025}, ["devices is 1025"]),
     *(({"vram_bytes": GIB, field: name}, [f"{field} is {json.dumps(name)}; it must be 1 to 64 letters, digits and . _"])
@@ -85,6 +88,17 @@ def test_bad_requests_name_what_is_wrong(daemon, body, names):
 def test_unreadable_bodies_are_refused(daemon, text, status):
     reply = daemon.api().post("/v1/leases", text.encode("latin-1"))
     assert reply.status == status and reply["code"] == "BadRequest"
+
+
+def test_how_deep_a_body_may_be_and_how_large_a_header(daemon):
+    api = daemon.api()
+    deepest = api.post("/v1/leases", '{"a":' * 16 + "1" + "}" * 16)
+    assert deepest.status == 400 and "unknown field 'a'" in deepest["detail"]
+    deeper = api.post("/v1/leases", '{"a":' * 17 + "1" + "}" * 17)
+    assert deeper.status == 400 and "deeper than 16" in deeper["detail"]
+    assert api.get("/healthz", X_Large="x" * 15000).status == 200
+    refused = daemon.api().get("/healthz", X_Large="x" * 17000)
+    assert (refused.status, refused["code"]) == (431, "BadRequest") and "16384" in refused["detail"]
 
 
 def test_more_than_any_device_has_is_refused_at_once(daemon):

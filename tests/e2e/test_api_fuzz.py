@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import time
 
 import pytest
@@ -68,10 +69,11 @@ class Maker:
         return made
 
     def segment(self, path):
-        if "{id}" not in path:
-            return path
-        known = self.leases + ["mine", "token-1", "lease-1"]
-        return path.replace("{id}", quoted(self.chance.choice(known if self.chance.random() < 0.8 else STRANGE) or "-"))
+        known = self.leases + ["mine", "token-1", "lease-1", "train"]
+        while "{" in path:
+            word = self.chance.choice(known if self.chance.random() < 0.8 else STRANGE) or "-"
+            path = re.sub(r"\{[a-z]+\}", lambda _: quoted(word), path, count=1)
+        return path
 
 
 def quoted(text):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.support.parking import lease_of, quick_checkpoints, until, used_on_card
+from tests.support.parking import lease_of, quick_checkpoints, until, until_filled, used_on_card
 from tests.support.sublet import GIB, MIB, wait_until
 from tests.support.terminal import Shell
 
@@ -26,7 +26,7 @@ def daemon(start_daemon):
 def run(daemon, tag, vram, alloc, seconds=600, *flags):
     program = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
                            "--seconds", str(seconds), "--verify")
-    wait_until(lambda: lease_of(daemon, tag).get("used_bytes", 0) > 256 * MIB, f"{tag} has filled its memory")
+    until_filled(daemon, tag, alloc)
     return program
 
 
@@ -244,7 +244,7 @@ def test_an_order_is_carried_out_by_the_next_daemon(start_daemon):
     until(daemon, "waits", "active")
     assert lease_of(daemon, "holder")["state"] in ("paused", "pausing")
     assert waits.poll() is None
-    os.kill(lease_of(daemon, "waits")["owner"]["pid"], signal.SIGKILL)
+    os.kill(wait_until(lambda: lease_of(daemon, "waits")["owner"]["pid"], "its program is its owner"), signal.SIGKILL)
     until(daemon, "holder", "active")
 
 

@@ -117,3 +117,33 @@ def test_tab_tab_shows_what_there_is(line):
     line.type("sublet why \t\t")
     line.expect("lease-1")
     line.expect("mine")
+
+
+# ---------------------------------------------------------------------------------------------- what the daemon knows
+
+def test_names_that_only_the_daemon_knows(daemon):
+    api = daemon.api()
+    ended = api.post("/v1/leases", {"vram_bytes": 1 << 20, "ttl_seconds": 600, "tag": "over"})
+    api.post(f"/v1/leases/{ended['id']}/release", {})
+    live = api.post("/v1/leases", {"vram_bytes": 1 << 20, "ttl_seconds": 600, "consumer": "train"})["id"]
+    token = api.post("/v1/tokens", {"scope": "read", "name": "ci"})["id"]
+    uuid = api.get("/v1/devices")["devices"][0]["uuid"]
+    done = daemon.spawn("sublet", "run", "--vram", "64MiB", "--name", "etl", "--", "simgpu-load", "--alloc", "1MiB",
+                        "--seconds", "1")
+    assert done.wait(60) == 0
+
+    def offered(*words):
+        lines = daemon.cli("__complete", "--", *words, check=0).stdout.splitlines()
+        return [line.split("\t")[0] for line in lines]
+
+    for verb in ("why", "wait", "events"):
+        assert {live, ended["id"], "over"} <= set(offered(verb, "")), verb
+    for verb in ("release", "pause", "resize"):
+        assert live in offered(verb, "") and ended["id"] not in offered(verb, ""), verb
+    assert offered("token", "revoke", "") == [token]
+    assert offered("run", "--gpu", "") == ["any", "gpu0", uuid]
+    assert "etl" in offered("pause", "--grant", "") and "etl" in offered("run", "--name", "e")
+    assert offered("events", "--type", "lease,w") == ["lease,warning"]
+    assert offered("help", "pro") == ["proclist"]
+    daemon.kill()
+    assert offered("why", "") == []  # and nobody waits for it

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every status that the contract lists for a call is one that the call really gives, seen here."""
-import http.server
+"""Every status that the contract lists for a call is one that the call really gives, seen here, and every code."""
 import os
-import threading
+import pathlib
+import socket
 
 import pytest
 
@@ -11,10 +11,33 @@ from tests.support import contract
 from tests.support.parking import quick_checkpoints
 from tests.support.sublet import GIB, wait_until
 from tests.support.tcp import TcpApi, start_with_tcp
+from tests.support.webhook import webhook
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 ACTIONS = ("claim", "attach", "renew", "resize", "release", "pause", "resume")
 BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
+
+# Codes of what is still to come: quotas of tenants, shares of the compute, who goes first beyond the queue, draining.
+LATER = {"Priority", "Share", "Draining"}
+# What takes a scene of its own.
+CODES_ELSEWHERE = {"HostMemory": "test_pause.py", "GpuLost": "test_faults.py", "Unverified": "test_faults.py",
+                   "Unkillable": "test_reconcile.py", "ResumeBlocked": "test_away.py"}
+
+# With which codes a call is refused by the state of things (409); each call that changes something also with Stale, for
+# a key of another request. A name of a file: seen there.
+CONFLICTS = {
+    "GET /v1/leases/{id}/cooperate": {"Stale": None},
+    "POST /v1/leases": {"Memory": None, "Settling": None, "External": None, "InUse": None, "Quota": "test_hostile.py",
+                        "GpuLost": "test_faults.py", "Unverified": "test_faults.py"},
+    "POST /v1/free": {"Undrainable": None},
+    "POST /v1/preempt": {"Undrainable": "test_making_room.py"},
+    "POST /v1/tokens": {"Quota": None},
+    "POST /v1/leases/{id}/resize": {"Memory": None, "InUse": None},
+    "POST /v1/leases/{id}/release": {"InUse": None, "PauseUnsafe": None, "Unkillable": "test_reconcile.py"},
+    "POST /v1/leases/{id}/pause": {"PauseUnsafe": None, "HostMemory": "test_pause.py"},
+    "POST /v1/leases/{id}/resume": {"PauseUnsafe": "test_pause.py"},
+    "DELETE /v1/leases/{id}/cooperate": {"PauseUnsafe": None},
+}
 
 # Needs two users with the same tag, which a private daemon has not.
 ELSEWHERE = {("get", "/v1/leases/{id}/why", 400): "src/http/roles_test.cpp"}
@@ -25,18 +48,13 @@ def daemon(start_daemon):
     return start_with_tcp(start_daemon, '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n')
 
 
-def operations():
-    for method, path, _ in sorted(contract.documented()):
-        yield method.upper(), path.replace("{id}", "lease-1" if "leases" in path else "token-99")
-
-
 def good_calls(daemon, api):
     pause_and_resume(daemon, api)
     grants_and_answers(api)
     for path in ("/healthz", "/metrics", "/v1/openapi.json", "/v1/status", "/v1/devices", "/v1/processes", "/v1/queue",
                  "/v1/consumers", "/v1/ledger", "/v1/report", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
         assert api.get(path).status == 200
-    contract.seen.add(("get", "/v1/events", _events_status(daemon)))
+    contract.seen.add(("get", "/v1/events", _events_status(daemon), None))
     first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
     second = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
     assert (first.status, second.status) == (201, 202)
@@ -92,16 +110,6 @@ def pause_and_resume(daemon, api):
     wait_until(lambda: api.get("/v1/devices")["devices"][0]["leased_bytes"] == 0, "its room is free again")
 
 
-class Later(http.server.BaseHTTPRequestHandler):
-    """A webhook that says what came of an order by a call of its own."""
-    def do_POST(self):
-        self.send_response(202)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 def grants_and_answers(api):
     grant = "/v1/consumers/ollama/grant"
     assert api.post(grant, {}).status == 200 and api.call("DELETE", grant).status == 200
@@ -109,11 +117,7 @@ def grants_and_answers(api):
     assert api.post("/v1/consumers/no%20name/grant", {}).status == 400
     assert api.call("DELETE", grant, Idempotency_Key="x" * 129).status == 400
     lease = f"/v1/leases/{api.post('/v1/leases', ASK)['id']}"
-    hook = http.server.HTTPServer(("127.0.0.1", 0), Later)
-    serving = threading.Thread(target=hook.serve_forever)
-    serving.start()
-    try:
-        body = {"way": "webhook", "url": f"http://127.0.0.1:{hook.server_port}/"}
+    with webhook(at_once=False) as body:
         assert api.post(lease + "/cooperate", body).status == 200
         for call, answer in (("pause", "yielded"), ("resume", "resumed")):
             assert api.post(f"{lease}/{call}", {}).status == 202
@@ -123,14 +127,14 @@ def grants_and_answers(api):
             assert api.post(lease + "/cooperate/answer", dict(said, answer="perhaps")).status == 400
             assert api.post(lease + "/cooperate/answer", said).status == 200
             wait_until(lambda call=call: api.get(lease)["state"] == ("paused" if call == "pause" else "active"), call)
+            if call == "pause":
+                assert api.post(lease + "/release", {})["code"] == "PauseUnsafe"
+                assert api.call("DELETE", lease + "/cooperate")["code"] == "PauseUnsafe"
         assert api.post(lease + "/cooperate/answer", {"number": 1, "answer": "yielded"}).status == 409
         assert api.call("DELETE", lease + "/cooperate").status == 200
-    finally:
-        hook.shutdown()
-        serving.join()
-        hook.server_close()
     assert api.get(lease + "/cooperate?since=x").status == api.post(lease + "/cooperate", {"way": "x"}).status == 400
-    assert api.call("DELETE", lease + "/cooperate", Idempotency_Key="x" * 129).status == 400
+    for where, method in (("", "DELETE"), ("/answer", "POST")):
+        assert api.call(method, lease + "/cooperate" + where, Idempotency_Key="x" * 129).status == 400
     assert api.post(lease + "/release", {}).status == 200
     gone = wait_until(lambda: api.get(lease)["state"] == "ended" and lease, "it has ended")
     for where, status in ((gone, 409), ("/v1/leases/lease-99", 404)):
@@ -151,7 +155,8 @@ def bad_calls(api, ended, active):
     assert api.post("/v1/leases", dict(ASK, device="gpu9")).status == 404
     assert api.post("/v1/free", {"vram_bytes": GIB, "device": "gpu9"}).status == 404
     assert api.post("/v1/preempt", {"lease": "lease-99"}).status == 404
-    assert api.post("/v1/preempt", {"lease": ended}).status == 409
+    refused = api.post("/v1/preempt", {"lease": ended})
+    assert refused.status == 409 and refused["hint"] == "ask for a new lease"
     for path in ("/v1/leases", "/v1/free"):
         assert api.post(path, {"vram_bytes": 1 << 60}).status == 422
     assert api.post(f"{active}/resize", {"vram_bytes": 1 << 60}).status == 422
@@ -162,9 +167,15 @@ def bad_calls(api, ended, active):
     assert api.call("DELETE", "/v1/tokens/token-99").status == 404
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="x" * 129).status == 400
     assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
-    assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="once").status == 409
-    assert api.call("DELETE", "/v1/consumers/ollama/grant", Idempotency_Key="once").status == 409
-    assert api.post("/v1/consumers/ollama/grant", {}, Idempotency_Key="once").status == 409
+    for method, path, _ in contract.operations():
+        if method != "GET":
+            assert api.call(method, path, {"generation": 9} if method == "POST" and "grant" not in path else None,
+                            Idempotency_Key="once")["code"] == "Stale"
+    assert api.post("/v1/leases", dict(ASK, tag="once")).status in (201, 202)
+    assert api.post("/v1/leases", dict(ASK, tag="once"))["code"] == "InUse"
+    assert api.post("/v1/leases", dict(ASK, vram_bytes=128 << 20)).status == 201
+    whole = {"vram_bytes": api.get("/v1/devices")["devices"][0]["capacity_bytes"], "queue": False}
+    assert api.post(f"{active}/resize", whole)["code"] == "Memory"
     for action in ACTIONS:
         assert api.post(f"/v1/leases/lease-99/{action}", BODIES.get(action, {})).status == 404
     for action in ("claim", "renew", "resize", "release", "attach"):
@@ -172,6 +183,7 @@ def bad_calls(api, ended, active):
         assert api.post(f"{active}/{action}", body).status == 409
     for action in ("pause", "resume"):
         assert api.post(f"{active}/{action}", {"generation": 1}).status == 409
+    assert api.post(f"{active}/pause", {})["code"] == "PauseUnsafe"  # it has no program
     while api.post("/v1/tokens", {"scope": "read"}).status == 201:
         pass  # until there are too many
 
@@ -193,22 +205,93 @@ def test_a_flag_is_true_or_false(daemon, path):
 def refused_calls(daemon, api):
     submit = TcpApi(daemon.port, api.post("/v1/tokens", {"scope": "submit"})["token"])
     stranger = TcpApi(daemon.port)
-    for method, path in operations():
+    for method, path, _ in contract.operations():
         body = {} if method == "POST" else None
         assert submit.call(method, path, body, Host="evil.example").status == 403
         if path != "/healthz":
             assert stranger.call(method, path, body).status == 401
 
 
+def room_that_is_not_there(daemon, api):
+    """Nobody is to wait: why not, is told by the code."""
+    program = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    ask = dict(ASK, vram_bytes=3 * GIB, queue=False)
+    wait_until(lambda: api.get("/v1/devices")["devices"][0]["other_bytes"] >= 2 * GIB, "a stranger is seen")
+    assert api.post("/v1/leases", ask)["code"] == "External"
+    path = f"/v1/leases/{api.post('/v1/leases', ASK)['id']}"
+    assert api.post(path + "/attach", {"pid": program.pid, "owner": False}).status == 200
+    wait_until(lambda: api.get(path)["used_bytes"] >= 2 * GIB, "it is its program")
+    for call, body in (("release", {}), ("resize", {"vram_bytes": GIB // 2})):
+        assert api.post(f"{path}/{call}", body)["code"] == "InUse"
+    assert api.post(path + "/release", {"force": True}).status == 200  # its bytes are charged until they are gone
+    assert api.post("/v1/leases", ask)["code"] == "Settling"
+    program.kill()
+    program.wait()
+    wait_until(lambda: api.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "the card is empty")
+
+
 def test_every_documented_answer_is_given(daemon):
     contract.seen.clear()
     api = daemon.api()
     refused_calls(daemon, api)
+    room_that_is_not_there(daemon, api)
     ended, active = good_calls(daemon, api)
     bad_calls(api, ended, active)
     with FailingStore(daemon, daemon.api()):
-        for method, path in operations():
+        for method, path, _ in contract.operations():
             api.call(method, path, {} if method == "POST" else None)
-    missing = contract.documented() - contract.seen - set(ELSEWHERE)
+    statuses = {(method, path, status) for method, path, status, _ in contract.seen}
+    missing = contract.documented() - statuses - set(ELSEWHERE)
     assert not missing, f"documented and never seen: {sorted(missing)}"
-    assert not set(ELSEWHERE) & contract.seen, "listed as seen elsewhere, and seen here"
+    assert not set(ELSEWHERE) & statuses, "listed as seen elsewhere, and seen here"
+    codes = {code for *_, code in contract.seen if code}
+    listed = set(contract.document()["components"]["schemas"]["Code"]["enum"])
+    assert listed - codes == LATER | set(CODES_ELSEWHERE)
+    for code, file in CODES_ELSEWHERE.items():
+        assert f'"{code}"' in pathlib.Path(__file__).with_name(file).read_text(), f"{file} does not see {code}"
+    # One status has one code, but for those that say that something does not go now.
+    by_status = {status: {code for *_, at, code in contract.seen if at == status and code} for status in
+                 (400, 401, 403, 404, 405, 413, 422, 431, 503)}
+    assert by_status == {400: {"BadRequest"}, 401: {"Denied"}, 403: {"Denied"}, 404: {"NotFound"}, 405: set(),
+                         413: set(), 422: {"TooLarge"}, 431: set(), 503: {"Unavailable"}}
+    conflicts = {f"{method.upper()} {path}: {code}" for method, path, status, code in contract.seen if status == 409}
+    listed = {f"{call}: {code}" for call, codes in CONFLICTS.items() for code, file in codes.items() if file is None}
+    listed |= {f"{method.upper()} {path}: Stale" for method, path, _ in contract.documented() if method != "get"}
+    assert not conflicts ^ listed, f"not listed: {sorted(conflicts - listed)}, not seen: {sorted(listed - conflicts)}"
+    for code, file in [pair for codes in CONFLICTS.values() for pair in codes.items() if pair[1]]:
+        assert code in pathlib.Path(__file__).with_name(file).read_text(), f"{file} does not see {code}"
+
+
+def test_what_a_call_does_not_know_is_refused(daemon):
+    """A misspelt word is never taken for one that was heeded."""
+    api = daemon.api()
+    for method, path, operation in contract.operations():
+        body = {} if method == "POST" else None
+        known = [one["name"] for one in map(contract._resolve, operation.get("parameters", [])) if one["in"] == "query"]
+        refused = api.call(method, path + "?zzz=1", body)
+        assert refused.status == 400 and "zzz" in refused["detail"], refused
+        assert all(name in refused["hint"] for name in known) and ("none" in refused["hint"]) == (not known)
+        for name in known:
+            reply = api.call(method, f"{path}?{name}=%00", body)
+            assert reply.status in (400, 404) and f"parameter '{name}'" not in reply["detail"], reply
+        refused = api.call(method, path, {"zzz": 1})
+        assert refused.status == 400 and "zzz" in refused["detail"] or refused.status == 404 and method == "POST"
+        if "requestBody" not in operation:
+            assert refused.status == 400 and "takes no fields" in refused["hint"], refused
+            assert api.call(method, path + ("?follow=false" if "events" in path else ""), b"[]").status == 400
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/leases", "/v1/nowhere"])
+def test_no_body_follows_the_answer_to_a_head(daemon, path):
+    raw = socket.socket(socket.AF_UNIX)
+    raw.settimeout(60)
+    raw.connect(str(daemon.socket))
+    behind = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    raw.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n{behind}".encode())
+    text = b""
+    while more := raw.recv(65536):
+        text += more
+    raw.close()
+    head, after = text.decode().split("\r\n\r\n", 1)
+    assert head.startswith("HTTP/1.1 404" if path == "/v1/nowhere" else "HTTP/1.1 405"), head
+    assert after.startswith("HTTP/1.1 200"), after  # the next answer on the same connection

@@ -38,6 +38,16 @@ def test_random_programs_and_faults_all_around_them(start_daemon):
     assert crowd.sums["programs"] >= (200 if SECONDS else 20)
 
 
+def test_among_those_who_take_what_is_others_everybody_ends_and_nothing_is_left(start_daemon):
+    """Paused, they hold memory again: others may then see that there is none, but nobody hangs, and no byte stays."""
+    seed, rng = drawn()
+    daemon = start_daemon(SPEC, config=CONFIG)
+    quick_checkpoints(daemon)
+    began = time.monotonic()
+    crowd = soak(daemon, rng, programs=100 if SECONDS else 10, seconds=(SECONDS or 20) / 2, robbers=True)
+    tell(crowd.table("the same, with robbers", seed, time.monotonic() - began))
+
+
 def test_eight_that_want_far_more_than_there_is_share_the_card(start_daemon):
     """The promise: none of them ever sees out-of-memory, all verify their bytes, all come back."""
     seed, rng = drawn()

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stream of events: what is told, to whom, and where a reader goes on."""
 import json
+import re
 import select
+
+import pytest
 
 from tests.e2e.test_reconcile import FailingStore
 from tests.support.events import Stream
 from tests.support.sublet import GIB, wait_until
+from tests.support.tcp import start_with_tcp
 
 QUICK = '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600, "consumer": "train", "command": "python secret.py"}
@@ -79,12 +83,11 @@ def test_filters_and_signs_of_life(daemon):
     seen, _ = history(daemon, query="&type=daemon,device")
     assert {event["type"] for event in seen} == {"daemon", "device"}
     with Stream(daemon, "?type=device&heartbeat=1s") as stream:
-        before = stream.last_id
+        assert stream.last_id is None
         api.post(f"/v1/leases/{other['id']}/release", {})
-        while not stream.comments:  # a sign of life carries the number on past what was filtered out
-            stream.socket.settimeout(60)
-            stream._until(b"\n\n") and setattr(stream, "comments", 1)
-        assert before is None
+        _, newest = history(daemon)
+        wait_until(lambda: stream.sign_of_life() == newest, "a sign of life that is past what was filtered out")
+    assert history(daemon, newest)[0] == []  # whoever comes back with it has missed nothing
     for query, name in (("?type=lase", "lease"), ("?lease=lease-99", "lease-99"), ("?heartbeat=x", "'x'")):
         reply = api.get(f"/v1/events{query}")
         assert reply.status in (400, 404) and name in reply["detail"]
@@ -121,14 +124,51 @@ def test_a_reader_that_is_too_slow_is_dropped_with_a_gap(start_daemon):
             seen = watcher.until(lambda e: e.get("lease") == last["id"] and e["state"] == "ended")
             assert "gap" not in {event["type"] for event in seen}
     seen = []
+    ids = []
     while (event := slow.next()) is not None:
         seen.append(event)
+        ids.append(int(slow.last_id.split("-")[1]))
     assert [event["type"] for event in seen].count("gap") == 1
     at = next(i for i, event in enumerate(seen) if event["type"] == "gap")
     assert "too slowly" in seen[at]["text"] and len(seen) - at <= 257  # what was left of the page, then the end
-    assert codes(seen, last) == [] or len(seen) < 1000
+    # Up to the gap nothing is missing, and much is behind it: who keeps up saw a thousand and more.
+    assert ids[:at] == list(range(ids[0], ids[0] + at)) and ids[at + 1] > ids[at - 1] + 1
+    assert len(seen) < 1000
     assert api.lease(lease["id"])["state"] == "active"
     slow.close()
+
+
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_a_reader_that_takes_nothing_finds_a_gap_when_it_reads_on(start_daemon, way):
+    daemon = start_with_tcp(start_daemon, QUICK + '[limits]\nwrite_time = "500ms"\n')
+    api = daemon.api()
+    token = api.post("/v1/tokens", {"scope": "read"})["token"] if way == "tcp" else None
+    slow = Stream(daemon, receive_buffer=4096, token=token)
+    given_up = select.poll()
+    given_up.register(slow.socket, select.POLLRDHUP)
+
+    def cut_off():
+        for _ in range(50):
+            api.post(f"/v1/leases/{api.post('/v1/leases', ASK)['id']}/release", {})
+        # A full buffer lies before the end that TCP would tell of; a Unix socket tells at once.
+        return given_up.poll(0) if way == "unix" else made() >= 4000
+
+    def made():
+        return float(re.search(r"^sublet_events_total (\S+)$", api.get("/metrics").body, re.M)[1])
+
+    wait_until(cut_off, "it is given up", 120)
+    numbers, gap = [], None
+    while (event := slow.next()) is not None:
+        assert gap is None, "nothing follows the gap"
+        if event["type"] == "gap":
+            gap = event
+        else:
+            numbers.append(int(slow.last_id.split("-")[1]))
+    assert gap and "too slowly" in gap["text"] and gap["after"] == slow.last_id
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) and numbers[-1] < made()
+    slow.close()
+    with Stream(daemon, last_id=slow.last_id) as again:  # and with that id it goes on as if nothing had been
+        assert again.next()["type"] == "lease" and again.last_id.split("-")[1] == str(numbers[-1] + 1)
 
 
 def test_devices_and_warnings_begin_and_end(start_daemon):

@@ -5,22 +5,26 @@
 that was acknowledged is lost or doubled, no VRAM is promised twice, and a retry is answered like the first call.
 """
 import concurrent.futures
-import http.client
-import itertools
 import os
 import signal
 import subprocess
+import time
 import traceback
 
 import pytest
 
-from tests.support.parking import quick_checkpoints
-from tests.support.sublet import BIN, GIB, MIB, Daemon, living, name_of, pidfds_have_inodes, wait_until
+from tests.support import pausing_scenarios  # noqa: F401 - it registers its scenarios
+from tests.support.retrying import Retrying
+from tests.support.scenarios import SCENARIOS, scenario
+from tests.support.sublet import BIN, GIB, MIB, Daemon, living, pidfds_have_inodes, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
           '[queue]\nclaim_window = "{claim_window}"\nreserve_after = "500ms"\n'
-          '[lease]\nlinger = "2s"\nreconnect = "4s"\ngrace = "500ms"\n')
+          '[lease]\nlinger = "2s"\nreconnect = "4s"\ngrace = "{grace}"\n'
+          '[pause]\norphan_after = "{orphan_after}"\n')
 
+SETTINGS = {"claim_window": "20s", "orphan_after": "24h", "grace": "500ms"}
+AT_ONCE = 20
 CROWD = 300  # more than one portion of what is told at a time
 
 
@@ -29,139 +33,27 @@ def list_failpoints():
                           check=True).stdout.split()
 
 
-class Retrying:
-    """A client that does what clients should: the same call with the same key, until it is answered."""
-
-    def __init__(self, daemon):
-        self.daemon = daemon
-        self.api = daemon.api()
-        self.keys = itertools.count(1)
-        self.answers = []   # (path, body, key, reply) of all that was acknowledged
-        self.restarts = 0   # after a kill
-        self.failures = 0   # of the store, as told to this client
-        self.runs = 0       # programs started by `sublet run`
-        self.cards_known = True
-
-    def revive(self):
-        """Starts the daemon again if it was killed."""
-        if self.daemon.process.poll() is None:
-            return
-        assert self.daemon.process.returncode == -signal.SIGKILL, self.daemon.log()
-        self.restarts += 1
-        self.daemon.start(wait_for_cards=self.cards_known)
-        self.api = self.daemon.api()
-
-    def call(self, method, path, body=None, **headers):
-        def attempt():
-            try:
-                reply = self.api.call(method, path, body, **headers)
-            except (OSError, http.client.HTTPException):
-                self.daemon.process.wait(60)
-                self.revive()
-                return None
-            if reply.status == 503:
-                self.failures += 1
-                return None
-            return reply
-        return wait_until(attempt, f"an answer to {method} {path}")
-
-    def start(self, *arguments):
-        self.daemon.start(expect_ready=False, extra=arguments)
-        wait_until(lambda: self.daemon.process.poll() is not None or self.serves(), "the daemon serves")
-        self.revive()
-        self.api = self.daemon.api()
-
-    def serves(self):
-        try:
-            return self.daemon.get("/v1/devices")["devices"] or not self.cards_known
-        except (OSError, http.client.HTTPException):
-            return False
-
-    def ended(self, keeper):
-        """The exit status of `sublet run`, which outlives the daemon."""
-        def poll():
-            self.revive()
-            return keeper.poll() is not None
-        wait_until(poll, "the program ends")
-        return keeper.returncode
-
-    def get(self, path):
-        return self.call("GET", path)
-
-    def post(self, path, body=None):
-        key = f"key-{next(self.keys)}"
-        reply = self.call("POST", path, body, Idempotency_Key=key)
-        self.answers.append((path, body, key, reply))
-        return reply
-
-    def ask(self, size=1, **more):
-        """A lease that waits until it is granted."""
-        return self.post("/v1/leases", {"vram_bytes": size * GIB, "ttl_seconds": 600, "wait_seconds": 60, **more})["id"]
-
-    def queue(self, size=1, **more):
-        return self.ask(size, wait_seconds=0, **more)
-
-    def act(self, id, call, body=None):
-        return self.post(f"/v1/leases/{id}/{call}", body)
-
-    def until(self, id, condition):
-        def look():
-            lease = self.get(f"/v1/leases/{id}")
-            return lease if condition(lease.body) else None
-        return wait_until(look, f"{id} as expected")
-
-    def ends(self, id, reason):
-        assert self.until(id, lambda lease: lease["state"] == "ended")["end_reason"] == reason
-
-    def run(self, *command):
-        """`sublet run` of a program; returns its keeper and its lease once the program runs and owns it."""
-        keeper = self.daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command)
-        self.runs += 1
-
-        def owned():
-            for lease in self.get("/v1/leases?all=true")["leases"]:
-                if lease["owner"]["pid"] and name_of(lease["owner"]["pid"]) != "sublet":  # still held by its keeper
-                    return lease
-            return None
-        return keeper, wait_until(owned, "the program runs")
-
-
-    def check(self):
-        """What must hold whatever happened: nothing acknowledged is lost, doubled, or answered otherwise."""
-        asked = [reply["id"] for path, _, _, reply in self.answers if path == "/v1/leases"]
-        assert len(set(asked)) == len(asked)
-        leases = self.get("/v1/leases?all=true")["leases"]
-        ids = [lease["id"] for lease in leases]
-        assert len(set(ids)) == len(ids) == len(asked) + self.runs, "a lease is lost or doubled"
-        assert set(asked) <= set(ids)
-        for path, body, key, reply in self.answers:
-            again = self.call("POST", path, body, Idempotency_Key=key)
-            if path == "/v1/leases":  # what became of it since is told anew
-                assert (again["id"], again["token"]) == (reply["id"], reply["token"]), "a retry made another lease"
-            else:
-                assert (again.status, again.body) == (reply.status, reply.body), "a retry got another answer"
-        for device in self.get("/v1/devices")["devices"]:
-            reserved = sum(lease["reserved_bytes"] for lease in leases)
-            assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
-
-
 # --- one scenario for each transition; the first time that it happens is interrupted ---
 
+@scenario()
 def queued(client):
     client.ask(3)
     assert client.get(f"/v1/leases/{client.queue(2)}")["state"] == "queued"
 
 
+@scenario()
 def granted(client):
     assert client.get(f"/v1/leases/{client.ask()}")["state"] == "active"
 
 
+@scenario()
 def offered(client):
     first, second = client.ask(3), client.queue(2)
     client.act(first, "release")
     client.until(second, lambda lease: lease["state"] != "queued")
 
 
+@scenario()
 def claimed(client):
     first, second = client.ask(3), client.queue(2)
     client.act(first, "release")
@@ -170,18 +62,21 @@ def claimed(client):
     assert client.get(f"/v1/leases/{second}")["state"] == "active"
 
 
+@scenario()
 def attached(client):
     keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "0")
     client.ends(lease["id"], "released")
     assert client.ended(keeper) == 0
 
 
+@scenario()
 def renewed(client):
     lease = client.ask()
     client.act(lease, "renew", {"ttl_seconds": 9000})
     assert client.get(f"/v1/leases/{lease}")["ttl_seconds"] == 9000
 
 
+@scenario("lapsed", "unclaimed", claim_window="1s")
 def lapsed(client):
     first, second = client.ask(3), client.queue(2)
     client.act(first, "release")
@@ -190,6 +85,7 @@ def lapsed(client):
     assert codes.count("offered") == 2 and codes.count("lapsed") == 1, codes
 
 
+@scenario()
 def held(client):
     first, large = client.ask(2), client.queue(3)
     client.until(large, lambda lease: lease["queue"]["held_devices"])
@@ -199,6 +95,7 @@ def held(client):
     client.until(large, lambda lease: lease["state"] != "queued")
 
 
+@scenario("resizing", "grown")
 def resizing(client):
     lease, other = client.ask(1), client.ask(2)
     assert client.act(lease, "resize", {"vram_bytes": 3 * GIB})["resize"]["vram_bytes"] == 3 * GIB
@@ -206,16 +103,14 @@ def resizing(client):
     client.until(lease, lambda now: now["vram_bytes"] == 3 * GIB and now["resize"] is None)
 
 
+@scenario()
 def resized(client):
     lease = client.ask(2)
     client.act(lease, "resize", {"vram_bytes": GIB})
     assert client.get(f"/v1/leases/{lease}")["reserved_bytes"] == GIB
 
 
-def unclaimed(client):
-    lapsed(client)
-
-
+@scenario()
 def portion(client):
     """More waiters than are told at a time, all freed by one release."""
     free = client.get("/v1/devices")["devices"][0]["effective_free_bytes"]
@@ -231,86 +126,7 @@ def portion(client):
     assert {lease["generation"] for lease in given} == {waiting + 1}, "each was given its room once"
 
 
-def parked(client):
-    """A program with bytes on the card that is paused, however often a crash in between has it undone."""
-    quick_checkpoints(client.daemon)
-    keeper, lease = client.run("simgpu-load", "--alloc", "256MiB", "--seconds", "600", "--verify")
-    client.until(lease["id"], lambda now: now["used_bytes"] > 256 << 20)
-
-    def paused():
-        client.act(lease["id"], "pause")
-        now = client.until(lease["id"], lambda now: now["state"] in ("active", "paused"))
-        return now["state"] == "paused"
-    wait_until(paused, "it is paused")
-    return keeper, lease
-
-
-def resumed(client):
-    keeper, lease = parked(client)
-    client.act(lease["id"], "resume")
-    now = client.until(lease["id"], lambda now: now["state"] == "active")
-    assert now["pause"] is None and client.get("/v1/ledger")["entries"] == []
-    os.kill(lease["owner"]["pid"], signal.SIGTERM)
-    assert client.ended(keeper) == 128 + signal.SIGTERM
-
-
-def pausing(client):
-    resumed(client)
-
-
-def paused(client):
-    resumed(client)
-
-
-def resuming(client):
-    resumed(client)
-
-
-def poisoned(client):
-    keeper, lease = parked(client)
-    client.daemon.ctl("fault", "restore-fail")
-    client.act(lease["id"], "resume")
-    client.until(lease["id"], lambda now: now["state"] == "poisoned")
-    assert living(lease["owner"]["pid"]), "it is kept, not killed"
-    os.kill(lease["owner"]["pid"], signal.SIGKILL)
-    client.ends(lease["id"], "owner_gone")
-    assert client.ended(keeper) == 128 + signal.SIGKILL
-
-
-def cooperates(client):
-    lease = client.ask()
-    client.act(lease, "cooperate", {"way": "webhook", "url": "http://127.0.0.1:9/"})
-    assert client.get(f"/v1/leases/{lease}/cooperate")["registered"]["url"] == "http://127.0.0.1:9/"
-
-
-def relapsed(client):
-    quick_checkpoints(client.daemon)
-    keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "600", "--on-pause", "again")
-    wait_until(lambda: client.get(f"/v1/leases/{lease['id']}/cooperate")["registered"], "it has registered")
-    client.until(lease["id"], lambda now: now["used_bytes"] > 64 << 20)
-    client.act(lease["id"], "pause")
-    client.until(lease["id"], lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver")
-    client.act(lease["id"], "resume")
-    client.until(lease["id"], lambda now: now["state"] == "active")
-    os.kill(lease["owner"]["pid"], signal.SIGTERM)
-    assert client.ended(keeper) == 128 + signal.SIGTERM
-
-
-def blocked(client):
-    quick_checkpoints(client.daemon)
-    keeper, lease = parked(client)
-    outsider = client.daemon.spawn("simgpu-load", "--alloc", "3500MiB", "--seconds", "600")
-    wait_until(lambda: client.get("/v1/devices")["devices"][0]["other_bytes"] > 3 * GIB, "an outsider took its place")
-    client.act(lease["id"], "resume")
-    now = client.until(lease["id"], lambda now: now["blocked"])
-    assert now["state"] == "paused" and now["blocked"]["outsiders"][0]["pid"] == outsider.pid
-    outsider.kill()
-    outsider.wait()
-    client.until(lease["id"], lambda now: now["state"] == "active")
-    os.kill(lease["owner"]["pid"], signal.SIGTERM)
-    assert client.ended(keeper) == 128 + signal.SIGTERM
-
-
+@scenario()
 def stopping(client):
     keeper, lease = client.run("sleep", "600")
     client.act(lease["id"], "release", {"stop": True})
@@ -318,6 +134,7 @@ def stopping(client):
     assert client.ended(keeper) == 128 + signal.SIGTERM
 
 
+@scenario()
 def killing(client):
     if not pidfds_have_inodes():
         pytest.skip("this kernel gives no proof over a restart: nothing is killed")
@@ -329,18 +146,21 @@ def killing(client):
     wait_until(lambda: not living(lease["owner"]["pid"]), "it is killed")
 
 
+@scenario()
 def settled(client):
     keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "0")
     client.until(lease["id"], lambda now: now["state"] == "ended" and not now["settling"])
     assert client.ended(keeper) == 0
 
 
+@scenario()
 def released(client):
     lease = client.ask()
     client.act(lease, "release")
     client.ends(lease, "released")
 
 
+@scenario()
 def expired(client):
     client.ends(client.ask(ttl_seconds=1), "expired")
 
@@ -353,11 +173,13 @@ def revoked_stage(client):
     return lease
 
 
+@scenario(stage=revoked_stage)
 def revoked(client, lease):
     client.act(lease, "release")
     client.ends(lease, "revoked")
 
 
+@scenario()
 def owner_gone(client):
     keeper, lease = client.run("sleep", "600")
     os.kill(lease["owner"]["pid"], signal.SIGKILL)
@@ -365,6 +187,7 @@ def owner_gone(client):
     assert client.ended(keeper) == 128 + signal.SIGKILL
 
 
+@scenario()
 def failed(client):
     script = client.daemon.dir / "script"
     script.write_text("#!/nonexistent/interpreter\n")
@@ -375,6 +198,7 @@ def failed(client):
     client.ends(client.get("/v1/leases?all=true")["leases"][0]["id"], "failed")
 
 
+@scenario()
 def cancelled(client):
     client.ask(3)
     second = client.queue(2)
@@ -387,6 +211,7 @@ def rejected_stage(client):
     client.cards_known = False
 
 
+@scenario(stage=rejected_stage)
 def rejected(client, _):
     lease = client.queue(100)  # nobody knows yet how large the card is
     client.daemon.ctl("clear")
@@ -401,33 +226,109 @@ def lost_stage(client):
     return lease
 
 
+@scenario(stage=lost_stage)
 def lost(client, lease):
     client.ends(lease, "lost")
 
 
-SCENARIOS = {play.__name__: (play, stage) for play, stage in (
-    (queued, None), (granted, None), (offered, None), (claimed, None), (attached, None), (renewed, None),
-    (lapsed, None), (held, None), (resizing, None), (resized, None), (pausing, None), (paused, None),
-    (resuming, None), (resumed, None), (poisoned, None), (cooperates, None), (relapsed, None), (blocked, None),
-    (stopping, None), (killing, None),
-    (settled, None), (released, None), (expired, None),
-    (revoked, revoked_stage), (owner_gone, None), (failed, None), (cancelled, None), (rejected, rejected_stage),
-    (unclaimed, None), (lost, lost_stage), (portion, None))}
+@scenario()
+def content(client):
+    """It waits to grow, and then wants to keep what it has."""
+    lease = client.ask(1)
+    client.ask(2)
+    assert client.act(lease, "resize", {"vram_bytes": 3 * GIB})["resize"]["vram_bytes"] == 3 * GIB
+    client.act(lease, "resize", {"vram_bytes": GIB})
+    now = client.get(f"/v1/leases/{lease}")
+    assert now["resize"] is None and now["vram_bytes"] == now["reserved_bytes"] == GIB
+
+
+@scenario()
+def booked(client):
+    lease = client.ask()
+    program = client.daemon.spawn("sleep", "600")
+    client.act(lease, "attach", {"pid": program.pid})
+    client.act(lease, "release")
+    client.ends(lease, "released")
+
+
+@scenario()
+def exited(client):
+    """Its lease is given back while it runs, and it ends later."""
+    keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "600")
+    client.until(lease["id"], lambda now: now["used_bytes"] > 64 << 20)
+    client.act(lease["id"], "release", {"force": True})
+    os.kill(lease["owner"]["pid"], signal.SIGTERM)
+    assert client.ended(keeper) == 128 + signal.SIGTERM
+    client.until(lease["id"], lambda now: not now["settling"])
+
+
+@scenario()
+def forgiven(client):
+    """The daemon stands still while somebody has an offer."""
+    first, second = client.ask(3), client.queue(2)
+    client.act(first, "release")
+    client.until(second, lambda lease: lease["state"] == "offered")
+    client.daemon.process.send_signal(signal.SIGSTOP)
+    started = time.monotonic()
+    wait_until(lambda: time.monotonic() - started > 2, "it counts as a standstill")  # a third of lease.reconnect
+    client.daemon.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: "did not run for" in client.daemon.log(), "it has noticed")
+    client.act(second, "claim")
+    assert client.get(f"/v1/leases/{second}")["state"] == "active"
+
+
+def moved_stage(client):
+    lease = client.ask()
+    client.daemon.kill()
+    with client.daemon.store() as store:  # the clock on the wall stood an hour earlier then
+        store.execute("UPDATE meta SET value = value - ? WHERE key = 'clock_offset'", (3600 * 10**9,))
+        store.execute("UPDATE leases SET expires_at = expires_at - ?", (3600 * 10**9,))
+    return lease
+
+
+@scenario(stage=moved_stage)
+def moved(client, lease):
+    assert client.get(f"/v1/leases/{lease}")["state"] == "active", "what nobody could foresee counts against nobody"
+
+
+@scenario(stage=rejected_stage)
+def named(client, _):
+    lease = client.queue(1, device="gpu0")
+    client.daemon.ctl("clear")
+    client.until(lease, lambda now: now["state"] != "queued")
+
+
+@scenario()
+def device_gone(client):
+    lease = client.ask()
+    client.cards_known = False
+    client.daemon.ctl("fault", "device-lost")
+    client.ends(lease, "failed")
+
+
+@scenario("token_made", "token_revoked")
+def tokens(client):
+    made = [client.post("/v1/tokens", {"scope": "read"})["id"] for _ in range(2)]
+    client.delete(f"/v1/tokens/{made[0]}")
+    assert [token["id"] for token in client.get("/v1/tokens")["tokens"]] == made[1:]
 
 
 def interrupt(transition, failpoint):
     """Plays the transition's scenario with the failpoint armed; returns what went wrong, or None."""
-    play, stage = SCENARIOS[transition]
+    scene = SCENARIOS[transition]
     # Long enough to be met on a slow machine, but for those who wait for its end.
-    daemon = Daemon("1x4GiB", CONFIG.format(claim_window="1s" if transition in ("lapsed", "unclaimed") else "20s"))
+    daemon = Daemon("1x4GiB", CONFIG.format(**{**SETTINGS, **scene.settings}))
+    client = Retrying(daemon)
     try:
-        daemon.start()
-        client = Retrying(daemon)
-        staged = (stage(client),) if stage else ()
-        if daemon.process.poll() is None:
-            daemon.kill()
+        staged = ()
+        if scene.stage:
+            daemon.start()
+            client.api = daemon.api()
+            staged = (scene.stage(client),)
+            if daemon.process.poll() is None:
+                daemon.kill()
         client.start("--failpoint", failpoint)
-        play(client, *staged)
+        scene.play(client, *staged)
         client.check()
         if failpoint.endswith("=kill"):
             assert client.restarts == 1, "the daemon was never killed"
@@ -437,15 +338,25 @@ def interrupt(transition, failpoint):
     except Exception:  # noqa: BLE001 - one of many threads; the test reports them all
         return f"--- {failpoint}\n{traceback.format_exc()}\n{daemon.log()}"
     finally:
+        client.close()
         daemon.close()
 
 
+@pytest.fixture(scope="module")
+def interrupted(request):
+    """What comes of each failpoint of the chosen transitions: all of them at once, for they mostly wait."""
+    chosen = [item.callspec.params["transition"] for item in request.session.items
+              if item.path == request.path and hasattr(item, "callspec")]
+    pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+    yield {name: [pool.submit(interrupt, name, failpoint) for failpoint in list_failpoints()
+                  if failpoint.startswith(f"{name}.")] for name in chosen}
+    pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("transition", SCENARIOS)
-def test_interrupted_at_every_step(transition):
-    failpoints = [name for name in list_failpoints() if name.startswith(f"{transition}.")]
-    assert failpoints
-    with concurrent.futures.ThreadPoolExecutor(10) as pool:  # they mostly wait
-        problems = [problem for problem in pool.map(lambda name: interrupt(transition, name), failpoints) if problem]
+def test_interrupted_at_every_step(interrupted, transition):
+    assert interrupted[transition]
+    problems = [problem for future in interrupted[transition] if (problem := future.result())]
     assert not problems, "\n".join(problems)
 
 

@@ -125,8 +125,10 @@ def test_a_corrupt_store_is_set_aside_and_never_taken_for_an_empty_one(start_dae
     for path in (daemon.dir / "state").glob("store.db*"):
         path.rename(daemon.dir / f"moved-{path.name}")
     daemon.start()  # moving it away is how a person says: begin anew
-    assert daemon.api().post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600}).status == 201
-    assert kept["id"]
+    api = daemon.api()
+    assert api.get("/v1/leases?all=true")["leases"] == []  # what was granted before is not remembered
+    assert api.get(f"/v1/leases/{kept['id']}").status == 404
+    assert api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600}).status == 201
 
 
 # --- usage ---

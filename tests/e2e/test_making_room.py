@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.support.parking import lease_of, quick_checkpoints, until
+from tests.support.parking import lease_of, quick_checkpoints, until, until_filled
 from tests.support.sublet import GIB, MIB, wait_until
 
 # Nobody yields by itself: what happens here was ordered.
@@ -32,7 +32,7 @@ def program(daemon, tag, size, alloc, *flags, seconds=600):
     """A program that fills `alloc` of the card and checks every byte of it at its end."""
     child = daemon.spawn("sublet", "run", "--vram", size, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
                          "--seconds", seconds, "--verify")
-    wait_until(lambda: lease_of(daemon, tag).get("used_bytes", 0) >= 256 * MIB, f"{tag} has filled its memory")
+    until_filled(daemon, tag, alloc)
     return child
 
 

@@ -5,7 +5,8 @@ import re
 import yaml
 
 from tests.support.contract import ROOT
-from tests.support.sublet import GIB
+from tests.support.sublet import GIB, wait_until
+from tests.support.webhook import webhook
 
 SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+\})? (\S+)$')
 
@@ -33,6 +34,72 @@ def scrape(api):
         assert labels not in samples, f"{line} twice"
         samples[labels] = float(value)
     return found
+
+
+# Every name with its labels: collectors and their alarms rest on them.
+NAMES = {
+    "sublet_build_info": {"version"}, "sublet_start_time_seconds": set(), "sublet_store_up": set(),
+    "sublet_warnings": {"code"}, "sublet_events_total": set(), "sublet_gpu_memory_bytes": {"gpu", "state"},
+    "sublet_gpu_memory_total_bytes": {"gpu", "name"}, "sublet_gpu_known": {"gpu"},
+    "sublet_gpu_reading_age_seconds": {"gpu"}, "sublet_leases": {"state"}, "sublet_queue_length": {"tier"},
+    "sublet_tenant_memory_bytes": {"tenant", "user", "gpu"}, "sublet_ledger_bytes": {"state"},
+    "sublet_usage_byte_seconds_total": {"user", "tenant"}, "sublet_leases_ended_total": {"reason"},
+    "sublet_queue_wait_seconds_bucket": {"le"}, "sublet_queue_wait_seconds_sum": set(),
+    "sublet_queue_wait_seconds_count": set(), "sublet_pauses_total": {"method", "result"},
+}
+
+
+def test_every_name_and_label_is_one_that_was_promised(daemon):
+    api = daemon.api()
+    api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
+    ended = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
+    api.post(f"/v1/leases/{ended['id']}/release", {})
+    daemon.ctl("fault", "nvml-error")
+    wait_until(lambda: api.get("/v1/status")["warnings"], "something is wrong")
+    found = scrape(api)
+    labels = {name: {frozenset(re.findall(r'([a-z]+)="', sample or "")) for sample in samples}
+              for name, samples in found.items()}
+    assert labels == {name: {frozenset(keys)} for name, keys in NAMES.items()}
+
+
+def test_the_documentation_lists_them_all():
+    listed = {}
+    for line in (ROOT / "docs" / "api.md").read_text().splitlines():
+        cells = [re.findall(r"`([a-z_]+)`", cell) for cell in line.split("|")[1:3]]
+        if line.startswith("| `sublet_"):
+            listed.update((name, set(cells[1])) for name in cells[0])
+    assert listed == {re.sub("_(bucket|sum|count)$", "", name): keys for name, keys in
+                      sorted(NAMES.items(), key=lambda entry: "le" in entry[1])}
+
+
+def test_pauses_are_counted_by_what_came_of_them(daemon):
+    api = daemon.api()
+
+    def pauses(result):
+        return scrape(api)["sublet_pauses_total"][f'{{method="cooperative",result="{result}"}}']
+
+    def lease_with(hook):
+        program = daemon.spawn("sleep", "600")
+        lease = api.post("/v1/leases", {"vram_bytes": GIB, "owner": {"pid": program.pid}})
+        path = f"/v1/leases/{lease['id']}"
+        assert api.post(path + "/cooperate", hook).status == 200
+        assert api.post(path + "/pause", {}).status == 202
+        return path, program
+
+    assert len(scrape(api)["sublet_pauses_total"]) == 6 and set(scrape(api)["sublet_pauses_total"].values()) == {0}
+    with webhook() as at_once, webhook(at_once=False) as later:
+        lease_with(at_once)
+        wait_until(lambda: pauses("paused") == 1, "it is paused")
+        path, _ = lease_with(later)
+        order = wait_until(lambda: (lambda now: now["number"] if now["order"] == "yield" else None)(
+            api.get(path + "/cooperate?wait=1s")), "it is told")
+        assert api.post(path + "/cooperate/answer", {"number": order, "answer": "refused"}).status == 200
+        wait_until(lambda: pauses("undone") == 1, "it is undone")
+        _, program = lease_with(later)
+        program.kill()
+        program.wait()
+        wait_until(lambda: pauses("ended") == 1, "it has ended meanwhile")
+    assert (pauses("paused"), pauses("undone"), pauses("ended")) == (1, 1, 1)
 
 
 def test_the_figures_are_those_of_the_tables(daemon):

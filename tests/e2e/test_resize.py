@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases that change their size, and room that is held for those who have waited long."""
+import re
 import threading
 
 import pytest
 
 from tests.support.keeping import daemon, lease, queued  # noqa: F401
 from tests.support.sublet import GIB, wait_until
+from tests.support.webhook import webhook
 
 
 def token_lease(api, **body):
@@ -35,7 +37,8 @@ def test_waits_for_more_keeps_what_it_has_and_survives_a_restart(daemon):
     assert reply["state"] == "active" and reply["vram_bytes"] == GIB
     assert daemon.cli("resize", mine["id"], "3GiB", "--wait", "1s").returncode == 124
     assert [row["id"] for row in api.get("/v1/queue")["queue"]] == [mine["id"]]
-    assert "place 1" in daemon.cli("queue").stdout or mine["id"] in daemon.cli("queue").stdout
+    queue = daemon.cli("queue", "--no-header", check=0).stdout.splitlines()
+    assert len(queue) == 1 and mine["id"] in queue[0] and re.match(r"\s*1\b", queue[0]), queue
     api.close()
     daemon.kill()
     daemon.start()
@@ -85,6 +88,52 @@ def test_does_not_give_away_what_is_in_use(daemon):
     assert daemon.cli("resize", "load", "1800MiB").returncode == 0
     load.terminate()
     load.wait(timeout=60)
+
+
+def test_what_comes_first_is_said_in_every_state(daemon):
+    """Who has a program is never told to give it up for another size."""
+    api = daemon.api()
+
+    def hint(path, state):
+        wait_until(lambda: api.get(path)["state"] == state, state)
+        refused = api.post(path + "/resize", {"vram_bytes": 2 * GIB})
+        assert (refused.status, refused["code"]) == (409, "Stale") and f"is {state}" in refused["detail"], refused
+        return refused["hint"]
+
+    mine = token_lease(api, vram_bytes=GIB)
+    path, name = f"/v1/leases/{mine['id']}", mine["id"]
+    with webhook(at_once=False) as hook:
+        def say(answer):
+            order = wait_until(lambda: (lambda now: now if now["order"] != "none" else None)(
+                api.get(path + "/cooperate?wait=1s")), "it is told")
+            assert api.post(path + "/cooperate/answer", {"number": order["number"], "answer": answer}).status == 200
+
+        assert api.post(path + "/cooperate", hook).status == 200
+        assert api.post(path + "/pause", {}).status == 202
+        assert f"sublet resume {name}" in hint(path, "pausing")
+        say("yielded")
+        assert f"sublet resume {name}" in hint(path, "paused")
+        assert api.post(path + "/resume", {}).status == 202
+        assert f"sublet why {name}" in hint(path, "resuming")
+        say("resumed")
+        wait_until(lambda: api.get(path)["state"] == "active", "it is back")
+    waiting = token_lease(api, vram_bytes=3 * GIB)["id"]
+    assert "it has nothing yet: release it" in hint(f"/v1/leases/{waiting}", "queued")
+    assert api.post(path + "/release", {}).status == 200
+    assert f"sublet claim {waiting}" in hint(f"/v1/leases/{waiting}", "offered")
+    gone = api.post(path + "/resize", {"vram_bytes": GIB})
+    assert (gone["code"], gone["hint"]) == ("Stale", "ask for a new lease")
+    assert api.post(f"/v1/leases/{waiting}/release", {}).status == 200
+
+    daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "unlucky", "--", "simgpu-load", "--alloc", "64MiB",
+                 "--seconds", "600")
+    wait_until(lambda: api.get("/v1/leases/unlucky").body.get("used_bytes"), "it runs")
+    assert daemon.cli("pause", "unlucky").returncode == 0
+    daemon.ctl("fault", "restore-fail")
+    assert daemon.cli("resume", "unlucky").returncode == 1
+    said = hint("/v1/leases/unlucky", "poisoned")
+    assert "sublet why" in said and "sublet stop" in said
+    api.close()
 
 
 @pytest.fixture

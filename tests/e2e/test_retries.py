@@ -5,77 +5,203 @@ import itertools
 
 import pytest
 
-from tests.support.sublet import GIB
+from tests.support import contract
+from tests.support.parking import quick_checkpoints
+from tests.support.sublet import GIB, wait_until
+from tests.support.webhook import webhook
 
 QUICK = '[gpu]\ninterval_idle = "500ms"\ninterval_busy = "200ms"\n[lease]\nreconnect = "30s"\n'
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 keys = (f"key-{n}" for n in itertools.count())
 
-
-def lease(daemon, api):
-    return api.post("/v1/leases", ASK)["id"]
-
-
-def submit(daemon, api):
-    return "POST", "/v1/leases", ASK, dict(ASK, vram_bytes=2 * GIB)
+# What each call is tried with: (path, body, another body under the same key). One function a call of the contract, two
+# where it has two answers; a call without one fails the test below.
+MAKERS = []
 
 
-def submit_queued(daemon, api):
-    api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
-    return "POST", "/v1/leases", dict(ASK, vram_bytes=3 * GIB), ASK
+def of(call):
+    def remember(make):
+        MAKERS.append((call, make))
+        return make
+    return remember
 
 
-def claim(daemon, api):
-    first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))["id"]
-    waiting = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))["id"]
-    api.post(f"/v1/leases/{first}/release", {})
-    return "POST", f"/v1/leases/{waiting}/claim", {}, {"generation": 77}
+class Scene:
+    """A daemon, and leases in the states that calls need."""
+
+    def __init__(self, daemon, hook, late_hook):
+        self.daemon, self.api = daemon, daemon.api()
+        self.hook, self.late_hook = hook, late_hook
+
+    def lease(self, **more):
+        return f"/v1/leases/{self.api.post('/v1/leases', {**ASK, **more})['id']}"
+
+    def cooperative(self, late=False, **more):
+        path = self.lease(**more)
+        assert self.api.post(path + "/cooperate", self.late_hook if late else self.hook).status == 200
+        return path
+
+    def until(self, path, state):
+        wait_until(lambda: self.api.get(path)["state"] == state, f"{path} is {state}")
+        return path
 
 
-def attach(daemon, api):
-    program = daemon.spawn("sleep", "600")
-    return ("POST", f"/v1/leases/{lease(daemon, api)}/attach", {"pid": program.pid, "owner": False},
-            {"pid": program.pid, "owner": True})
+@of("POST /v1/leases")
+def submit(scene):
+    return "/v1/leases", ASK, dict(ASK, vram_bytes=2 * GIB)
 
 
-def renew(daemon, api):
-    return "POST", f"/v1/leases/{lease(daemon, api)}/renew", {"ttl_seconds": 900}, {"ttl_seconds": 901}
+@of("POST /v1/leases")
+def submit_queued(scene):
+    scene.lease(vram_bytes=3 * GIB)
+    return "/v1/leases", dict(ASK, vram_bytes=3 * GIB), ASK
 
 
-def release(daemon, api):
-    return "POST", f"/v1/leases/{lease(daemon, api)}/release", {}, {"force": True}
+@of("POST /v1/leases/{id}/claim")
+def claim(scene):
+    first = scene.lease(vram_bytes=3 * GIB)
+    waiting = scene.lease(vram_bytes=3 * GIB)
+    scene.api.post(first + "/release", {})
+    return waiting + "/claim", {}, {"generation": 77}
 
 
-def create_token(daemon, api):
-    return "POST", "/v1/tokens", {"scope": "submit", "name": "one"}, {"scope": "read", "name": "one"}
+@of("POST /v1/leases/{id}/attach")
+def attach(scene):
+    pid = scene.daemon.spawn("sleep", "600").pid
+    return scene.lease() + "/attach", {"pid": pid, "owner": False}, {"pid": pid, "owner": True}
 
 
-def revoke_token(daemon, api):
-    made = api.post("/v1/tokens", {"scope": "read"})["id"]
-    return "DELETE", f"/v1/tokens/{made}", None, None
+@of("POST /v1/leases/{id}/renew")
+def renew(scene):
+    return scene.lease() + "/renew", {"ttl_seconds": 900}, {"ttl_seconds": 901}
 
 
-@pytest.mark.parametrize("make", [submit, submit_queued, claim, attach, renew, release, create_token, revoke_token])
-def test_a_retry_is_answered_the_same_and_done_once(start_daemon, make):
+@of("POST /v1/leases/{id}/resize")
+def resize(scene):
+    return scene.lease() + "/resize", {"vram_bytes": 2 * GIB}, {"vram_bytes": GIB}
+
+
+@of("POST /v1/leases/{id}/resize")
+def resize_queued(scene):
+    scene.lease(vram_bytes=2 * GIB)
+    return scene.lease() + "/resize", {"vram_bytes": 3 * GIB}, {"vram_bytes": GIB}
+
+
+@of("POST /v1/leases/{id}/release")
+def release(scene):
+    return scene.lease() + "/release", {}, {"force": True}
+
+
+@of("POST /v1/leases/{id}/pause")
+def pause(scene):
+    return scene.cooperative() + "/pause", {}, {"wait_seconds": 1}
+
+
+@of("POST /v1/leases/{id}/resume")
+def resume(scene):
+    path = scene.cooperative()
+    scene.api.post(path + "/pause", {})
+    return scene.until(path, "paused") + "/resume", {}, {"wait_seconds": 1}
+
+
+@of("POST /v1/leases/{id}/cooperate")
+def cooperate(scene):
+    return scene.lease() + "/cooperate", scene.hook, dict(scene.hook, residue_bytes=1)
+
+
+@of("DELETE /v1/leases/{id}/cooperate")
+def withdraw(scene):
+    return scene.cooperative() + "/cooperate", None, None
+
+
+@of("POST /v1/leases/{id}/cooperate/answer")
+def answer(scene):
+    path = scene.cooperative(late=True)
+    assert scene.api.post(path + "/pause", {}).status == 202
+    order = wait_until(lambda: (lambda now: now if now["order"] == "yield" else None)(
+        scene.api.get(path + "/cooperate?wait=1s")), "it is told")
+    said = {"number": order["number"], "answer": "yielded"}
+    return path + "/cooperate/answer", said, dict(said, answer="refused")
+
+
+@of("POST /v1/preempt")
+def preempt(scene):
+    scene.cooperative(vram_bytes=3 * GIB)
+    waiting = scene.lease(vram_bytes=3 * GIB).rsplit("/", 1)[1]
+    return "/v1/preempt", {"lease": waiting}, {"lease": waiting, "preview": True}
+
+
+@of("POST /v1/free")
+def free(scene):
+    return "/v1/free", {"vram_bytes": GIB}, {"vram_bytes": 2 * GIB}
+
+
+@of("POST /v1/free")
+def free_queued(scene):
+    scene.cooperative(vram_bytes=3 * GIB)
+    return "/v1/free", {"vram_bytes": 3 * GIB}, {"vram_bytes": GIB}
+
+
+@of("POST /v1/consumers/{name}/grant")
+def grant(scene):
+    return "/v1/consumers/ollama/grant", {}, None
+
+
+@of("DELETE /v1/consumers/{name}/grant")
+def revoke_grant(scene):
+    assert scene.api.post("/v1/consumers/ollama/grant", {}).status == 200
+    return "/v1/consumers/ollama/grant", None, None
+
+
+@of("POST /v1/tokens")
+def create_token(scene):
+    return "/v1/tokens", {"scope": "submit", "name": "one"}, {"scope": "read", "name": "one"}
+
+
+@of("DELETE /v1/tokens/{id}")
+def revoke_token(scene):
+    return f"/v1/tokens/{scene.api.post('/v1/tokens', {'scope': 'read'})['id']}", None, None
+
+
+def test_no_call_that_changes_something_is_left_out():
+    changing = {f"{method.upper()} {path}" for method, path, _ in contract.documented() if method != "get"}
+    assert {call for call, _ in MAKERS} == changing
+    for call in changing:  # and each of them says that it takes a key
+        method, path = call.split()
+        operation = contract.document()["paths"][path][method.lower()]
+        parameters = [contract._resolve(one) for one in operation["parameters"]]
+        assert "Idempotency-Key" in [one["name"] for one in parameters], call
+
+
+def done(api):
+    return (len(api.get("/v1/leases?all=true")["leases"]), len(api.get("/v1/tokens")["tokens"]),
+            api.get("/v1/consumers")["grants"])
+
+
+@pytest.mark.parametrize("call, make", MAKERS, ids=[make.__name__ for _, make in MAKERS])
+def test_a_retry_is_answered_the_same_and_done_once(start_daemon, call, make):
     daemon = start_daemon(config=QUICK)
-    api = daemon.api()
-    method, path, body, other = make(daemon, api)
-    key = next(keys)
-    first = api.call(method, path, body, Idempotency_Key=key)
-    assert first.status in (200, 201, 202)
-    before = (len(api.get("/v1/leases?all=true")["leases"]), len(api.get("/v1/tokens")["tokens"]))
-    again = daemon.api().call(method, path, body, Idempotency_Key=key)
-    assert (again.status, again.body) == (first.status, first.body)
-    daemon.restart()
-    api = daemon.api()
-    late = api.call(method, path, body, Idempotency_Key=key)
-    assert (late.status, late.body) == (first.status, first.body)
-    assert (len(api.get("/v1/leases?all=true")["leases"]), len(api.get("/v1/tokens")["tokens"])) == before
-    if other is not None:
-        refused = api.call(method, path, other, Idempotency_Key=key)
-        assert (refused.status, refused["code"]) == (409, "Stale") and key in refused["detail"]
-    elsewhere = api.post("/v1/leases/lease-1/pause", {}, Idempotency_Key=key)
-    assert elsewhere.status == 409 and elsewhere["code"] == "Stale"  # not even for another call
+    quick_checkpoints(daemon)
+    with webhook() as hook, webhook(at_once=False) as late_hook:
+        scene = Scene(daemon, hook, late_hook)
+        api, method = scene.api, call.split()[0]
+        path, body, other = make(scene)
+        key = next(keys)
+        first = api.call(method, path, body, Idempotency_Key=key)
+        assert first.status in (200, 201, 202), first
+        before = done(api)
+        again = daemon.api().call(method, path, body, Idempotency_Key=key)
+        assert (again.status, again.body) == (first.status, first.body)
+        daemon.restart()
+        api = daemon.api()
+        late = api.call(method, path, body, Idempotency_Key=key)
+        assert (late.status, late.body) == (first.status, first.body)
+        assert done(api) == before
+        if other is not None:
+            refused = api.call(method, path, other, Idempotency_Key=key)
+            assert (refused.status, refused["code"]) == (409, "Stale") and key in refused["detail"]
+        elsewhere = api.post("/v1/free", {"vram_bytes": 77}, Idempotency_Key=key)
+        assert elsewhere.status == 409 and elsewhere["code"] == "Stale"  # not even for another call
 
 
 def test_a_refused_call_does_not_use_up_its_key(daemon):

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from tests.support.parking import until
+from tests.support.retrying import Hook
 from tests.support.sublet import GIB, ROOT, living, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "2s"\n'
@@ -149,3 +151,28 @@ def test_a_clock_that_is_set_is_no_sleep_and_moves_nothing(start_daemon, machine
     daemon.restart()
     left = at(daemon.api().lease(kept)["expires_at"]) - max(machine.wall(), machine.wall() - hours * 3600)
     assert daemon.api().lease(kept)["state"] == "active" and 3000 < left <= 3600
+
+
+@pytest.mark.parametrize("hours", [30, -30])
+def test_a_clock_that_is_set_ends_nobody_who_is_parked(start_daemon, machine, hours):
+    """By more than it takes until nobody is thought to be left who could come back."""
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    api, hook = daemon.api(), Hook()
+    try:
+        lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 3600, "tag": "parked"})["id"]
+        assert api.post(f"/v1/leases/{lease}/cooperate", {"way": "webhook", "url": hook.url}).status == 200
+        assert api.post(f"/v1/leases/{lease}/pause", {}).status in (200, 202)
+        until(daemon, "parked", "paused")
+        machine.set_clock(hours * 3600)
+        for again in (False, True):
+            if again:
+                daemon.restart()
+                api = daemon.api()
+            over = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 1})["id"]
+            ends(api, over, "expired")
+            assert api.lease(lease)["state"] == "paused"
+        assert api.post(f"/v1/leases/{lease}/resume", {}).status in (200, 202)
+        until(daemon, "parked", "active")
+        assert not woke(daemon)
+    finally:
+        hook.close()

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The main job on a real card, step by step, each step checked. Needs nothing but python3 and our binaries.
+"""The main job and pausing on a real card, step by step, each step checked. Needs nothing but python3 and our binaries.
 
 ./dev test-gpu [--prebuilt] calls it. Without a GPU it says so and skips. --sim SPEC plays it on simulated cards: that
 is how the runner itself is tested.
@@ -17,7 +17,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import demo  # noqa: E402
+import pausing  # noqa: E402
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -153,7 +155,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--bin", default=demo.BIN, help="where our binaries are")
     parser.add_argument("--sim", help="play on simulated cards instead, such as 1x24GiB")
+    parser.add_argument("--parts", default="main,pausing", help="only these: main, pausing")
     options = parser.parse_args()
+    if not set(options.parts.split(",")) <= {"main", "pausing"}:
+        parser.error("--parts: main, pausing or both")
     if not options.sim and not demo.has_real_gpu(pathlib.Path(options.bin)):
         print("SKIPPED: no NVIDIA GPU that NVML shows on this machine; nothing was tested on a real card")
         return 0
@@ -165,13 +170,16 @@ def main():
     steps = []
     stage = demo.Demo(pathlib.Path(options.bin).resolve(), options.sim)
     (stage.dir / "program.py").write_text(TORCH)
+    # A machine with swap pauses nobody unless that is allowed; nothing here stays parked for long.
+    (stage.dir / "sublet.toml").write_text("[ledger]\nallow_swap = true\n")
     try:
         stage.start_daemon()
         stage.until(lambda: stage.sublet("gpus", "--json", quiet=True).stdout.count('"uuid"'), "the card is read")
         stage.sublet("gpus")
         for kind in kinds:
             job = Job(stage, kind)
-            job.play()
+            for part in options.parts.split(","):
+                {"main": job.play, "pausing": pausing.Pausing(job).play}[part]()
             steps += job.steps
         stage.sublet("ps", "--all")
     finally:

@@ -182,6 +182,33 @@ until_true gone "/proc/$helper" || failed "who is parked needs no helper"
 check "ben's program was right to its last byte" wait "$chat"
 check "ana's program comes back, right to its last byte" wait "$train"
 
+# ------------------------------------------------------------------------------------------ an admin
+# find_process USER NAME: the pid of one, in $process.
+find_process() {
+  local entry
+  for entry in /proc/[0-9]*; do
+    process=${entry#/proc/}
+    [[ $(stat -c %U "$entry" 2>/dev/null) == "$1" && $(cat "$entry/comm" 2>/dev/null) == "$2" ]] && return
+  done
+  return 1
+}
+no_process() { ! find_process "$@"; }
+useradd --create-home carol
+usermod -aG sublet,sublet-admin carol
+as ana sublet run --wait 60s --vram 1GiB --tag hers -- simgpu-load --alloc 256MiB --seconds 600 >/tmp/ana 2>&1 &
+hers=$!
+until_true bash -c "sublet ps -o tag,state --no-header | grep -qx 'hers *active'" || failed "ana's program runs"
+lease=$(sublet ps -o id,tag --no-header | sed -n 's/ *hers$//p')
+refuses 77 "ben is no admin" as ben sublet stop "$lease"
+refuses 77 "... and makes no token of one" as ben sublet token create --scope admin
+check "a member of sublet-admin makes an admin's token" as carol sublet token create --scope admin
+find_process ana sublet || failed "ana's keeper is there"
+kill -KILL "$process"
+wait "$hers" || true
+check "... and ends ana's program, whose keeper is gone" as carol sublet stop "$lease"
+until_true no_process ana simgpu-load || failed "ana's program is gone"
+passed "ana's program is gone"
+
 # ------------------------------------------------------------------------------------------ upgrade
 as ana sublet run --wait 60s --vram 3GiB --tag long -- simgpu-load --alloc 256MiB --seconds 600 >/tmp/ana 2>&1 &
 long=$!

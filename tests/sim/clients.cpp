@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace sublet::sim {
 
@@ -75,13 +76,16 @@ void Clients::submit(Random& random) {
   if (daemon_ == nullptr || daemon_->engine().state().leases().size() > 14) return;
   core::Submit submit;
   core::Lease& lease = submit.lease;
-  lease.uid = 1000;
-  lease.user = lease.tenant = "ana";
+  const bool ana = random.chance(60);
+  lease.uid = ana ? 1000 : 1001;
+  lease.user = lease.tenant = ana ? "ana" : "ben";
   lease.consumer = random.chance(50) ? "train" : "infer";
   lease.vram = random.chance(3) ? 100 * GiB : some_bytes(random);
-  lease.tier = static_cast<core::Tier>(random.below(4));
+  lease.tier = static_cast<core::Tier>(random.chance(4) ? 4 : random.below(4));
   lease.priority = static_cast<int>(random.between(-3, 3));
-  if (random.chance(10)) lease.pausable = core::Pausable::no;
+  using P = core::Pausable;
+  constexpr std::array others{P::no, P::cooperative, P::driver, P::interposer};
+  if (random.chance(20)) lease.pausable = others[random.below(random.chance(10) ? 4 : 3)];
   if (random.chance(20)) lease.wanted_device = World::uuid_of(random.below(config_.cards.size()));
   else if (random.chance(20)) lease.device_count = static_cast<int>(random.between(1, 3));
   if (random.chance(20)) lease.min_vram = Bytes{lease.vram.count / 2};
@@ -90,7 +94,7 @@ void Clients::submit(Random& random) {
   if (lease.owner.kind == OwnerKind::token || random.chance(10)) lease.ttl = random.time(5s, 90s);
   submit.may_queue = random.chance(85);
   submit.held = random.chance(70);
-  if (random.chance(5)) submit.ordered = core::Ordered{1000, random.chance(50)};
+  if (random.chance(5)) submit.ordered = core::Ordered{lease.uid, random.chance(50)};
   const bool stays = random.chance(85);
   const std::uint64_t before = daemon_->engine().state().last_id();
   send(nullptr, submit, random.chance(60));
@@ -122,7 +126,9 @@ void Clients::hold(Client& client, bool hold) {
 
 void Clients::act(Random& random) {
   if (daemon_ == nullptr || clients_.empty()) return;
-  if (random.chance(1)) return daemon_->grant({1000, random.chance(50) ? "train" : "infer", random.chance(60)});
+  if (random.chance(1))
+    return daemon_->grant(
+        {random.chance(60) ? 1000U : 1001U, random.chance(50) ? "train" : "infer", random.chance(60)});
   auto at = std::next(clients_.begin(), static_cast<std::ptrdiff_t>(random.below(clients_.size())));
   Client& client = at->second;
   if (client.waiting) return;
@@ -159,7 +165,9 @@ void Clients::act(Random& random) {
 }
 
 void Clients::preempt(Client& client, Random& random) {
-  send(&client, core::Preempt{client.lease, 0, {.uid = 1000, .anybodys = random.chance(50)}}, random.chance(30));
+  const core::Lease* lease = seen(client.lease);
+  const std::uint32_t uid = lease == nullptr ? 1000 : lease->uid;
+  send(&client, core::Preempt{client.lease, 0, {.uid = uid, .anybodys = random.chance(50)}}, random.chance(30));
 }
 
 void Clients::act_active(Client& client, const core::Lease& lease, Random& random) {

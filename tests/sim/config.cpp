@@ -34,6 +34,7 @@ Config::Config(std::uint64_t with) : seed(with) {
     outsiders = some(60, 3);
     over_use = some(40, 10);
     lies = some(40, 15);
+    missing = some(40, 10);
     liars = some(50, 40);
     final_faults = some(40, 20);
   }
@@ -50,22 +51,24 @@ Config::Config(std::uint64_t with) : seed(with) {
   deaf_programs = some(50, 40);
   cooperative = some(60, 60);
   rude = some(60, 60);
+  // What is not listed can be told from what is gone only where nothing else is hidden.
+  if (missing > 0 && random.chance(60)) lies = lost_cards = ghosts = 0, liars = std::max(liars, 20.0);
   slowest_commit = std::array<Duration, 3>{0ms, 20ms, 3s}[random.below(3)];
 }
 
 void Config::calm() {
-  for (double* rate : {&outsiders, &over_use, &lies, &lost_cards, &ghosts, &refusals, &unknowns, &stuck, &liars,
-                       &final_faults, &short_host, &rude, &store_faults, &crashes, &stalls, &dumb_clients})
+  for (double* rate : {&outsiders, &over_use, &lies, &missing, &lost_cards, &ghosts, &refusals, &unknowns, &stuck,
+                       &liars, &final_faults, &short_host, &rude, &store_faults, &crashes, &stalls, &dumb_clients})
     *rate = 0;
 }
 
 std::string Config::text() const {
   return fmt::format(
-      "{} cards, {}, {} store, outsiders {} over_use {} lies {} lost {} ghosts {} refusals {} unknowns {} "
+      "{} cards, {}, {} store, outsiders {} over_use {} lies {} missing {} lost {} ghosts {} refusals {} unknowns {} "
       "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {}",
-      cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, lost_cards,
-      ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls, dumb_clients,
-      deaf_programs, cooperative, rude);
+      cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, missing,
+      lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls,
+      dumb_clients, deaf_programs, cooperative, rude);
 }
 
 }  // namespace sublet::sim

@@ -28,6 +28,7 @@ struct Config {
   double outsiders = 0;      // processes under no lease
   double over_use = 0;       // programs that take more than their lease
   double lies = 0;           // readings that cannot be true
+  double missing = 0;        // readings from which on a process is not listed for a while
   double lost_cards = 0;     // fall off the bus, for a while
   double ghosts = 0;         // freed bytes that the card gives back late
   double refusals = 0;       // park: cannot be done, undone

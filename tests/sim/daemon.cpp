@@ -113,8 +113,10 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
   options.mode = "dir";
   engine_.emplace(io_, disk.store(), std::move(parts_.machine), std::move(options));
   oracle_.ended();  // until it has read its store
-  disk.store().when_opened(
-      [this, clock](Time last) { oracle_.begin(&*engine_, &disk_.store(), std::max(clock->now(), last)); });
+  disk.store().when_opened([this, clock, &world](Time last) {
+    world.list_all();  // of what is not listed when it begins to look it knows nothing
+    oracle_.begin(&*engine_, &disk_.store(), std::max(clock->now(), last));
+  });
   const Status started = engine_->start();
   verdict_.expect(started.has_value(), "does-not-start", [&] { return started.error().detail; });
 }
@@ -144,6 +146,9 @@ void Daemon::grant(const core::Grant& grant) {
 
 void Daemon::decide(const core::Fact& fact, const std::string& key, const Told& told) {
   Answer answer;
+  const auto* pause = std::get_if<core::Pause>(&fact);
+  const auto* resume = std::get_if<core::Resume>(&fact);
+  const bool word = pause != nullptr && oracle_.wanted_back(pause->lease, false);
   const auto made =
       engine_->request(fact, {.uid = 1000, .key = key, .fingerprint = "f"}, [&](const core::Lease& lease) {
         answer.lease = lease.id;
@@ -154,6 +159,8 @@ void Daemon::decide(const core::Fact& fact, const std::string& key, const Told& 
         return engine::Answered{
             200, fmt::format("{} {} {}", to_string(lease.id), core::to_string(lease.state), lease.generation)};
       });
+  if (made && resume != nullptr) oracle_.wanted_back(resume->lease, true);
+  if (!made && pause != nullptr) oracle_.wanted_back(pause->lease, word);
   if (!made) {
     answer.status = http_status(made.error().code);
     answer.body = to_string(made.error().code);

@@ -52,7 +52,7 @@ class SimAlarm final : public engine::Alarm {
 class SimHost final : public engine::Host {
  public:
   explicit SimHost(std::shared_ptr<Life> life) : life_(std::move(life)) {}
-  core::HostMemory memory(std::int32_t) const override {
+  core::HostMemory memory(std::span<const ProcessRef>, const std::optional<proc::SwapStopper>&) const override {
     const Config& config = life_->world.config();
     core::HostMemory host;
     host.available = std::max(config.host_memory - life_->world.total_parked(), Bytes{});
@@ -145,6 +145,7 @@ void SimProbe::ask() {
   const Duration until_read = life_->random.time(0ns, 3s);
   const Duration until_told = slow ? life_->random.time(0ns, 3s) : life_->random.time(0ns, 2ms);
   const auto read = [this, asked_ns, until_told] {
+    if (life_->faults && life_->random.chance(life_->world.config().missing)) life_->world.hide({}, life_->random);
     gpu::GpuSnapshot reading = life_->world.read(life_->agenda.now_ns());
     if (life_->faults && life_->random.chance(life_->world.config().lies)) spoil(reading);
     later(life_, until_told, [this, reading = std::move(reading), asked_ns] { answer(reading, asked_ns); });
@@ -258,10 +259,11 @@ void SimPrograms::check_signal(LeaseId id) const {
   const bool decided = life_->store.ended(id) || (lease != nullptr && lease->stop_requested);
   life_->verdict.expect(decided, "signal-undecided",
                         [&] { return to_string(id) + " is to be ended, and nothing durable says so"; });
-  life_->verdict.expect(
-      lease == nullptr || lease->ended() || !lease->parking || lease->state == core::LeaseState::poisoned,
-      "parked-program-signalled",
-      [&] { return to_string(id) + " is ended while it is " + std::string(to_string(lease->state)); });
+  life_->verdict.expect(lease == nullptr || lease->ended() || !lease->parking ||
+                            lease->state == core::LeaseState::poisoned || life_->world.hung(id),
+                        "parked-program-signalled", [&] {
+                          return to_string(id) + " is ended while it is " + std::string(to_string(lease->state));
+                        });
 }
 
 bool SimPrograms::signal(LeaseId lease, int signal, std::uint32_t) {

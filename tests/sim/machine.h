@@ -93,6 +93,7 @@ class SimPrograms final : public engine::Programs {
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
   void tell(LeaseId, ProcessRef, int, std::function<void(std::string)> done) override { done("nobody hears it"); }
+  void keep_from_swap(LeaseId, ProcessRef, bool, std::function<void(std::string)> done) override { done({}); }
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override;
@@ -122,16 +123,19 @@ class SimPrograms final : public engine::Programs {
 class SimParker final : public engine::Parker {
  public:
   explicit SimParker(std::shared_ptr<Life> life) : life_(std::move(life)) {}
-  void park(LeaseId lease, List list, Touch touch, Done done) override;
+  void park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) override;
   void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Done done) override;
   bool busy(LeaseId lease) const override { return orders_.contains(lease); }
-  bool stuck(LeaseId lease) const override { return stuck_.contains(lease); }
+  bool stuck(LeaseId) const override { return false; }
   void forget(LeaseId lease) override;
 
  private:
   void finish(LeaseId lease, std::uint64_t number, engine::ParkOutcome outcome);
   bool goes_on(LeaseId lease, std::uint64_t number) const;
-  void lock(LeaseId lease, std::uint64_t number, const std::vector<ProcessRef>& processes);
+  void returns_in(LeaseId lease, std::uint64_t number, Duration at_most, std::function<void()> then);
+  void hang(LeaseId lease, std::uint64_t number, std::function<void()> then);
+  void lock(LeaseId lease, std::uint64_t number, const std::vector<ProcessRef>& processes, const Weigh& weigh);
+  void checkpoint(LeaseId lease, std::uint64_t number);
   Bytes lacking(const std::vector<ProcessRef>& tree, const engine::Room& room) const;
   engine::ParkOutcome parked(LeaseId lease);
   engine::ParkOutcome lied(LeaseId lease);
@@ -144,7 +148,6 @@ class SimParker final : public engine::Parker {
   };
   std::shared_ptr<Life> life_;
   std::map<LeaseId, Order> orders_;
-  std::set<LeaseId> stuck_;
   std::uint64_t last_number_ = 0;
 };
 

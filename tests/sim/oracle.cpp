@@ -30,6 +30,10 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   back_by_.clear();
   back_at_.clear();
   displaced_.clear();
+  undoing_.clear();
+  undone_at_.clear();
+  undone_.clear();
+  returns_by_.clear();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
@@ -42,6 +46,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
 }
 
 void Oracle::stood_still(Time now) {
+  for (auto& [id, by] : returns_by_) by = std::max(by, now + 15s);
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
     if (lease.expires_at) forgiven_[id] = now + config_.rules.reconnect;
@@ -62,9 +67,12 @@ void Oracle::reading(const gpu::GpuSnapshot& snapshot, Time began, const std::fu
       unread_.insert(device.uuid);
       continue;
     }
-    Reading& reading = readings_[device.uuid] = {began, device.total, device.driver_reserved, device.used, {}};
+    Reading& reading = readings_[device.uuid] = {began, device.total, device.driver_reserved, device.used, {}, {}};
     for (const gpu::GpuProcess& process : device.processes)
       reading.of[lease_of(process.process)] += process.used.value_or(Bytes{});
+    for (const auto& [id, lease] : leases_)
+      if (const Bytes unseen = world_.unseen(id, *world_.card_of(device.uuid)); unseen > Bytes{})
+        reading.unseen[id] = unseen;
     unread_.erase(device.uuid);
   }
   // What ended before this began is as it is seen now.
@@ -84,6 +92,7 @@ void Oracle::intended(const store::Batch& batch) {
   for (const core::Reason& reason : batch.reasons) {
     if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
     last_words_[reason.lease] = reason.text;
+    if (reason.code == "blocked") check_named(reason);
     verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",
                     [&] { return "an empty reason for " + to_string(reason.lease); });
   }
@@ -138,7 +147,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   verdict_.expect(lease.parking.has_value() == yields, "parking-state", name);
   if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active)) {
     check_ledger_entry(lease);
-    if (lease.parking && lease.parking->returns) check_displaced(lease, batch.now);
+    if (lease.parking && lease.parking->returns) check_displaced(lease, batch.now), check_left_alone(lease, batch.now);
     const bool agreed = lease.owner.keeper || engine_->state().granted(lease.uid, lease.consumer);
     verdict_.expect(!lease.parking || lease.parking->method != core::PauseMethod::driver || agreed,
                     "parked-without-leave", [&] { return name() + ": nobody agreed to that"; });
@@ -149,6 +158,8 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     verdict_.expect(!world_.rests(lease.id), "never-told-to-go-on",
                     [&] { return name() + " counts as running, and its program waits to be told so"; });
   }
+  if (before != nullptr) follow_undo(*before, lease, batch);
+  if (lease.state == LeaseState::pausing) check_method(before, lease, batch.now);
   if (lease.state != LeaseState::pausing) displaced_.erase(lease.id);
   if (lease.state == LeaseState::active && before != nullptr && before->parking) back_at_[lease.id] = batch.now;
   if (lease.state == LeaseState::paused && before != nullptr && before->state == LeaseState::pausing)
@@ -206,8 +217,11 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
   const bool displaced = lease.end_reason == R::revoked && !revoked_.contains(lease.id);
   verdict_.expect(!displaced || (lease.tier == core::Tier::spot && (before == nullptr || !before->parking)),
                   "ended-without-word", says("nobody asked for that, and it is not of the tier spot"));
-  verdict_.expect(!displaced || lease.pausable == core::Pausable::no || lease.owner.kind != core::OwnerKind::process,
-                  "pausable-and-ended", says("it could have been paused"));
+  using P = core::Pausable;
+  const bool by_itself = lease.cooperation && (lease.pausable == P::automatic || lease.pausable == P::cooperative);
+  const bool by_driver =
+      lease.owner.kind == core::OwnerKind::process && (lease.pausable == P::automatic || lease.pausable == P::driver);
+  verdict_.expect(!displaced || !(by_itself || by_driver), "pausable-and-ended", says("it could have been paused"));
   const bool by_connection =
       lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
   verdict_.expect(!by_connection || (unheld != unheld_.end() && now >= unheld->second + config_.rules.linger &&
@@ -352,74 +366,11 @@ void Oracle::check_room(const Lease& lease, Time now, const char* what) {
   }
 }
 
-// Somebody else is to have its room: one of a higher tier, an equal whose turn it is, or one for whom it was ordered;
-// one victim at a time, and not one that has only just come back.
-void Oracle::check_displaced(const Lease& lease, Time now) {
-  const auto says = [&](const char* what) {
-    return [&lease, what] { return fmt::format("{} has to make room: {}", to_string(lease.id), what); };
-  };
-  bool claimed = false, by_order = false;
-  for (const auto& [id, other] : leases_) {
-    const bool waits = other.state == LeaseState::queued || other.waits_in_place();
-    by_order |= waits && ordered_.contains(id);
-    claimed |= id != lease.id && waits && other.tier >= lease.tier;
-    const bool beside = std::any_of(other.devices.begin(), other.devices.end(), [&](const std::string& uuid) {
-      return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
-    });
-    verdict_.expect(id == lease.id || !beside || other.state != LeaseState::pausing || !displaced_.contains(id),
-                    "two-victims", says("another on its device has not yielded yet"));
-  }
-  displaced_.insert(lease.id);
-  // For whom, as the words say: by now somebody else may be the first who would have that room.
-  constexpr std::string_view by_tier = "it makes room for ";
-  const std::string& reason = lease.parking->reason;
-  const auto word = word_at_.find(lease.id);
-  if (word != word_at_.end() && reason.starts_with(by_tier)) {
-    const auto asker = parse_lease_id(reason.substr(by_tier.size(), reason.find(' ', by_tier.size()) - by_tier.size()));
-    const auto found = asker ? leases_.find(*asker) : leases_.end();
-    verdict_.expect(found == leases_.end() || found->second.waits_since() > word->second, "against-a-word", [&] {
-      return fmt::format("{} has its room on somebody's word, and yields to {} that had to wait for it",
-                         to_string(lease.id), to_string(*asker));
-    });
-  }
-  verdict_.expect(claimed || by_order, "displaced-for-nobody", says("nobody of its tier or above waits"));
-  const auto back = back_at_.find(lease.id);
-  verdict_.expect(by_order || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",
-                  says("it has run again for less than two seconds"));
-}
-
-// Who counts as paused was seen to hold no more than it may keep, wherever it had its room.
-void Oracle::check_yielded(const Lease& lease) {
-  for (const std::string& uuid : lease.devices) {
-    const auto found = readings_.find(uuid);
-    const bool known =
-        found != readings_.end() && !unread_.contains(uuid) && found->second.began >= lease.parking->since;
-    const auto used = known ? found->second.of.find(lease.id) : std::map<LeaseId, Bytes>::const_iterator{};
-    verdict_.expect(known && (used == found->second.of.end() || used->second <= lease.parking->residue),
-                    "paused-unseen", [&] {
-                      return fmt::format("{} counts as paused, and nothing shows its bytes gone from {}",
-                                         to_string(lease.id), uuid);
-                    });
-  }
-}
-
-void Oracle::check_ledger_entry(const Lease& lease) {
-  Bytes entries = lease.parking->entry, uses;
-  for (const auto& [id, other] : leases_) {
-    if (id != lease.id && other.parking && !other.ended()) entries += other.parking->entry;
-  }
-  for (const std::string& uuid : lease.devices) {
-    if (const auto used = seen_to_use(lease.id, uuid)) uses += std::max(lease.vram, *used);
-  }
-  verdict_.expect(entries <= config_.rules.ledger_limit, "ledger-limit", [&] {
-    return fmt::format("{} is entered with {}, {} in all", to_string(lease.id), format_size(lease.parking->entry),
-                       format_size(entries));
-  });
-  verdict_.expect(lease.pausable != core::Pausable::no, "pinned-and-paused", [&] { return to_string(lease.id); });
-  verdict_.expect(readings_.empty() || lease.parking->entry >= uses || !unread_.empty(), "ledger-entry", [&] {
-    return fmt::format("{} is entered with {}, and holds {}", to_string(lease.id), format_size(lease.parking->entry),
-                       format_size(uses));
-  });
+bool Oracle::wanted_back(LeaseId lease, bool back) {
+  const bool before = wanted_back_.contains(lease);
+  if (back) wanted_back_.insert(lease);
+  else wanted_back_.erase(lease);
+  return before;
 }
 
 std::string Oracle::why_parked() const {

@@ -23,11 +23,13 @@ class Oracle {
   void ended() { engine_ = nullptr, held_.clear(); }
   // The daemon stood still, or its machine slept, until now, for longer than any load explains.
   void stood_still(Time now);
+  void slept(Duration asleep);  // the machine did: no driver could return
 
   // Called as it happens.
   void reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void intended(const store::Batch& batch);
   void ordered(LeaseId lease) { ordered_.insert(lease); }  // room is to be made for it
+  bool wanted_back(LeaseId lease, bool back);              // its owner's last word, and what that was before
   void revoked(LeaseId lease) { revoked_.insert(lease); }  // somebody wants it taken
   void told(LeaseId lease, std::uint64_t generation);
   void held(LeaseId lease, bool held, Time now);
@@ -47,7 +49,8 @@ class Oracle {
   struct Reading {
     Time began;
     Bytes total, driver_reserved, used;
-    std::map<LeaseId, Bytes> of;  // by lease; {}: of nobody's
+    std::map<LeaseId, Bytes> of;      // by lease; {}: of nobody's
+    std::map<LeaseId, Bytes> unseen;  // the same, of what was not listed and really is there
   };
   struct End {
     Time at;
@@ -61,6 +64,10 @@ class Oracle {
   void check_room(const Lease& lease, Time now, const char* what);
   void check_displaced(const Lease& lease, Time now);
   void check_yielded(const Lease& lease);
+  void check_named(const core::Reason& reason);
+  void check_method(const Lease* before, const Lease& lease, Time now);
+  void check_left_alone(const Lease& lease, Time now);
+  void follow_undo(const Lease& before, const Lease& lease, const store::Batch& batch);
   void check_ledger_entry(const Lease& lease);
   void follow_return(const Lease* before, const Lease& lease);
   void follow_word(const Lease* before, const Lease& lease, Time now);
@@ -76,6 +83,8 @@ class Oracle {
   void check_served(const core::State& state, Time now);
   void check_due(Time now);
   void check_durable();
+  void check_stuck(const core::State& state, Time now);
+  void check_blame(const core::State& state);
 
   const Config& config_;
   Verdict& verdict_;
@@ -91,6 +100,11 @@ class Oracle {
   std::set<LeaseId> ordered_, revoked_;      // on somebody's word
   std::set<LeaseId> displaced_;              // pausing for somebody else
   std::map<LeaseId, Time> back_at_;          // runs again since, after a pause
+  std::set<LeaseId> wanted_back_;            // by the last word of their owners
+  std::set<LeaseId> undoing_;                // their pause came to nothing
+  std::map<LeaseId, Time> undone_at_;        // runs again since, after one that came to nothing
+  std::map<LeaseId, int> undone_;            // how many did, in a row
+  std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   using OnDevice = std::pair<LeaseId, std::string>;
   std::map<LeaseId, Time> word_at_;   // has its room since, and on somebody's word
   std::map<OnDevice, Bytes> asked_;   // held when it was asked to yield

@@ -23,8 +23,60 @@ void Oracle::after_step(bool overdue) {
   check_sums(state, now);
   check_queue(state, now);
   check_served(state, now);
-  if (!overdue) check_due(now);
+  if (!overdue) check_due(now), check_stuck(state, now);
   check_durable();
+  check_blame(state);
+}
+
+void Oracle::slept(Duration asleep) {
+  for (auto& [id, by] : returns_by_) by = by + asleep;
+}
+
+// Who waits is not kept waiting by a driver that does not return.
+void Oracle::check_stuck(const core::State& state, Time now) {
+  constexpr Duration late = 15s;  // more than it is allowed beyond what such a pause took in the worst case
+  for (const LeaseId id : state.away()) {
+    const Lease& lease = *state.find(id);
+    const auto moving = state.moving(id);
+    const bool out = lease.state == LeaseState::pausing && lease.parking->method == core::PauseMethod::driver &&
+                     moving && moving->move == core::Move::pause;
+    if (!out) {
+      returns_by_.erase(id);
+    } else if (!returns_by_.contains(id)) {
+      const Bytes bytes = std::max(moving->bytes, lease.parking->entry);
+      const auto takes = state.costs().predict(lease.consumer, lease.parking->method, core::Move::pause, bytes);
+      returns_by_[id] = now + takes.longest + late;
+    }
+  }
+  std::erase_if(returns_by_, [&state](const auto& entry) { return !state.away().contains(entry.first); });
+  if (returns_by_.empty()) return;
+  for (const core::Making& making : state.makings()) {
+    if (!making.victims.empty()) continue;
+    bool any = false, in_time = false;
+    for (const std::string& uuid : making.devices) {
+      for (const LeaseId id : state.devices().at(uuid).leases) {
+        const auto by = returns_by_.find(id);
+        const bool yields = state.find(id)->state == LeaseState::pausing;
+        any |= yields;
+        in_time |= yields && (by == returns_by_.end() || now <= by->second);
+      }
+    }
+    verdict_.expect(!any || in_time, "held-up", [&making] {
+      return to_string(making.asker) + " waits for nobody but those whose driver does not return";
+    });
+  }
+}
+
+// Of a pause that was never begun, or came to its good end, nobody is the worse for it.
+void Oracle::check_blame(const core::State& state) {
+  for (const auto& [id, lease] : state.leases()) {
+    const int failures = state.standing(id).failures;
+    if (failures == 0) continue;
+    const auto undone = undone_.find(id);
+    verdict_.expect(undone != undone_.end() && failures <= undone->second, "blamed", [&, &id = id] {
+      return fmt::format("{} is said to have failed {} times", to_string(id), failures);
+    });
+  }
 }
 
 void Oracle::check_sums(const core::State& state, Time now) {
@@ -50,8 +102,10 @@ void Oracle::check_sums(const core::State& state, Time now) {
     return fmt::format("{} and {} unsettled, instead of {} and {}", format_size(state.ledger_entries()),
                        format_size(state.ledger_unsettled()), format_size(entries), format_size(unsettled));
   });
-  verdict_.expect(engine_->meter().live(1000) == live, "meter",
-                  [&] { return fmt::format("{} leases are counted, {} live", engine_->meter().live(1000), live); });
+  verdict_.expect(engine_->meter().live(1000) + engine_->meter().live(1001) == live, "meter", [&] {
+    return fmt::format("{} leases are counted, {} live", engine_->meter().live(1000) + engine_->meter().live(1001),
+                       live);
+  });
   struct Sum {
     Bytes charged;
     std::size_t here = 0;

@@ -40,20 +40,20 @@ bool SimParker::goes_on(LeaseId lease, std::uint64_t number) const {
   return found != orders_.end() && found->second.number == number;
 }
 
-void SimParker::park(LeaseId lease, List list, Touch touch, Done done) {
+void SimParker::park(LeaseId lease, Program, List list, Touch touch, Weigh weigh, Done done) {
   check_order(lease, true);
   const std::uint64_t number = ++last_number_;
   orders_[lease] = {number, std::move(done)};
-  later(life_, life_->random.time(1ms, 200ms), [this, lease, number, list = std::move(list), touch] {
+  later(life_, life_->random.time(1ms, 200ms), [this, lease, number, list = std::move(list), touch, weigh] {
     if (!goes_on(lease, number)) return;
     const std::vector<ProcessRef> tree = list();
     if (life_->faults && life_->random.chance(life_->world.config().refusals)) {
       return finish(lease, number, {.kind = Kind::undone, .code = "unsupported_driver", .detail = "it cannot park"});
     }
-    touch(tree, [this, lease, number, tree](bool may) {
-      later(life_, 1ms, [this, lease, number, tree, may] {
+    touch(tree, [this, lease, number, tree, weigh](bool may) {
+      later(life_, 1ms, [this, lease, number, tree, may, weigh] {
         if (!goes_on(lease, number)) return;
-        if (may) return lock(lease, number, tree);
+        if (may) return lock(lease, number, tree, weigh);
         finish(lease, number, {.kind = Kind::undone, .code = "withdrawn", .detail = "the order was withdrawn"});
       });
     });
@@ -61,17 +61,41 @@ void SimParker::park(LeaseId lease, List list, Touch touch, Done done) {
 }
 
 // None before it is durable who is: a daemon that comes back knows nobody else.
-void SimParker::lock(LeaseId lease, std::uint64_t number, const std::vector<ProcessRef>& processes) {
+void SimParker::lock(LeaseId lease, std::uint64_t number, const std::vector<ProcessRef>& processes,
+                     const Weigh& weigh) {
   const core::Lease* durable = life_->store.find(lease);
   const bool noted = durable != nullptr && durable->parking && durable->parking->touched == processes;
   life_->verdict.expect(noted || life_->reconciled, "locked-unnoted",
                         [&] { return fmt::format("{} is locked, and it is not stored who is", to_string(lease)); });
   life_->world.lock(lease);
+  weigh(processes, [this, lease, number](const std::string& why_not) {
+    if (!goes_on(lease, number)) return;
+    if (why_not.empty()) return checkpoint(lease, number);
+    life_->world.restore(lease);
+    finish(lease, number, {.kind = Kind::undone, .code = "outgrown", .detail = why_not});
+  });
+}
+
+void SimParker::checkpoint(LeaseId lease, std::uint64_t number) {
+  returns_in(lease, number, 4s, [this, lease, number] { finish(lease, number, parked(lease)); });
+}
+
+// A driver call: within its time, or much later, or never, as long as there are faults.
+void SimParker::returns_in(LeaseId lease, std::uint64_t number, Duration at_most, std::function<void()> then) {
   Random& random = life_->random;
   const bool stuck = life_->faults && random.chance(life_->world.config().stuck);
-  const Duration took = random.time(1ms, stuck ? 60s : 4s);
-  later(life_, took, [this, lease, number] {
-    if (goes_on(lease, number)) finish(lease, number, parked(lease));
+  if (stuck) life_->world.note_hung(lease);
+  if (stuck && random.chance(50)) return hang(lease, number, std::move(then));
+  later(life_, random.time(1ms, stuck ? 60s : at_most), [this, lease, number, then = std::move(then)] {
+    if (goes_on(lease, number)) then();
+  });
+}
+
+void SimParker::hang(LeaseId lease, std::uint64_t number, std::function<void()> then) {
+  later(life_, 30s, [this, lease, number, then = std::move(then)] {
+    if (!goes_on(lease, number)) return;
+    if (!life_->faults || life_->random.chance(5)) return then();
+    hang(lease, number, then);
   });
 }
 
@@ -79,7 +103,7 @@ ParkOutcome SimParker::parked(LeaseId lease) {
   World& world = life_->world;
   Random& random = life_->random;
   const Config& config = world.config();
-  const Program* program = world.program_of(lease);
+  const sim::Program* program = world.program_of(lease);
   ParkOutcome outcome{.kind = Kind::done};
   if (program == nullptr || !program->lives) {
     outcome = {.kind = Kind::undone, .code = "gone", .detail = "its process has ended"};
@@ -105,8 +129,11 @@ ParkOutcome SimParker::parked(LeaseId lease) {
 ParkOutcome SimParker::lied(LeaseId lease) {
   World& world = life_->world;
   Random& random = life_->random;
-  switch (random.below(4)) {
+  switch (random.below(life_->world.config().missing > 0 ? 7 : 4)) {
     case 0: break;  // and holds all
+    case 4:
+    case 5:
+    case 6: world.hide(lease, random); break;  // and holds all, but is not listed any more
     case 1: world.yield(lease, 50); break;
     case 2:  // and will, later; perhaps when nobody waits for it any more
       life_->agenda.in(random.time(100ms, 30s), [&world, lease] {
@@ -142,10 +169,7 @@ void SimParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<
   check_order(lease, false);
   const std::uint64_t number = ++last_number_;
   orders_[lease] = {number, std::move(done)};
-  const bool stuck = life_->faults && life_->random.chance(life_->world.config().stuck);
-  const Duration took = life_->random.time(1ms, stuck ? 60s : 2s);
-  later(life_, took, [this, lease, number, tree = std::move(tree), room = std::move(room)] {
-    if (!goes_on(lease, number)) return;
+  returns_in(lease, number, 2s, [this, lease, number, tree = std::move(tree), room = std::move(room)] {
     for (const engine::Room& needed : room) {
       if (lacking(tree, needed) <= Bytes{}) continue;
       return finish(lease, number, {.kind = Kind::unknown, .code = "no_room", .detail = "the ballast does not fit"});

@@ -103,7 +103,12 @@ void Simulation::happen(const Event& event) {
     case Kind::kill_program: world_.kill_some_program(random); break;
     case Kind::store_fault: disk_.fail_next(random); break;
     case Kind::stall: stall(random.time(100ms, 60s)); break;
-    case Kind::sleep: agenda_.sleep(random.time(2s, 3h)); break;
+    case Kind::sleep: {
+      const Duration asleep = random.time(2s, 3h);
+      agenda_.sleep(asleep);
+      oracle_.slept(asleep);
+      break;
+    }
     case Kind::crash: crash(random); break;
   }
 }

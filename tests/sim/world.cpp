@@ -161,8 +161,9 @@ void World::let_work(Program& program, Random& random, bool over_use, std::optio
   if (!program.lives || quiet(program.lease)) return;
   std::vector<Process*> its;
   for (auto& [ref, process] : processes_) {
-    if (process.lease == program.lease) its.push_back(&process);
+    if (process.lease == program.lease && !process.unlisted) its.push_back(&process);
   }
+  if (its.empty()) return;
   if (its.size() < 3 && random.chance(10)) return fork(program);
   Process& process = *random.pick(its);
   const std::size_t card = random.pick(program.cards);
@@ -188,6 +189,37 @@ void World::let_work(Program& program, Random& random, bool over_use, std::optio
                   });
 }
 
+// ------------------------------------------------------------------------------------------------ what is not said
+
+void World::hide(LeaseId lease, Random& random) {
+  constexpr Bytes worth_hiding = 256 * MiB;
+  if (agenda_.now_ns() < hide_again_ns_) return;
+  std::vector<Process*> some;
+  for (auto& [ref, process] : processes_) {
+    const auto most = *std::max_element(process.held.begin(), process.held.end());
+    bool grew = process.seen.empty();
+    for (std::size_t card = 0; card < process.seen.size(); ++card) grew |= process.held[card] > process.seen[card];
+    if (most >= worth_hiding && !grew && (!lease || process.lease == lease)) some.push_back(&process);
+  }
+  if (some.empty()) return;
+  Process& process = *random.pick(some);
+  process.unlisted = true;
+  const Duration until = random.time(1s, 40s);
+  hide_again_ns_ = agenda_.now_ns() + (until + 60s).count();
+  agenda_.in(until, [this, ref = process.ref] {
+    if (const auto found = processes_.find(ref); found != processes_.end()) found->second.unlisted = false;
+  });
+}
+
+void World::list_all() {
+  for (auto& [ref, process] : processes_) process.unlisted = false;
+}
+
+Bytes World::unseen(LeaseId lease, std::size_t card) const {
+  const auto found = unseen_.find({lease, card});
+  return found == unseen_.end() ? Bytes{} : found->second;
+}
+
 // ------------------------------------------------------------------------------------------------ outsiders
 
 void World::disturb(Random& random) {
@@ -209,9 +241,9 @@ void World::end_outsiders() {
   for (const ProcessRef ref : all) end_process(ref);
 }
 
-bool World::has_outsider(std::size_t card) const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [card](const auto& entry) { return !entry.second.lease && entry.second.held[card] > Bytes{}; });
+const Process* World::process(std::int32_t pid) const {
+  const auto found = processes_.find({pid, static_cast<std::uint64_t>(pid) * 10});
+  return found == processes_.end() ? nullptr : &found->second;
 }
 
 // ------------------------------------------------------------------------------------------------ parking
@@ -251,6 +283,7 @@ void World::grab_again(LeaseId lease, Random& random) {
     if (process.lease != lease) continue;
     const bool own = program != nullptr && !program->cards.empty() && random.chance(80);
     const std::size_t card = own ? program->cards[random.below(program->cards.size())] : random.below(cards_.size());
+    process.unlisted = false;
     process.held[card] += std::clamp(random.between(1, 4) * GiB, Bytes{}, std::max(room(card), Bytes{}));
     return;
   }
@@ -283,6 +316,7 @@ bool World::move_in(LeaseId lease, Kept kept) {
   }
   for (auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;
+    process.unlisted = false;
     for (std::size_t card = 0; card < cards_.size(); ++card)
       process.held[card] += std::exchange((process.*kept)[card], Bytes{});
   }
@@ -322,10 +356,14 @@ Bytes World::total_parked() const {
 
 void World::heal() {
   for (Card& card : cards_) card.lost = false, card.ghosts = {};
+  list_all();
 }
 
-gpu::GpuSnapshot World::read(std::int64_t began_ns) const {
+gpu::GpuSnapshot World::read(std::int64_t began_ns) {
   gpu::GpuSnapshot snapshot;
+  unseen_.clear();
+  for (auto& [ref, process] : processes_)
+    if (!process.unlisted) process.seen = process.held;
   snapshot.began_ns = snapshot.ended_ns = began_ns;
   snapshot.devices.reserve(cards_.size());
   for (std::size_t card = 0; card < cards_.size(); ++card) {
@@ -339,7 +377,9 @@ gpu::GpuSnapshot World::read(std::int64_t began_ns) const {
     device.driver_reserved = config_.driver_reserved;
     device.used = cards_[card].total - config_.driver_reserved - room(card);
     for (const auto& [ref, process] : processes_) {
-      if (process.held[card] > Bytes{}) device.processes.push_back({.process = ref, .used = process.held[card]});
+      if (process.held[card] <= Bytes{}) continue;
+      if (process.unlisted) unseen_[{process.lease, card}] += process.held[card];
+      else device.processes.push_back({.process = ref, .used = process.held[card]});
     }
   }
   return snapshot;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,14 @@ namespace sublet::sim {
 
 struct Process {
   ProcessRef ref;
-  LeaseId lease;                // whose program it is; none: an outsider
-  std::vector<Bytes> held;      // on each card
-  std::vector<Bytes> parked;    // on the host, by the driver
-  std::vector<Bytes> put_away;  // on the host, by itself
-  bool keeps_quiet = false;     // its VRAM is on the host, or it is locked: it allocates nothing
-  bool rests = false;           // the same of its own accord
+  LeaseId lease;                 // whose program it is; none: an outsider
+  std::vector<Bytes> held;       // on each card
+  std::vector<Bytes> parked;     // on the host, by the driver
+  std::vector<Bytes> put_away;   // on the host, by itself
+  bool keeps_quiet = false;      // its VRAM is on the host, or it is locked: it allocates nothing
+  bool rests = false;            // the same of its own accord
+  bool unlisted = false;         // the driver does not list it for a while, whatever it holds
+  std::vector<Bytes> seen = {};  // on each card, when it was listed last
 };
 
 // What a program does that is asked to yield by itself.
@@ -76,10 +79,21 @@ class World {
   // what a lease promises it right now on each of its cards.
   void let_work(Program& program, Random& random, bool over_use, std::optional<Bytes> entitled);
 
+  // --- what the driver does not say ---
+  // One of its processes, or of anybody's, is not listed for a while: one that was listed with all that it holds, one
+  // at a time, and not one after the other.
+  void hide(LeaseId lease, Random& random);
+  void list_all();
+  // Of its processes that were listed before, and were not when the card was read last.
+  Bytes unseen(LeaseId lease, std::size_t card) const;
+  // A driver call of it did not return when it should: its owner may end it as it is.
+  void note_hung(LeaseId lease) { hung_.insert(lease); }
+  bool hung(LeaseId lease) const { return hung_.contains(lease); }
+
   // --- outsiders ---
   void disturb(Random& random);
   void end_outsiders();
-  bool has_outsider(std::size_t card) const;
+  const Process* process(std::int32_t pid) const;
 
   // --- parking, as it really happens ---
   void lock(LeaseId lease);
@@ -95,7 +109,7 @@ class World {
   bool crowds_itself(LeaseId lease) const;
 
   // --- the cards ---
-  gpu::GpuSnapshot read(std::int64_t began_ns) const;
+  gpu::GpuSnapshot read(std::int64_t began_ns);
   void lose_card(std::size_t card, bool lost) { cards_[card].lost = lost; }
   bool lost(std::size_t card) const { return cards_[card].lost; }
   Bytes room(std::size_t card) const;
@@ -128,6 +142,9 @@ class World {
   std::map<ProcessRef, Process> processes_;  // living
   std::map<LeaseId, Program> programs_;      // the last one of each lease
   std::function<void(LeaseId)> ended_;
+  std::map<std::pair<LeaseId, std::size_t>, Bytes> unseen_;  // on each card, when it was read last
+  std::int64_t hide_again_ns_ = 0;                           // nobody is hidden before
+  std::set<LeaseId> hung_;
   std::int32_t last_pid_ = 1000;
 };
 

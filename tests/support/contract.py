@@ -9,7 +9,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNREADABLE = (400, 405, 413, 431)  # any call may be answered so; 503 too, but then it says which limit was met
-seen = set()  # (method, path, status) of every reply that was checked
+seen = set()  # (method, path, status, code) of every reply that was checked; the code of a refusal, else None
 
 
 def _to_json_schema(node):
@@ -71,14 +71,27 @@ def documented():
             for method in ("get", "post", "delete") if method in item for status in item[method]["responses"]}
 
 
+def operations():
+    """Every call of the contract once, as (METHOD, path of something that may not be there, operation)."""
+    for path, item in sorted(document()["paths"].items()):
+        real = path.replace("{name}", "nobody").replace("{id}", "lease-1" if "leases" in path else "token-99")
+        for method in ("get", "post", "delete"):
+            if method in item:
+                yield method.upper(), real, item[method]
+
+
 def check_reply(method, path, status, content_type, body):
     """Raises AssertionError if the reply is not what the contract says."""
     pattern, item = _find_path(path.split("?")[0])
+    answered = status
     if item is None or method.lower() not in item:
         assert status in (400, 401, 403, 404, 405), f"{method} {path} is not in the contract but answered {status}"
         pattern, method, status = "/v1/status", "get", 403
-    seen.add((method.lower(), pattern, status))
     kind, validator = _validator(pattern, method.lower(), status)
     assert content_type == kind, f"{method} {path} {status}: {content_type}, the contract says {kind}"
     errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in validator.iter_errors(body)]
     assert not errors, f"{method} {path} {status} is off the contract: {errors}"
+    refused = kind == "application/problem+json"
+    if refused:
+        assert body["status"] == answered, body
+    seen.add((method.lower(), pattern, status, body["code"] if refused else None))

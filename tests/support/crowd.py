@@ -11,7 +11,8 @@ from .sublet import GIB, MIB, wait_until
 CARD = 4 * GIB
 CONTEXT = 64 * MIB
 SPEC = f"1x4GiB,context_bytes={CONTEXT}"
-CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "64MiB"\n'
+OUTSIDER = 16 * MIB  # beside its context; one at a time, so that the headroom is enough for it
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "160MiB"\n'
           '[lease]\nlinger = "1s"\nreconnect = "10s"\ngrace = "2s"\n'
           '[pause]\nverify_timeout = "5s"\nyield_timeout = "5s"\ncooldown = "500ms"\nmin_residency = "1500ms"\n'
           'overhead = 1.0\n')
@@ -35,7 +36,7 @@ RUDE = ("liar", "half", "late", "deaf")
 # What goes wrong for a moment, and must hurt nobody: words of simgpu-ctl, and the longest duration in ms.
 FAULTS = (("lock-hang", 2000), ("checkpoint-hang", 2000), ("restore-hang", 2000), ("unlock-hang", 2000),
           ("state-hang", 1500), ("checkpoint-fail", 0), ("nvml-hang", 3000), ("nvml-error", 3000),
-          ("nvml-empty", 1500), ("nvml-late", 3000), ("nvml-missing-pid", 1500))
+          ("restore-fail", 0), ("nvml-empty", 1500), ("nvml-late", 3000), ("nvml-missing-pid", 1500))
 
 
 class Program:
@@ -44,21 +45,29 @@ class Program:
         self.killed = False
 
 
+# Who holds half as much again while it is paused takes what was promised to others: nobody can keep them from seeing
+# that there is no memory, so there is one of these only where that is expected.
+ROBBER = ((), ("--on-pause", "again"))
+
+
 class Crowd:
     """Starts programs, lets things go wrong, and sums up; every program that nobody ended must have ended well."""
 
     def __init__(self, daemon, rng):
         self.daemon, self.rng = daemon, rng
         self.living, self.started = [], 0
+        self.outsider = None
+        self.robbed = False  # one that takes what is others' was ever there
         self.sums = {"programs": 0, "pauses": 0, "verified": 0, "faults": 0, "kills": 0, "revoked": 0,
-                     "out of memory": 0}
+                     "poisoned": 0, "outsiders": 0, "out of memory": 0}
         self.wrong = []
 
     def start(self, kind, vram, seconds, tier=None):
         self.started += 1
         tag = f"p{self.started}"
         vram -= vram % (2 * MIB)
-        run, load = KINDS[kind]
+        run, load = ROBBER if kind == "again" else KINDS[kind]
+        self.robbed |= kind == "again"
         tier = ("--tier", tier) if tier and "--tier" not in run else ()
         alloc = vram - CONTEXT - 16 * MIB
         process = self.daemon.spawn("sublet", "run", "--vram", f"{vram // MIB}MiB", "--tag", tag, *tier, *run, "--",
@@ -70,6 +79,7 @@ class Crowd:
 
     def reap(self):
         """Those who have ended since."""
+        self.end_poisoned()
         ended = [program for program in self.living if program.process.poll() is not None]
         self.living = [program for program in self.living if program not in ended]
         for program in ended:
@@ -87,6 +97,8 @@ class Crowd:
         self.sums["verified"] += result.get("verified_bytes", 0)
         if "cannot allocate" in err or "OUT_OF_MEMORY" in err or "OUT_OF_MEMORY" in out or "cannot allocate" in out:
             self.sums["out of memory"] += 1
+            if self.robbed:
+                return
         if program.killed:
             return
         revoked = program.kind == "pinned spot" and lease.get("end_reason") == "revoked"
@@ -104,21 +116,42 @@ class Crowd:
         self.daemon.ctl("fault", name, *more)
         self.sums["faults"] += 1
 
+    def end_poisoned(self):
+        """Whose restore failed for good is kept, and ended by nobody but us."""
+        poisoned = {lease["tag"] for lease in self.leases() if lease["state"] == "poisoned"}
+        for program in self.living:
+            if program.tag in poisoned and not program.killed and self.kill(program):
+                self.sums["poisoned"] += 1
+
+    def leases(self):
+        try:
+            return self.daemon.get("/v1/leases").body.get("leases", [])
+        except OSError:
+            return []
+
+    def let_an_outsider_in(self):
+        """Under no lease, and no larger than the headroom: nobody may notice."""
+        if self.outsider is not None and self.outsider.poll() is None:
+            return
+        self.outsider = self.daemon.spawn("simgpu-load", "--alloc", f"{OUTSIDER // MIB}MiB", "--seconds",
+                                          f"{self.rng.uniform(0.2, 3):.1f}s")
+        self.sums["outsiders"] += 1
+
     def kill_a_program(self):
         """Its tree, by a signal that is nobody's we know."""
-        if not self.living:
-            return
-        program = self.rng.choice(self.living)
+        if self.living and self.kill(self.rng.choice(self.living)):
+            self.sums["kills"] += 1
+
+    def kill(self, program):
+        """Whether there was anything to kill."""
         below = children_of(program.process.pid)
-        if not below:
-            return
-        program.killed = True
-        self.sums["kills"] += 1
+        program.killed |= bool(below)
         for pid in below:
             try:
                 os.kill(pid, 9)
             except ProcessLookupError:
                 pass
+        return bool(below)
 
     def kill_the_daemon(self):
         self.sums["kills"] += 1
@@ -139,7 +172,7 @@ class Crowd:
                 for program in self.living]
         assert not left, f"they never ended: {left}"
         assert not self.wrong, "\n".join(self.wrong)
-        assert self.sums["out of memory"] == 0, self.sums
+        assert self.robbed or self.sums["out of memory"] == 0, self.sums
         wait_until(lambda: not self.daemon.get("/v1/leases")["leases"], "all leases have ended", 90)
         assert self.daemon.get("/v1/ledger")["entries"] == []
         wait_until(lambda: self.daemon.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "the card is empty")
@@ -149,11 +182,11 @@ class Crowd:
         sums = self.sums
         return (f"| {what} | {seed} | {seconds:.0f} s | {sums['programs']} | {sums['pauses']} | "
                 f"{sums['verified'] / GIB:.1f} GiB | {sums['faults']} | {sums['kills']} | {sums['revoked']} | "
-                f"{sums['out of memory']} |")
+                f"{sums['poisoned']} | {sums['outsiders']} | {sums['out of memory']} |")
 
 
 HEAD = ("| run | seed | time | programs | pauses | bytes verified | faults injected | killed | spot ended | "
-        "out of memory seen |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+        "poisoned | outsiders | out of memory seen |\n|" + 12 * " --- |")
 
 
 def moment(seconds):
@@ -173,9 +206,10 @@ def children_of(pid):
     return found
 
 
-def soak(daemon, rng, programs, seconds, at_once=24):
+def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
     """So many random programs over so long, most of them honest, while things go wrong around them."""
     crowd = Crowd(daemon, rng)
+    rude_ones = (*RUDE, "again", "again") if robbers else RUDE
     began = time.monotonic()
     next_trouble = began
     while crowd.started < programs or time.monotonic() - began < seconds:
@@ -183,14 +217,14 @@ def soak(daemon, rng, programs, seconds, at_once=24):
         crowd.reap()
         if crowd.started < min(programs, 1 + programs * now / seconds) and len(crowd.living) < at_once:
             rude = rng.random() < 0.2
-            kind = rng.choice(RUDE if rude else [kind for kind in KINDS if kind not in RUDE])
+            kind = rng.choice(rude_ones if rude else [kind for kind in KINDS if kind not in RUDE])
             most = 0.2 if kind == "pinned" else 0.5
             crowd.start(kind, int(CARD * rng.uniform(0.04, most)), rng.uniform(0.3, min(8, seconds / 5)),
                         rng.choice(("batch", "standard", "standard", "interactive")))
         if time.monotonic() >= next_trouble:
             next_trouble = time.monotonic() + rng.uniform(0.5, 5)
             rng.choice((crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.kill_a_program,
-                        crowd.kill_the_daemon))()
+                        crowd.let_an_outsider_in, crowd.let_an_outsider_in, crowd.kill_the_daemon))()
         moment(0.05)
     crowd.finish()
     return crowd

@@ -9,14 +9,16 @@ from . import contract
 class Stream:
     """GET /v1/events; every event is checked against the contract."""
 
-    def __init__(self, daemon, query="", last_id=None, receive_buffer=None):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, daemon, query="", last_id=None, receive_buffer=None, token=None):
+        """With an access token over TCP."""
+        self.socket = socket.socket(socket.AF_INET if token else socket.AF_UNIX, socket.SOCK_STREAM)
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(60)
-        self.socket.connect(str(daemon.socket))
+        self.socket.connect(("127.0.0.1", daemon.port) if token else str(daemon.socket))
         header = f"Last-Event-ID: {last_id}\r\n" if last_id is not None else ""
-        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: x\r\n{header}\r\n".encode())
+        header += f"Authorization: Bearer {token}\r\n" if token else ""
+        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
         self.buffer = b""
         self.last_id = last_id
         self.comments = 0
@@ -47,6 +49,12 @@ class Stream:
             self.last_id = fields.get("id", self.last_id)
             return data
         return None
+
+    def sign_of_life(self):
+        """The id that the next comment carries."""
+        block = self._until(b"\n\n").decode()
+        assert block.startswith(": "), block
+        return dict(line.split(": ", 1) for line in block.split("\n")).get("id")
 
     def until(self, wanted):
         """Reads on to the first event for which `wanted` is true; all that were read."""

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are paused by the simulated driver."""
-from tests.support.sublet import wait_until
+from tests.support.sublet import GIB, MIB, wait_until
 
 
 def quick_checkpoints(daemon):
     """Parking and restoring take no longer than the work itself does."""
     for key in ("checkpoint_us", "checkpoint_bandwidth", "restore_us", "restore_bandwidth"):
         daemon.ctl("set", key, 0)
+
+
+def until_filled(daemon, tag, alloc):
+    """Waits until its program has a context on the card and so much memory: "512MiB"."""
+    wanted = int(float(alloc[:-3]) * {"MiB": MIB, "GiB": GIB}[alloc[-3:]]) + 256 * MIB
+    wait_until(lambda: lease_of(daemon, tag).get("used_bytes", 0) >= wanted, f"{tag} has filled its memory")
 
 
 def lease_of(daemon, tag):

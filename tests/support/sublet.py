@@ -131,9 +131,10 @@ class Api:
 class Daemon:
     """subletd --dir DIR --sim SPEC; started, killed, started again. Everything it started ends with it."""
 
-    def __init__(self, sim="1x4GiB", config="", fast=True):
+    def __init__(self, sim="1x4GiB", config="", fast=True, command=()):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
         self.sim = sim
+        self.command = command  # what is before the daemon's own, and executes it
         self.process = None
         self.children = []
         self.apis = []
@@ -144,7 +145,7 @@ class Daemon:
     # --- the daemon ---
     def start(self, expect_ready=True, wait_for_cards=True, extra=()):
         ready, theirs = os.pipe()
-        arguments = [BIN / "subletd", "--dir", self.dir, "--ready-fd", str(theirs), *extra]
+        arguments = [*self.command, BIN / "subletd", "--dir", self.dir, "--ready-fd", str(theirs), *extra]
         if self.sim:
             arguments += ["--sim", self.sim]
         log = open(self.dir / "log", "ab")

@@ -17,12 +17,14 @@ import pytest
 from .sublet import BIN, Api, wait_until
 
 DAEMON = 1  # "daemon", an account of every Debian
-GROUP = 64901  # "sublet" in there
+GROUP, ADMINS = 64901, 64902  # "sublet" and "sublet-admin" in there
+CAROL = 54390  # an account in there, a member of both
 # What the unit leaves the actor.
 CAPABILITIES = "+kill,+setuid,+setgid,+sys_ptrace"
 PROGRAMS = ("subletd", "sublet", "sublet-gpu", "sublet-actor", "simgpu-ctl", "simgpu-load")
 MOUNTS = """set -e
 mount --bind "$0/run" /run; mount --bind "$0/var" /var/lib; mount --bind "$0/group" /etc/group
+mount --bind "$0/passwd" /etc/passwd
 echo mounted; exec sleep 100000"""
 
 
@@ -54,7 +56,10 @@ class System:
         shutil.copytree(BIN.parent / "lib/simgpu", self.home / "lib/simgpu")
         for place in ("run/sublet", "var/sublet"):
             os.chown(self.home / place, DAEMON, DAEMON)
-        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:\nsublet-admin:x:{GROUP + 1}:\n")
+        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:carol\n"
+                                         f"sublet-admin:x:{ADMINS}:carol\n")
+        accounts = pathlib.Path("/etc/passwd").read_text()
+        (self.home / "passwd").write_text(accounts + f"carol:x:{CAROL}:{CAROL}::/nonexistent:/bin/sh\n")
         (self.home / "sublet.toml").write_text(
             '[ledger]\nreserve = "1MiB"\n'  # simulated memory is sparse: it takes next to none
             '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
@@ -131,17 +136,17 @@ class System:
     def until(self, tag, state):
         return wait_until(lambda: (now := self.lease(tag)).get("state") == state and now, f"{tag} is {state}")
 
-    def cli(self, uid, *arguments, check=None):
-        done = subprocess.run(self.inside(uid, "sublet", *arguments), env=self.env(), capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=120)
+    def cli(self, uid, *arguments, check=None, groups=(GROUP,)):
+        done = subprocess.run(self.inside(uid, "sublet", *arguments, groups=groups), env=self.env(),
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
         if check is not None:
             assert done.returncode == check, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def begin(self, uid, *arguments):
+    def begin(self, uid, *arguments, groups=(GROUP,)):
         """The same, and its end is not waited for."""
-        child = subprocess.Popen(self.inside(uid, "sublet", *arguments), env=self.env(), stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(self.inside(uid, "sublet", *arguments, groups=groups), env=self.env(),
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.children.append(child)
         return child
 

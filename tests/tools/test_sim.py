@@ -62,7 +62,8 @@ def test_every_planted_bug_is_found(planted):
     assert found and found[1] == found[2] and int(found[1]) >= 30
     rows = re.findall(r"^([a-z_]+) +(core|engine|store) ", done.stdout, re.M)
     where = [place for _, place in rows]
-    assert len(dict(rows)) == int(found[1]) and where.count("core") <= len(where) / 2
+    assert len(dict(rows)) == int(found[1])
+    assert len(where) - where.count("core") >= 15, "the loop around the core, and the store, are tried as hard"
 
 
 def test_what_is_found_is_made_small_and_can_be_replayed(planted):

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that the driver cannot park, and what has changed of one by the time it is locked.
+#include "core/pair.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// It was asked of the driver, and came back so.
+void refuse(Pair& w, Unfit unfit, std::string why) {
+  ASSERT_TRUE(w.pause().has_value());
+  w.step(Parked{w.victim, false, std::move(why), {}, true, unfit});
+  w.unparked();
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::active);
+}
+
+double trust(const Pair& w) {
+  const MethodRecord* record = w.state.record("train", PauseMethod::driver);
+  return record == nullptr ? 1 : record->reliability();
+}
+
+TEST(Unfit, WhatTheDriverCannotParkIsNotAskedAgain) {
+  Pair w;
+  refuse(w, Unfit::never, "pid 7 uses managed memory");
+  EXPECT_LT(trust(w), 1);
+  const auto again = w.pause();
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code, Code::PauseUnsafe);
+  EXPECT_SAYS(again.error().detail, "the driver cannot park it: pid 7 uses managed memory");
+  EXPECT_EQ(w.ordered<Park>(), 1);
+  w.step(Grant{w.at(w.victim).uid, "train", true});
+  EXPECT_FALSE(w.pause().has_value()) << "no word changes what it uses";
+  w.pass(1h);
+  EXPECT_FALSE(w.pause().has_value());
+}
+
+TEST(Unfit, TheWordOfItsOwnerLiftsWhatOnlyHeCanAnswerFor) {
+  Pair w;
+  refuse(w, Unfit::unvouched, "nobody can see whether process 7 uses managed memory");
+  EXPECT_EQ(trust(w), 1) << "nothing was tried";
+  const auto again = w.pause();
+  ASSERT_FALSE(again.has_value());
+  EXPECT_SAYS(again.error().hint, "sublet pause --grant train");
+  w.step(Grant{w.at(w.victim).uid + 1, "train", true});
+  w.step(Grant{w.at(w.victim).uid, "other", true});
+  EXPECT_FALSE(w.pause().has_value());
+  w.step(Grant{w.at(w.victim).uid, "train", true});
+  EXPECT_TRUE(w.pause().has_value());
+}
+
+TEST(Unfit, YieldingByItselfIsLeft) {
+  Pair w;
+  refuse(w, Unfit::never, "pid 7 uses managed memory");
+  Cooperation how;
+  how.process = process(7);
+  ASSERT_TRUE(w.step(Cooperate{w.victim, 0, how}).outcome.has_value());
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_EQ(w.at(w.victim).parking->method, PauseMethod::cooperative);
+}
+
+TEST(Unfit, OfWhatIsLostOnItsDeviceNothingIsEntered) {
+  Pair w;
+  ASSERT_TRUE(w.pause().has_value());
+  w.step(Parked{w.victim, false, "the driver failed it"});
+  EXPECT_GT(w.state.ledger_entries(), Bytes{});
+  Unparked lost{w.victim, Unparked::How::never, "the driver failed it"};
+  lost.nothing_parked = true;
+  w.step(lost);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::poisoned);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.at(w.victim).parking->entry, Bytes{});
+  EXPECT_SAYS(w.why(w.victim, "poisoned"), "Nothing of it is in host memory");
+}
+
+TEST(Weighed, WhatItTookBeforeItWasLockedIsEntered) {
+  Pair w;
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
+  EXPECT_TRUE(w.step(Weighed{w.victim, Pair::plenty}).outcome.has_value());
+  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "it has not grown";
+  w.measure(12 * GiB);
+  EXPECT_TRUE(w.step(Weighed{w.victim, Pair::plenty}).outcome.has_value());
+  EXPECT_EQ(w.state.ledger_entries(), 12 * GiB);
+  EXPECT_SAYS(w.why(w.victim, "pausing"), "it holds 12.0 GiB now, 2.0 GiB more than when it was asked");
+}
+
+TEST(Weighed, WhatDoesNotFitAnyMoreIsNotParked) {
+  Pair w;
+  w.rules.ledger_limit = 11 * GiB;
+  ASSERT_TRUE(w.pause().has_value());
+  w.measure(12 * GiB);
+  const auto limited = w.step(Weighed{w.victim, Pair::plenty}).outcome;
+  ASSERT_FALSE(limited.has_value());
+  EXPECT_EQ(limited.error().code, Code::HostMemory);
+  EXPECT_SAYS(limited.error().detail, "holds 12.0 GiB");
+  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "as it was";
+  w.measure(9 * GiB);
+  EXPECT_TRUE(w.step(Weighed{w.victim, Pair::plenty}).outcome.has_value());
+  // Another of its processes is in a group that takes less.
+  const auto tight = w.step(Weighed{w.victim, {64 * GiB, 3 * GiB}}).outcome;
+  ASSERT_FALSE(tight.has_value());
+  EXPECT_SAYS(tight.error().detail, "the control group that is charged takes 3.0 GiB more");
+  const auto swaps = w.step(Weighed{w.victim, {64 * GiB, std::nullopt, true}}).outcome;
+  ASSERT_FALSE(swaps.has_value());
+  EXPECT_EQ(swaps.error().code, Code::PauseUnsafe);
+  EXPECT_FALSE(w.step(Weighed{w.waiter, Pair::plenty}).outcome.has_value()) << "it is not asked to yield";
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a lease that says it has yielded really did, and what follows when it did not, or when nobody can tell: its
+// pause is undone.
+#include "core/methods.h"
+#include "core/stepper.h"
+
+#include "base/planted.h"
+#include "core/words.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int proofs_needed = 2;          // snapshots in a row that show the bytes gone
+constexpr Duration look_interval = 20ms;  // between two looks while it is verified
+// A lease counts as one that lied no sooner than this after it said that it has yielded: drivers measure now and then.
+constexpr Duration liar_at_least = 2s;
+
+}  // namespace
+
+// In every plausible snapshot that was begun after it yielded: does it hold no more than it promised?
+void Stepper::verify_yielding(Time began) {
+  const std::vector<LeaseId> all(state_.verifying_.begin(), state_.verifying_.end());
+  for (const LeaseId id : all) {
+    Lease* lease = find(id);
+    if (lease == nullptr || lease->state != LeaseState::pausing) {
+      state_.verifying_.erase(id);
+      continue;
+    }
+    State::Side& side = state_.sides_.at(id);
+    if (began < *side.yielded_at || (side.proofs > 0 && began <= side.proven_at)) continue;
+    const bool gone = yields(*lease, began);
+    if (told(*lease, began) && holds_on(*lease)) side.held_at = began;
+    side.proofs = gone ? side.proofs + 1 : 0;
+    side.proven_at = began;
+    if (side.proofs >= proofs_needed) settle_down(*lease);
+  }
+}
+
+// Whether the snapshot that was begun then says of all its devices what it holds there.
+bool Stepper::told(const Lease& lease, Time began) const {
+  return std::all_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
+    const Device& device = state_.devices_.at(uuid);
+    return device.read_at == began && device.problem.empty() && !device.lost && !state_.charge(lease.id, uuid).untold;
+  });
+}
+
+// It is listed with more than it promised to keep.
+bool Stepper::holds_on(const Lease& lease) const {
+  return std::any_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
+    return state_.charge(lease.id, uuid).used > lease.parking->residue;
+  });
+}
+
+bool Stepper::yields(const Lease& lease, Time began) const {
+  const bool seen = unlisted_since(lease) <= reading_slack || planted(Bug::unlisted_is_gone);
+  return told(lease, began) && !holds_on(lease) && seen;
+}
+
+// What no listed process holds of its devices before it is asked, but for what may be its own.
+void Stepper::look_at_unlisted(const Lease& lease) {
+  State::Side& side = state_.sides_.at(lease.id);
+  side.unlisted.clear();
+  for (std::size_t i = 0; i < lease.devices.size(); ++i) {
+    const Device& device = state_.devices_.at(lease.devices[i]);
+    const auto others = std::max(device.unlisted - side.charges[i].hidden, Bytes{});
+    side.unlisted.push_back(device.read_at ? std::optional(others) : std::nullopt);
+  }
+}
+
+// By how much that has grown, on that of its devices where it has grown most: it is no longer listed, and that proves
+// nothing while as much is used there by nobody who is.
+Bytes Stepper::unlisted_since(const Lease& lease) const {
+  const State::Side& side = state_.sides_.at(lease.id);
+  Bytes most;
+  for (std::size_t i = 0; i < lease.devices.size() && i < side.unlisted.size(); ++i)
+    if (side.unlisted[i]) most = std::max(most, state_.devices_.at(lease.devices[i]).unlisted - *side.unlisted[i]);
+  return most;
+}
+
+// Longer than the bytes of this consumer ever took to be measured gone.
+Duration Stepper::liar_after(const Lease& lease) const {
+  const Bytes bytes = state_.sides_.at(lease.id).moved;
+  return std::clamp(state_.costs_.predict(lease.consumer, lease.parking->method, Move::settle, bytes).longest,
+                    std::min(liar_at_least, rules_.verify_timeout), rules_.verify_timeout);
+}
+
+void Stepper::learn(const Lease& lease, Move move, Bytes bytes, Duration took) {
+  plan_.learned.push_back({lease.consumer, lease.parking->method, move, {bytes, took}, now_});
+  state_.costs_.learn(plan_.learned.back());
+}
+
+void Stepper::settle_down(Lease& lease) {
+  Parking parking = *lease.parking;
+  const bool returns = std::exchange(parking.returns, false);
+  state_.verifying_.erase(lease.id);
+  state_.note_yielded(lease, parking);
+  drop_word(lease);  // not before: of a pause that fails it keeps its room, and the word that it was given it on
+  state_.set_parking(lease, std::move(parking), LeaseState::paused);
+  State::Side& side = state_.sides_.at(lease.id);
+  side.failures = 0;
+  remember_pause(lease, lease.parking->method, true);
+  learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
+  explain(lease, "paused",
+          "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +
+              format_duration(now_ - lease.parking->since) + " after it was asked; " +
+              format_size(lease.parking->entry) + " are parked in host memory");
+  side.yielded_at.reset();
+  side.look_at = Time::never();
+  state_.schedule(lease, rules_);
+  touch(lease);
+  // If that does not make the room that somebody waits for, it is not this one who is to blame.
+  for (const QueueKey& key : state_.askers_) may_be_blocked_.push_back(key.lease);
+  state_.reindex(rules_, now_);
+  note_blocked();
+  // Who is to end and was stuck, so that it could not be brought back first, is brought back now.
+  if (returns || lease.stop_requested) want_back(lease);
+}
+
+// The method failed: its consumer is trusted less with it, and the next one is tried once this one is undone, if the
+// pause is wanted then.
+void Stepper::fail(Lease& lease, const std::string& why) {
+  const State::UnfitFor* unfit = state_.unfit(lease.id);
+  const bool unasked =
+      lease.parking->method == PauseMethod::driver && unfit != nullptr && unfit->kind == Unfit::unvouched;
+  if (!unasked) remember_pause(lease, lease.parking->method, false);
+  State::Side& side = state_.sides_.at(lease.id);
+  side.next.reset();
+  for (const PauseMethod method : pause_methods_of(state_, lease))
+    if ((side.tried & bit_of(method)) == 0 && !side.next) side.next = method;
+  std::string then;
+  if (side.next) then = "; then the " + std::string(to_string(*side.next)) + " is tried";
+  if (side.next && lease.parking->returns) then += ", if its room is still wanted";
+  undo(lease, why + then, LeftAlone::Ground::failed);
+  side.undone->why = why;
+}
+
+// Not verified is not active: what was begun may still take effect, so it is taken back until the program runs.
+void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground ground) {
+  State::Side& side = state_.sides_.at(lease.id);
+  state_.verifying_.erase(lease.id);
+  side.yielded_at.reset();
+  side.moving_since = {};  // what it takes to be undone says nothing of a resume
+  side.undone = LeftAlone{ground, why};
+  if (planted(Bug::undone_is_active)) return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
+  state_.set_parking(lease, lease.parking, LeaseState::resuming);
+  explain(lease, "resuming", "the pause is undone: " + why, "undone");
+  state_.room_stale_ = true;
+  unpark(lease);
+}
+
+// The next proof, or the next try.
+void Stepper::look_again(Lease& lease) {
+  State::Side& side = state_.sides_.at(lease.id);
+  if (lease.state == LeaseState::resuming) return note("tried_again"), unpark(lease);
+  if (side.held_at && *side.held_at - *side.yielded_at >= liar_after(lease))
+    return fail(lease, "it said that it has yielded, and " + format_duration(*side.held_at - *side.yielded_at) +
+                           " later it still held " + format_size(state_.use(lease.id).used));
+  if (now_ - *side.yielded_at >= rules_.verify_timeout) {
+    std::string why = "its bytes were not measured gone within " + format_duration(rules_.verify_timeout);
+    if (const Bytes unlisted = unlisted_since(lease); unlisted > reading_slack)
+      why += ": " + format_size(unlisted) + " more than before it was asked are used there by no listed process";
+    return undo(lease, why, LeftAlone::Ground::undone);
+  }
+  want_snapshot();
+  side.look_at = now_ + look_interval;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/message.h"
+
+#include <fmt/format.h>
+
+namespace sublet::http {
+
+std::string url_decode(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto hex = [&](std::size_t at) {
+      const char c = at < text.size() ? text[at] : 'x';
+      if (c >= '0' && c <= '9') return c - '0';
+      if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+      if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+      return -1;
+    };
+    if (text[i] == '%' && hex(i + 1) >= 0 && hex(i + 2) >= 0) {
+      out += static_cast<char>(hex(i + 1) * 16 + hex(i + 2));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string_view to_string(Method method) {
+  switch (method) {
+    case Method::get: return "GET";
+    case Method::post: return "POST";
+    case Method::del: return "DELETE";
+  }
+  return "GET";
+}
+
+Status may_name_processes(const engine::Peer& peer, std::int64_t pid) {
+  if (peer.tcp)
+    return denied("over TCP nobody can speak for a process of this machine", "use the daemon's Unix socket for that");
+  if (pid != 1) return {};
+  return bad_request("process 1 is the ancestor of every process of the machine: all of them would be its lease's",
+                     "name the program's own process");
+}
+
+Response as_json(int status, std::string text, std::string location) {
+  return {status, nullptr, std::move(location), true, std::move(text), "application/json"};
+}
+
+Response as_json(engine::Answered answered) {
+  Response response = as_json(answered.status, std::move(answered.body));
+  response.after = answered.after;
+  return response;
+}
+
+namespace {
+
+std::string_view usual_hint(Code code) {
+  switch (code) {
+    case Code::BadRequest: return "GET /v1/openapi.json says what the call takes";
+    case Code::NotFound: return "`sublet ps --all`, `sublet gpus` and `sublet proclist` list what there is";
+    case Code::Denied: return "its owner can do this, or an admin";
+    case Code::Unavailable: return "try again; `sublet status` and the daemon's log say what is wrong";
+    case Code::Stale: return "read the lease again and look at its state";
+    case Code::TooLarge: return "`sublet gpus` says how much there is";
+    default: return "`sublet why LEASE` says what stands where, `sublet doctor` what would help";
+  }
+}
+
+}  // namespace
+
+Response problem(const Error& error) { return problem(http_status(error.code), error); }
+
+Response problem(int status, const Error& error) {
+  Response response;
+  response.status = status;
+  response.body = {{"type", fmt::format("urn:sublet:{}", to_string(error.code))},
+                   {"title", std::string(to_string(error.code))},
+                   {"status", response.status},
+                   {"code", std::string(to_string(error.code))},
+                   {"detail", error.detail},
+                   {"hint", error.hint.empty() ? std::string(usual_hint(error.code)) : error.hint}};
+  return response;
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pause may meet: bytes that vanish from the list without going, words and askers that come and go while it is
+undone, a driver that does not return, a host that takes no more."""
+import contextlib
+import http.server
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+from tests.support.parking import lease_of, quick_checkpoints, until, until_filled
+from tests.support.sublet import MIB, wait_until
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "64MiB"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "2s"\n'
+          '[pause]\nverify_timeout = "3s"\nyield_timeout = "20s"\ncooldown = "500ms"\n')
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    return daemon
+
+
+def run(daemon, tag, vram, alloc, *flags, load=()):
+    child = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
+                         "--seconds", "600", "--verify", *load)
+    until_filled(daemon, tag, alloc)
+    return child
+
+
+def pid_of(daemon, tag):
+    return lease_of(daemon, tag)["owner"]["pid"]
+
+
+def reasons(daemon, tag, code):
+    return [one["text"] for one in daemon.get(f"/v1/leases/{tag}/why")["reasons"] if one["code"] == code]
+
+
+def ends_well(daemon, tag, child):
+    os.kill(pid_of(daemon, tag), signal.SIGTERM)
+    assert child.wait(timeout=60) == 128 + signal.SIGTERM, child.communicate()
+
+
+# --- not listed is not gone ---
+
+@pytest.mark.parametrize("before", [True, False], ids=["before_it_is_asked", "when_it_says_so"])
+def test_who_vanishes_from_the_list_has_not_yielded(daemon, before):
+    run(daemon, "other", "512MiB", "256MiB")
+    liar = run(daemon, "liar", "2GiB", "1GiB", "--pausable", "cooperative", load=("--on-pause", "liar"))
+    wait_until(lambda: lease_of(daemon, "liar")["used_bytes"] >= 1024 * MIB, "all of it")
+    wait_until(lambda: daemon.get("/v1/leases/liar/cooperate").body["registered"], "it yields by itself")
+    pid = pid_of(daemon, "liar")
+    if before:
+        daemon.ctl("fault", "nvml-missing-pid", "--pid", pid)
+        wait_until(lambda: lease_of(daemon, "liar")["used_bytes"] == 0, "it is not listed")
+        done = daemon.spawn("sublet", "pause", "liar")
+    else:
+        done = daemon.spawn("sublet", "pause", "liar")
+        until(daemon, "liar", "pausing")
+        daemon.ctl("fault", "nvml-missing-pid", "--pid", pid)
+    assert done.wait(timeout=60) == 1, done.communicate()
+    undone = reasons(daemon, "liar", "resuming")
+    assert len(undone) == 1 and not reasons(daemon, "liar", "paused")
+    assert "are used there by no listed process" in undone[0]
+    until(daemon, "liar", "active")
+    daemon.ctl("clear")
+    assert liar.poll() is None
+    daemon.kill()
+    with daemon.store() as store:
+        assert store.execute("SELECT count(*) FROM pause_records").fetchone()[0] == 0, "nobody knows that it lied"
+
+
+# --- whose word is the last, and whose room it is for ---
+
+@contextlib.contextmanager
+def hook(goes_on):
+    """The address of a program that refuses to yield, and takes its time to say that it goes on."""
+    class Hook(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_POST(self):
+            order = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["order"]
+            if order == "resume":
+                goes_on.wait(timeout=60)
+            body = json.dumps({"answer": "refused" if order == "yield" else "resumed"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        goes_on.set()
+        server.shutdown()
+        server.server_close()
+
+
+def refusing(daemon, address):
+    victim = run(daemon, "victim", "3GiB", "1GiB", "--tier", "batch")
+    done = daemon.cli("cooperate", "victim", "--webhook", address)
+    assert done.returncode == 0, done.stderr
+    return victim
+
+
+def test_a_resume_while_a_pause_is_undone_is_the_last_word(daemon):
+    goes_on = threading.Event()
+    with hook(goes_on) as address:
+        victim = refusing(daemon, address)
+        assert daemon.cli("pause", "victim", "--no-wait").returncode == 0
+        until(daemon, "victim", "resuming")
+        assert daemon.cli("resume", "victim", "--no-wait").returncode == 0
+        goes_on.set()
+        until(daemon, "victim", "active")
+        assert len(reasons(daemon, "victim", "pausing")) == 1, "no other method is tried"
+        assert len(reasons(daemon, "victim", "resumed")) == 1
+        ends_well(daemon, "victim", victim)
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["who_still_waits", "one_who_has_gone"])
+def test_the_next_method_is_tried_for(daemon, stays):
+    goes_on = threading.Event()
+    with hook(goes_on) as address:
+        victim = refusing(daemon, address)
+        asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--",
+                             "simgpu-load", "--alloc", "256MiB", "--seconds", "1", "--verify")
+        until(daemon, "victim", "resuming")
+        assert "if its room is still wanted" in reasons(daemon, "victim", "resuming")[0]
+        if not stays:
+            asker.send_signal(signal.SIGINT)
+            asker.wait(timeout=60)
+            until(daemon, "asker", "ended")
+        goes_on.set()
+        if stays:
+            assert asker.wait(timeout=60) == 0, asker.communicate()
+            assert "by the driver" in reasons(daemon, "victim", "pausing")[-1]
+        until(daemon, "victim", "active")
+        assert len(reasons(daemon, "victim", "pausing")) == (2 if stays else 1)
+        ends_well(daemon, "victim", victim)
+
+
+# --- a driver that does not return ---
+
+def two(daemon):
+    return (run(daemon, "first", "1800MiB", "256MiB", "--tier", "batch"),
+            run(daemon, "second", "1900MiB", "512MiB", "--tier", "batch"))
+
+
+def stuck(daemon, tag):
+    pause = lease_of(daemon, tag)["pause"]
+    return pause is not None and pause["stuck"]
+
+
+@pytest.mark.parametrize("hang", ["lock-hang", "checkpoint-hang", "state-hang"])
+def test_while_the_driver_hangs_the_next_one_is_asked(daemon, hang):
+    first, second = two(daemon)
+    daemon.ctl("fault", hang, "--pid", pid_of(daemon, "first"))
+    asker = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "asker", "--tier", "interactive", "--",
+                         "simgpu-load", "--alloc", "256MiB", "--seconds", "600", "--verify")
+    until(daemon, "first", "pausing")
+    wait_until(lambda: stuck(daemon, "first"), "it takes longer than it should", timeout=60)
+    until(daemon, "second", "paused")
+    until(daemon, "asker", "active")
+    it = lease_of(daemon, "first")
+    assert it["state"] == "pausing" and it["reserved_bytes"] == 1800 * MIB, "it keeps its room"
+    assert it["pause"]["progress"]["late"] and it["pause"]["progress"]["moved_bytes"] <= 256 * MIB
+    assert "stuck: the driver does not return" in daemon.cli("ps").stdout
+    said = daemon.cli("why", "first").stdout
+    assert "stuck: the driver should have parked its program within" in said and "any moment" not in said, said
+    daemon.ctl("clear")
+    until(daemon, "first", "paused", "active")
+    assert not stuck(daemon, "first")
+    ends_well(daemon, "asker", asker)
+    for tag, child in (("first", first), ("second", second)):
+        until(daemon, tag, "active")
+        ends_well(daemon, tag, child)
+
+
+def test_a_restore_that_hangs_is_told_and_holds_up_nobody(daemon):
+    first, second = two(daemon)
+    assert daemon.cli("pause", "first").returncode == 0
+    daemon.ctl("fault", "restore-hang", "--pid", pid_of(daemon, "first"))
+    assert daemon.cli("resume", "first", "--no-wait").returncode == 0
+    wait_until(lambda: stuck(daemon, "first"), "it takes longer than it should", timeout=60)
+    assert lease_of(daemon, "first")["state"] == "resuming"
+    assert "stuck: the driver does not return" in daemon.cli("ps").stdout
+    asker = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tier", "interactive", "--", "true")
+    assert asker.wait(timeout=60) == 0, asker.communicate()
+    assert reasons(daemon, "second", "paused")
+    daemon.ctl("clear")
+    for tag, child in (("first", first), ("second", second)):
+        until(daemon, tag, "active")
+        ends_well(daemon, tag, child)
+
+
+def test_who_is_stuck_can_be_ended(daemon):
+    first, _ = two(daemon)
+    daemon.ctl("fault", "checkpoint-hang", "--pid", pid_of(daemon, "first"))
+    assert daemon.cli("pause", "first", "--no-wait").returncode == 0
+    wait_until(lambda: stuck(daemon, "first"), "it takes longer than it should", timeout=60)
+    assert daemon.cli("stop", "first").returncode == 0
+    assert first.wait(timeout=60) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+    until(daemon, "first", "ended")
+    daemon.ctl("clear")
+    assert daemon.get("/v1/ledger")["entries"] == []
+
+
+# --- who is to blame ---
+
+def test_what_the_host_refuses_is_nobodys_failure(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG + '[ledger]\nlimit = "256MiB"\n')
+    quick_checkpoints(daemon)
+    run(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
+    asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--", "true")
+    until(daemon, "asker", "queued")
+
+    def why():
+        return str(daemon.get("/v1/leases/asker/why").body.get("helps"))
+    wait_until(lambda: "it could not be asked" in why(), "it says so")
+    assert "host memory takes" in why() and "a pause of it failed" not in why()
+    assert not reasons(daemon, "batch", "pausing")
+    assert daemon.cli("stop", "batch").returncode == 0
+    assert asker.wait(timeout=60) == 0

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon can run out of: disk, descriptors, host memory, and the time of a lease that is parked."""
+import contextlib
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+
+import pytest
+
+from tests.support.parking import lease_of, quick_checkpoints, until
+from tests.support.retrying import Hook
+from tests.support.sublet import GIB, MIB, Daemon, wait_until
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "2s"\ngrace = "2s"\n')
+ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
+
+
+# --- disk ---
+
+@pytest.fixture
+def small_disk():
+    """A daemon whose state lies on a file system of 4 MiB."""
+    daemon = Daemon("1x4GiB", CONFIG)
+    state = daemon.dir / "state"
+    state.mkdir(mode=0o700)
+    words = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", state]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode != 0:
+        daemon.close()
+        pytest.skip(f"needs the right to mount, for a disk that is really full: {done.stderr.strip()}")
+    try:
+        yield daemon.start()
+    finally:
+        print(daemon.log())
+        daemon.process.kill()
+        daemon.process.wait()
+        subprocess.run(["umount", state], check=True)
+        daemon.close()
+
+
+def fill(path):
+    """Takes all that is left there."""
+    with open(path, "wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(b"\0" * 4096)
+
+
+def test_a_disk_that_is_full_grants_nothing_and_forgets_nothing(small_disk):
+    api = small_disk.api()
+    kept = api.post("/v1/leases", ASK)
+    filler = small_disk.dir / "state" / "filler"
+    fill(filler)
+    lost = wait_until(lambda: (r := api.post("/v1/leases", ASK)).status == 503 and r, "the store is full")
+    assert lost["code"] == "Unavailable" and lost["hint"], lost.body
+    assert re.search(r"disk is full.* free in ", small_disk.log()), "it says what is wrong and where"
+    assert api.lease(kept["id"])["state"] == "active"
+    small_disk.kill()  # a restart on a full disk knows what was there, too
+    small_disk.start(wait_for_cards=False)
+    api = small_disk.api()
+    filler.unlink()
+    wait_until(lambda: api.get("/healthz").status == 200, "there is room again")
+    assert api.lease(kept["id"])["state"] == "active"
+    wait_until(lambda: api.post("/v1/leases", ASK).status == 201, "grants go on")
+
+
+# --- descriptors ---
+
+@contextlib.contextmanager
+def no_more_descriptors(daemon):
+    pid = daemon.process.pid
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    # Numbers are given from the lowest that is free, and limited themselves: none above those in use, nor between.
+    numbers = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    lowest_free = next(number for number in range(len(numbers) + 1) if number not in numbers)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def test_without_descriptors_nobody_is_booked_and_a_dead_helper_is_missed_for_a_while(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    api = daemon.api()
+    lease = api.post("/v1/leases", ASK)["id"]
+    program = daemon.spawn("sleep", "600")
+    helper = daemon.child_pid("sublet-gpu")
+    with no_more_descriptors(daemon):
+        refused = api.post(f"/v1/leases/{lease}/attach", {"pid": program.pid})
+        assert refused.status in (409, 503) and "open files" in refused["detail"], refused.body
+        os.kill(helper, signal.SIGKILL)
+        wait_until(lambda: api.get("/v1/devices")["devices"][0]["state"] == "unknown", "the card is not read any more")
+        later = api.post("/v1/leases", dict(ASK, queue=False))
+        assert (later.status, later["code"]) == (409, "Unverified"), later.body
+        assert api.lease(lease)["state"] == "active", "nobody is ended for it"
+        told = [warning["text"] for warning in api.get("/v1/status")["warnings"] if warning["code"] == "gpu"]
+        assert told and "open files" in told[0], told
+    wait_until(lambda: api.get("/v1/devices")["devices"][0]["state"] == "ok", "another helper reads the card")
+    assert api.post(f"/v1/leases/{lease}/attach", {"pid": program.pid}).status == 200
+    assert api.post("/v1/leases", ASK).status == 201
+
+
+# --- the time of who is parked ---
+
+def test_the_time_of_a_token_lease_stands_still_while_it_is_parked(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    api, hook = daemon.api(), Hook()
+    try:
+        lease = api.post("/v1/leases", dict(ASK, ttl_seconds=3, tag="parked"))["id"]
+        assert api.post(f"/v1/leases/{lease}/cooperate", {"way": "webhook", "url": hook.url}).status == 200
+        assert api.post(f"/v1/leases/{lease}/pause", {}).status in (200, 202)
+        assert until(daemon, "parked", "paused")["expires_at"] is None
+        # As long as it had, and longer, passes while it is parked, and over a restart.
+        clock = api.post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 4, "tag": "clock"})["id"]
+        daemon.restart()
+        api = daemon.api()
+        wait_until(lambda: api.lease(clock)["end_reason"] == "expired", "more than its time is over")
+        assert lease_of(daemon, "parked")["state"] == "paused"
+        assert api.post(f"/v1/leases/{lease}/resume", {}).status in (200, 202)
+        back = until(daemon, "parked", "active")
+        assert back["expires_at"] and back["ttl_seconds"] == 3, "it starts whole"
+        assert api.post(f"/v1/leases/{lease}/renew", {}).status == 200
+        wait_until(lambda: api.lease(lease)["end_reason"] == "expired", "then it runs again")
+    finally:
+        hook.close()
+
+
+# --- host memory ---
+
+@pytest.fixture
+def lean(tmp_path):
+    """A daemon in a mount table of its own, that is told how much memory the machine has: `.available(bytes)`."""
+    fake = tmp_path / "meminfo"
+    real = pathlib.Path("/proc/meminfo").read_text()
+
+    def available(amount):
+        text = re.sub(r"MemAvailable:.*", f"MemAvailable: {amount // 1024} kB", real)
+        fake.write_text(re.sub(r"Swap(Total|Free):.*", r"Swap\1: 0 kB", text))
+
+    available(64 * GIB)
+    within = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
+              'mount --bind "$0" /proc/meminfo && exec "$@"', fake)
+    if subprocess.run([*map(str, within), "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount: what the kernel says of the machine's memory cannot be staged here")
+    daemon = Daemon("1x4GiB", CONFIG + '[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n')
+    daemon.available, daemon.command = available, within
+    try:
+        yield daemon.start()
+    finally:
+        print(daemon.log())
+        daemon.close()
+
+
+def test_what_the_machine_has_not_got_is_not_parked(lean):
+    quick_checkpoints(lean)
+    program = lean.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
+                         "--seconds", "600", "--verify")
+    wait_until(lambda: lease_of(lean, "it").get("used_bytes", 0) > GIB, "it has filled its memory")
+    lean.available(GIB + 512 * MIB)
+    refused = lean.api().post("/v1/leases/it/pause", {})
+    assert (refused.status, refused["code"]) == (409, "HostMemory"), refused.body
+    assert "host memory takes 512 MiB more" in refused["detail"] and "1.5 GiB is available" in refused["detail"]
+    assert "ledger.reserve" in refused["hint"], refused.body
+    assert lease_of(lean, "it")["state"] == "active" and lean.get("/v1/ledger")["entries"] == []
+    lean.available(8 * GIB)
+    assert lean.cli("pause", "it").returncode == 0
+    lean.available(256 * MIB)  # short while it is parked: it stays, whole, and comes back
+    assert lease_of(lean, "it")["state"] == "paused"
+    assert lean.cli("resume", "it").returncode == 0
+    os.kill(lease_of(lean, "it")["owner"]["pid"], signal.SIGTERM)
+    assert program.wait(60) == 128 + signal.SIGTERM, program.communicate()

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is checked of pauses: who is asked to yield, by what right, and what proves that it did.
+#include "oracle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace sublet::sim {
+
+using core::LeaseState;
+using namespace std::chrono_literals;
+
+// Somebody else is to have its room: one of a higher tier, an equal whose turn it is, or one for whom it was ordered;
+// one victim at a time, and not one that has only just come back.
+void Oracle::check_displaced(const Lease& lease, Time now) {
+  const auto says = [&](const char* what) {
+    return [&lease, what] { return fmt::format("{} has to make room: {}", to_string(lease.id), what); };
+  };
+  bool claimed = false, by_order = false, critical = false;
+  for (const auto& [id, other] : leases_) {
+    const bool waits = other.state == LeaseState::queued || other.waits_in_place();
+    by_order |= waits && ordered_.contains(id);
+    claimed |= id != lease.id && waits && other.tier >= lease.tier;
+    const bool beside = std::any_of(other.devices.begin(), other.devices.end(), [&](const std::string& uuid) {
+      return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
+    });
+    const bool yields = other.state == LeaseState::pausing && !engine_->state().stuck(id);
+    verdict_.expect(id == lease.id || !beside || !yields || !displaced_.contains(id), "two-victims",
+                    says("another on its device has not yielded yet"));
+    critical |= waits && other.tier == core::Tier::critical;
+  }
+  displaced_.insert(lease.id);
+  // For whom, as the words say: by now somebody else may be the first who would have that room.
+  constexpr std::string_view by_tier = "it makes room for ";
+  const std::string& reason = lease.parking->reason;
+  const auto word = word_at_.find(lease.id);
+  if (word != word_at_.end() && reason.starts_with(by_tier)) {
+    const auto asker = parse_lease_id(reason.substr(by_tier.size(), reason.find(' ', by_tier.size()) - by_tier.size()));
+    const auto found = asker ? leases_.find(*asker) : leases_.end();
+    const bool reached =
+        found != leases_.end() && lease.ordered && (lease.ordered->anybodys || lease.ordered->uid == found->second.uid);
+    verdict_.expect(!reached || found->second.waits_since() > word->second, "against-a-word", [&] {
+      return fmt::format("{} has its room on somebody's word, and yields to {} that had to wait for it",
+                         to_string(lease.id), to_string(*asker));
+    });
+  }
+  verdict_.expect(claimed || by_order, "displaced-for-nobody", says("nobody of its tier or above waits"));
+  const auto back = back_at_.find(lease.id);
+  verdict_.expect(by_order || critical || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",
+                  says("it has run again for less than two seconds"));
+  const Time since = std::max(back == back_at_.end() ? Time{} : back->second, lease.granted_at.value_or(Time{}));
+  verdict_.expect(!reason.starts_with("it is the turn of ") || now - since >= 10s, "turn-too-soon",
+                  says("it has had its room for less than ten seconds"));
+}
+
+// By a method that its owner allows, and not against the owner's last word: with it nothing but somebody else's need of
+// the room has it yield.
+void Oracle::check_method(const Lease* before, const Lease& lease, Time now) {
+  using P = core::Pausable;
+  const auto says = [&lease] { return to_string(lease.id) + " is asked to yield"; };
+  if (before != nullptr && before->state == LeaseState::pausing) return;
+  const P needed = lease.parking->method == core::PauseMethod::driver ? P::driver : P::cooperative;
+  verdict_.expect(lease.pausable == P::automatic || lease.pausable == needed, "method-not-allowed", says);
+  verdict_.expect(lease.parking->returns || !wanted_back_.contains(lease.id), "resume-lost", says);
+  const bool next = before != nullptr && before->state == LeaseState::resuming;
+  if (next && lease.parking->returns) check_displaced(lease, now);
+}
+
+// Who is said to be in the way is not there by a lease of its own.
+void Oracle::check_named(const core::Reason& reason) {
+  const auto at = reason.text.find("pid ");
+  const Process* named = at == std::string::npos ? nullptr : world_.process(std::atoi(reason.text.c_str() + at + 4));
+  const auto lease = named == nullptr ? leases_.end() : leases_.find(named->lease);
+  if (lease == leases_.end() || lease->second.ended()) return;
+  bool within = true;
+  for (std::size_t card = 0; card < named->held.size(); ++card) {
+    const auto& devices = lease->second.devices;
+    within &= named->held[card] <= Bytes{} ||
+              std::find(devices.begin(), devices.end(), World::uuid_of(card)) != devices.end();
+  }
+  verdict_.expect(!within, "named-wrongly", [&] { return to_string(reason.lease) + ": " + reason.text; });
+}
+
+void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::Batch& batch) {
+  const bool was_undoing = undoing_.contains(lease.id);
+  const bool paused = std::any_of(batch.reasons.begin(), batch.reasons.end(), [&](const core::Reason& reason) {
+    return reason.lease == lease.id && reason.code == "paused";  // and back again at once
+  });
+  if (before.state == LeaseState::pausing && lease.state == LeaseState::resuming && !paused) {
+    undoing_.insert(lease.id);
+    ++undone_[lease.id];
+  } else if (lease.state != LeaseState::resuming) {
+    undoing_.erase(lease.id);
+  }
+  if (lease.state == LeaseState::active && was_undoing) undone_at_[lease.id] = batch.now;
+  if (lease.state == LeaseState::paused) undone_.erase(lease.id);
+}
+
+// Whose pause came to nothing is not asked again at once.
+void Oracle::check_left_alone(const Lease& lease, Time now) {
+  const auto undone = undone_at_.find(lease.id);
+  verdict_.expect(undone == undone_at_.end() || now - undone->second >= config_.rules.cooldown, "no-cooldown", [&] {
+    return fmt::format("{} has to make room again, {} after a pause of it came to nothing", to_string(lease.id),
+                       format_duration(now - undone->second));
+  });
+}
+
+// Who counts as paused was seen to hold no more than it may keep, wherever it had its room.
+void Oracle::check_yielded(const Lease& lease) {
+  for (const std::string& uuid : lease.devices) {
+    const auto found = readings_.find(uuid);
+    const bool known =
+        found != readings_.end() && !unread_.contains(uuid) && found->second.began >= lease.parking->since;
+    const auto used = known ? found->second.of.find(lease.id) : std::map<LeaseId, Bytes>::const_iterator{};
+    const auto says = [&, &uuid = uuid] {
+      return fmt::format("{} counts as paused, and nothing shows its bytes gone from {}", to_string(lease.id), uuid);
+    };
+    verdict_.expect(known && (used == found->second.of.end() || used->second <= lease.parking->residue),
+                    "paused-unseen", says);
+    // Bytes of nobody that go at the same time could hide as many, and a reading that is not believed anything.
+    const auto unseen = known ? found->second.unseen.find(lease.id) : found->second.unseen.end();
+    const bool hidden = known && unseen != found->second.unseen.end() && unseen->second > 256 * MiB;
+    verdict_.expect(!hidden || config_.ghosts > 0 || config_.lies > 0 || config_.lost_cards > 0, "paused-unlisted",
+                    says);
+  }
+}
+
+void Oracle::check_ledger_entry(const Lease& lease) {
+  Bytes entries = lease.parking->entry, uses;
+  for (const auto& [id, other] : leases_) {
+    if (id != lease.id && other.parking && !other.ended()) entries += other.parking->entry;
+  }
+  for (const std::string& uuid : lease.devices) {
+    if (const auto used = seen_to_use(lease.id, uuid)) uses += std::max(lease.vram, *used);
+  }
+  verdict_.expect(entries <= config_.rules.ledger_limit, "ledger-limit", [&] {
+    return fmt::format("{} is entered with {}, {} in all", to_string(lease.id), format_size(lease.parking->entry),
+                       format_size(entries));
+  });
+  verdict_.expect(lease.pausable != core::Pausable::no, "pinned-and-paused", [&] { return to_string(lease.id); });
+  verdict_.expect(readings_.empty() || lease.parking->entry >= uses || !unread_.empty(), "ledger-entry", [&] {
+    return fmt::format("{} is entered with {}, and holds {}", to_string(lease.id), format_size(lease.parking->entry),
+                       format_size(uses));
+  });
+}
+
+}  // namespace sublet::sim

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases that yield and come back: each step of that, and all that can go wrong with it."""
+import os
+import signal
+
+from tests.support.parking import quick_checkpoints
+from tests.support.scenarios import scenario
+from tests.support.sublet import GIB, living, wait_until
+
+LOAD = ("simgpu-load", "--seconds", "600", "--alloc")
+
+
+def loaded(client, *more, alloc=64):
+    """A program with so many MiB on the card."""
+    quick_checkpoints(client.daemon)
+    keeper, lease = client.run(*LOAD, f"{alloc}MiB", *more)
+    if "--on-pause" in more:
+        wait_until(lambda: client.get(f"/v1/leases/{lease['id']}/cooperate")["registered"], "it has registered")
+    client.until(lease["id"], lambda now: now["used_bytes"] > alloc << 20)
+    return keeper, lease
+
+
+def end(client, keeper, lease):
+    os.kill(lease["owner"]["pid"], signal.SIGTERM)
+    assert client.ended(keeper) == 128 + signal.SIGTERM
+
+
+def parked(client):
+    keeper, lease = loaded(client, "--verify", alloc=256)
+    client.pause(lease["id"])
+    return keeper, lease
+
+
+# --- a program that is parked by the driver ---
+
+@scenario("pausing", "touching", "yielded", "paused", "resuming", "resumed")
+def parked_and_back(client):
+    keeper, lease = parked(client)
+    now = client.resume(lease["id"])
+    assert now["pause"] is None and client.get("/v1/ledger")["entries"] == []
+    end(client, keeper, lease)
+
+
+@scenario()
+def poisoned(client):
+    keeper, lease = parked(client)
+    client.daemon.ctl("fault", "restore-fail")
+    client.act(lease["id"], "resume")
+    client.until(lease["id"], lambda now: now["state"] == "poisoned")
+    assert living(lease["owner"]["pid"]), "it is kept, not killed"
+    os.kill(lease["owner"]["pid"], signal.SIGKILL)
+    client.ends(lease["id"], "owner_gone")
+    assert client.ended(keeper) == 128 + signal.SIGKILL
+
+
+@scenario()
+def blocked(client):
+    keeper, lease = parked(client)
+    outsider = client.daemon.spawn("simgpu-load", "--alloc", "3500MiB", "--seconds", "600")
+    wait_until(lambda: client.get("/v1/devices")["devices"][0]["other_bytes"] > 3 * GIB, "an outsider took its place")
+    client.act(lease["id"], "resume")
+    now = client.until(lease["id"], lambda now: now["blocked"])
+    assert now["state"] == "paused" and now["blocked"]["outsiders"][0]["pid"] == outsider.pid
+    outsider.kill()
+    outsider.wait()
+    client.until(lease["id"], lambda now: now["state"] == "active")
+    end(client, keeper, lease)
+
+
+@scenario("deferred", "back_to_end", grace="30s")  # it checks its bytes first
+def ended_while_parked(client):
+    keeper, lease = parked(client)
+    client.act(lease["id"], "release", {"stop": True})
+    client.ends(lease["id"], "released")
+    assert client.ended(keeper) == 128 + signal.SIGTERM, keeper.communicate()
+
+
+# --- a program that yields by itself, or says so ---
+
+@scenario()
+def next_method(client):
+    keeper, lease = loaded(client, "--on-pause", "liar")
+    client.pause(lease["id"])
+    client.resume(lease["id"])
+    end(client, keeper, lease)
+
+
+def holding_again(client):
+    """Yields by itself, and takes memory again while it is paused."""
+    return loaded(client, "--on-pause", "again")
+
+
+@scenario("relapsed", "on_top", "top_parked")
+def parked_on_top(client):
+    keeper, lease = holding_again(client)
+    client.act(lease["id"], "pause")
+    client.until(lease["id"], lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver")
+    wait_until(lambda: client.get("/v1/ledger")["entries"][0]["settled"], "it is parked on top")
+    client.resume(lease["id"])
+    end(client, keeper, lease)
+
+
+@scenario()
+def top_failed(client):
+    keeper, lease = holding_again(client)
+    client.daemon.ctl("fault", "checkpoint-fail")
+    client.act(lease["id"], "pause")
+    undone = client.until(lease["id"], lambda now: now["state"] != "pausing")["state"] != "paused"
+    if not undone:  # by a crash
+        wait_until(lambda: client.disturbed() or any("could not be parked" in reason["text"] for reason in
+                                                  client.get(f"/v1/leases/{lease['id']}/why")["reasons"]), "it fails")
+    client.daemon.ctl("clear")
+    client.resume(lease["id"])
+    end(client, keeper, lease)
+
+
+def killed_on_top(step):
+    """A stage: the daemon is killed while what was taken again is being parked."""
+    def stage(client):
+        client.daemon.kill()
+        client.start("--failpoint", step)
+        keeper, lease = holding_again(client)
+        client.act(lease["id"], "pause")
+        assert client.daemon.process.wait(60) == -signal.SIGKILL
+        return keeper, lease
+    return stage
+
+
+def back_after_that(client, staged):
+    keeper, lease = staged
+    client.until(lease["id"], lambda now: now["state"] == "paused")
+    client.resume(lease["id"])
+    assert client.get("/v1/ledger")["entries"] == []
+    end(client, keeper, lease)
+
+
+@scenario(stage=killed_on_top("touching.decided=kill"))
+def top_forgotten(client, staged):
+    back_after_that(client, staged)
+
+
+@scenario(stage=killed_on_top("top_parked.decided=kill"))
+def recounted(client, staged):
+    keeper, lease = staged
+    wait_until(lambda: client.disturbed() or client.get("/v1/ledger")["entries"][0]["bytes"],
+               "what came of it is measured")
+    back_after_that(client, (keeper, lease))
+
+
+# --- by a webhook, with nothing on the card ---
+
+@scenario()
+def undone(client):
+    lease, hook = client.hooked()
+    hook.refuses = {"yield"}
+    client.act(lease, "pause")
+    client.says(lease, "resuming", "the pause is undone")
+    client.until(lease, lambda now: now["state"] == "active")
+
+
+@scenario("not_yet", "tried_again")
+def not_yet(client):
+    lease, hook = client.hooked()
+    client.pause(lease)
+    hook.refuses = {"resume"}
+    client.act(lease, "resume")
+    client.says(lease, "resuming", "it does not run yet")
+    hook.refuses = set()
+    client.until(lease, lambda now: now["state"] == "active")
+
+
+@scenario()
+def recalled(client):
+    lease, hook = client.hooked()
+    hook.may_answer.clear()
+    assert client.act(lease, "pause")["state"] in ("pausing", "active")
+    client.act(lease, "resume")
+    hook.may_answer.set()
+    client.until(lease, lambda now: now["state"] == "active")
+
+
+@scenario()
+def returning(client):
+    lease, _ = client.hooked(3)
+    client.pause(lease)
+    other = client.ask(3)
+    client.act(lease, "resume")
+    assert client.get(f"/v1/leases/{lease}")["queue"]
+    client.act(other, "release")
+    client.until(lease, lambda now: now["state"] == "active")
+
+
+@scenario()
+def stays(client):
+    lease, _ = client.hooked(3)
+    client.pause(lease)
+    other = client.ask(3)
+    client.act(lease, "resume")
+    client.act(lease, "pause")
+    assert client.get(f"/v1/leases/{lease}")["queue"] is None
+    client.act(other, "release")
+    assert client.get(f"/v1/leases/{lease}")["state"] == "paused"
+    client.resume(lease)
+
+
+@scenario(orphan_after="1s")
+def orphaned(client):
+    lease, _ = client.hooked()
+    client.pause(lease)
+    client.ends(lease, "expired")
+
+
+@scenario()
+def cooperates(client):
+    lease, hook = client.hooked()
+    assert client.get(f"/v1/leases/{lease}/cooperate")["registered"]["url"] == hook.url
+
+
+@scenario()
+def withdrawn(client):
+    lease, _ = client.hooked()
+    client.delete(f"/v1/leases/{lease}/cooperate")
+    assert client.get(f"/v1/leases/{lease}/cooperate")["registered"] is None
+
+
+# --- room for others ---
+
+@scenario("ordered", "word_kept")
+def room_on_a_word(client):
+    victim, _ = client.hooked(3)
+    waiter = client.queue(2)
+    # Refused while the card was not read yet, after a crash.
+    wait_until(lambda: client.post("/v1/preempt", {"lease": waiter}).status in (200, 202), "room is made")
+    client.until(waiter, lambda now: now["state"] != "queued")
+    client.act(waiter, "claim")
+    assert client.get(f"/v1/leases/{victim}")["state"] == "paused"
+    client.act(waiter, "release")
+    client.until(victim, lambda now: now["state"] == "active")
+
+
+@scenario()
+def displaced(client):
+    spot = client.ask(3, tier="spot")
+    above = client.ask(2)
+    client.ends(spot, "revoked")
+    assert client.get(f"/v1/leases/{above}")["state"] == "active"
+
+
+GRANT = "/v1/consumers/train/grant"
+
+
+def granted_consumers(client):
+    return [grant["consumer"] for grant in client.get("/v1/consumers")["grants"]]
+
+
+@scenario()
+def permitted(client):
+    client.post(GRANT, {})
+    assert granted_consumers(client) == ["train"]
+
+
+@scenario()
+def forbidden(client):
+    client.post(GRANT, {})
+    client.delete(GRANT)
+    assert granted_consumers(client) == []

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client that survives whatever becomes of its daemon, and knows afterwards what it was promised."""
+import http.client
+import http.server
+import itertools
+import json
+import signal
+import threading
+
+from tests.support.sublet import GIB, name_of, wait_until
+
+REPEATED = 30  # of many calls that were answered, so many (and up to twice that) are made again
+
+
+class Retrying:
+    """A client that does what clients should: the same call with the same key, until it is answered."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.api = None     # a connection, once the daemon was started
+        self.keys = itertools.count(1)
+        self.answers = []   # (method, path, body, key, reply) of all that was acknowledged
+        self.restarts = 0   # after a kill
+        self.failures = 0   # of the store, as told to this client
+        self.runs = 0       # programs started by `sublet run`
+        self.cards_known = True
+        self.hooks = []
+
+    def close(self):
+        for hook in self.hooks:
+            hook.close()
+
+    def revive(self):
+        """Starts the daemon again if it was killed."""
+        if self.daemon.process.poll() is None:
+            return
+        assert self.daemon.process.returncode == -signal.SIGKILL, self.daemon.log()
+        self.restarts += 1
+        self.daemon.start(wait_for_cards=self.cards_known)
+        self.api = self.daemon.api()
+
+    def disturbed(self):
+        """Whether it was interrupted already."""
+        return self.restarts or "the store failed" in self.daemon.log()
+
+    def call(self, method, path, body=None, **headers):
+        def attempt():
+            try:
+                reply = self.api.call(method, path, body, **headers)
+            except (OSError, http.client.HTTPException):
+                self.daemon.process.wait(60)
+                self.revive()
+                return None
+            if reply.status == 503:
+                self.failures += 1
+                return None
+            return reply
+        return wait_until(attempt, f"an answer to {method} {path}")
+
+    def start(self, *arguments):
+        self.daemon.start(expect_ready=False, extra=arguments)
+        wait_until(lambda: self.daemon.process.poll() is not None or self.serves(), "the daemon serves")
+        self.revive()
+        self.api = self.daemon.api()
+
+    def serves(self):
+        try:
+            return self.daemon.get("/v1/devices")["devices"] or not self.cards_known
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def ended(self, keeper):
+        """The exit status of `sublet run`, which outlives the daemon."""
+        def poll():
+            self.revive()
+            return keeper.poll() is not None
+        wait_until(poll, "the program ends")
+        return keeper.returncode
+
+    def get(self, path):
+        return self.call("GET", path)
+
+    def post(self, path, body=None, method="POST"):
+        key = f"key-{next(self.keys)}"
+        reply = self.call(method, path, body, Idempotency_Key=key)
+        if reply.status < 400:  # a refusal changes nothing, and is decided anew each time
+            self.answers.append((method, path, body, key, reply))
+        return reply
+
+    def delete(self, path):
+        return self.post(path, method="DELETE")
+
+    def ask(self, size=1, **more):
+        """A lease that waits until it is granted."""
+        return self.post("/v1/leases", {"vram_bytes": size * GIB, "ttl_seconds": 600, "wait_seconds": 60, **more})["id"]
+
+    def queue(self, size=1, **more):
+        return self.ask(size, wait_seconds=0, **more)
+
+    def act(self, id, call, body=None):
+        return self.post(f"/v1/leases/{id}/{call}", body)
+
+    def until(self, id, condition):
+        def look():
+            lease = self.get(f"/v1/leases/{id}")
+            return lease if condition(lease.body) else None
+        return wait_until(look, f"{id} as expected")
+
+    def says(self, id, code, text):
+        """Waits until that reason was given for what became of the lease."""
+        def look():
+            reasons = self.get(f"/v1/leases/{id}/why")["reasons"]
+            return any(reason["code"] == code and text in reason["text"] for reason in reasons)
+        wait_until(look, f"{id}: {code}: {text}")
+
+    def hooked(self, size=1, **more):
+        """A lease that yields by a webhook, and what serves that."""
+        hook = Hook()
+        self.hooks.append(hook)
+        lease = self.ask(size, **more)
+        self.act(lease, "cooperate", {"way": "webhook", "url": hook.url})
+        return lease, hook
+
+    def pause(self, id):
+        """However often a crash in between has it undone."""
+        def paused():
+            self.act(id, "pause")
+            now = self.until(id, lambda lease: lease["state"] in ("active", "paused", "ended"))
+            return now if now["state"] != "active" else None
+        return wait_until(paused, f"{id} is paused")
+
+    def resume(self, id):
+        self.act(id, "resume")
+        return self.until(id, lambda lease: lease["state"] == "active")
+
+    def ends(self, id, reason):
+        assert self.until(id, lambda lease: lease["state"] == "ended")["end_reason"] == reason
+
+    def run(self, *command):
+        """`sublet run` of a program; returns its keeper and its lease once the program runs and owns it."""
+        keeper = self.daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command)
+        self.runs += 1
+
+        def owned():
+            for lease in self.get("/v1/leases?all=true")["leases"]:
+                if lease["owner"]["pid"] and name_of(lease["owner"]["pid"]) != "sublet":  # still held by its keeper
+                    return lease
+            return None
+        return keeper, wait_until(owned, "the program runs")
+
+    def check(self):
+        """What must hold whatever happened: nothing acknowledged is lost, doubled, or answered otherwise."""
+        asked = [reply["id"] for _, path, _, _, reply in self.answers if path == "/v1/leases"]
+        assert len(set(asked)) == len(asked)
+        leases = self.get("/v1/leases?all=true")["leases"]
+        ids = [lease["id"] for lease in leases]
+        assert len(set(ids)) == len(ids) == len(asked) + self.runs, "a lease is lost or doubled"
+        assert set(asked) <= set(ids)
+        step = max(1, len(self.answers) // REPEATED)
+        for method, path, body, key, reply in self.answers[::-step]:
+            again = self.call(method, path, body, Idempotency_Key=key)
+            if path == "/v1/leases":  # what became of it since is told anew
+                assert (again["id"], again["token"]) == (reply["id"], reply["token"]), "a retry made another lease"
+            else:
+                assert (again.status, again.body) == (reply.status, reply.body), "a retry got another answer"
+        for device in self.get("/v1/devices")["devices"]:
+            reserved = sum(lease["reserved_bytes"] for lease in leases)
+            assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
+
+
+class Hook:
+    """A program that yields on the call of its webhook and has no VRAM; what it refuses fails."""
+
+    def __init__(self):
+        self.refuses = set()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        hook = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                order = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["order"]
+                hook.may_answer.wait(60)
+                answer = {"answer": {"yield": "yielded", "resume": "resumed"}[order]}
+                self.respond(500 if order in hook.refuses else 200, json.dumps(answer).encode())
+
+            def respond(self, status, body):
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+                except OSError:
+                    pass  # who asked has been killed
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self.may_answer.set()
+        self.server.shutdown()
+        self.server.server_close()

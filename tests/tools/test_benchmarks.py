@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each benchmark still runs, with work for a second, and prints a table with the ratio to a raw measure. No times are
+asserted. pause_bench plays minutes and is left to `./dev bench`."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
+SHORT = {  # arguments, and what heads the column of ratios; the error of an estimate is one already
+    "daemon_bench": (["0.3"], "ratio to raw"),
+    "estimate_bench": (["3", "20"], "rel p50"),
+    "idle_bench.py": (["1"], "ratio to raw"),
+    "prediction_bench": (["300"], "raw"),
+    "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
+    "step_bench": (["50", "1000", "16"], "p50 / map"),
+    "store_bench": (["/tmp", "0.1"], "raw"),
+    "waiters_bench": (["300"], "ratio"),
+}
+LONG = {"pause_bench.py"}
+
+
+def test_every_benchmark_is_tried_here():
+    there = {file.name if file.suffix == ".py" else file.stem for file in (ROOT / "bench").iterdir()
+             if file.stem.endswith("_bench")}
+    assert there == set(SHORT) | LONG
+
+
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_a_benchmark_prints_its_table(name):
+    program = [sys.executable, ROOT / "bench" / name] if name.endswith(".py") else [BUILD / "bench" / name]
+    if not pathlib.Path(program[-1]).exists():
+        pytest.skip("the benchmarks are not built")
+    arguments, ratios = SHORT[name]
+    done = subprocess.run([*program, *arguments], capture_output=True, text=True, timeout=120,
+                          env=os.environ | {"SUBLET_BUILD_DIR": str(BUILD)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ratios in done.stdout, done.stdout
+    assert len(re.findall(r"\d+\.\d+", done.stdout)) >= 3, done.stdout
