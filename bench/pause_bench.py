@@ -14,32 +14,17 @@ import json
 import pathlib
 import select
 import statistics
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from tests.support.driver_calls import park_and_back  # noqa: E402
 from tests.support.sublet import GIB, MIB, Daemon, wait_until  # noqa: E402
 
 CONTEXT = 64 * MIB
 CONFIG = '[gpu]\ninterval_idle = "1s"\n[device]\nheadroom = "32MiB"\n'
 HANDOVERS = 5
 ASKED = 7 * GIB + 614 * MIB  # of a card of 8 GiB: nobody keeps more than a residue beside it
-# Run in a process that sees the simulated driver: parks PID by the driver's calls and brings it back.
-RAW = """
-import ctypes, sys, time
-cuda = ctypes.CDLL("libcuda.so.1")
-arguments = ctypes.create_string_buffer(64)
-assert cuda.cuInit(0) == 0
-pid = int(sys.argv[1])
-def call(name):
-    began = time.monotonic()
-    assert getattr(cuda, "cuCheckpointProcess" + name)(pid, arguments) == 0, name
-    return time.monotonic() - began
-park = call("Lock") + call("Checkpoint")
-back = call("Restore") + call("Unlock")
-print(park, back)
-"""
 
 
 @contextlib.contextmanager
@@ -74,11 +59,10 @@ def end(program):
 def raw_park(daemon, bytes_):
     program = load(daemon, bytes_, 600, leased=False)
     wait_until(lambda: used(daemon) >= bytes_, "it has filled its memory")
-    said = subprocess.run([sys.executable, "-c", RAW, str(program.pid)], env=daemon.env(), capture_output=True,
-                          text=True, check=True).stdout.split()
+    park, _ = park_and_back(program.pid, daemon.env())
     end(program)
     wait_until(lambda: used(daemon) == 0, "its memory is free")
-    return float(said[0])
+    return park
 
 
 def one_handover(daemon, bytes_):

@@ -10,19 +10,8 @@ import threading
 
 import pytest
 
-from tests.support.parking import lease_of, quick_checkpoints, until, until_filled
+from tests.support.parking import daemon, ends_well, lease_of, start_parking, until, until_filled  # noqa: F401
 from tests.support.sublet import MIB, wait_until
-
-CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "64MiB"\n'
-          '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "2s"\n'
-          '[pause]\nverify_timeout = "3s"\nyield_timeout = "20s"\ncooldown = "500ms"\n')
-
-
-@pytest.fixture
-def daemon(start_daemon):
-    daemon = start_daemon("1x4GiB", config=CONFIG)
-    quick_checkpoints(daemon)
-    return daemon
 
 
 def run(daemon, tag, vram, alloc, *flags, load=()):
@@ -38,11 +27,6 @@ def pid_of(daemon, tag):
 
 def reasons(daemon, tag, code):
     return [one["text"] for one in daemon.get(f"/v1/leases/{tag}/why")["reasons"] if one["code"] == code]
-
-
-def ends_well(daemon, tag, child):
-    os.kill(pid_of(daemon, tag), signal.SIGTERM)
-    assert child.wait(timeout=60) == 128 + signal.SIGTERM, child.communicate()
 
 
 # --- not listed is not gone ---
@@ -215,8 +199,7 @@ def test_who_is_stuck_can_be_ended(daemon):
 # --- who is to blame ---
 
 def test_what_the_host_refuses_is_nobodys_failure(start_daemon):
-    daemon = start_daemon("1x4GiB", config=CONFIG + '[ledger]\nlimit = "256MiB"\n')
-    quick_checkpoints(daemon)
+    daemon = start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n')
     run(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
     asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--", "true")
     until(daemon, "asker", "queued")

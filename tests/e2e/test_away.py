@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from tests.support.parking import lease_of, quick_checkpoints, until, until_filled, used_on_card
+from tests.support.keeping import read_until
+from tests.support.parking import ends_well, lease_of, quick_checkpoints, until, until_filled, used_on_card
 from tests.support.sublet import GIB, MIB, wait_until
 from tests.support.terminal import Shell
 
@@ -23,9 +24,9 @@ def daemon(start_daemon):
     return daemon
 
 
-def run(daemon, tag, vram, alloc, seconds=600, *flags):
+def run(daemon, tag, vram, alloc, *flags):
     program = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
-                           "--seconds", str(seconds), "--verify")
+                           "--seconds", "600", "--verify")
     until_filled(daemon, tag, alloc)
     return program
 
@@ -37,7 +38,7 @@ def texts(daemon, tag, code):
 # --- outsiders ---
 
 def test_an_outsider_in_its_place_is_named_and_when_it_leaves_the_program_comes_back(daemon):
-    first = run(daemon, "first", "3GiB", "1GiB", 4)
+    first = run(daemon, "first", "3GiB", "1GiB")
     assert daemon.cli("pause", "first").returncode == 0
     assert lease_of(daemon, "first")["blocked"] is None
     outsider = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
@@ -57,17 +58,19 @@ def test_an_outsider_in_its_place_is_named_and_when_it_leaves_the_program_comes_
     assert lease_of(daemon, "first")["state"] == "paused"
     outsider.kill()
     outsider.wait()
-    until(daemon, "first", "active", "ended")
-    assert first.wait(timeout=60) == 0, "every byte is as it was: " + first.communicate()[1]
+    until(daemon, "first", "active")
+    ends_well(daemon, "first", first)
 
 
 def test_an_outsider_that_comes_while_it_is_verified_is_named_and_the_victim_not_blamed(daemon):
-    daemon.ctl("set", "checkpoint_us", 1_500_000)
-    batch = run(daemon, "batch", "3GiB", "2GiB", 2, "--tier", "batch")
+    batch = run(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
+    daemon.ctl("fault", "checkpoint-hang")
     urgent = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "urgent", "--tier", "interactive", "--",
                           "simgpu-load", "--alloc", "1GiB", "--seconds", "1", "--verify")
     until(daemon, "batch", "pausing")
     outsider = daemon.spawn("simgpu-load", "--alloc", "900MiB", "--seconds", "600")
+    wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["other_bytes"] >= 900 * MIB, "it is there")
+    daemon.ctl("clear")
     said = wait_until(lambda: texts(daemon, "urgent", "blocked"), "the outsider is named")
     assert said[0].startswith("External: pid ") and f"pid {outsider.pid} (simgpu-load, under no lease)" in said[0], said
     # What it was paused for came to nothing, and that is not its fault: its pause counts as one that went well.
@@ -76,7 +79,8 @@ def test_an_outsider_that_comes_while_it_is_verified_is_named_and_the_victim_not
     outsider.kill()
     outsider.wait()
     assert urgent.wait(timeout=90) == 0, urgent.communicate()
-    assert batch.wait(timeout=90) == 0, batch.communicate()
+    until(daemon, "batch", "active")
+    ends_well(daemon, "batch", batch)
 
 
 def test_who_waits_for_an_outsider_is_told_so(daemon):
@@ -197,9 +201,8 @@ def test_a_parked_program_on_a_swap_device_is_told_of(daemon, tmp_path):
 # --- how far it is ---
 
 def test_progress_is_shown_while_it_is_parked_and_brought_back(daemon):
-    for key in ("checkpoint_us", "restore_us"):
-        daemon.ctl("set", key, 2_500_000)
     run(daemon, "slow", "2GiB", "1GiB")
+    daemon.ctl("fault", "checkpoint-hang")
     parking = daemon.spawn("sublet", "pause", "slow")
 
     def progress():
@@ -207,22 +210,26 @@ def test_progress_is_shown_while_it_is_parked_and_brought_back(daemon):
     seen = wait_until(progress, "it says how far it is")
     assert seen["move"] == "pause" and seen["total_bytes"] > GIB and seen["moved_bytes"] <= seen["total_bytes"]
     assert re.search(r"\S+ \S+ of 1.3 GiB parked", daemon.cli("ps", check=0).stdout)
-    assert parking.wait(timeout=60) == 0
-    said = parking.communicate()[1]
+    said = read_until(parking.stderr, "is pausing")
     assert re.search(r"lease-\d+ is pausing: \S+ \S+ of 1.3 GiB parked", said), said
+    daemon.ctl("clear")
+    assert parking.wait(timeout=60) == 0, parking.communicate()
     assert lease_of(daemon, "slow")["pause"]["progress"] is None, "parked: nothing moves"
+    daemon.ctl("fault", "restore-hang")
     back = daemon.spawn("sublet", "resume", "slow")
     assert wait_until(progress, "it says how far it is")["move"] == "resume"
-    assert back.wait(timeout=60) == 0
-    assert "restored" in back.communicate()[1]
+    read_until(back.stderr, "restored")
+    daemon.ctl("clear")
+    assert back.wait(timeout=60) == 0, back.communicate()
 
 
 def test_on_a_terminal_it_is_one_line(daemon):
-    daemon.ctl("set", "checkpoint_us", 2_500_000)
     run(daemon, "slow", "2GiB", "1GiB")
+    daemon.ctl("fault", "checkpoint-hang")
     with Shell(daemon.env()) as shell:
         shell.type("sublet pause slow")
         shell.expect(r"\r[^\n]*is pausing: [^\n]* of 1\.3 GiB parked[^\n]*\r[^\n]*(parked|yielded)")
+        daemon.ctl("clear")
         shell.expect(r"is paused: ")
         shell.type("sublet resume slow --json")
         assert "restored" not in shell.expect(r'\{"asked_vram_bytes"[^\n]*').group(0)
@@ -233,13 +240,14 @@ def test_on_a_terminal_it_is_one_line(daemon):
 def test_an_order_is_carried_out_by_the_next_daemon(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG + "automatic = false\n")
     quick_checkpoints(daemon)
-    daemon.ctl("set", "checkpoint_us", 1_500_000)
     run(daemon, "holder", "3GiB", "1GiB")
+    daemon.ctl("fault", "checkpoint-hang")
     waits = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "waits", "--", "sleep", "600")
     until(daemon, "waits", "queued")
     assert daemon.cli("preempt", "waits", "--no-wait").returncode == 0
     until(daemon, "holder", "pausing")
     daemon.kill()
+    daemon.ctl("clear")
     daemon.start()
     until(daemon, "waits", "active")
     assert lease_of(daemon, "holder")["state"] in ("paused", "pausing")
@@ -249,7 +257,7 @@ def test_an_order_is_carried_out_by_the_next_daemon(start_daemon):
 
 
 def test_how_pauses_went_is_not_forgotten(daemon):
-    run(daemon, "first", "2GiB", "1GiB", 600, "--name", "unlucky")
+    run(daemon, "first", "2GiB", "1GiB", "--name", "unlucky")
     daemon.ctl("fault", "checkpoint-fail")
     assert daemon.cli("pause", "first").returncode == 1
     daemon.kill()

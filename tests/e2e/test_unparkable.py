@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.support.parking import lease_of, quick_checkpoints, until
+from tests.support.parking import lease_of, quick_checkpoints, until, until_filled
 from tests.support.sublet import MIB, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
@@ -67,7 +67,8 @@ class Stage:
         started = self.daemon.spawn("sublet", "run", "--vram", vram, "--tag", "it", "--name", "trainer", "--tier",
                                     "batch", *flags, "--", "python3", str(file), kind,
                                     str(self.daemon.dir / "libnccl.so.2"))
-        wait_until(lambda: lease_of(self.daemon, "it").get("used_bytes", 0) >= 256 * MIB, "it holds its memory")
+        assert started.stdout.readline() == "holds its memory\n", started.communicate()
+        until_filled(self.daemon, "it", "256MiB")
         return started
 
     def asker(self, vram="3500MiB"):

@@ -5,8 +5,9 @@ import json
 import pathlib
 import statistics
 import subprocess
-import sys
 import time
+
+from tests.support.driver_calls import park_and_back
 
 GIB, MIB = 1 << 30, 1 << 20
 # An unchanged training run: nothing in it knows of Sublet. Writes each loss, to the last bit.
@@ -71,22 +72,6 @@ for at in range(0, size, max(size // 64, many)):
     call("cuMemcpyDtoH_v2", piece, ctypes.c_uint64(kept.value + at), ctypes.c_size_t(len(piece)))
     assert piece.raw == bytes([77]) * len(piece), "wrong bytes at %d" % at
 print("trained:", steps, "steps")
-"""
-
-# Parks PID by the driver's own calls, with no daemon about, and brings it back.
-RAW = """
-import ctypes, sys, time
-cuda = ctypes.CDLL("libcuda.so.1")
-arguments = ctypes.create_string_buffer(64)
-assert cuda.cuInit(0) == 0
-pid = int(sys.argv[1])
-def call(name):
-    began = time.monotonic()
-    assert getattr(cuda, "cuCheckpointProcess" + name)(pid, arguments) == 0, name
-    return time.monotonic() - began
-park = call("Lock") + call("Checkpoint")
-back = call("Restore") + call("Unlock")
-print(park, back)
 """
 
 
@@ -184,16 +169,16 @@ class Pausing:
             steady = Steady(self.fill)
             program = self.stage.spawn("raw", *job.program(self.fill, 600))
             job.until(lambda: steady(job.device()["used_bytes"]), "it has filled its memory", 300)
-            said = subprocess.run([sys.executable, "-c", RAW, str(program.pid)], env=self.stage.env, text=True,
-                                  capture_output=True)
-            if said.returncode != 0:
-                print(f"SKIPPED: [{job.kind}] hand-over: the driver's calls fail here: {said.stderr.strip()[-300:]}")
-            else:
-                raw.append([float(word) for word in said.stdout.split()])
+            problem = ""
+            try:
+                raw.append(park_and_back(program.pid, self.stage.env))
+            except subprocess.CalledProcessError as error:
+                problem = error.stderr.strip()[-300:] or str(error)
+                print(f"SKIPPED: [{job.kind}] hand-over: the driver's calls fail here: {problem}")
             program.terminate()
             program.wait()
             job.until(lambda: job.device()["other_bytes"] < 64 * MIB, "its memory is free", 120)
-            if said.returncode != 0:
+            if problem:
                 return
             took.append(self.one_handover(f"{job.kind}-victim-{n}"))
         parks, backs = (statistics.median(times) for times in zip(*raw))

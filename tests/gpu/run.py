@@ -16,7 +16,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import demo  # noqa: E402
 import pausing  # noqa: E402

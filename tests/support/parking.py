@@ -1,6 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are paused by the simulated driver."""
+"""Programs that are paused by the simulated driver. The fixture is used by importing it."""
+import os
+import signal
+
+import pytest
+
 from tests.support.sublet import GIB, MIB, wait_until
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "64MiB"\n'
+          '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "2s"\n'
+          '[pause]\nverify_timeout = "5s"\nyield_timeout = "20s"\ncooldown = "500ms"\nmin_residency = "1500ms"\n'
+          'overhead = 1.0\n')
+
+
+def start_parking(start_daemon, config=""):
+    """A private daemon with one small card, on which little of what is timed takes long."""
+    daemon = start_daemon("1x4GiB", config=CONFIG + config)
+    quick_checkpoints(daemon)
+    return daemon
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    return start_parking(start_daemon)
 
 
 def quick_checkpoints(daemon):
@@ -23,6 +45,12 @@ def until(daemon, tag, *states):
     """The lease, once it is in one of these states."""
     return wait_until(lambda: (lambda now: now if now.get("state") in states else None)(lease_of(daemon, tag)),
                       f"{tag} is {' or '.join(states)}")
+
+
+def ends_well(daemon, tag, child):
+    """Ends a program that runs until it is told to; it has checked every byte."""
+    os.kill(lease_of(daemon, tag)["owner"]["pid"], signal.SIGTERM)
+    assert child.wait(timeout=60) == 128 + signal.SIGTERM, f"every byte is as it was: {child.communicate()}"
 
 
 def used_on_card(daemon):
