@@ -268,7 +268,7 @@ class State {
     Bytes moved;                                 // what its processes held when it was asked to yield
     Time moving_since;                           // Park or Unpark was ordered then
     std::optional<Time> held_at;                 // began then: the last snapshot that shows it holding on
-    std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, when it was asked to yield: not its own
+    std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, before it yields: not its own
     Time overdue_at = Time::never();             // Park or Unpark should have been answered by then …
     bool overdue = false;                        // … and was not
     unsigned tried = 0;                          // methods of this pause, by their bits

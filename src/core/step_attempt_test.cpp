@@ -66,6 +66,32 @@ TEST(Unlisted, WhoVanishesFromTheListHasNotYielded) {
   EXPECT_EQ(w.state.record("serve", PauseMethod::driver), nullptr);
 }
 
+TEST(Unlisted, WhoIsAskedBeforeACardWasReadIsComparedWithItsFirstReading) {
+  Attempt w;
+  w.restart();
+  w.pause();
+  w.measure(9 * GiB, 2 * GiB);
+  w.parked();
+  w.measure(Bytes{}, 11 * GiB);
+  w.measure(Bytes{}, 11 * GiB);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  w.measure(Bytes{}, 2 * GiB);
+  w.measure(Bytes{}, 2 * GiB);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "those 2 GiB were there before it yielded";
+}
+
+TEST(Unlisted, WhoYieldsBeforeACardWasReadMayHaveAllThatNobodyListedHolds) {
+  Attempt w;
+  w.restart();
+  w.pause();
+  w.parked();
+  for (int i = 0; i < 5; ++i) w.measure(Bytes{}, 9 * GiB);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+}
+
 TEST(Unlisted, ItMayHaveVanishedBeforeItWasAsked) {
   Attempt w;
   w.measure(Bytes{}, 9 * GiB);

@@ -130,6 +130,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   side.undone.reset();
   side.moved = state_.use(lease.id).used;
   side.moving_since = now_;
+  side.unlisted.clear();
   look_at_unlisted(lease);
   const Duration at_most = cooperative ? yield_time(lease) : driver_time(lease, Move::pause);
   side.overdue = false;

@@ -137,6 +137,8 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     state_.measure(lease, device, now, shows_the_end(lease, began) || planted(Bug::any_reading_settles));
     lease.peak_used = std::max(lease.peak_used, now.used);
     if (lease.state == LeaseState::paused && now.used > lease.parking->residue) relapsing_.insert(id);
+    if (lease.state == LeaseState::pausing && began < state_.sides_.at(id).yielded_at.value_or(Time::never()))
+      look_at_unlisted(lease);
     if (lease.parking && (lease.parking->returns || lease.state == LeaseState::resuming)) may_be_blocked_.push_back(id);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;

@@ -61,24 +61,25 @@ bool Stepper::yields(const Lease& lease, Time began) const {
   return told(lease, began) && !holds_on(lease) && seen;
 }
 
-// What no listed process holds of its devices before it is asked, but for what may be its own.
+// What no listed process holds of its devices before it yields, but for what may be its own. Of a device that was not
+// read yet when it was asked it is looked at in its first reading.
 void Stepper::look_at_unlisted(const Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
-  side.unlisted.clear();
+  side.unlisted.resize(lease.devices.size());
   for (std::size_t i = 0; i < lease.devices.size(); ++i) {
     const Device& device = state_.devices_.at(lease.devices[i]);
-    const auto others = std::max(device.unlisted - side.charges[i].hidden, Bytes{});
-    side.unlisted.push_back(device.read_at ? std::optional(others) : std::nullopt);
+    if (!side.unlisted[i] && device.read_at)
+      side.unlisted[i] = std::max(device.unlisted - side.charges[i].hidden, Bytes{});
   }
 }
 
 // By how much that has grown, on that of its devices where it has grown most: it is no longer listed, and that proves
-// nothing while as much is used there by nobody who is.
+// nothing while as much is used there by nobody who is. All of it may be its own where nothing was read before.
 Bytes Stepper::unlisted_since(const Lease& lease) const {
   const State::Side& side = state_.sides_.at(lease.id);
   Bytes most;
   for (std::size_t i = 0; i < lease.devices.size() && i < side.unlisted.size(); ++i)
-    if (side.unlisted[i]) most = std::max(most, state_.devices_.at(lease.devices[i]).unlisted - *side.unlisted[i]);
+    most = std::max(most, state_.devices_.at(lease.devices[i]).unlisted - side.unlisted[i].value_or(Bytes{}));
   return most;
 }
 

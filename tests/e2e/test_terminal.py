@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 
 import pytest
 
@@ -10,22 +11,35 @@ from tests.support.keeping import SUBLET, daemon, full, state_of  # noqa: F401
 from tests.support.sublet import wait_until
 from tests.support.terminal import Shell
 
-COUNTER = r"""
-n=0
-trap 'n=$((n+1)); echo int-$n' INT
-trap 'stty size' WINCH
-trap 'echo continued' CONT
-echo up-$$
-while :; do read -t 0.1 part; line=$line$part; case $line in *quit) exit $n;; esac; done
+# Takes signals one by one: a trap of bash loses one that comes before it has ended the last of the same number.
+COUNTER = """
+import os, select, signal, sys
+
+taken = {signal.SIGINT, signal.SIGWINCH, signal.SIGCONT}
+signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+interrupted = 0
+print(f"up-{os.getpid()}", flush=True)
+while True:
+    came = signal.sigtimedwait(taken, 0.1)
+    if came and came.si_signo == signal.SIGINT:
+        interrupted += 1
+        print(f"int-{interrupted}", flush=True)
+    elif came and came.si_signo == signal.SIGWINCH:
+        size = os.get_terminal_size(0)
+        print(size.lines, size.columns, flush=True)
+    elif came:
+        print("continued", flush=True)
+    if select.select([0], [], [], 0)[0] and b"quit" in os.read(0, 4096):
+        sys.exit(interrupted)
 """
 
 
 @pytest.fixture
 def shell(daemon, tmp_path):
-    script = tmp_path / "counter.sh"
+    script = tmp_path / "counter.py"
     script.write_text(COUNTER)
     with Shell(daemon.env()) as running:
-        running.command = f"{SUBLET} run --vram 64MiB -- bash {script}"
+        running.command = f"{SUBLET} run --vram 64MiB -- {sys.executable} {script}"
         yield running
 
 
