@@ -46,7 +46,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
 }
 
 void Oracle::stood_still(Time now) {
-  for (auto& [id, by] : returns_by_) by = std::max(by, now + 15s);
+  for (auto& [id, by] : returns_by_) by = std::max(by, now + napped_ + 15s);
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
     if (lease.expires_at) forgiven_[id] = now + config_.rules.reconnect;

@@ -116,6 +116,7 @@ class Oracle {
   std::uint64_t leases_seen_ = 0, pauses_seen_ = 0;
   std::map<LeaseId, Time> back_by_;  // nobody may be gone for want of a connection before
   Time last_now_;
+  Duration napped_{};  // the machine slept so long, and the engine has not noticed
   bool trace_ = false;
 };
 

@@ -18,6 +18,7 @@ void Oracle::after_step(bool overdue) {
   const core::State& state = engine_->state();
   const Time now = engine_->now();
   verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });
+  if (now - last_now_ >= napped_) napped_ = {};
   last_now_ = now;
   verdict_.mix(state.last_id() * 1000 + state.leases().size() * 10 + state.queue().size());
   check_sums(state, now);
@@ -30,6 +31,7 @@ void Oracle::after_step(bool overdue) {
 
 void Oracle::slept(Duration asleep) {
   for (auto& [id, by] : returns_by_) by = by + asleep;
+  napped_ += asleep;
 }
 
 // Who waits is not kept waiting by a driver that does not return.
