@@ -141,14 +141,30 @@ void CostModel::learn(const LearnedMove& learned) {
   if (oldest != entries_.end()) entries_.erase(oldest);
 }
 
+CostModel::Known CostModel::known(const Key& key) const {
+  const auto entry = entries_.find(key);
+  const bool any = !key.consumer.empty() && entry != entries_.end();
+  return {line(key.consumer, key.method, key.move), any ? entry->second.curve.samples().size() : 0};
+}
+
+Prediction CostModel::Known::of(Bytes bytes) const {
+  const double likely = line.at(bytes);
+  return {seconds(likely), seconds(likely * (1 + to_p95 * line.spread)),
+          seconds(likely * (1 + to_longest * line.spread)), samples};
+}
+
 Prediction CostModel::predict(const std::string& consumer, PauseMethod method, Move move, Bytes bytes) const {
-  const Line its = line(consumer, method, move);
-  const auto entry = entries_.find({consumer, method, move});
-  const double likely = its.at(bytes);
-  Prediction prediction{seconds(likely), seconds(likely * (1 + to_p95 * its.spread)),
-                        seconds(likely * (1 + to_longest * its.spread)), 0};
-  if (!consumer.empty() && entry != entries_.end()) prediction.samples = entry->second.curve.samples().size();
-  return prediction;
+  return known({consumer, method, move}).of(bytes);
+}
+
+Prediction Predictor::operator()(const std::string& consumer, PauseMethod method, Move move, Bytes bytes) {
+  CostModel::Key key{consumer, method, move};
+  auto found = known_.find(key);
+  if (found == known_.end()) {
+    CostModel::Known known = costs_.known(key);
+    found = known_.emplace(std::move(key), std::move(known)).first;
+  }
+  return found->second.of(bytes);
 }
 
 }  // namespace sublet::core

@@ -104,12 +104,30 @@ class CostModel {
     MoveCurve curve;
     Time last_at;
   };
+  // What is known of such moves, for whatever bytes.
+  struct Known {
+    MoveCurve::Line line;
+    std::size_t samples = 0;
+    Prediction of(Bytes bytes) const;
+  };
+  Known known(const Key& key) const;
   const std::map<Key, Entry>& entries() const { return entries_; }
   MoveCurve::Line line(const std::string& consumer, PauseMethod method, Move move) const;
 
  private:
   MoveCurve::Line machine_line(PauseMethod method, Move move) const;
   std::map<Key, Entry> entries_;
+};
+
+// For many predictions at one moment: what was learned of each consumer is gone through once.
+class Predictor {
+ public:
+  explicit Predictor(const CostModel& costs) : costs_(costs) {}
+  Prediction operator()(const std::string& consumer, PauseMethod method, Move move, Bytes bytes);
+
+ private:
+  const CostModel& costs_;
+  std::map<CostModel::Key, CostModel::Known> known_;
 };
 
 }  // namespace sublet::core

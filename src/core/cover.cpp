@@ -10,6 +10,8 @@ namespace {
 
 using Chosen = std::vector<std::size_t>;
 
+constexpr double rounding = 1000;  // nanoseconds, by which a bound may be off that is worked out in floating point
+
 // What a set costs, and what decides between sets that cost the same.
 struct Score {
   Duration cost{};
@@ -17,13 +19,21 @@ struct Score {
   bool operator<(const Score& other) const { return std::tie(cost, count) < std::tie(other.cost, other.count); }
 };
 
+double price(const Giver& giver, Bytes need) {
+  return static_cast<double>(giver.cost.count()) / static_cast<double>(std::min(giver.gain, need).count);
+}
+
 // Depth first over the givers, those that give most for their cost first; a branch is left when what is still to come
-// cannot give enough, or when it costs as much as the best that is known already.
+// cannot give enough, or when it costs as much as the best that is known already: with what is lacking, too, at the
+// price of the next of them, which is the least.
 class Search {
  public:
   Search(std::span<const Giver> givers, Chosen order, Bytes need)
-      : givers_(givers), order_(std::move(order)), need_(need), rest_(order_.size() + 1) {
-    for (std::size_t i = order_.size(); i-- > 0;) rest_[i] = rest_[i + 1] + givers_[order_[i]].gain;
+      : givers_(givers), order_(std::move(order)), need_(need), rest_(order_.size() + 1), prices_(order_.size()) {
+    for (std::size_t i = order_.size(); i-- > 0;) {
+      rest_[i] = rest_[i + 1] + givers_[order_[i]].gain;
+      prices_[i] = price(givers_[order_[i]], need_);
+    }
   }
 
   std::optional<Chosen> run() {
@@ -42,6 +52,8 @@ class Search {
       return;
     }
     if (at == order_.size() || gained + rest_[at] < need_) return;
+    const double lacking = static_cast<double>((need_ - gained).count) * prices_[at];
+    if (found_ && static_cast<double>((best_score_.cost - score.cost).count()) + rounding < lacking) return;
     const Giver& giver = givers_[order_[at]];
     taken_.push_back(order_[at]);
     descend(at + 1, gained + giver.gain, {score.cost + giver.cost, score.count + 1});
@@ -52,15 +64,12 @@ class Search {
   std::span<const Giver> givers_;
   Chosen order_;
   Bytes need_;
-  std::vector<Bytes> rest_;  // what the givers from here on give together
+  std::vector<Bytes> rest_;     // what the givers from here on give together
+  std::vector<double> prices_;  // of the givers, ascending
   Chosen taken_, best_;
   Score best_score_;
   bool found_ = false;
 };
-
-double price(const Giver& giver, Bytes need) {
-  return static_cast<double>(giver.cost.count()) / static_cast<double>(std::min(giver.gain, need).count);
-}
 
 // Takes them in order until it is enough, then leaves out, the dearest first, whoever is not needed.
 Chosen greedy(std::span<const Giver> givers, const Chosen& order, Bytes need) {

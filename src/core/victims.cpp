@@ -23,6 +23,8 @@ constexpr Duration start_again = 60s;
 constexpr Duration futile_try = 10s;
 // An asker that takes any device has room made for it on one of so many of the roomiest.
 constexpr std::size_t devices_tried = 16;
+// Once there is a place for it, no more devices are looked at than hold so many: it is to be decided in a moment.
+constexpr std::size_t leases_looked_at = 1000;
 
 struct OnDevice {
   const Device* device = nullptr;
@@ -42,7 +44,8 @@ std::vector<Giver> givers_of(const std::vector<Victim>& victims) {
   return givers;
 }
 
-OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now,
+                 Predictor& predict) {
   OnDevice plan;
   plan.device = &device;
   const Bytes lacks = lacking(state, rules, asking, device, now);
@@ -57,7 +60,7 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
       plan.spared.push_back(std::move(*left_alone));
       continue;
     }
-    candidates.push_back(as_victim(state, lease, device, now));
+    candidates.push_back(as_victim(state, lease, device, now, predict));
     gain += std::max(candidates.back().gain, Bytes{});
   }
   const auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
@@ -241,6 +244,11 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims) {
 }
 
 Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now) {
+  Predictor predict(state.costs());
+  return as_victim(state, lease, device, now, predict);
+}
+
+Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now, Predictor& predict) {
   const auto method = pause_method_of(state, lease);
   Victim victim;
   victim.lease = lease.id;
@@ -258,8 +266,8 @@ Victim as_victim(const State& state, const Lease& lease, const Device& device, T
     for (const Yielded& its : lease.parking->yielded) whole += its.all;
     victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
   }
-  victim.pause = state.costs().predict(lease.consumer, victim.method, Move::pause, victim.bytes);
-  victim.resume = state.costs().predict(lease.consumer, victim.method, Move::resume, victim.bytes);
+  victim.pause = predict(lease.consumer, victim.method, Move::pause, victim.bytes);
+  victim.resume = predict(lease.consumer, victim.method, Move::resume, victim.bytes);
   victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.consumer, victim.method);
   return victim;
 }
@@ -312,16 +320,17 @@ bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
 
 namespace {
 
-OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now,
+                 Predictor& predict) {
   // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
   const bool own_first = asking.ordered && !asking.ordered->anybodys;
   if (own_first) {
     Asking word = asking;
     word.by_rules = false;
-    OnDevice own = plan_on(state, rules, word, device, now);
+    OnDevice own = plan_on(state, rules, word, device, now, predict);
     if (own.found || !may_ask(state, rules, asking.lease)) return own;
   }
-  OnDevice plan = plan_on(state, rules, asking, device, now);
+  OnDevice plan = plan_on(state, rules, asking, device, now, predict);
   weigh_wait(state, rules, asking, plan, now);
   return plan;
 }
@@ -331,12 +340,17 @@ OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, c
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now) {
   std::vector<OnDevice> plans;
   const std::vector<const Device*> devices = devices_for(state, asking.lease);
-  for (const Device* device : devices) {
-    if (!state.known(*device, rules, now)) continue;
-    plans.push_back(best_on(state, rules, asking, *device, now));
-  }
   const std::size_t count =
       asking.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(asking.lease.device_count);
+  Predictor predict(state.costs());
+  std::size_t found = 0, leases = 0;
+  for (const Device* device : devices) {
+    if (found >= count && leases >= leases_looked_at) break;
+    if (!state.known(*device, rules, now)) continue;
+    plans.push_back(best_on(state, rules, asking, *device, now, predict));
+    found += plans.back().found;
+    leases += device->leases.size();
+  }
   std::stable_sort(plans.begin(), plans.end(), [](const OnDevice& a, const OnDevice& b) {
     if (a.found != b.found) return a.found;
     return a.found ? a.cost < b.cost : a.short_bytes < b.short_bytes;
