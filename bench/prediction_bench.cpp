@@ -55,13 +55,13 @@ class Run {
     held_ = Bytes{(512 + static_cast<std::int64_t>(random_() % 3585)) * MiB.count};
     now_ = now_ + 20s;
     step(snapshot());
-    Seen there{state_.costs().predict("train", PauseMethod::driver, Move::pause, held_), 0, link.takes(held_)};
+    Seen there{said(Move::pause, held_), 0, link.takes(held_)};
     const Bytes bytes = held_;
     step(Pause{id_, 0, "the benchmark", HostMemory{64 * GiB, std::nullopt}});
     there.took_s = wait(link.takes(bytes));
     step(Parked{id_, true, {}, bytes});
     const Time yielded = now_;
-    const Prediction settling = state_.costs().predict("train", PauseMethod::driver, Move::settle, bytes);
+    const Prediction settling = said(Move::settle, bytes);
     // The driver shows it a moment late, and the daemon looks every 20 ms.
     const Time shown = now_ + Duration(std::llround(noise() * 60e6));
     while (state_.find(id_)->state == LeaseState::pausing) {
@@ -93,10 +93,14 @@ class Run {
  private:
   void come_back(Bytes bytes) {
     step(Resume{id_});
-    Seen back{state_.costs().predict("train", PauseMethod::driver, Move::resume, bytes), 0, link.takes(bytes) / 2};
+    Seen back{said(Move::resume, bytes), 0, link.takes(bytes) / 2};
     back.took_s = wait(link.takes(bytes) / 2);
     step(Unparked{id_});
     resumes.push_back(back);
+  }
+
+  Prediction said(Move move, Bytes bytes) const {
+    return state_.costs().predict("train", {"GPU-0"}, PauseMethod::driver, move, bytes);
   }
 
   double noise() { return std::max(std::normal_distribution<double>(1.0, link.jitter)(random_), 0.3); }

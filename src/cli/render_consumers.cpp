@@ -69,6 +69,11 @@ Result<std::string> render_consumers(const json& reply, const Common& common, co
   for (const auto& consumer : list_at(reply, "consumers")) {
     if (consumer.is_object()) add_rows(rows, consumer, list_at(consumer, "moves"));
   }
+  for (const auto& device : list_at(reply, "devices")) {
+    const std::string id = text_at(device, "id");
+    add_rows(rows, json{{"consumer", fmt::format("(all on {})", id.empty() ? text_at(device, "uuid") : id)}},
+             list_at(device, "moves"));
+  }
   if (!list_at(reply, "moves").empty()) add_rows(rows, json{{"consumer", "(all)"}}, list_at(reply, "moves"));
   return render_table("report --consumers", consumer_columns, rows, common, look);
 }

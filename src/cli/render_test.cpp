@@ -342,11 +342,24 @@ TEST(Consumers, ShowsWhatPausesTake) {
       {"method": "driver", "move": "pause", "samples": 5, "fixed_ms": 800, "bytes_per_second": 2147483648,
        "spread_ratio": 0.125},
       {"method": "driver", "move": "settle", "samples": 5, "fixed_ms": 40, "bytes_per_second": null,
-       "spread_ratio": 0.5}]}], "moves": []})json");
+       "spread_ratio": 0.5}]}],
+    "devices": [
+      {"uuid": "GPU-8f1c", "id": "gpu0", "moves": [
+        {"method": "driver", "move": "pause", "samples": 4, "fixed_ms": 800, "bytes_per_second": 4294967296,
+         "spread_ratio": 0.25}]},
+      {"uuid": "GPU-9a2d", "id": null, "moves": [
+        {"method": "driver", "move": "pause", "samples": 1, "fixed_ms": 800, "bytes_per_second": 1073741824,
+         "spread_ratio": 0.25}]}],
+    "moves": [
+      {"method": "driver", "move": "pause", "samples": 5, "fixed_ms": 800, "bytes_per_second": 2147483648,
+       "spread_ratio": 0.5}]})json");
   EXPECT_EQ(*render_consumers(reply, Common{}, at_noon()),
-            "CONSUMER  RUNS  MEDIAN     PEAK  METHOD  PAUSES  PAUSE              SETTLE  RESUME  SPREAD\n"
-            "eval         0       -      0 B  -            -  -                  -       -            -\n"
-            "train        3      2h  8.0 GiB  driver       5  800ms + 2.0 GiB/s  40ms    -         12 %\n");
+            "CONSUMER           RUNS  MEDIAN     PEAK  METHOD  PAUSES  PAUSE              SETTLE  RESUME  SPREAD\n"
+            "eval                  0       -      0 B  -            -  -                  -       -            -\n"
+            "train                 3      2h  8.0 GiB  driver       5  800ms + 2.0 GiB/s  40ms    -         12 %\n"
+            "(all on gpu0)         -       -        -  driver       4  800ms + 4.0 GiB/s  -       -         25 %\n"
+            "(all on GPU-9a2d)     -       -        -  driver       1  800ms + 1.0 GiB/s  -       -         25 %\n"
+            "(all)                 -       -        -  driver       5  800ms + 2.0 GiB/s  -       -         50 %\n");
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ Action add_report(Command command, Common& common) {
       "own peak. A wait goes from the request to the grant, or until now. The window ends now.\n"
       "--consumers: what estimates and prices rest on. A pause takes its fixed part and its bytes by the rate beside "
       "it;\n"
-      "then it settles until it is measured gone. The spread is how far pauses were from what was expected of them.");
+      "then it settles until it is measured gone. The spread is how far pauses were from what was expected of them.\n"
+      "A consumer that is new is expected to take as long as all did on its device, or anywhere: the rows (all).");
   return [&common, flags] {
     if (flags->consumers) {
       return show(common, "/v1/consumers", [&](const auto& body, auto&) {

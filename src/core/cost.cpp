@@ -113,38 +113,41 @@ Line MoveCurve::with_spread(Line line, const Line& expected) const {
   return line;
 }
 
-Line CostModel::machine_line(PauseMethod method, Move move) const {
-  const Line start = assumed(method, move);
-  const auto entry = entries_.find({"", method, move});
-  return entry == entries_.end() ? start : entry->second.curve.fit(start);
+Line CostModel::line(const Key& key, const Line& expected) const {
+  const auto entry = entries_.find(key);
+  return entry == entries_.end() ? expected : entry->second.curve.fit(expected);
 }
 
-Line CostModel::line(const std::string& consumer, PauseMethod method, Move move) const {
-  const Line start = machine_line(method, move);
-  const auto entry = entries_.find({consumer, method, move});
-  return consumer.empty() || entry == entries_.end() ? start : entry->second.curve.fit(start);
+Line CostModel::line(const Key& key) const {
+  const Line machine = line({"", "", key.method, key.move}, assumed(key.method, key.move));
+  return key.consumer.empty() && key.device.empty() ? machine : line(key, machine);
 }
 
 void CostModel::learn(const LearnedMove& learned) {
-  const auto add = [&](const std::string& consumer, const Line& expected) {
-    Entry& entry = entries_[{consumer, learned.method, learned.move}];
+  const auto add = [&](const std::string& consumer, const std::string& device, const Line& expected) {
+    Entry& entry = entries_[{consumer, device, learned.method, learned.move}];
     entry.curve.add(learned.sample, expected);
     entry.last_at = learned.at;
   };
-  if (!learned.consumer.empty()) add(learned.consumer, machine_line(learned.method, learned.move));
-  add("", assumed(learned.method, learned.move));
+  const Line here = line({"", learned.device, learned.method, learned.move});
+  const Line machine = line({"", "", learned.method, learned.move});
+  if (!learned.consumer.empty()) add(learned.consumer, "", here);
+  if (!learned.device.empty()) add("", learned.device, machine);
+  add("", "", assumed(learned.method, learned.move));
   if (entries_.size() <= entries_kept) return;
   auto oldest = entries_.end();
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry)
-    if (!entry->first.consumer.empty() && (oldest == entries_.end() || entry->second.last_at < oldest->second.last_at))
-      oldest = entry;
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    const bool machines = entry->first.consumer.empty() && entry->first.device.empty();
+    if (!machines && (oldest == entries_.end() || entry->second.last_at < oldest->second.last_at)) oldest = entry;
+  }
   if (oldest != entries_.end()) entries_.erase(oldest);
 }
 
-CostModel::Known CostModel::known(const Key& key) const {
-  const auto entry = entries_.find(key);
-  const bool any = !key.consumer.empty() && entry != entries_.end();
-  return {line(key.consumer, key.method, key.move), any ? entry->second.curve.samples().size() : 0};
+CostModel::Known CostModel::known(const std::string& consumer, PauseMethod method, Move move,
+                                  const Line& others) const {
+  const auto own = consumer.empty() ? entries_.end() : entries_.find({consumer, "", method, move});
+  if (own == entries_.end()) return {others, 0};
+  return {own->second.curve.fit(others), own->second.curve.samples().size()};
 }
 
 Prediction CostModel::Known::of(Bytes bytes) const {
@@ -153,18 +156,29 @@ Prediction CostModel::Known::of(Bytes bytes) const {
           seconds(likely * (1 + to_longest * line.spread)), samples};
 }
 
-Prediction CostModel::predict(const std::string& consumer, PauseMethod method, Move move, Bytes bytes) const {
-  return known({consumer, method, move}).of(bytes);
+Prediction CostModel::predict(const std::string& consumer, const std::vector<std::string>& devices, PauseMethod method,
+                              Move move, Bytes bytes) const {
+  return Predictor(*this)(consumer, devices, method, move, bytes);
 }
 
-Prediction Predictor::operator()(const std::string& consumer, PauseMethod method, Move move, Bytes bytes) {
-  CostModel::Key key{consumer, method, move};
-  auto found = known_.find(key);
-  if (found == known_.end()) {
-    CostModel::Known known = costs_.known(key);
-    found = known_.emplace(std::move(key), std::move(known)).first;
+const CostModel::Known& Predictor::known(const CostModel::Key& key) {
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  const CostModel::Key all{"", key.device, key.method, key.move};
+  CostModel::Known its = key.consumer.empty()
+                             ? CostModel::Known{costs_.line(all), 0}
+                             : costs_.known(key.consumer, key.method, key.move, known(all).line);
+  return known_.emplace(key, std::move(its)).first->second;
+}
+
+Prediction Predictor::operator()(const std::string& consumer, const std::vector<std::string>& devices,
+                                 PauseMethod method, Move move, Bytes bytes) {
+  static const std::vector<std::string> anywhere{""};
+  std::optional<Prediction> slowest;
+  for (const std::string& device : devices.empty() ? anywhere : devices) {
+    const Prediction its = known({consumer, device, method, move}).of(bytes);
+    if (!slowest || slowest->likely < its.likely) slowest = its;
   }
-  return found->second.of(bytes);
+  return *slowest;
 }
 
 }  // namespace sublet::core

@@ -35,6 +35,8 @@ struct LearnedMove {
   Move move = Move::pause;
   MoveSample sample;
   Time at;
+  std::string device = {};  // uuid; "": it was on several
+  bool operator==(const LearnedMove&) const = default;
 };
 
 // Which of a consumer's pauses by one method were verified.
@@ -59,7 +61,7 @@ struct Prediction {
   Duration likely{};        // as often longer as shorter
   Duration at_most{};       // 95 of 100 take no longer
   Duration longest{};       // longer than that is a fault
-  std::size_t samples = 0;  // of this very consumer; 0: as others did here, or assumed
+  std::size_t samples = 0;  // of this very consumer; 0: as others did there, or assumed
 };
 
 // The newest samples of one kind of move, and the line through them: took = fixed + bytes ÷ rate.
@@ -89,13 +91,20 @@ class MoveCurve {
   int off_ = 0;                      // the newest was far above (1) or below (-1) what was expected of it
 };
 
+// Three curves, each drawn to the next where it has little to go by: of the consumer; of the device, all consumers
+// together, for cards may sit on different links; of the machine, all devices together. A move over several devices
+// teaches consumer and machine alone: nobody knows on which link it waited, or whether they were used side by side.
 class CostModel {
  public:
   void learn(const LearnedMove& learned);
-  Prediction predict(const std::string& consumer, PauseMethod method, Move move, Bytes bytes) const;
+  // `devices`: of the lease. Where the consumer itself says little, all of it is expected to take as long as on the
+  // slowest of them. None: they are not chosen yet.
+  Prediction predict(const std::string& consumer, const std::vector<std::string>& devices, PauseMethod method,
+                     Move move, Bytes bytes) const;
 
   struct Key {
-    std::string consumer;  // "" for all of this machine together
+    std::string consumer;  // "" for all, …
+    std::string device;    // … on this one; and "" for all of this machine together. Of a consumer always ""
     PauseMethod method = PauseMethod::driver;
     Move move = Move::pause;
     auto operator<=>(const Key&) const = default;
@@ -107,27 +116,29 @@ class CostModel {
   // What is known of such moves, for whatever bytes.
   struct Known {
     MoveCurve::Line line;
-    std::size_t samples = 0;
+    std::size_t samples = 0;  // of this very consumer
     Prediction of(Bytes bytes) const;
   };
-  Known known(const Key& key) const;
+  Known known(const std::string& consumer, PauseMethod method, Move move, const MoveCurve::Line& others) const;
   const std::map<Key, Entry>& entries() const { return entries_; }
-  MoveCurve::Line line(const std::string& consumer, PauseMethod method, Move move) const;
+  MoveCurve::Line line(const Key& key) const;
 
  private:
-  MoveCurve::Line machine_line(PauseMethod method, Move move) const;
+  MoveCurve::Line line(const Key& key, const MoveCurve::Line& expected) const;
   std::map<Key, Entry> entries_;
 };
 
-// For many predictions at one moment: what was learned of each consumer is gone through once.
+// For many predictions at one moment: what was learned of each consumer, and device, is gone through once.
 class Predictor {
  public:
   explicit Predictor(const CostModel& costs) : costs_(costs) {}
-  Prediction operator()(const std::string& consumer, PauseMethod method, Move move, Bytes bytes);
+  Prediction operator()(const std::string& consumer, const std::vector<std::string>& devices, PauseMethod method,
+                        Move move, Bytes bytes);
 
  private:
+  const CostModel::Known& known(const CostModel::Key& key);
   const CostModel& costs_;
-  std::map<CostModel::Key, CostModel::Known> known_;
+  std::map<CostModel::Key, CostModel::Known> known_;  // of a consumer on a device; consumer "": of all there
 };
 
 }  // namespace sublet::core

@@ -134,7 +134,7 @@ std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, 
     const auto left = time_left(state, lease.id, now);
     if (!left || asking.by_order(lease) || asking.lease.tier == Tier::critical) return left;
     // What it was brought back for on somebody's word it keeps for as long as a turn.
-    return *left + (lease.ordered ? std::max<Duration>(breath, residency(state, rules, lease)) : breath);
+    return *left + (lease.ordered ? std::max<Duration>(breath, residency(state, rules, lease, lease.devices)) : breath);
   }
   // Whose pause failed may not be able to yield then either.
   if (now < state.standing(lease.id).spared_until || spared.until == Time::never()) return std::nullopt;

@@ -255,7 +255,7 @@ struct Hanging : Card {
 
 TEST(Stuck, TheNextIsAskedAndNothingIsCountedTwice) {
   Hanging w;
-  const Prediction takes = w.state.costs().predict("first", PauseMethod::driver, Move::pause, 10 * GiB);
+  const Prediction takes = w.state.costs().predict("first", {"GPU-0"}, PauseMethod::driver, Move::pause, 10 * GiB);
   EXPECT_EQ(w.allowed(), takes.longest + 10s) << "from what such a pause takes";
   w.now = w.now + w.allowed() - 1s;
   w.step(Tick{});

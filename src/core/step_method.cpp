@@ -93,7 +93,7 @@ void Stepper::note_unfit(const Lease& lease, const Parked& fact) {
 }
 
 Duration Stepper::yield_time(const Lease& lease) const {
-  const auto before = state_.costs_.entries().find({lease.consumer, PauseMethod::cooperative, Move::pause});
+  const auto before = state_.costs_.entries().find({lease.consumer, "", PauseMethod::cooperative, Move::pause});
   if (before == state_.costs_.entries().end()) return rules_.yield_timeout;
   // Of so few the longest stands for the 99th of a hundred; what it frees says little of how long a program takes to
   // get to a place where it can stop.

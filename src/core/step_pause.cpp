@@ -385,7 +385,7 @@ bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
 // Longer than that it never took, and never should.
 Duration Stepper::driver_time(const Lease& lease, Move move) const {
   const Bytes bytes = std::max(state_.sides_.at(lease.id).moved, lease.parking ? lease.parking->entry : Bytes{});
-  return state_.costs_.predict(lease.consumer, PauseMethod::driver, move, bytes).longest + driver_grace;
+  return state_.costs_.predict(lease.consumer, lease.devices, PauseMethod::driver, move, bytes).longest + driver_grace;
 }
 
 // The driver may return at any time, and what it did then is what counts; until then nobody counts on it.

@@ -44,6 +44,22 @@ TEST(Pause, TimeAsleepIsNoTimeThatAMoveTook) {
   EXPECT_TRUE(undone.last.learned.empty()) << "an undone pause is no resume";
 }
 
+TEST(Pause, WhatItTakesIsLearnedOfItsDeviceAndOfNoneOfSeveral) {
+  for (const int count : {1, 2}) {
+    World w;
+    w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+    Lease lease = wish(10 * GiB, "train");
+    lease.device_count = count;
+    lease.owner.kind = OwnerKind::connection;
+    const LeaseId id = w.submit(lease, true);
+    w.step(Attach{id, 0, kept_process(7), true, {}});
+    w.step(Pause{id, 0, "its owner asked", Pair::plenty});
+    w.step(Parked{id, true, {}, 9 * GiB});
+    ASSERT_EQ(w.last.learned.size(), 1U);
+    EXPECT_EQ(w.last.learned[0].device, count == 1 ? w.device_of(id) : std::string());
+  }
+}
+
 TEST(Pause, LooksAgainAllTheTimeWhileItVerifies) {
   Pair w;
   w.pause();

@@ -15,10 +15,10 @@ constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
 constexpr std::size_t waiters_counted = 8;
 
-Duration moving(const State& state, const Lease& lease, Move move) {
+Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
   const auto method = pause_method_of(state, lease);
   const Bytes bytes = lease.parking ? lease.parking->entry : lease.vram;
-  return state.costs().predict(lease.consumer, method ? *method : PauseMethod::driver, move, bytes).likely;
+  return state.costs().predict(lease.consumer, devices, method ? *method : PauseMethod::driver, move, bytes).likely;
 }
 
 }  // namespace
@@ -46,10 +46,11 @@ Contenders contenders_on(const State& state, const Lease& waiter, const Device& 
   return contenders;
 }
 
-Duration residency(const State& state, const Rules& rules, const Lease& lease) {
+Duration residency(const State& state, const Rules& rules, const Lease& lease,
+                   const std::vector<std::string>& devices) {
   if (rules.min_residency) return *rules.min_residency;
-  return std::max(shortest_residency,
-                  residency_per_switch * (moving(state, lease, Move::pause) + moving(state, lease, Move::resume)));
+  const Duration away = moving(state, lease, devices, Move::pause) + moving(state, lease, devices, Move::resume);
+  return std::max(shortest_residency, residency_per_switch * away);
 }
 
 std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
@@ -91,13 +92,13 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
   Duration switching{}, stays{};
   for (const LeaseId id : turn.leaves) {
     const Lease& lease = *state.find(id);
-    switching += moving(state, lease, Move::pause);
+    switching += moving(state, lease, {uuid}, Move::pause);
     turn.at = std::max(turn.at, state.standing(id).came_back);
   }
   for (const LeaseId id : turn.enters) {
     const Lease& lease = *state.find(id);
-    if (lease.parking) switching += moving(state, lease, Move::resume);
-    stays = std::max(stays, residency(state, rules, lease));
+    if (lease.parking) switching += moving(state, lease, {uuid}, Move::resume);
+    stays = std::max(stays, residency(state, rules, lease, {uuid}));
   }
   const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.overhead));
   if (!turn.leaves.empty()) turn.at = turn.at + std::max(quantum, stays);

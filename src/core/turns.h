@@ -27,7 +27,8 @@ bool waits_for(const Lease& lease, const Device& device);
 std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
                                 const Contenders& contenders, Time now);
 
-// How long a lease has its room before a turn takes it away again: see pause.min_residency.
-Duration residency(const State& state, const Rules& rules, const Lease& lease);
+// How long a lease has its room on these devices before a turn takes it away again: see pause.min_residency.
+Duration residency(const State& state, const Rules& rules, const Lease& lease,
+                   const std::vector<std::string>& devices);
 
 }  // namespace sublet::core

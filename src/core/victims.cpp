@@ -140,7 +140,7 @@ std::optional<Spared> keeps_its_word(const State& state, const Rules& rules, con
   if (reached && asker.id && asker.waits_since() <= given_at)
     return Spared{lease.id, asking.told ? "it has its room on the word of " + who + ", and who waited then waits for it"
                                         : std::string()};
-  const Time until = since + residency(state, rules, lease);
+  const Time until = since + residency(state, rules, lease, lease.devices);
   if (asker.tier == Tier::critical || now >= until) return std::nullopt;
   return Spared{lease.id,
                 asking.told ? "it has its room on the word of " + who + ", and keeps it for " +
@@ -219,6 +219,14 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   return std::nullopt;
 }
 
+namespace {
+
+Duration settles_in(const State& state, const Lease& lease, PauseMethod method, Bytes bytes) {
+  return state.costs().predict(lease.consumer, lease.devices, method, Move::settle, bytes).likely;
+}
+
+}  // namespace
+
 std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
   const auto moving = state.moving(id);
   if (!moving || state.lacks_room(id)) return std::nullopt;
@@ -227,14 +235,14 @@ std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
   Duration left = std::max((past <= moving->takes.likely ? moving->takes.likely : moving->takes.at_most) - past, {});
   if (moving->move == Move::pause) {
     const Lease& lease = *state.find(id);
-    left += state.costs().predict(lease.consumer, lease.parking->method, Move::settle, moving->bytes).likely;
+    left += settles_in(state, lease, lease.parking->method, moving->bytes);
   }
   return left;
 }
 
 Duration yields_in(const State& state, const Victim& victim) {
   const Lease& lease = *state.find(victim.lease);
-  return victim.pause.likely + state.costs().predict(lease.consumer, victim.method, Move::settle, victim.bytes).likely;
+  return victim.pause.likely + settles_in(state, lease, victim.method, victim.bytes);
 }
 
 Duration yields_in(const State& state, const std::vector<Victim>& victims) {
@@ -266,8 +274,8 @@ Victim as_victim(const State& state, const Lease& lease, const Device& device, T
     for (const Yielded& its : lease.parking->yielded) whole += its.all;
     victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
   }
-  victim.pause = predict(lease.consumer, victim.method, Move::pause, victim.bytes);
-  victim.resume = predict(lease.consumer, victim.method, Move::resume, victim.bytes);
+  victim.pause = predict(lease.consumer, lease.devices, victim.method, Move::pause, victim.bytes);
+  victim.resume = predict(lease.consumer, lease.devices, victim.method, Move::resume, victim.bytes);
   victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.consumer, victim.method);
   return victim;
 }

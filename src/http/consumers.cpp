@@ -3,6 +3,8 @@
 #include "http/grants.h"
 #include "http/resources.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <set>
 
@@ -11,14 +13,14 @@ namespace {
 
 std::int64_t ms(Duration duration) { return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count(); }
 
-// What its moves take: a fixed part, and bytes by a rate. `consumer` "": of all here together.
-json moves_of(const core::CostModel& costs, const std::string& consumer) {
+// What its moves take: a fixed part, and bytes by a rate. `consumer` "": of all on this device, or on all of them ("").
+json moves_of(const core::CostModel& costs, const std::string& consumer, const std::string& device = {}) {
   json moves = json::array();
-  const core::CostModel::Key first{consumer, {}, {}};
+  const core::CostModel::Key first{consumer, device, {}, {}};
   for (auto entry = costs.entries().lower_bound(first); entry != costs.entries().end(); ++entry) {
     const auto& [key, known] = *entry;
-    if (key.consumer != consumer) break;
-    const core::MoveCurve::Line line = costs.line(consumer, key.method, key.move);
+    if (key.consumer != consumer || key.device != device) break;
+    const core::MoveCurve::Line line = costs.line(key);
     // Where the bytes do not matter there is no rate.
     const double rate = line.s_per_gib > 0 ? static_cast<double>(GiB.count) / line.s_per_gib : 0;
     moves.push_back({{"method", core::to_string(key.method)},
@@ -29,6 +31,22 @@ json moves_of(const core::CostModel& costs, const std::string& consumer) {
                      {"spread_ratio", std::round(line.spread * 1000) / 1000}});
   }
   return moves;
+}
+
+// What all take on each device: there a new consumer is expected to take as long.
+json devices_of(const core::State& state) {
+  std::set<std::string> uuids;
+  for (const auto& [key, entry] : state.costs().entries())
+    if (!key.device.empty()) uuids.insert(key.device);
+  json rows = json::array();
+  for (const std::string& uuid : uuids) {
+    const auto device = state.devices().find(uuid);
+    const bool there = device != state.devices().end() && device->second.read_at;
+    rows.push_back({{"uuid", uuid},
+                    {"id", there ? json(fmt::format("gpu{}", device->second.reading.index)) : json(nullptr)},
+                    {"moves", moves_of(state.costs(), "", uuid)}});
+  }
+  return rows;
 }
 
 json row(const core::State& state, const std::string& name, const core::ConsumerHistory& history) {
@@ -57,10 +75,12 @@ Reply get_consumers(Call& call) {
     const core::ConsumerHistory* history = state.history(name);
     rows.push_back(row(state, name, history != nullptr ? *history : core::ConsumerHistory{}));
   }
-  return Response{
-      200,
-      {{"consumers", std::move(rows)}, {"moves", moves_of(state.costs(), "")}, {"grants", render_grants(call.engine)}},
-      {}};
+  return Response{200,
+                  {{"consumers", std::move(rows)},
+                   {"devices", devices_of(state)},
+                   {"moves", moves_of(state.costs(), "")},
+                   {"grants", render_grants(call.engine)}},
+                  {}};
 }
 
 }  // namespace sublet::http

@@ -378,15 +378,15 @@ TYPED_TEST(StoreContract, KeepsTheNewestMovesOfEachKindInTheirOrder) {
     const auto move = n % 2 == 0 ? core::Move::pause : core::Move::resume;
     batch.learned.push_back({"train", core::PauseMethod::driver, move, {n * GiB, Duration(n)}, {n}});
   }
-  batch.learned.push_back({"infer", core::PauseMethod::cooperative, core::Move::settle, {GiB, Duration(7)}, {41}});
+  const core::LearnedMove there{"train", core::PauseMethod::driver, core::Move::pause, {GiB, Duration(6)}, {41}, "GPU"};
+  const core::LearnedMove other{"infer", core::PauseMethod::cooperative, core::Move::settle, {GiB, Duration(7)}, {42}};
+  batch.learned.insert(batch.learned.end(), {there, other});
   this->commit(batch);
   const std::vector<core::LearnedMove> moves = this->reopen().moves;
-  ASSERT_EQ(moves.size(), 33U) << "16 of each of two kinds, and the one of the third";
-  EXPECT_EQ(moves.front().at, Time{9});
-  EXPECT_EQ(moves.front().move, core::Move::resume);
-  EXPECT_EQ(moves.back().consumer, "infer");
-  EXPECT_EQ(moves.back().method, core::PauseMethod::cooperative);
-  EXPECT_EQ(moves.back().sample, (core::MoveSample{GiB, Duration(7)}));
+  ASSERT_EQ(moves.size(), 34U) << "16 of each of two kinds, that on a device, and the one of the fourth";
+  EXPECT_EQ(moves.front(), batch.learned[8]);
+  EXPECT_EQ(moves[32], there);
+  EXPECT_EQ(moves[33], other);
   EXPECT_TRUE(std::ranges::is_sorted(moves, {}, &core::LearnedMove::at));
 }
 

@@ -121,7 +121,8 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
   for (const core::LearnedMove& learned : batch.learned) {
     moves.push_back(learned);
     const auto same = [&](const core::LearnedMove& other) {
-      return other.consumer == learned.consumer && other.method == learned.method && other.move == learned.move;
+      return other.consumer == learned.consumer && other.device == learned.device && other.method == learned.method &&
+             other.move == learned.move;
     };
     if (std::ranges::count_if(moves, same) > static_cast<std::ptrdiff_t>(core::moves_kept))
       moves.erase(std::ranges::find_if(moves, same));

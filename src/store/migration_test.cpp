@@ -104,6 +104,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       if (migration.version >= 10) {
         EXPECT_EQ(loaded->moves[0].sample, (core::MoveSample{6 * GiB, std::chrono::milliseconds(3900)}));
         EXPECT_EQ(loaded->moves[1].move, core::Move::resume);
+        EXPECT_EQ(loaded->moves[1].device, migration.version >= 14 ? "GPU-8f1c" : "");
       }
       const bool newest = migration.version >= 11;
       EXPECT_EQ(active.resumed_at.has_value(), newest);

@@ -75,17 +75,19 @@ Status Tables::load_grants(Loaded& loaded) {
 }
 
 Status Tables::put_moves(const Batch& batch) {
-  Statement put(*database_, "INSERT INTO moves (consumer, method, move, bytes, took_ns, at) VALUES (?, ?, ?, ?, ?, ?)");
+  Statement put(*database_,
+                "INSERT INTO moves (consumer, device, method, move, bytes, took_ns, at) VALUES (?, ?, ?, ?, ?, ?, ?)");
   Statement trim(*database_,
-                 "DELETE FROM moves WHERE consumer = ?1 AND method = ?2 AND move = ?3 AND seq <= "
-                 "(SELECT seq FROM moves WHERE consumer = ?1 AND method = ?2 AND move = ?3 ORDER BY seq DESC "
-                 "LIMIT 1 OFFSET ?4)");
+                 "DELETE FROM moves WHERE consumer = ?1 AND device = ?2 AND method = ?3 AND move = ?4 AND seq <= "
+                 "(SELECT seq FROM moves WHERE consumer = ?1 AND device = ?2 AND method = ?3 AND move = ?4 "
+                 "ORDER BY seq DESC LIMIT 1 OFFSET ?5)");
   for (const core::LearnedMove& learned : batch.learned) {
-    put << learned.consumer << std::string(to_string(learned.method)) << std::string(to_string(learned.move))
-        << learned.sample.bytes.count << std::int64_t{learned.sample.took.count()} << learned.at.ns;
+    const auto of_kind = [&learned](Statement& statement) -> Statement& {
+      return statement << learned.consumer << learned.device << to_string(learned.method) << to_string(learned.move);
+    };
+    of_kind(put) << learned.sample.bytes.count << std::int64_t{learned.sample.took.count()} << learned.at.ns;
     if (auto done = put.run(); !done) return done;
-    trim << learned.consumer << std::string(to_string(learned.method)) << std::string(to_string(learned.move))
-         << static_cast<std::int64_t>(core::moves_kept);
+    of_kind(trim) << static_cast<std::int64_t>(core::moves_kept);
     if (auto done = trim.run(); !done) return done;
   }
   // Consumers are named by users: those that were not seen for longest go first.
@@ -100,7 +102,7 @@ Status Tables::put_records(const Batch& batch) {
   for (const core::LearnedRecord& learned : batch.records) {
     const core::MethodRecord& record = learned.record;
     Statement& change = record.tries > 0 ? put : drop;
-    change << learned.consumer << std::string(to_string(learned.method));
+    change << learned.consumer << to_string(learned.method);
     if (record.tries > 0) change << std::int64_t{record.outcomes} << std::int64_t{record.tries} << batch.now.ns;
     if (auto done = change.run(); !done) return done;
   }
@@ -127,13 +129,14 @@ Status Tables::load_records(Loaded& loaded) {
 }
 
 Status Tables::load_moves(Loaded& loaded) {
-  Statement rows(*database_, "SELECT consumer, method, move, bytes, took_ns, at FROM moves ORDER BY seq");
+  Statement rows(*database_, "SELECT consumer, device, method, move, bytes, took_ns, at FROM moves ORDER BY seq");
   for (;;) {
     const auto row = rows.step();
     if (!row) return row.error();
     if (!*row) return {};
     core::LearnedMove learned;
     learned.consumer = rows.text();
+    learned.device = rows.text();
     const auto method = core::parse_pause_method(rows.text());
     const auto move = core::parse_move(rows.text());
     learned.sample.bytes.count = rows.integer();

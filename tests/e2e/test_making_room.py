@@ -355,7 +355,8 @@ def test_what_pauses_take_is_learned_and_shown(daemon):
     for move in moves.values():
         assert (move["method"], move["samples"]) == ("driver", 2)
     table = daemon.cli("report", "--consumers", check=0).stdout.splitlines()
-    assert table[1].startswith("train ") and table[2].startswith("(all) ") and " driver " in table[1]
+    assert table[1].startswith("train ") and " driver " in table[1]
+    assert table[2].startswith("(all on gpu0) ") and table[3].startswith("(all) ")
     # A price that rests on them says so.
     waiter(daemon, "new", "2GiB")
     assert " 2 pauses of it" in daemon.cli("preempt", "new", "--preview", check=0).stdout
