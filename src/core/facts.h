@@ -136,6 +136,7 @@ struct Parked {
   std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
   bool undone = false;
   Unfit unfit = Unfit::no;  // else `detail` says why
+  bool stuck = false;       // a call of the driver was given up, and has not returned
 };
 
 // What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is

@@ -30,7 +30,8 @@ struct SignalProgram {
 struct Park {
   LeaseId lease;
   PauseMethod method = PauseMethod::driver;
-  Duration at_most{};  // its program has this time to answer; the driver should not need longer
+  Duration at_most{};  // its program has this time to answer; the driver should not need longer, else it is stuck
+  Duration give_up{};  // a call of the driver that has not returned by then is not waited for any more
 };
 
 // It is stored whom the driver locks for the last Park; the answer to the fact Touching.
@@ -45,6 +46,7 @@ struct Unpark {
   bool told = false;                                    // … its program is told to go on
   Duration at_most{};                                   // it has this time to answer, and may answer later
   std::optional<std::vector<ProcessRef>> touched = {};  // as in Parking: of these alone it is the driver's
+  Duration give_up{};                                   // as in Park
 };
 
 // What host memory would take of this lease's bytes at this moment is to be found out; answered by the fact

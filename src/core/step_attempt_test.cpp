@@ -241,12 +241,13 @@ struct Hanging : Card {
     obeyed = actions.size();
     EXPECT_EQ(state_of(first), LeaseState::pausing);
   }
-  Duration allowed() const {
-    Duration at_most{};
+  Park order() const {
+    Park last;
     for (const Action& action : actions)
-      if (const auto* park = std::get_if<Park>(&action)) at_most = park->at_most;
-    return at_most;
+      if (const auto* park = std::get_if<Park>(&action)) last = *park;
+    return last;
   }
+  Duration allowed() const { return order().at_most; }
   void hang() {
     const Time until = now + allowed();
     while (now < until) now = now + 1s, step(Tick{}), measure();
@@ -291,6 +292,52 @@ TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
   EXPECT_EQ(undone.state_of(undone.first), LeaseState::resuming);
   undone.obey();
   EXPECT_EQ(undone.state_of(undone.first), LeaseState::active);
+}
+
+TEST(Stuck, WhatIsGivenUpLongAfterIsStuckUntilItReturns) {
+  Hanging w;
+  EXPECT_EQ(w.order().give_up, 3 * w.allowed()) << "by then it was passed over for long";
+  w.hang();
+  Parked given_up{w.first, false, "the driver has not returned"};
+  given_up.stuck = true;
+  w.step(given_up);
+  EXPECT_EQ(w.state_of(w.first), LeaseState::resuming);
+  EXPECT_TRUE(w.state.stuck(w.first)) << "nobody counts on it meanwhile";
+  w.step(Unparked{.lease = w.first, .how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"});
+  EXPECT_TRUE(w.state.stuck(w.first));
+  w.obey();
+  w.step(Unparked{w.first});
+  EXPECT_EQ(w.state_of(w.first), LeaseState::active);
+  EXPECT_FALSE(w.state.stuck(w.first));
+}
+
+TEST(Stuck, HowLongACallHasIsPredictedWithinLimits) {
+  const auto allowed = [](Duration took, Bytes used) {
+    Attempt w;
+    for (int i = 0; i < 16 && took > Duration{}; ++i) {
+      w.pause();
+      w.now = w.now + took;
+      w.step(Parked{w.victim, true, {}, used});
+      w.measure(Bytes{});
+      w.measure(Bytes{});
+      w.step(Resume{w.victim});
+      w.runs();
+      w.measure(used);
+    }
+    w.measure(used);
+    w.pause();
+    return std::get<Park>(*std::find_if(w.actions.rbegin(), w.actions.rend(), [](const Action& action) {
+      return std::holds_alternative<Park>(action);
+    }));
+  };
+  const Park never_seen = allowed({}, 9 * GiB);
+  EXPECT_GT(never_seen.at_most, 15s) << "at the rate of a slow link";
+  EXPECT_LT(never_seen.at_most, 1min);
+  const Park quick = allowed(1ms, 9 * GiB), slow = allowed(10min, 9 * GiB), endless = allowed(100h, 9 * GiB);
+  EXPECT_GE(quick.give_up, 30s) << "it may just be busy";
+  EXPECT_GT(slow.at_most, 10min);
+  EXPECT_EQ(endless.at_most, 1h + 10s);
+  for (const Park& park : {never_seen, quick, slow, endless}) EXPECT_EQ(park.give_up, 3 * park.at_most);
 }
 
 TEST(Stuck, ARestoreThatHangsIsToldAndDoneWhenItReturns) {

@@ -160,7 +160,8 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
                 on_devices(state_, lease) + ", which it took while it was paused; the ledger has entered them",
             "on_top");
     state_.set_parking(lease, std::move(parking), LeaseState::paused);
-    plan_.actions.emplace_back(Park{lease.id, method, driver_time(lease, Move::pause)});
+    const Duration at_most = driver_time(lease, Move::pause);
+    plan_.actions.emplace_back(Park{lease.id, method, at_most, given_up_after * at_most});
     touch(lease);
     return lease.id;
   }

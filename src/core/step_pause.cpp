@@ -136,7 +136,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   side.overdue = false;
   side.acting_since = now_;
   side.overdue_at = cooperative ? Time::never() : now_ + at_most;
-  plan_.actions.emplace_back(Park{lease.id, method, at_most});
+  plan_.actions.emplace_back(Park{lease.id, method, at_most, given_up_after * driver_time(lease, Move::pause)});
   state_.schedule(lease, rules_);
   touch(lease);
 }
@@ -167,7 +167,8 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   if (lease == nullptr || lease->state != LeaseState::pausing)
     return not_found(to_string(fact.lease) + " is not asked to yield");
   State::Side& side = state_.sides_.at(lease->id);
-  side.acting = side.overdue = false;
+  side.acting = false;
+  side.overdue = fact.stuck;
   side.overdue_at = Time::never();
   if (!fact.done) {
     if (fact.undone && lease->parking->touched) lease->parking->touched->clear();
@@ -277,10 +278,12 @@ void Stepper::unpark(Lease& lease) {
   side.look_at = Time::never();
   const Parking& parking = *lease.parking;
   if (!std::exchange(side.acting, true)) {
+    const Duration at_most = driver_time(lease, Move::resume);
     side.acting_since = now_;
     if (!side.overdue && parking.method == PauseMethod::driver)
-      side.overdue_at = now_ + driver_time(lease, Move::resume) + (parking.told ? rules_.yield_timeout : Duration{});
-    plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout, parking.touched});
+      side.overdue_at = now_ + at_most + (parking.told ? rules_.yield_timeout : Duration{});
+    plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout, parking.touched,
+                                      given_up_after * at_most});
   }
   state_.schedule(lease, rules_);
   touch(lease);
@@ -385,7 +388,8 @@ bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
 // Longer than that it never took, and never should.
 Duration Stepper::driver_time(const Lease& lease, Move move) const {
   const Bytes bytes = std::max(state_.sides_.at(lease.id).moved, lease.parking ? lease.parking->entry : Bytes{});
-  return state_.costs_.predict(lease.consumer, lease.devices, PauseMethod::driver, move, bytes).longest + driver_grace;
+  const Prediction takes = state_.costs_.predict(lease.consumer, lease.devices, PauseMethod::driver, move, bytes);
+  return std::min(takes.longest, driver_limit) + driver_grace;
 }
 
 // The driver may return at any time, and what it did then is what counts; until then nobody counts on it.

@@ -19,6 +19,10 @@ inline constexpr Bytes reading_slack = 64 * MiB;
 
 // Beyond what a move should take by the driver: a program may have this long to finish the work it has submitted.
 inline constexpr Duration driver_grace = std::chrono::seconds(10);
+// Whatever is predicted, so much is the most that a move should take by the driver.
+inline constexpr Duration driver_limit = std::chrono::hours(1);
+// After so many times what a move may take nobody waits for a call of the driver any more: never under half a minute.
+inline constexpr int given_up_after = 3;
 
 class HeldRooms;
 class NamedFits;

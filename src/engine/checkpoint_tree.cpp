@@ -41,7 +41,7 @@ std::chrono::milliseconds to_lock_timeout(Duration d) {
 
 asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, CheckpointCall call, Ballast ballast) {
   gpu::CheckpointCommand command{.call = call, .ballast = std::move(ballast)};
-  Duration patience = options_.call_timeout;
+  Duration patience = give_up_;
   command.vouched = program_.vouched;
   command.devices = program_.devices;
   if (call == CheckpointCall::lock) {
@@ -338,9 +338,10 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::unlock_all() {
 
 // --- the orders
 
-asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Parker::List list, Parker::Touch touch,
-                                                  Parker::Weigh weigh) {
+asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Duration give_up, Parker::List list,
+                                                  Parker::Touch touch, Parker::Weigh weigh) {
   program_ = program;
+  give_up_ = give_up;
   members_.clear();
   aside_.clear();
   std::vector<ProcessRef> tree = list();
@@ -359,7 +360,9 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Parke
   co_return outcome(Kind::done);
 }
 
-asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, std::vector<Room> room) {
+asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, std::vector<Room> room,
+                                                    Duration give_up) {
+  give_up_ = give_up;
   if (members_.empty()) members_ = members_of(std::move(tree));
   std::vector<Member*> asked;
   for (Member& member : members_) {

@@ -28,9 +28,9 @@ class CheckpointTree {
   CheckpointTree(boost::asio::io_context& io, ParkerOptions options, Helpers helpers)
       : io_(io), options_(std::move(options)), helpers_(std::move(helpers)) {}
 
-  boost::asio::awaitable<ParkOutcome> park(Parker::Program program, Parker::List list, Parker::Touch touch,
-                                           Parker::Weigh weigh);
-  boost::asio::awaitable<ParkOutcome> unpark(std::vector<ProcessRef> tree, std::vector<Room> room);
+  boost::asio::awaitable<ParkOutcome> park(Parker::Program program, Duration give_up, Parker::List list,
+                                           Parker::Touch touch, Parker::Weigh weigh);
+  boost::asio::awaitable<ParkOutcome> unpark(std::vector<ProcessRef> tree, std::vector<Room> room, Duration give_up);
 
  private:
   struct Member {
@@ -89,6 +89,7 @@ class CheckpointTree {
   ParkerOptions options_;
   Helpers helpers_;
   Parker::Program program_;
+  Duration give_up_{};          // of a call of the order under way; a lock has its own time beside it
   Members members_;             // who take part, by start time: parents before their children. None: not known
   std::set<ProcessRef> aside_;  // were seen to use no CUDA, in this order
 };

@@ -168,26 +168,23 @@ DriverParker::DriverParker(asio::io_context& io, ParkerOptions options, Returned
 
 DriverParker::~DriverParker() { state_->end(); }
 
-void DriverParker::park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) {
+void DriverParker::park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh,
+                        Done done) {
   auto tree = state_->begin(lease);
-  auto order = tree->park(program, std::move(list), std::move(touch), std::move(weigh));
+  auto order = tree->park(program, give_up, std::move(list), std::move(touch), std::move(weigh));
   state_->run(lease, std::move(tree), std::move(order), std::move(done));
 }
 
-void DriverParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Done done) {
+void DriverParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Duration give_up,
+                          Done done) {
   auto its = state_->begin(lease);
-  auto order = its->unpark(std::move(tree), std::move(room));
+  auto order = its->unpark(std::move(tree), std::move(room), give_up);
   state_->run(lease, std::move(its), std::move(order), std::move(done));
 }
 
 bool DriverParker::busy(LeaseId lease) const {
   const auto found = state_->leases.find(lease);
   return found != state_->leases.end() && found->second.busy;
-}
-
-bool DriverParker::stuck(LeaseId lease) const {
-  return std::ranges::any_of(
-      state_->helpers, [&](const auto& entry) { return entry.second.lease == lease && entry.second.helper->stuck(); });
 }
 
 void DriverParker::forget(LeaseId lease) { state_->forget(lease); }

@@ -27,12 +27,11 @@ struct ParkerOptions {
   std::string helper;   // path of sublet-gpu
   std::string driver;   // absolute path of the CUDA driver's library; "" = where the vendor installs it
   Duration lock_timeout = std::chrono::seconds(10);  // for one process to finish the work that it has submitted
-  Duration call_timeout = std::chrono::minutes(5);   // then a driver's call counts as stuck; a lock has both
 };
 
 class DriverParker final : public Parker {
  public:
-  // A call of this lease that was stuck has returned: the next unpark will find out what came of it.
+  // A call of this lease that was given up has returned: the next unpark will find out what came of it.
   using Returned = std::function<void(LeaseId)>;
 
   DriverParker(boost::asio::io_context& io, ParkerOptions options, Returned returned = {});
@@ -40,10 +39,10 @@ class DriverParker final : public Parker {
   DriverParker(const DriverParker&) = delete;
   DriverParker& operator=(const DriverParker&) = delete;
 
-  void park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) override;
-  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Done done) override;
+  void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh, Done done) override;
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Duration give_up,
+              Done done) override;
   bool busy(LeaseId lease) const override;
-  bool stuck(LeaseId lease) const override;
   // Its helpers end, which unlocks processes that only wait; one that is parked stays so. A stuck helper is kept, so
   // that its process never gets a second.
   void forget(LeaseId lease) override;

@@ -178,7 +178,7 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
                                 {"checkpoint-hang", false, Kind::unknown}, {"state-hang", true, Kind::unknown},
                                 {"restore-hang", true, Kind::unknown},     {"unlock-hang", true, Kind::unknown}};
   options_.lock_timeout = std::chrono::milliseconds(100);
-  options_.call_timeout = std::chrono::seconds(2);
+  give_up_ = std::chrono::seconds(2);
   fresh_parker();
   std::vector<std::vector<ProcessRef>> trees;
   std::vector<Later> later;
@@ -195,7 +195,6 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
     const ParkOutcome outcome = wait(later[i], id(i));
     expect(outcome, hangs[i].outcome, "stuck");
     EXPECT_NE(outcome.detail.find(std::to_string(trees[i][1].pid)), std::string::npos) << outcome.detail;
-    EXPECT_TRUE(parker_->stuck(id(i)));
     // Asked again, it brings the other back and takes no second helper.
     expect(wait(begin_unpark(trees[i], {}, id(i)), id(i)), Kind::unknown, "stuck");
     EXPECT_EQ(state(trees[i][0]), "running");
@@ -204,9 +203,9 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
   }
   ctl({"clear"});
   for (std::size_t i = 0; i < hangs.size(); ++i) {
-    until([&] { return !parker_->stuck(id(i)); });
-    EXPECT_EQ(returned_[id(i)], 1);
+    until([&] { return returned_[id(i)] > 0; });
     expect(wait(begin_unpark(trees[i], {}, id(i)), id(i)), Kind::done);
+    EXPECT_EQ(returned_[id(i)], 1);
     ends_right(trees[i][0]);
     ends_right(trees[i][1]);
   }
@@ -215,8 +214,7 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
 // A helper that works with a user's rights is that user's to stop. Nobody but its own lease waits for it, and that not
 // for ever.
 TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {
-  options_.call_timeout = std::chrono::seconds(2);
-  fresh_parker();
+  give_up_ = std::chrono::seconds(2);
   const ProcessRef one = load(), other = load();
   expect(park({one}), Kind::done);
   expect(unpark({one}), Kind::done);
@@ -228,7 +226,6 @@ TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {
     expect(wait(begin_unpark({other}, {}, LeaseId{2}), LeaseId{2}), Kind::done);
   }
   expect(wait(later), Kind::undone, "stuck");
-  EXPECT_TRUE(parker_->stuck(lease));
   ::kill(helper, SIGCONT);
   until([&] { return returned_[lease] == 1; });
   expect(park({one}), Kind::done);
@@ -239,8 +236,7 @@ TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {
 
 // However many hang, they are waited for once.
 TEST_F(Parking, WhenOneHangsOfThoseThatAreAskedTogetherNoMoreAreAsked) {
-  options_.call_timeout = std::chrono::seconds(2);
-  fresh_parker();
+  give_up_ = std::chrono::seconds(2);
   std::vector<ProcessRef> tree;
   for (int i = 0; i < 16; ++i) {
     tree.push_back(load());
@@ -253,14 +249,12 @@ TEST_F(Parking, WhenOneHangsOfThoseThatAreAskedTogetherNoMoreAreAsked) {
 }
 
 TEST_F(Parking, AStuckHelperOutlivesItsLeaseAndIsTheOnlyOne) {
-  options_.call_timeout = std::chrono::seconds(2);
-  fresh_parker();
+  give_up_ = std::chrono::seconds(2);
   const ProcessRef program = load();
   fault("checkpoint-hang", program);
   expect(park({program}), Kind::unknown, "stuck");
   const pid_t helper = helper_of(program);
   parker_->forget(lease);
-  EXPECT_FALSE(parker_->stuck(lease));
   expect(wait(begin_park({program}, LeaseId{2}), LeaseId{2}), Kind::undone, "stuck");
   EXPECT_EQ(helper_of(program), helper);
   parker_->forget(LeaseId{2});
@@ -273,15 +267,14 @@ TEST_F(Parking, AStuckHelperOutlivesItsLeaseAndIsTheOnlyOne) {
 }
 
 TEST_F(Parking, ARestoreThatFailsLateIsFinalToo) {
-  options_.call_timeout = std::chrono::seconds(2);
-  fresh_parker();
+  give_up_ = std::chrono::seconds(2);
   const ProcessRef program = load();
   expect(park({program}), Kind::done);
   fault("restore-hang", program);
   fault("restore-fail", program);
   expect(unpark({program}), Kind::unknown, "stuck");
   ctl({"clear", "restore-hang"});
-  until([&] { return !parker_->stuck(lease); });
+  until([&] { return returned_[lease] > 0; });
   expect(unpark({program}), Kind::final, "failed");
   EXPECT_EQ(show()["calls"]["cuCheckpointProcessRestore"], 1);
 }

@@ -143,7 +143,7 @@ TEST_F(Parking, WhoComesWhileTheOthersAreLockedIsParkedToo) {
   int asked = 0;
   auto later = std::make_shared<std::optional<ParkOutcome>>();
   const auto list = [&] { return ++asked == 1 ? std::vector{first} : std::vector{second, first}; };
-  parker_->park(lease, {}, list, freely(), weigh_, into(later));
+  parker_->park(lease, {}, give_up_, list, freely(), weigh_, into(later));
   EXPECT_TRUE(parker_->busy(lease));
   expect(wait(later), Kind::done);
   EXPECT_EQ((*later)->parked, (std::vector{first, second}));
@@ -161,7 +161,7 @@ TEST_F(Parking, WhoMultipliesFasterThanTheyAreLockedRunsOn) {
     if (tree.size() < all.size()) tree.push_back(all[tree.size()]);
     return tree;
   };
-  parker_->park(lease, {}, list, freely(), weigh_, into(later));
+  parker_->park(lease, {}, give_up_, list, freely(), weigh_, into(later));
   expect(wait(later), Kind::undone, "grows");
   for (const ProcessRef process : all) ends_right(process);
 }
@@ -176,7 +176,7 @@ TEST_F(Parking, NobodyIsLockedBeforeThatIsAllowed) {
   const auto begin = [&] {
     auto later = std::make_shared<std::optional<ParkOutcome>>();
     parker_->park(
-        lease, {}, [tree] { return tree; }, ask, weigh_, into(later));
+        lease, {}, give_up_, [tree] { return tree; }, ask, weigh_, into(later));
     until([&] { return answer != nullptr; });
     EXPECT_EQ(show()["calls"].count("cuCheckpointProcessLock"), 0);
     return later;
@@ -211,7 +211,7 @@ TEST_F(Parking, AListThatThrowsIsAnOutcome) {
     if (++asked > 1) throw std::runtime_error("no list today");
     return std::vector{program};
   };
-  parker_->park(lease, {}, list, freely(), weigh_, into(later));
+  parker_->park(lease, {}, give_up_, list, freely(), weigh_, into(later));
   expect(wait(later), Kind::unknown, "internal");
   EXPECT_NE((*later)->detail.find("no list today"), std::string::npos);
   EXPECT_EQ(state(program), "locked");

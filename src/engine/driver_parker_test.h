@@ -213,12 +213,12 @@ class Parking : public ::testing::Test {
   Later begin_park(std::vector<ProcessRef> tree, LeaseId of = lease) {
     auto later = std::make_shared<std::optional<ParkOutcome>>();
     parker_->park(
-        of, program_, [tree] { return tree; }, freely(), weigh_, into(later));
+        of, program_, give_up_, [tree] { return tree; }, freely(), weigh_, into(later));
     return later;
   }
   Later begin_unpark(std::vector<ProcessRef> tree, std::vector<Room> room = {}, LeaseId of = lease) {
     auto later = std::make_shared<std::optional<ParkOutcome>>();
-    parker_->unpark(of, std::move(tree), std::move(room), into(later));
+    parker_->unpark(of, std::move(tree), std::move(room), give_up_, into(later));
     return later;
   }
   ParkOutcome wait(const Later& later, LeaseId of = lease) {
@@ -243,6 +243,7 @@ class Parking : public ::testing::Test {
   std::map<pid_t, bool> loads_;
   std::map<LeaseId, int> returned_;
   Parker::Program program_{};
+  Duration give_up_ = std::chrono::minutes(5);
   Parker::Weigh weigh_ = [](const auto&, const auto& say) { say({}); };
   std::vector<std::vector<ProcessRef>> touched_;  // who was to be locked, each time it was asked for
 };

@@ -190,7 +190,7 @@ class Engine {
   void keep_all_from_swap();
   std::vector<ProcessRef> charged_of(const core::Lease& lease) const;
   bool is_asked(LeaseId lease) const;
-  void park_by_driver(LeaseId lease);
+  void park_by_driver(const core::Park& order);
   void ask_to_yield(const core::Park& order);
   void unpark(const core::Unpark& order);
   void tell_to_go_on(const core::Unpark& order);

@@ -66,14 +66,13 @@ class NotingCooperation final : public Cooperation {
 // Notes its orders, and answers when the test says so.
 class NotingParker final : public Parker {
  public:
-  void park(LeaseId lease, Program, List, Touch touch, Weigh, Done done) override {
-    orders.emplace_back("park"), waiting[lease] = std::move(done), ask = std::move(touch);
+  void park(LeaseId lease, Program, Duration give_up, List, Touch touch, Weigh, Done done) override {
+    orders.emplace_back("park"), given_up.push_back(give_up), waiting[lease] = std::move(done), ask = std::move(touch);
   }
-  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room>, Done done) override {
-    orders.emplace_back("unpark"), waiting[lease] = std::move(done), tree = std::move(its);
+  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room>, Duration give_up, Done done) override {
+    orders.emplace_back("unpark"), given_up.push_back(give_up), waiting[lease] = std::move(done), tree = std::move(its);
   }
   bool busy(LeaseId lease) const override { return waiting.contains(lease); }
-  bool stuck(LeaseId) const override { return false; }
   void forget(LeaseId lease) override { waiting.erase(lease); }
   void answer(LeaseId lease) {
     const auto done = waiting.extract(lease);
@@ -88,6 +87,7 @@ class NotingParker final : public Parker {
     });
   }
   std::vector<std::string> orders;
+  std::vector<Duration> given_up;  // of each, after which a call is
   std::map<LeaseId, Done> waiting;
   Touch ask;
   std::optional<bool> may;
@@ -223,6 +223,22 @@ TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
   settle();
   EXPECT_EQ(parker_->orders.back(), "unpark");
   EXPECT_EQ(parker_->tree, (std::vector<ProcessRef>{{4321, 5}})) << "whom it locked, not who lives by now";
+}
+
+TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
+  run();
+  pause();
+  settle();
+  // One that was given up counts as out until it has returned.
+  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+  settle();
+  ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"}));
+  EXPECT_GE(std::ranges::min(parker_->given_up), std::chrono::seconds(30));
+  EXPECT_LE(std::ranges::max(parker_->given_up), std::chrono::hours(4));
+  EXPECT_TRUE(engine_->state().stuck(id_));
+  parker_->answer(id_);
+  settle();
+  EXPECT_EQ(state(), LeaseState::active);
 }
 
 TEST_F(EngineOrders, NobodyIsLockedForALeaseThatHasEndedOrWhenItCannotBeStored) {

@@ -95,7 +95,7 @@ void Engine::park(const core::Park& order) {
       });
       return;
     }
-    order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order.lease);
+    order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order);
   });
 }
 
@@ -105,9 +105,10 @@ bool Engine::is_asked(LeaseId id) const {
   return lease != nullptr && (lease->state == core::LeaseState::pausing || lease->state == core::LeaseState::paused);
 }
 
-void Engine::park_by_driver(LeaseId lease) {
+void Engine::park_by_driver(const core::Park& order) {
+  const LeaseId lease = order.lease;
   parker_.park(
-      lease, program_of(lease), [this, lease] { return tree_of(lease); },
+      lease, program_of(lease), order.give_up, [this, lease] { return tree_of(lease); },
       [this, lease](std::vector<ProcessRef> processes, std::function<void(bool)> may) {
         touching({lease, std::move(processes)}, std::move(may));
       },
@@ -220,6 +221,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   core::Parked fact{lease, done, outcome.detail, bytes, outcome.kind == ParkOutcome::Kind::undone};
   if (outcome.code == "not_parkable") fact.unfit = core::Unfit::never;
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
+  fact.stuck = outcome.code == "stuck";
   tick(fact);
 }
 
@@ -244,7 +246,7 @@ void Engine::unpark(const core::Unpark& order) {
   }
   begin_moving(lease);
   if (order.method != core::PauseMethod::driver) return tell_to_go_on(order);
-  parker_.unpark(lease, order.touched ? *order.touched : tree_of(lease), room_for(lease),
+  parker_.unpark(lease, order.touched ? *order.touched : tree_of(lease), room_for(lease), order.give_up,
                  [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
                    if (epoch != store_epoch_) return;

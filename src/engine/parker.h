@@ -21,10 +21,9 @@ struct ParkOutcome {
     final,    // all else is brought back, and a process of it cannot be: its driver has failed it for good
   };
   Kind kind = Kind::unknown;
-  // A word of gpu::CheckpointRefusal, or: `stuck`, a driver call is out; `helper`, there was none or it ended; `grows`,
-  // processes that use CUDA came faster than they were locked; `failed`, final; `withdrawn`, they may not be locked;
-  // `outgrown`, locked they may not be parked;
-  // `internal`, our bug. "" when done.
+  // A word of gpu::CheckpointRefusal, or: `stuck`, a driver call was given up and is out; `helper`, there was none or
+  // it ended; `grows`, processes that use CUDA came faster than they were locked; `failed`, final; `withdrawn`, they
+  // may not be locked; `outgrown`, locked they may not be parked; `internal`, our bug. "" when done.
   std::string code{};
   std::string detail{};              // one sentence that names the process; "" when done
   std::vector<ProcessRef> parked{};  // whose VRAM is on the host now, as far as known
@@ -61,16 +60,19 @@ class Parker {
   // nothing: refused before anything is touched when one that uses CUDA cannot be parked, or `touch` does not allow it,
   // and unlocked again when `weigh` does not.
   // When a step fails all are unlocked; who is parked by then stays so (`unknown`), for to restore it needs room. A
-  // call that gets stuck ends it at once, `unknown`, with all as it is then: unpark brings the others back.
-  virtual void park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) = 0;
+  // call that has not returned after `give_up` ends it at once, `unknown`, with all as it is then: unpark brings the
+  // others back.
+  virtual void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh,
+                    Done done) = 0;
 
   // Brings back whoever of these is parked or locked, and is done when all that live were seen to run. `tree`: those
   // that may have been touched; of what this Parker parked itself it knows who takes part. The room on all cards is
-  // made sure of before the first restore, and when it is not there (`no_room`) none is tried.
-  virtual void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Done done) = 0;
+  // made sure of before the first restore, and when it is not there (`no_room`) none is tried. A call that was given up
+  // and has not returned is not waited for again.
+  virtual void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Duration give_up,
+                      Done done) = 0;
 
-  virtual bool busy(LeaseId lease) const = 0;   // an order is under way
-  virtual bool stuck(LeaseId lease) const = 0;  // a driver call for it is out since longer than it should be
+  virtual bool busy(LeaseId lease) const = 0;  // an order is under way
 
   // The lease has ended. Of an order under way nobody is told.
   virtual void forget(LeaseId lease) = 0;

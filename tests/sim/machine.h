@@ -123,10 +123,10 @@ class SimPrograms final : public engine::Programs {
 class SimParker final : public engine::Parker {
  public:
   explicit SimParker(std::shared_ptr<Life> life) : life_(std::move(life)) {}
-  void park(LeaseId lease, Program program, List list, Touch touch, Weigh weigh, Done done) override;
-  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Done done) override;
+  void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh, Done done) override;
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,
+              Done done) override;
   bool busy(LeaseId lease) const override { return orders_.contains(lease); }
-  bool stuck(LeaseId) const override { return false; }
   void forget(LeaseId lease) override;
 
  private:

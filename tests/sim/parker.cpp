@@ -40,7 +40,7 @@ bool SimParker::goes_on(LeaseId lease, std::uint64_t number) const {
   return found != orders_.end() && found->second.number == number;
 }
 
-void SimParker::park(LeaseId lease, Program, List list, Touch touch, Weigh weigh, Done done) {
+void SimParker::park(LeaseId lease, Program, Duration, List list, Touch touch, Weigh weigh, Done done) {
   check_order(lease, true);
   const std::uint64_t number = ++last_number_;
   orders_[lease] = {number, std::move(done)};
@@ -165,7 +165,8 @@ Bytes SimParker::lacking(const std::vector<ProcessRef>& tree, const engine::Room
   return std::min(needed, room.all) - held - life_->world.room(*card);
 }
 
-void SimParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Done done) {
+void SimParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration,
+                       Done done) {
   check_order(lease, false);
   const std::uint64_t number = ++last_number_;
   orders_[lease] = {number, std::move(done)};
