@@ -14,9 +14,9 @@ namespace sublet::core {
 inline std::string describe(const Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               cooperation, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at,
-               granted_at, resumed_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] =
-      lease;
+               cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at,
+               queued_at, granted_at, resumed_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used,
+               booked] = lease;
   std::string names;
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
@@ -41,6 +41,7 @@ inline std::string describe(const Lease& lease) {
     names += fmt::format(" {} {} {}:{} {} {} {}", to_string(way), keeps.count, asked.pid, asked.start_ticks, address,
                          pause_signal, resume_signal);
   }
+  if (unfit) names += fmt::format(" {} {}", to_string(unfit->kind), unfit->why);
   if (ordered)
     names += fmt::format(" by {} {} at {}", ordered->uid, ordered->anybodys, ordered->given_at.value_or(Time{}).ns);
   if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);

@@ -120,13 +120,6 @@ struct Weighed {
   HostMemory host = {};
 };
 
-// Why the driver is not to be tried again on a program.
-enum class Unfit {
-  no,         // nothing is against it
-  unvouched,  // with this driver only on its owner's word
-  never,      // it uses what the driver cannot park
-};
-
 // What came of the action Park. Not done: whatever was begun has to be undone, unless it is `undone` already: nothing
 // is locked or parked by it, and all run on as before.
 struct Parked {
@@ -135,7 +128,7 @@ struct Parked {
   std::string detail = {};          // why not: one sentence
   std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
   bool undone = false;
-  Unfit unfit = Unfit::no;  // else `detail` says why
+  std::optional<Unfit> unfit = {};  // then `detail` says why
   bool stuck = false;       // a call of the driver was given up, and has not returned
 };
 

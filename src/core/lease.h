@@ -37,6 +37,8 @@ enum class OwnerKind { connection, process, token };
 enum class PauseMethod { cooperative, interposer, driver };
 // How a program that yields by itself is told to: it asks for its orders, is called by HTTP, or gets a signal.
 enum class CooperationWay { poll, webhook, signal };
+// Whom the driver does not park: with this driver only on its owner's word; or never, for it uses what none can park.
+enum class Unfit { unvouched, never };
 
 std::string_view to_string(LeaseState state);
 std::string_view to_string(EndReason reason);
@@ -45,6 +47,7 @@ std::string_view to_string(Pausable pausable);
 std::string_view to_string(OwnerKind kind);
 std::string_view to_string(PauseMethod method);
 std::string_view to_string(CooperationWay way);
+std::string_view to_string(Unfit unfit);
 std::optional<LeaseState> parse_lease_state(std::string_view text);
 std::optional<EndReason> parse_end_reason(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
@@ -52,6 +55,7 @@ std::optional<Pausable> parse_pausable(std::string_view text);
 std::optional<OwnerKind> parse_owner_kind(std::string_view text);
 std::optional<PauseMethod> parse_pause_method(std::string_view text);
 std::optional<CooperationWay> parse_cooperation_way(std::string_view text);
+std::optional<Unfit> parse_unfit(std::string_view text);
 
 // Priorities an ordinary tenant may use are -100 … 100, an admin's -1000 … 1000.
 inline constexpr int tenant_priority_limit = 100;
@@ -91,6 +95,13 @@ struct Cooperation {
   int pause_signal = 0;   // signal: what it gets to yield …
   int resume_signal = 0;  // … and to go on
   bool operator==(const Cooperation&) const = default;
+};
+
+// Why the driver is not to be tried again on a program.
+struct UnfitFor {
+  Unfit kind = Unfit::never;
+  std::string why;  // one sentence
+  bool operator==(const UnfitFor&) const = default;
 };
 
 // On whose word room is made for a waiter beyond what its tier and its turn give it. It keeps that room against those
@@ -172,6 +183,7 @@ struct Lease {
   std::optional<Upgrade> resize;           // waits for more
   std::optional<Parking> parking;          // it yields, has yielded or comes back
   std::optional<Cooperation> cooperation;  // its program yields by itself
+  std::optional<UnfitFor> unfit;           // the driver is not tried on this program again
   std::optional<Ordered> ordered;          // room for it is made on somebody's word, or was made, and it keeps it
   bool had_process = false;                // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;

@@ -32,13 +32,13 @@ Error no_method(const State& state, const Lease& lease) {
   if (lease.owner.kind != OwnerKind::process)
     return unsafe("it has no program of its own that could be parked, and none has said that it yields by itself",
                   "programs under `sublet run` have, and `sublet cooperate` says how one yields");
-  const State::UnfitFor* unfit = state.unfit(lease.id);
-  if (unfit != nullptr && unfit->kind == Unfit::unvouched)
-    return unsafe("the driver parks it on its owner's word only: " + unfit->why,
+  if (lease.unfit && lease.unfit->kind == Unfit::unvouched)
+    return unsafe("the driver parks it on its owner's word only: " + lease.unfit->why,
                   "if it uses none of that: sublet pause --grant " + lease.consumer +
                       " (or start it with --pausable driver); else let it yield by itself (`sublet cooperate`)");
-  if (unfit != nullptr)
-    return unsafe("the driver cannot park it: " + unfit->why, "it can yield by itself: `sublet cooperate` says how");
+  if (lease.unfit)
+    return unsafe("the driver cannot park it: " + lease.unfit->why,
+                  "it can yield by itself: `sublet cooperate` says how");
   return unsafe("Sublet did not start its program, and nobody granted that it be parked",
                 "its owner can: sublet pause --grant " + lease.consumer);
 }
@@ -54,8 +54,7 @@ std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease
     methods.push_back(PauseMethod::cooperative);
   const bool agreed =
       lease.owner.keeper || state.granted(lease.uid, lease.consumer) || planted(Bug::grants_do_not_matter);
-  const bool fit = state.unfit(lease.id) == nullptr;
-  if (lease.owner.kind == OwnerKind::process && agreed && fit && (any || lease.pausable == Pausable::driver))
+  if (lease.owner.kind == OwnerKind::process && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {
     const MethodRecord* own = state.record(lease.consumer, PauseMethod::cooperative);

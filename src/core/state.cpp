@@ -138,11 +138,6 @@ Standing State::standing(LeaseId id) const {
           side.spared_until, side.left_alone, side.failures, side.next};
 }
 
-const State::UnfitFor* State::unfit(LeaseId id) const {
-  const auto found = sides_.find(id);
-  return found == sides_.end() || found->second.unfit.kind == Unfit::no ? nullptr : &found->second.unfit;
-}
-
 const Making* State::making_on(std::string_view device) const {
   for (const Making& making : makings_)
     if (std::find(making.devices.begin(), making.devices.end(), device) != making.devices.end()) return &making;
@@ -312,8 +307,10 @@ void State::resize(Lease& lease, Bytes vram) {
 }
 
 void State::set_owner(Lease& lease, Owner owner) {
-  rebook(lease, [&] { lease.owner = std::move(owner); });
-  sides_.at(lease.id).unfit = {};  // another program
+  rebook(lease, [&] {
+    if (owner.process != lease.owner.process) lease.unfit.reset();  // another program
+    lease.owner = std::move(owner);
+  });
 }
 
 void State::requeue_in_place(const Lease& lease) {

@@ -213,12 +213,6 @@ class State {
   // --- who yields to whom ---
   const CostModel& costs() const { return costs_; }
   Standing standing(LeaseId id) const;
-  // Why the driver is not to be tried on its program again; null: nothing is against it.
-  struct UnfitFor {
-    Unfit kind = Unfit::no;
-    std::string why;
-  };
-  const UnfitFor* unfit(LeaseId id) const;
   const std::vector<Making>& makings() const { return makings_; }
   const Making* making_on(std::string_view device) const;                  // null: none is made there
   const Making* making_for(LeaseId asker) const;                           // null: none is made for it
@@ -282,7 +276,6 @@ class State {
     std::optional<bool> inhabited;      // as far as it was told since it is away
     std::optional<Time> empty_since;    // paused, its owner a token, and no process of it lives
     // As one that may be asked to yield:
-    UnfitFor unfit;                   // for the driver
     bool weighed = false;             // WeighHost is ordered and not answered
     int failures = 0;                 // of pauses, in a row
     std::optional<LeftAlone> undone;  // why its pause is being undone: it is left alone when it runs again

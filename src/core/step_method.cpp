@@ -54,9 +54,11 @@ Result<LeaseId> Stepper::on(const Grant& fact) {
   if (state_.grants_.contains(who) == fact.given) return LeaseId{};
   if (fact.given) state_.grants_.insert(who);
   else state_.grants_.erase(who);
-  for (auto& [id, side] : state_.sides_) {
-    if (side.unfit.kind != Unfit::unvouched) continue;
-    if (const Lease* lease = find(id); lease->uid == fact.uid && lease->consumer == fact.consumer) side.unfit = {};
+  for (auto& [id, lease] : state_.leases_) {
+    const bool waits_for_it = lease.unfit && lease.unfit->kind == Unfit::unvouched && !lease.ended();
+    if (!waits_for_it || lease.uid != fact.uid || lease.consumer != fact.consumer) continue;
+    lease.unfit.reset();
+    touch(lease);
   }
   plan_.grants.push_back(fact);
   note(fact.given ? "permitted" : "forbidden");
@@ -86,10 +88,12 @@ Result<LeaseId> Stepper::on(const Weighed& fact) {
   return lease->id;
 }
 
-// It is not asked of the driver again as long as it is the same program. That its owner has not answered for it yet is
-// no failure of the method.
-void Stepper::note_unfit(const Lease& lease, const Parked& fact) {
-  if (fact.unfit != Unfit::no) state_.sides_.at(lease.id).unfit = {fact.unfit, fact.detail};
+// It is not asked of the driver again as long as it is the same program, by a later daemon neither: to be asked may
+// destroy it. That its owner has not answered for it yet is no failure of the method.
+void Stepper::note_unfit(Lease& lease, const Parked& fact) {
+  if (!fact.unfit) return;
+  lease.unfit = UnfitFor{*fact.unfit, fact.detail};
+  touch(lease);
 }
 
 Duration Stepper::yield_time(const Lease& lease) const {

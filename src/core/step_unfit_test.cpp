@@ -47,6 +47,37 @@ TEST(Unfit, TheWordOfItsOwnerLiftsWhatOnlyHeCanAnswerFor) {
   EXPECT_TRUE(w.pause().has_value());
 }
 
+TEST(Unfit, ARestartOfTheDaemonForgetsNothingOfIt) {
+  for (const Unfit unfit : {Unfit::never, Unfit::unvouched}) {
+    Pair w;
+    refuse(w, unfit, "it may use managed memory");
+    w.restart();
+    w.measure(10 * GiB);
+    const auto again = w.pause();
+    ASSERT_FALSE(again.has_value());
+    EXPECT_SAYS(again.error().detail, "it may use managed memory");
+    EXPECT_EQ(w.ordered<Park>(), 1);
+    w.step(Grant{w.at(w.victim).uid, "train", true});
+    EXPECT_EQ(w.last.changed.size(), unfit == Unfit::unvouched ? 1U : 0U);
+    w.state = State::load(w.stored(), {}, w.state.last_id(), w.rules, w.now, {}, w.state.grants());
+    w.step(Tick{});
+    w.measure(10 * GiB);
+    EXPECT_EQ(w.pause().has_value(), unfit == Unfit::unvouched) << "nor that its owner answers for it";
+  }
+}
+
+TEST(Unfit, AnotherProgramIsAskedAnew) {
+  Pair w;
+  refuse(w, Unfit::never, "pid 7 uses managed memory");
+  Attach attach{w.victim, 0, w.at(w.victim).owner, true, {}};
+  attach.owner.keeper = process(70);
+  ASSERT_TRUE(w.step(attach).outcome.has_value());
+  EXPECT_FALSE(w.pause().has_value()) << "another keeper, the same program";
+  attach.owner.process = process(71);
+  ASSERT_TRUE(w.step(attach).outcome.has_value());
+  EXPECT_TRUE(w.pause().has_value());
+}
+
 TEST(Unfit, YieldingByItselfIsLeft) {
   Pair w;
   refuse(w, Unfit::never, "pid 7 uses managed memory");

@@ -127,9 +127,8 @@ void Stepper::settle_down(Lease& lease) {
 // The method failed: its consumer is trusted less with it, and the next one is tried once this one is undone, if the
 // pause is wanted then.
 void Stepper::fail(Lease& lease, const std::string& why) {
-  const State::UnfitFor* unfit = state_.unfit(lease.id);
-  const bool unasked =
-      lease.parking->method == PauseMethod::driver && unfit != nullptr && unfit->kind == Unfit::unvouched;
+  const bool unvouched = lease.unfit && lease.unfit->kind == Unfit::unvouched;
+  const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
   if (!unasked) remember_pause(lease, lease.parking->method, false);
   State::Side& side = state_.sides_.at(lease.id);
   side.next.reset();

@@ -151,7 +151,7 @@ class Stepper {
   void order_room(Lease& lease, const Ordered& by);
   // By which method (step_method.cpp).
   Duration yield_time(const Lease& lease) const;
-  void note_unfit(const Lease& lease, const Parked& fact);
+  void note_unfit(Lease& lease, const Parked& fact);
   Duration driver_time(const Lease& lease, Move move) const;
   void remember_pause(const Lease& lease, PauseMethod method, bool verified);
   void note_relapses(std::set<LeaseId> holding);

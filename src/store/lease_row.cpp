@@ -27,7 +27,8 @@ constexpr std::array columns{
     "residue_bytes", "parking_returns", "parking_then_stop", "parking_told", "cooperation_way",
     "cooperation_residue_bytes", "cooperation_pid", "cooperation_start_ticks", "cooperation_address", "pause_signal",
     "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched",
-    "parking_yielded", "before_top_method", "before_top_bytes", "before_top_settled", "ordered_at"};
+    "parking_yielded", "before_top_method", "before_top_bytes", "before_top_settled", "ordered_at",
+    "unfit", "unfit_why"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -256,6 +257,15 @@ std::optional<core::Ordered> read_ordered(Decoder& column) {
   return core::Ordered{static_cast<std::uint32_t>(*uid), anybodys};
 }
 
+std::optional<core::UnfitFor> read_unfit(Decoder& column) {
+  const std::string kind = column.row.text();
+  const std::string why = column.row.text();
+  if (kind.empty()) return std::nullopt;
+  const auto known = core::parse_unfit(kind);
+  if (!known) column.good = false;
+  return core::UnfitFor{known.value_or(core::Unfit::never), why};
+}
+
 }  // namespace
 
 const std::string& lease_columns() {
@@ -279,9 +289,9 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               cooperation, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at, queued_at,
-               granted_at, resumed_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used, booked] =
-      lease;
+               cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at,
+               queued_at, granted_at, resumed_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used,
+               booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -312,6 +322,8 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   const auto& top = parked.before_top;
   statement << (top ? to_string(top->method) : std::string_view()) << (top ? top->bytes.count : std::int64_t{0})
             << std::int64_t{top && top->settled} << (ordered ? number(ordered->given_at) : std::nullopt);
+  statement << (unfit ? to_string(unfit->kind) : std::string_view())
+            << (unfit ? std::string_view(unfit->why) : std::string_view());
   statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
@@ -375,6 +387,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   read_yielded(column, lease);
   const auto ordered_at = column.maybe_time();
   if (lease.ordered) lease.ordered->given_at = ordered_at;
+  lease.unfit = read_unfit(column);
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

@@ -43,6 +43,19 @@ core::Ordered word_in(int version) {
   return {1000, true, version >= 13 ? std::optional(Time{1795276801700000000}) : std::nullopt};
 }
 
+std::optional<core::UnfitFor> unfit_in(int version) {
+  if (version < 15) return std::nullopt;
+  return core::UnfitFor{core::Unfit::never, "process 4321 uses managed memory"};
+}
+
+void expect_moves(const std::vector<core::LearnedMove>& moves, int version) {
+  ASSERT_EQ(moves.size(), version >= 10 ? 2U : 0U);
+  if (version < 10) return;
+  EXPECT_EQ(moves[0].sample, (core::MoveSample{6 * GiB, std::chrono::milliseconds(3900)}));
+  EXPECT_EQ(moves[1].move, core::Move::resume);
+  EXPECT_EQ(moves[1].device, version >= 14 ? "GPU-8f1c" : "");
+}
+
 TEST(Migrations, AreNumberedWithoutAGap) {
   int expected = 0;
   for (const Migration& migration : migrations()) EXPECT_EQ(migration.version, ++expected) << migration.name;
@@ -77,6 +90,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
         EXPECT_EQ(active.cooperation->process, (ProcessRef{4325, 987660}));
         EXPECT_EQ(active.cooperation->resume_signal, 12);
       }
+      EXPECT_EQ(active.unfit, unfit_in(migration.version));
       EXPECT_EQ(loaded->grants.size(), migration.version >= 9 ? 1U : 0U);
       EXPECT_EQ(active.vram, 6 * GiB);
       EXPECT_EQ(active.booked.size(), migration.version >= 3 ? 2U : 0U);
@@ -100,12 +114,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(store.maybe_remembered(1000, hash_secret("run-1")), migration.version >= 2);
       EXPECT_EQ(active.token, hash_secret("t0k3n-1"));
       EXPECT_EQ(loaded->tokens.size(), migration.version >= 7 ? 1U : 0U);
-      ASSERT_EQ(loaded->moves.size(), migration.version >= 10 ? 2U : 0U);
-      if (migration.version >= 10) {
-        EXPECT_EQ(loaded->moves[0].sample, (core::MoveSample{6 * GiB, std::chrono::milliseconds(3900)}));
-        EXPECT_EQ(loaded->moves[1].move, core::Move::resume);
-        EXPECT_EQ(loaded->moves[1].device, migration.version >= 14 ? "GPU-8f1c" : "");
-      }
+      expect_moves(loaded->moves, migration.version);
       const bool newest = migration.version >= 11;
       EXPECT_EQ(active.resumed_at.has_value(), newest);
       EXPECT_EQ(loaded->leases[1].ordered, newest ? std::optional(word_in(migration.version)) : std::nullopt);

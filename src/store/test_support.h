@@ -151,6 +151,7 @@ inline core::Lease full_lease() {
   lease.parking->before_top = core::Entered{core::PauseMethod::cooperative, {25}, true};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
+  lease.unfit = core::UnfitFor{core::Unfit::never, "it's why"};
   lease.ordered = core::Ordered{4'294'967'293U, true, Time{26}};
   lease.resumed_at = Time{13};
   lease.had_process = true;

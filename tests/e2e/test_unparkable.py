@@ -175,6 +175,28 @@ def test_whose_owner_was_wrong_is_kept_and_nothing_else_is_claimed(stage):
     assert its.daemon.cli("doctor").stdout.count("only programs whose owner answers for them") == 1
 
 
+@pytest.mark.parametrize("version, kind, says", [(13000, "managed", "uses what the driver cannot park"),
+                                                 (12090, "plain", "nobody can see whether")])
+def test_a_restart_of_the_daemon_asks_nobody_again(stage, version, kind, says):
+    its = stage(f"1x4GiB,driver_version={version}")
+    program = its.program(kind)
+    its.tried()
+
+    def asked():
+        reasons = its.daemon.get("/v1/leases/it/why")["reasons"]
+        return its.calls("Lock"), its.calls("Checkpoint"), [reason["code"] for reason in reasons].count("pausing")
+    before = asked()
+    assert before == ((1, 1, 1) if kind == "managed" else (0, 0, 1))
+    its.daemon.restart()
+    its.refused(says)
+    asker = its.asker()
+    wait_until(lambda: says in its.why("asker"), "the asker is told why nobody yields")
+    assert asked() == before, "the driver is not asked again"
+    assert lease_of(its.daemon, "it")["state"] == "active"
+    its.ends_right(program)
+    assert asker.wait(timeout=60) == 0, asker.communicate()
+
+
 def test_what_holds_for_a_program_holds_for_it_alone(stage):
     its = stage("1x4GiB,driver_version=13000")
     first = its.program("managed")
