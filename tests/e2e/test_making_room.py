@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.support.parking import lease_of, quick_checkpoints, until, until_filled
+from tests.support.parking import ends_well, lease_of, quick_checkpoints, until, until_filled
 from tests.support.sublet import GIB, MIB, wait_until
 
 # Nobody yields by itself: what happens here was ordered.
@@ -28,17 +28,17 @@ def willing(start_daemon):
     return daemon
 
 
-def program(daemon, tag, size, alloc, *flags, seconds=600):
+def program(daemon, tag, size, alloc, *flags):
     """A program that fills `alloc` of the card and checks every byte of it at its end."""
     child = daemon.spawn("sublet", "run", "--vram", size, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
-                         "--seconds", seconds, "--verify")
+                         "--seconds", "600", "--verify")
     until_filled(daemon, tag, alloc)
     return child
 
 
-def waiter(daemon, tag, size, *flags):
+def waiter(daemon, tag, size, *flags, seconds=1):
     child = daemon.spawn("sublet", "run", "--vram", size, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", "1GiB",
-                         "--seconds", "1", "--verify")
+                         "--seconds", seconds, "--verify")
     until(daemon, tag, "queued")
     return child
 
@@ -72,30 +72,31 @@ def test_a_preview_names_the_cheapest_and_does_nothing(daemon):
 
 
 def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
-    first = program(daemon, "first", "3GiB", "2GiB", seconds=4)
-    second = waiter(daemon, "second", "2GiB")
+    first = program(daemon, "first", "3GiB", "2GiB")
+    second = waiter(daemon, "second", "2GiB", seconds=600)
     done = daemon.cli("preempt", "second")
     assert done.returncode == 0 and "has its 2.0 GiB" in done.stderr, done.stderr
     assert lease_of(daemon, "first")["id"] in done.stdout and "driver" in done.stdout
     paused = lease_of(daemon, "first")
     assert paused["state"] == "paused" and paused["pause"]["reason"].startswith("room is wanted for"), paused["pause"]
-    assert second.wait(timeout=60) == 0, second.communicate()[1]
+    until_filled(daemon, "second", "1GiB")
+    ends_well(daemon, "second", second)
     until(daemon, "first", "active")
-    assert first.wait(timeout=60) == 0, "every byte is as it was: " + first.communicate()[1]
+    ends_well(daemon, "first", first)
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
 def test_who_had_to_wait_for_it_does_not_take_its_room_back(willing):
     above = program(willing, "above", "3GiB", "2GiB")
-    low = willing.spawn("sublet", "run", "--vram", "2GiB", "--tag", "low", "--tier", "batch", "--", "simgpu-load",
-                        "--alloc", "1GiB", "--seconds", "3", "--verify")
-    waits = until(willing, "low", "queued")
+    low = waiter(willing, "low", "2GiB", "--tier", "batch", seconds=600)
+    waits = lease_of(willing, "low")
     assert willing.cli("preempt", "low").returncode == 0
     until(willing, "above", "paused")
     helps = wait_until(lambda: [text for text in willing.get("/v1/leases/above/why")["helps"] if waits["id"] in text
                                 and "has its room on the word of" in text], "it is told why it does not come back")
     assert len(helps) == 1, helps
-    assert low.wait(timeout=60) == 0, low.communicate()[1]
+    until_filled(willing, "low", "1GiB")
+    ends_well(willing, "low", low)
     codes = [reason["code"] for reason in willing.get(f"/v1/leases/{waits['id']}/why")["reasons"]]
     assert "pausing" not in codes, codes
     until(willing, "above", "active")
@@ -136,7 +137,8 @@ def test_gives_up_waiting_when_it_was_told_to(daemon):
     waiter(daemon, "new", "2GiB")
     done = daemon.cli("preempt", "new", "--wait", "1s")
     assert done.returncode == 124 and "room is still being made" in done.stderr, done.stderr
-    assert lease_of(daemon, "slow")["state"] == "pausing" and victim.poll() is None
+    until(daemon, "slow", "pausing")
+    assert victim.poll() is None
     assert daemon.cli("preempt", "new", "--no-wait").returncode == 0
     assert lease_of(daemon, "new")["state"] == "queued"
 
