@@ -316,33 +316,52 @@ TEST(Turns, WhoWantsToGrowIsNotPausedForItself) {
   }
 }
 
-TEST(Room, OneAtATimeOnAnyDeviceOfAVictim) {
-  World w;
-  const auto cards = [&w](std::vector<ProcessUse> first, std::vector<ProcessUse> second) {
-    w.now = w.now + 20ms;
-    w.snapshot({gpu(0, 8 * GiB, std::move(first)), gpu(1, 8 * GiB, std::move(second))});
-  };
-  cards({}, {});
-  const auto run = [&w](Bytes vram, int count, const std::string& device, int pid) {
+// Two cards, with programs of the tier batch.
+struct TwoCards : World {
+  Bytes second;
+  explicit TwoCards(Bytes size_of_second) : second(size_of_second) { read({}, {}); }
+  void read(std::vector<ProcessUse> on_first, std::vector<ProcessUse> on_second) {
+    now = now + 20ms;
+    snapshot({gpu(0, 8 * GiB, std::move(on_first)), gpu(1, second, std::move(on_second))});
+  }
+  LeaseId run(Bytes vram, int count, const std::string& device, int pid) {
     Lease lease = wish(vram);
     lease.tier = Tier::batch;
     lease.owner.kind = OwnerKind::connection;
     lease.device_count = count;
     lease.wanted_device = device;
-    const LeaseId id = w.submit(lease, true);
-    w.step(Attach{id, 0, kept_process(pid), true, {}});
+    const LeaseId id = submit(lease, true);
+    step(Attach{id, 0, kept_process(pid), true, {}});
     return id;
-  };
-  const LeaseId both = run(4 * GiB, 2, "", 100), one = run(4 * GiB, 1, uuid_of(0), 200);
-  cards({uses(100, 4 * GiB, both), uses(200, 4 * GiB, one)}, {uses(100, 4 * GiB, both)});
+  }
+  std::vector<LeaseId> weighed() const {
+    std::vector<LeaseId> all;
+    for (const Action& action : actions)
+      if (const auto* weigh = std::get_if<WeighHost>(&action)) all.push_back(weigh->lease);
+    return all;
+  }
+};
+
+TEST(Room, OneAtATimeOnAnyDeviceOfAVictim) {
+  TwoCards w(8 * GiB);
+  const LeaseId both = w.run(4 * GiB, 2, "", 100), one = w.run(4 * GiB, 1, uuid_of(0), 200);
+  w.read({uses(100, 4 * GiB, both), uses(200, 4 * GiB, one)}, {uses(100, 4 * GiB, both)});
   for (int card = 0; card < 2; ++card) {  // the first needs only the one there, the second the one on both
     Lease asker = wish(card == 0 ? 3 * GiB : 7 * GiB, "infer");
     asker.wanted_device = uuid_of(card);
     w.submit(asker);
   }
-  int weighed = 0;
-  for (const Action& action : w.actions) weighed += std::holds_alternative<WeighHost>(action);
-  EXPECT_EQ(weighed, 1);
+  EXPECT_EQ(w.weighed().size(), 1U);
+}
+
+TEST(Room, WhoYieldsOnOneCardForAGangSparesOthersOnTheOther) {
+  TwoCards w(7 * GiB);
+  const LeaseId both = w.run(5 * GiB, 2, "", 100), one = w.run(3 * GiB, 1, uuid_of(0), 200);
+  w.read({uses(100, 5 * GiB, both), uses(200, 3 * GiB, one)}, {uses(100, 5 * GiB, both)});
+  Lease gang = wish(2560 * MiB, "infer");
+  gang.device_count = 2;
+  w.submit(gang);
+  EXPECT_EQ(w.weighed(), std::vector{both}) << "on the second card nobody else could, and on the first it is enough";
 }
 
 TEST(Room, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {

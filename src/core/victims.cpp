@@ -30,6 +30,7 @@ struct OnDevice {
   const Device* device = nullptr;
   std::vector<Victim> victims;
   Duration pause{}, cost{};
+  Bytes lacks;        // once all who yield already have done so
   Bytes short_bytes;  // more than 0: all who may be asked are not enough
   std::vector<Spared> spared;
   bool found = true;
@@ -48,7 +49,7 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
                  Predictor& predict) {
   OnDevice plan;
   plan.device = &device;
-  const Bytes lacks = lacking(state, rules, asking, device, now);
+  const Bytes lacks = plan.lacks = lacking(state, rules, asking, device, now);
   std::vector<Victim> candidates;
   Bytes gain;
   for (const LeaseId id : device.leases) {
@@ -343,6 +344,34 @@ OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, c
   return plan;
 }
 
+// Who is on several of the devices may be enough where others were chosen as well: those are left out, the dearest
+// first.
+void leave_out_needless(const State& state, const std::vector<OnDevice>& plans, std::vector<Victim>& victims, Time now,
+                        Predictor& predict) {
+  if (plans.size() < 2 || victims.size() < 2) return;
+  std::vector<std::vector<Bytes>> gains(plans.size());  // of each victim, on each of the devices
+  for (std::size_t on = 0; on < plans.size(); ++on) {
+    for (const Victim& victim : victims) {
+      const bool there = plans[on].device->leases.contains(victim.lease);
+      gains[on].push_back(there ? as_victim(state, *state.find(victim.lease), *plans[on].device, now, predict).gain
+                                : Bytes{});
+    }
+  }
+  for (std::size_t dearest = victims.size(); dearest-- > 0;) {
+    const auto without = [&](std::size_t on) {
+      Bytes left;
+      for (std::size_t i = 0; i < victims.size(); ++i)
+        if (i != dearest) left += gains[on][i];
+      return left;
+    };
+    bool needed = false;
+    for (std::size_t on = 0; on < plans.size(); ++on) needed |= without(on) < plans[on].lacks;
+    if (needed) continue;
+    victims.erase(victims.begin() + static_cast<std::ptrdiff_t>(dearest));
+    for (auto& its : gains) its.erase(its.begin() + static_cast<std::ptrdiff_t>(dearest));
+  }
+}
+
 }  // namespace
 
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now) {
@@ -384,6 +413,8 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
     }
   }
   std::sort(room.victims.begin(), room.victims.end());
+  plans.resize(count);
+  leave_out_needless(state, plans, room.victims, now, predict);
   if (!room.found) room.victims.clear();
   for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
   return room;
