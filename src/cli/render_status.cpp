@@ -113,10 +113,19 @@ std::string outsider_line(const json& process, const Look& look) {
 std::string ledger_lines(const json& ledger, const Look& look) {
   const auto& entries = list_at(ledger, "entries");
   if (entries.empty()) return {};
+  const auto ratio_at = [](const json& object, const char* name) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
   std::string out = fmt::format("\nin host memory: {} of {}, {} more would fit", size_at(ledger, "parked_bytes"),
                                 size_at(ledger, "limit_bytes"), size_at(ledger, "free_bytes"));
   if (list_at(ledger, "users").size() > 1) out += fmt::format(", {} for one user", size_at(ledger, "share_bytes"));
   out += "\n";
+  if (const double pressure = ratio_at(ledger, "pressure_ratio"); pressure > ratio_at(ledger, "max_pressure_ratio"))
+    out += paint(
+        fmt::format("  it is short: everybody waited for it for {:.0f} % of the last 10 s; nobody is paused now\n",
+                    pressure * 100),
+        Paint::yellow, look);
   for (const auto& entry : entries) {
     out += fmt::format("  {} ({}, {})  {}  {}", text_at(entry, "lease"), text_at(entry, "consumer"),
                        text_at(entry, "user"), size_at(entry, "bytes"),

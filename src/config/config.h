@@ -50,6 +50,7 @@ struct Config {
     Bytes limit = 32 * GiB;
     Bytes reserve = 2 * GiB;
     double user_share = 0.75;
+    double max_pressure = 0.1;
   } ledger;
   struct Limits {
     std::int64_t connections = 256;

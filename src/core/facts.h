@@ -68,6 +68,7 @@ struct HostMemory {
   Bytes available;                // MemAvailable
   std::optional<Bytes> headroom;  // of the cgroup that would be charged; unset: it has no limit
   bool may_swap = false;          // what is parked there may be written to a swap device
+  std::optional<double> pressure = {};  // part of the last 10 s for which it kept everybody waiting; unset: not told
 };
 
 // The lease is to give its VRAM up for a while; its program lives on, parked in host memory. `host` is what the machine

@@ -212,6 +212,18 @@ TEST(Ledger, TheHintIsAboutWhatLeavesLeast) {
   EXPECT_SAYS(w.pause(w.lease).error().hint, "raise ledger.limit");
 }
 
+TEST(Ledger, NobodyIsParkedWhileHostMemoryIsShortForAllThatRuns) {
+  Alone w;
+  const auto refused = w.pause(w.lease, {64 * GiB, std::nullopt, false, 0.34});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::HostMemory);
+  EXPECT_SAYS(refused.error().detail, "for 34 % of the last 10 s everybody waited for it, and more than 10 % is");
+  EXPECT_SAYS(refused.error().hint, "ledger.max_pressure");
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  w.rules.ledger_max_pressure = 0.5;
+  EXPECT_TRUE(w.pause(w.lease, {64 * GiB, std::nullopt, false, 0.34}));
+}
+
 TEST(Restart, RemembersWhenAProgramCameBack) {
   Alone w;
   w.settle();

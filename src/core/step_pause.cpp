@@ -9,6 +9,7 @@
 #include "core/words.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace sublet::core {
@@ -18,6 +19,8 @@ using namespace std::chrono_literals;
 
 constexpr Duration first_retry = 1s;  // of a resume that did not come through; doubled each time
 constexpr Duration longest_retry = 30s;
+
+std::string percent(double part) { return std::to_string(std::lround(part * 100)) + " %"; }
 
 }  // namespace
 
@@ -42,6 +45,12 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
                      " cannot be paused: this machine may write what is parked to its swap device, which takes minutes "
                      "and more to come back",
                  "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true"};
+  if (host.pressure.value_or(0) > rules_.ledger_max_pressure)
+    return Error{Code::HostMemory,
+                 name_of(lease) + " is not parked in host memory while that is short: for " + percent(*host.pressure) +
+                     " of the last 10 s everybody waited for it, and more than " + percent(rules_.ledger_max_pressure) +
+                     " is too much",
+                 "try again when it is less, end something that takes host memory, or raise ledger.max_pressure"};
   const Bytes bytes = held_by(state_, lease);
   const Bytes free = state_.ledger_free(rules_, host, lease.uid);
   if (bytes <= free || planted(Bug::ledger_has_no_limit)) return {};

@@ -40,6 +40,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .ledger_limit = config.ledger.limit,
                    .ledger_reserve = config.ledger.reserve,
                    .ledger_user_share = config.ledger.user_share,
+                   .ledger_max_pressure = config.ledger.max_pressure,
                    .allow_swap = config.ledger.allow_swap,
                    .verify_timeout = config.pause.verify_timeout,
                    .automatic = config.pause.automatic,

@@ -21,7 +21,7 @@ class LocalHost final : public Host {
     std::vector<std::int32_t> pids;
     for (const ProcessRef process : processes) pids.push_back(process.pid);
     const proc::HostFigures figures = proc::host_figures(*root, pids, by);
-    return {figures.available, figures.headroom, figures.may_swap};
+    return {figures.available, figures.headroom, figures.may_swap, figures.pressure};
   }
   HostUse use(std::span<const ProcessRef> processes) const override {
     HostUse sum;

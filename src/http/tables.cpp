@@ -113,6 +113,8 @@ json ledger(const engine::Engine& engine) {
           {"cache_bytes", 0},
           {"may_swap", host.may_swap},
           {"allow_swap", rules.allow_swap},
+          {"pressure_ratio", host.pressure ? json(*host.pressure) : json(nullptr)},
+          {"max_pressure_ratio", rules.ledger_max_pressure},
           {"users", std::move(shares)},
           {"entries", std::move(entries)}};
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 
@@ -63,6 +64,20 @@ std::optional<Bytes> headroom_of(const Hierarchies& hierarchies, const ProcessCg
   return std::nullopt;
 }
 
+std::optional<double> pressure_of(const Hierarchies& hierarchies, const ProcessCgroups& groups) {
+  const CgroupMount* mount = hierarchies.v2();
+  if (mount == nullptr || groups.v2.empty()) return std::nullopt;
+  std::string inside = groups.v2;
+  if (mount->root != "/" && inside.starts_with(mount->root)) inside.erase(0, mount->root.size());
+  std::ifstream file(mount->path + inside + "/memory.pressure");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return parse_pressure(text);
+}
+
+void take_most(std::optional<double>& most, std::optional<double> figure) {
+  if (figure) most = std::max(most.value_or(0), *figure);
+}
+
 bool kept_from_swap(const ProcRoot& root, const Hierarchies& hierarchies, const ProcessCgroups& groups,
                     const std::optional<SwapStopper>& by) {
   const auto group = swap_group(hierarchies, groups);
@@ -73,6 +88,16 @@ bool kept_from_swap(const ProcRoot& root, const Hierarchies& hierarchies, const 
 
 Meminfo parse_meminfo(std::string_view text) {
   return {kibibytes(text, "MemAvailable:"), kibibytes(text, "SwapTotal:")};
+}
+
+std::optional<double> parse_pressure(std::string_view text) {
+  constexpr std::string_view name = "full avg10=";
+  const auto at = text.find(name);
+  if (at == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(at + name.size());
+  double percent = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), percent).ec != std::errc{}) return std::nullopt;
+  return percent >= 0 && percent <= 100 ? std::optional(percent / 100) : std::nullopt;
 }
 
 std::optional<ProcessMemory> process_memory(const ProcRoot& root, ProcessRef process) {
@@ -95,6 +120,7 @@ HostFigures host_figures(const ProcRoot& root, std::span<const std::int32_t> pid
     figures.available = meminfo.available;
     swap = meminfo.swap > Bytes{};
   }
+  if (const auto text = root.read_file("pressure/memory")) figures.pressure = parse_pressure(*text);
   const auto hierarchies = find_hierarchies(root);
   std::set<std::string> seen;
   bool kept = !pids.empty();
@@ -108,6 +134,7 @@ HostFigures host_figures(const ProcRoot& root, std::span<const std::int32_t> pid
     if (!seen.insert((v1 == groups->v1.end() ? std::string() : v1->second) + '\n' + groups->v2).second) continue;
     const auto left = headroom_of(*hierarchies, *groups);
     if (left) figures.headroom = std::min(figures.headroom.value_or(*left), *left);
+    take_most(figures.pressure, pressure_of(*hierarchies, *groups));
     kept = kept && (!swap || kept_from_swap(root, *hierarchies, *groups, by));
   }
   figures.may_swap = swap && !kept;

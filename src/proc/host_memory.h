@@ -16,7 +16,13 @@ struct HostFigures {
   Bytes available;                // MemAvailable; 0 where the kernel does not tell
   std::optional<Bytes> headroom;  // what the tightest group of any of the processes leaves; unset: none has a limit
   bool may_swap = false;          // pages of one of them may be written to a swap device, whatever can be done
+  // The part of the last 10 s in which nobody got on for want of memory: on the machine, or in the group of one of
+  // them, where it is most. Unset: the kernel does not tell.
+  std::optional<double> pressure;
 };
+
+// "full avg10" of /proc/pressure/memory and of memory.pressure, as a part of 1. Unset: it is not there.
+std::optional<double> parse_pressure(std::string_view text);
 
 // MemAvailable and SwapTotal of /proc/meminfo. What is missing there is 0.
 struct Meminfo {

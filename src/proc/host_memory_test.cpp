@@ -53,6 +53,27 @@ TEST(HostMemory, TheTightestGroupAboveDecides) {
   EXPECT_EQ(of(*root, {42}).headroom, Bytes{}) << "over its limit already";
 }
 
+TEST(HostMemory, PressureIsThatOfTheMachineOrOfAGroupWhereItIsMost) {
+  EXPECT_EQ(parse_pressure("some avg10=9.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=12.50 avg60=0.00 total=1\n"),
+            0.125);
+  EXPECT_EQ(parse_pressure("some avg10=9.00 avg60=0.00\n"), std::nullopt);
+  EXPECT_EQ(parse_pressure("full avg10=x\n"), std::nullopt);
+  EXPECT_EQ(parse_pressure("full avg10=-1\n"), std::nullopt);
+  EXPECT_EQ(parse_pressure("full avg10=1e9\n"), std::nullopt);
+  TempDir dir;
+  dir.write("meminfo", "MemAvailable: 1024 kB\nSwapTotal: 0 kB\n");
+  dir.write("self/mountinfo", "30 1 0:26 / " + dir.path("groups") + " rw - cgroup2 none rw\n");
+  dir.write("42/cgroup", "0::/a\n");
+  const auto root = ProcRoot::open(dir.path());
+  ASSERT_TRUE(root);
+  EXPECT_EQ(of(*root, {42}).pressure, std::nullopt) << "the kernel does not tell";
+  dir.write("groups/a/memory.pressure", "full avg10=30.00 avg60=0.00 avg300=0.00 total=1\n");
+  EXPECT_EQ(of(*root, {42}).pressure, 0.3);
+  dir.write("pressure/memory", "full avg10=5.00 avg60=0.00 avg300=0.00 total=1\n");
+  EXPECT_EQ(of(*root, {42}).pressure, 0.3);
+  EXPECT_EQ(of(*root, {}).pressure, 0.05) << "of no process: the machine's";
+}
+
 // Programs of several processes may be in several groups, in containers with limits of their own, say.
 struct Groups {
   TempDir dir;

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from tests.support.parking import lease_of, quick_checkpoints, until
+from tests.support.parking import lease_of, quick_checkpoints, until, until_filled
 from tests.support.retrying import Hook
 from tests.support.sublet import GIB, MIB, Daemon, wait_until
 
@@ -133,21 +133,28 @@ def test_the_time_of_a_token_lease_stands_still_while_it_is_parked(start_daemon)
 
 @pytest.fixture
 def lean(tmp_path):
-    """A daemon in a mount table of its own, that is told how much memory the machine has: `.available(bytes)`."""
-    fake = tmp_path / "meminfo"
+    """A daemon in a mount table of its own, that is told how much memory the machine has, `.available(bytes)`, and how
+    long everybody waited for it: `.pressure(percent)`."""
+    fake, pressed = tmp_path / "meminfo", tmp_path / "pressure"
     real = pathlib.Path("/proc/meminfo").read_text()
 
     def available(amount):
         text = re.sub(r"MemAvailable:.*", f"MemAvailable: {amount // 1024} kB", real)
         fake.write_text(re.sub(r"Swap(Total|Free):.*", r"Swap\1: 0 kB", text))
 
+    def pressure(percent):
+        pressed.write_text(f"full avg10={percent:.2f} avg60=0.00 avg300=0.00 total=0\n")
+
     available(64 * GIB)
+    pressure(0)
     within = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
-              'mount --bind "$0" /proc/meminfo && exec "$@"', fake)
+              'mount --bind "$0" /proc/meminfo && if [ -e /proc/pressure/memory ]; then '
+              'mount --bind "$1" /proc/pressure/memory; fi && shift && exec "$@"', fake, pressed)
     if subprocess.run([*map(str, within), "true"], capture_output=True).returncode != 0:
         pytest.skip("needs the right to mount: what the kernel says of the machine's memory cannot be staged here")
-    daemon = Daemon("1x4GiB", CONFIG + '[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n')
-    daemon.available, daemon.command = available, within
+    daemon = Daemon("1x4GiB", CONFIG + '[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n'
+                    '[pause]\ncooldown = "500ms"\nmin_residency = "500ms"\n')
+    daemon.available, daemon.pressure, daemon.command = available, pressure, within
     try:
         yield daemon.start()
     finally:
@@ -159,7 +166,7 @@ def test_what_the_machine_has_not_got_is_not_parked(lean):
     quick_checkpoints(lean)
     program = lean.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
                          "--seconds", "600", "--verify")
-    wait_until(lambda: lease_of(lean, "it").get("used_bytes", 0) > GIB, "it has filled its memory")
+    until_filled(lean, "it", "1GiB")
     lean.available(GIB + 512 * MIB)
     refused = lean.api().post("/v1/leases/it/pause", {})
     assert (refused.status, refused["code"]) == (409, "HostMemory"), refused.body
@@ -171,5 +178,29 @@ def test_what_the_machine_has_not_got_is_not_parked(lean):
     lean.available(256 * MIB)  # short while it is parked: it stays, whole, and comes back
     assert lease_of(lean, "it")["state"] == "paused"
     assert lean.cli("resume", "it").returncode == 0
+    os.kill(lease_of(lean, "it")["owner"]["pid"], signal.SIGTERM)
+    assert program.wait(60) == 128 + signal.SIGTERM, program.communicate()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/pressure/memory"), reason="this kernel does not tell of memory pressure")
+def test_nobody_is_parked_while_everybody_waits_for_host_memory(lean):
+    quick_checkpoints(lean)
+    program = lean.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
+                         "--seconds", "600", "--verify")
+    until_filled(lean, "it", "1GiB")
+    lean.pressure(40)
+    refused = lean.cli("pause", "it")
+    assert refused.returncode != 0 and "40 % of the last 10 s" in refused.stderr, refused.stderr
+    assert "ledger.max_pressure" in refused.stderr
+    waiter = lean.spawn("sublet", "run", "--vram", "3GiB", "--tier", "interactive", "--tag", "next", "--", "true")
+    wait_until(lambda: "of the last 10 s" in lean.cli("why", "it").stdout, "it is not asked to make room either")
+    assert lease_of(lean, "it")["state"] == "active" and lean.get("/v1/ledger")["pressure_ratio"] == 0.4
+    lean.pressure(0)  # looked at again by itself
+    assert waiter.wait(120) == 0, waiter.communicate()
+    until(lean, "it", "active")
+    assert lean.cli("pause", "it").returncode == 0
+    lean.pressure(40)
+    assert "nobody is paused now" in lean.cli("status").stdout
+    assert lean.cli("resume", "it").returncode == 0, "what is parked comes back whatever the pressure is"
     os.kill(lease_of(lean, "it")["owner"]["pid"], signal.SIGTERM)
     assert program.wait(60) == 128 + signal.SIGTERM, program.communicate()

@@ -57,6 +57,7 @@ class SimHost final : public engine::Host {
     core::HostMemory host;
     host.available = std::max(config.host_memory - life_->world.total_parked(), Bytes{});
     if (life_->faults && life_->random.chance(config.short_host)) host.available = {host.available.count / 8};
+    if (life_->faults && life_->random.chance(config.short_host / 4)) host.pressure = 0.5;
     if (config.headroom_known) host.headroom = Bytes{host.available.count / 2};
     return host;
   }
