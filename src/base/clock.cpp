@@ -15,6 +15,8 @@ std::int64_t read_ns(clockid_t id) {
 
 }  // namespace
 
+Time wall_time() { return {read_ns(CLOCK_REALTIME)}; }
+
 std::int64_t monotonic_ns() { return read_ns(CLOCK_MONOTONIC); }
 
 std::int64_t slept_ns() {

@@ -54,6 +54,7 @@ class ManualClock final : public Clock {
   std::int64_t monotonic_ns_, offset_ns_;
 };
 
+Time wall_time();             // may be set to anything at any time; safe in a signal handler
 std::int64_t monotonic_ns();  // CLOCK_MONOTONIC: stands still while the host sleeps
 std::int64_t slept_ns();      // how long the host has slept since it was booted
 

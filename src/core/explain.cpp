@@ -59,6 +59,7 @@ std::vector<std::string> help_hopeless(const State& state, const Rules& rules, c
 
 std::vector<std::string> help_waiting(const State& state, const Rules& rules, const Lease& lease, Time now) {
   std::vector<std::string> helps;
+  if (rules.safe_mode) helps.push_back(safe_mode_text(*rules.safe_mode) + "; " + safe_mode_hint(*rules.safe_mode));
   if (!hopeless_text(state, rules, lease, now).empty()) return help_hopeless(state, rules, lease);
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
@@ -124,6 +125,16 @@ std::vector<std::string> help_coming_back(const State& state, const Lease& lease
 
 }  // namespace
 
+std::string safe_mode_text(const SafeMode& safe) {
+  return "the daemon is in safe mode until " + format_rfc3339(safe.until) + ": " + safe.why;
+}
+
+std::string safe_mode_hint(const SafeMode& safe) {
+  return "try again after " + format_rfc3339(safe.until) +
+         ", or restart the daemon (`systemctl restart subletd`), which ends safe mode at once; report the bug with the "
+         "daemon's log";
+}
+
 QueueInfo Foretold::of(const Lease& lease) {
   QueueInfo info;
   info.place = state_.queue().place(lease.id);
@@ -148,6 +159,10 @@ QueueInfo Foretold::of(const Lease& lease) {
   if (const HeldRooms::Entry* before = held_before(state_, rules_, lease, *held_, now_)) {
     info.held_for = before->room.waiter;
     info.held_text = held_text(state_, *held_, *before, now_);
+  }
+  if (rules_.safe_mode) {
+    info.basis = safe_mode_text(*rules_.safe_mode);
+    return info;
   }
   estimate_start(lease, info);
   hasten(state_, rules_, lease, now_, info);

@@ -59,6 +59,9 @@ std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now);
 // "; what is free on gpu0 is held for lease-3 …" of one that would fit if it were not; "" otherwise.
 std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now);
 
+std::string safe_mode_text(const SafeMode& safe);  // "the daemon is in safe mode until 2026-…Z: it crashed …"
+std::string safe_mode_hint(const SafeMode& safe);
+
 // What would help the lease, in plain words, best first; for `sublet why`.
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now);
 

@@ -5,8 +5,15 @@
 #include "base/units.h"
 
 #include <optional>
+#include <string>
 
 namespace sublet::core {
+
+// The daemon has crashed again and again: what is there goes on, and nothing new begins (docs/decisions/0025).
+struct SafeMode {
+  Time until;       // as the wall clock has it
+  std::string why;  // one sentence
+};
 
 struct Rules {
   Duration claim_window = std::chrono::seconds(10);    // queue.claim_window
@@ -30,6 +37,7 @@ struct Rules {
   Duration yield_timeout = std::chrono::seconds(30);   // pause.yield_timeout: of a program that never yielded before
   Duration orphan_after = std::chrono::hours(24);      // pause.orphan_after: a parked lease without a process ends
   Duration forget_after = std::chrono::minutes(10);    // gpu.forget_after: a device that is gone for so long stays gone
+  std::optional<SafeMode> safe_mode;                   // while the daemon is in it
 };
 
 }  // namespace sublet::core

@@ -2,6 +2,7 @@
 #include "core/step.h"
 
 #include "base/planted.h"
+#include "core/explain.h"
 #include "core/stepper.h"
 #include "core/transitions.h"
 #include "core/words.h"
@@ -11,20 +12,34 @@
 #include <utility>
 
 namespace sublet::core {
+namespace {
+
+// Room would be given for it, or taken away, now or later: not in safe mode. What is there is renewed, claimed,
+// attached and ended as ever.
+bool begins_something(const Fact& fact) {
+  return std::holds_alternative<Submit>(fact) || std::holds_alternative<Resize>(fact) ||
+         std::holds_alternative<Pause>(fact) || std::holds_alternative<Resume>(fact) ||
+         std::holds_alternative<Preempt>(fact);
+}
+
+}  // namespace
 
 Plan step(State& state, const Rules& rules, const Fact& fact, Time now) { return Stepper(state, rules, now).run(fact); }
 
 Plan Stepper::run(const Fact& fact) {
   state_.queue_.set_aging(rules_.aging_per_minute);
   state_.reindex(rules_, now_);
-  plan_.outcome = std::visit([this](const auto& what) { return on(what); }, fact);
+  const auto& safe = rules_.safe_mode;
+  if (safe && begins_something(fact))
+    plan_.outcome = Error{Code::Unavailable, safe_mode_text(*safe), safe_mode_hint(*safe)};
+  else plan_.outcome = std::visit([this](const auto& what) { return on(what); }, fact);
   asked_by_.reset();  // what follows is nobody's wish
   if (plan_.outcome.has_value()) {
     repeat_signals();
-    finish_half_done();
+    if (!safe) finish_half_done();  // it may be just that what the daemon falls over
     run_timers();
     grant_waiting();
-    make_room();
+    if (!safe) make_room();
     settle_undone();
     note_blocked();
   }
@@ -112,7 +127,7 @@ void Stepper::finish() {
 Time Stepper::wake_at() const {
   Time wake = Time::never();
   if (!state_.timers_.empty()) wake = state_.timers_.begin()->first;
-  wake = std::min(wake, state_.room_look_at_);
+  if (!rules_.safe_mode) wake = std::min(wake, state_.room_look_at_);
   if (state_.queue_.empty() || state_.ages_.empty()) return wake;
   // When a reading grows too old, those that wait are told another reason.
   return std::min(wake, state_.ages_.begin()->first + rules_.max_age + Duration(1));

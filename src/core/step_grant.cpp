@@ -52,6 +52,7 @@ class NamedFits {
 // whose device has more room since, or is held less. Small requests may pass a large one that stands before them, until
 // that one has waited so long that room is held for it.
 void Stepper::grant_waiting() {
+  if (rules_.safe_mode) return;
   NamedFits named;
   const auto look_at = [this, &named](const std::string& device) {
     const QueueTree* waiting = state_.queue_.named(device);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // subletd: wires the parts together and runs the loop.
+#include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "core/transitions.h"
+#include "daemon/crashes.h"
 #include "daemon/options.h"
+#include "daemon/service_manager.h"
 #include "daemon/wiring.h"
 #include "engine/engine.h"
 #include "http/server.h"
@@ -50,6 +53,8 @@ int run(const daemon::Options& options) {
   if (!root) return refuse(root.error(), 1);
   if (auto boot_id = root->boot_id()) wiring.boot_id = *boot_id;
   wiring.failpoints = &failpoints;
+  const std::string crashes = store_path + ".crashes";
+  wiring.rules.safe_mode = daemon::safe_mode_after(daemon::record_crashes(crashes), wall_time());
   engine::Engine engine(io, store, engine::real_machine(io, daemon::machine_options(config, *places)),
                         std::move(wiring));
   http::Server server(io, engine,
@@ -72,9 +77,11 @@ int run(const daemon::Options& options) {
   boost::asio::signal_set signals(io, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code&, int) { io.stop(); });
   if (auto announced = daemon::announce_ready(options, *places); !announced) return refuse(announced.error(), 1);
+  const daemon::Watchdog watchdog(io);
   log::info("serving on {}", places->socket);
   io.run();
   engine.stop();
+  daemon::forget_crashes(crashes);
   log::info("stopped; programs run on");
   return 0;
 }
@@ -94,6 +101,7 @@ int main(int argc, char** argv) {
     return run(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "subletd: bug: {}\n", error.what());
+    daemon::note_crash(SIGABRT);  // as which it would end if nobody caught it
     return 1;
   }
 }

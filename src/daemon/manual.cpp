@@ -43,6 +43,12 @@ std::string manual_page(const CLI::App& app) {
             "everything in DIR; `DIR/env` is to be sourced by the shells that should use it.");
   page.heading("SIGNALS");
   page.item("SIGTERM, SIGINT", "End the daemon; programs run on.");
+  page.heading("SAFE MODE");
+  page.paragraph(
+      "After three crashes within a minute (SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL; not SIGKILL) the daemon starts "
+      "in safe mode: programs run on, leases are renewed, released and stopped, what is parked stays parked; nothing "
+      "is granted, paused or resumed. `sublet status` says until when: ten minutes after the last crash. A restart "
+      "(`systemctl restart subletd`) ends it at once. Please report the bug, with the daemon's log.");
   page.heading("EXIT STATUS");
   page.item("`0`", "It was told to end.");
   page.item("`1`", "It could not start, and said why.");

@@ -2,14 +2,13 @@
 #include "client/endpoint.h"
 #include "config/config.h"
 #include "daemon/options.h"
+#include "daemon/service_manager.h"
 
 #include <fmt/format.h>
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cerrno>
@@ -170,18 +169,7 @@ Status announce_ready(const Options& options, const Places& places) {
     env.close();
     if (!env) return unavailable("cannot write " + places.env_file);
   }
-  // sd_notify(3): one datagram to the socket that the service manager names; '@' stands for the abstract name space.
-  if (std::string path = environment("NOTIFY_SOCKET"); !path.empty()) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    if (path[0] == '@') address.sun_path[0] = '\0';
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
-    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    constexpr std::string_view message = "READY=1\n";
-    ::sendto(fd, message.data(), message.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
-    ::close(fd);
-  }
+  tell_service_manager("READY=1\n");
   if (options.ready_fd >= 0) {
     constexpr std::string_view message = "ready\n";
     if (::write(options.ready_fd, message.data(), message.size()) < 0) return from_errno("--ready-fd", errno);

@@ -445,15 +445,13 @@ Engine::Engine(asio::io_context& io, store::Store& store, Machine machine, Optio
       programs_(*machine_.programs),
       parker_(*machine_.parker),
       cooperation_(*machine_.cooperation),
-      timer_(machine_.alarm()),
-      reopen_timer_(machine_.alarm()),
-      heartbeat_(machine_.alarm()),
       started_at_(clock_.now()),
       alive_at_(started_at_) {}
 
 Engine::~Engine() = default;
 
 Status Engine::start() {
+  watch_safe_mode();
   Status watched =
       programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
                       .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }});
@@ -491,7 +489,7 @@ void Engine::stop() {
   stopping_ = true;
   probe_.stop();
   actor_.stop();
-  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_}) (*alarm)->cancel();
+  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_, &safe_mode_over_}) (*alarm)->cancel();
   store_.close();
 }
 

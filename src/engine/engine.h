@@ -214,6 +214,7 @@ class Engine {
   Time notice();
   void fell_asleep(Duration asleep, Time now);
   void beat();
+  void watch_safe_mode();
   void pace_probe(Time now);
   store::Events events();
   Status may_decide() const;
@@ -246,7 +247,8 @@ class Engine {
   Programs& programs_;
   Parker& parker_;
   Cooperation& cooperation_;
-  const std::unique_ptr<Alarm> timer_, reopen_timer_, heartbeat_;
+  const std::unique_ptr<Alarm> timer_{machine_.alarm()}, reopen_timer_{machine_.alarm()}, heartbeat_{machine_.alarm()},
+      safe_mode_over_{machine_.alarm()};
   Time started_at_;
   core::State state_;
 

@@ -39,11 +39,12 @@ Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", t
 // An engine whose helper cannot be started, so that no card is ever known and every lease queues, on a store that
 // commits when the test says so.
 struct World {
-  explicit World(store::Store& given, std::string boot_id = "boot") {
+  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {}) {
     MachineOptions machine;
     machine.probe.helper = "/nonexistent/sublet-gpu";
     machine.actor.socket = "/nonexistent/sublet-actor.sock";
     Options options;
+    options.rules = std::move(rules);
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = std::move(boot_id);
     engine.emplace(io, given, real_machine(io, machine), std::move(options));
@@ -243,6 +244,23 @@ TEST(Engine, ARefusalChangesNothing) {
   EXPECT_EQ(refused.error().code, Code::InUse);
   EXPECT_EQ(world.engine->intended(), intended);
   EXPECT_EQ(world.engine->state().leases().size(), 1U);
+}
+
+TEST(Engine, SafeModeEndsByItself) {
+  MemoryStore store;
+  core::Rules rules;
+  rules.safe_mode = core::SafeMode{wall_time() + std::chrono::milliseconds(20), "it crashed"};
+  World world(store, "boot", rules);
+  const auto warned = [&] {
+    return !world.engine->warnings().empty() && world.engine->warnings()[0].code == "safe-mode";
+  };
+  EXPECT_TRUE(warned());
+  const auto refused = world.engine->request(wish(), {}, answer);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::Unavailable);
+  while (world.engine->rules().safe_mode) world.io.restart(), world.io.run_one();
+  EXPECT_FALSE(warned());
+  world.submit();
 }
 
 }  // namespace

@@ -18,6 +18,12 @@ namespace asio = boost::asio;
 constexpr std::size_t recently_ended_limit = 1024;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
+Warning safe_mode_warning(const core::SafeMode& safe, Time now) {
+  return {"safe-mode",
+          core::safe_mode_text(safe) + ". Nothing is granted, paused or resumed; what runs runs on, and can be stopped",
+          core::safe_mode_hint(safe), now};
+}
+
 std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, bool known, Time now) {
   const std::string name = fmt::format("gpu{} ({})", device.reading.index, uuid);
   if (device.lost) {
@@ -67,6 +73,23 @@ Warning not_back_warning(const core::Lease& lease, Time now) {
 Warning store_warning(const std::string& problem, Time since) {
   return {"store", "the store is not usable, nothing is granted: " + problem,
           "running programs go on; what was acknowledged is kept", since};
+}
+
+// --- safe mode ---
+
+// It ends by itself: whoever waited then has its turn.
+void Engine::watch_safe_mode() {
+  const auto& safe = options_.rules.safe_mode;
+  if (!safe) return;
+  const Warning warning = safe_mode_warning(*safe, now());
+  log::error("{} ({})", warning.text, warning.hint);
+  safe_mode_over_->set(std::max(safe->until - now(), Duration{}), [this] {
+    options_.rules.safe_mode.reset();
+    log::warn("safe mode is over: leases are granted again");
+    tick(core::Tick{});
+    probe_.take_now();
+    tell_changes();
+  });
 }
 
 // --- snapshots ---
@@ -241,6 +264,7 @@ void Engine::remembered(std::uint32_t uid, const std::string& key,
 
 std::vector<Warning> Engine::warnings() {
   std::vector<Warning> all;
+  if (options_.rules.safe_mode) all.push_back(safe_mode_warning(*options_.rules.safe_mode, now()));
   if (!store_problem_.empty()) all.push_back(store_warning(store_problem_, store_problem_since_));
   const std::string& unread = probe_.problem().empty() ? state_.snapshot_problem() : probe_.problem();
   if (!unread.empty()) {

@@ -133,9 +133,17 @@ json render_actor(const engine::Engine& engine) {
           {"groups", groups ? json(said.path) : json(nullptr)}};
 }
 
+json render_safe_mode(const engine::Engine& engine) {
+  const auto& safe = engine.rules().safe_mode;
+  if (!safe) return nullptr;
+  return {{"since", format_rfc3339(engine.started_at())}, {"until", format_rfc3339(safe->until)}, {"why", safe->why}};
+}
+
 }  // namespace
 
 Reply get_health(Call& call) {
+  if (const auto& safe = call.engine.rules().safe_mode)
+    return Response{503, {{"status", core::safe_mode_text(*safe)}}, {}, false};
   if (call.engine.store_problem().empty()) return Response{200, {{"status", "ok"}}, {}, false};
   return Response{503, {{"status", "the store is not usable"}}, {}, false};
 }
@@ -174,6 +182,7 @@ Reply get_status(Call& call) {
                      {"pid", ::getpid()},
                      {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
                      {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
+                     {"safe_mode", render_safe_mode(engine)},
                      {"actor", render_actor(engine)},
                      {"gpu_library", engine.probe().library()},
                      {"driver_version", engine.probe().driver_version()}}},

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// In safe mode what is there goes on, and nothing new begins.
+#include "core/obedient.h"
+#include "core/pair.h"
+
+namespace sublet::core::testing {
+namespace {
+
+const SafeMode safe{{1'790'000'000'000'000'000}, "it crashed 3 times within 1 min"};
+
+void refused(const Result<LeaseId>& outcome) {
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, Code::Unavailable);
+  EXPECT_SAYS(outcome.error().detail, "safe mode until 2026-09-21T14:13:20.000Z: it crashed 3 times");
+  EXPECT_SAYS(outcome.error().hint, "try again after 2026-09-21T14:13:20.000Z");
+}
+
+TEST(SafeMode, RefusesWhatIsNewAndLetsGoOnWhatIsThere) {
+  Pair w;
+  const LeaseId token = w.submit(GiB);
+  w.rules.safe_mode = safe;
+  refused(w.ask(wish(GiB)));
+  refused(w.pause());
+  refused(w.resume());
+  refused(w.step(Resize{w.victim, 0, 12 * GiB}).outcome);
+  refused(w.step(Preempt{w.waiter}).outcome);
+  EXPECT_TRUE(w.step(Renew{token, 0, 5min}).outcome.has_value());
+  EXPECT_EQ(w.at(token).expires_at, w.now + 5min);
+  EXPECT_TRUE(w.step(Release{token}).outcome.has_value());
+  EXPECT_TRUE(w.gone(token));
+  EXPECT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.victim, false), 1) << "stopping works";
+  w.step(ProgramEnded{w.victim, 0, false});
+  EXPECT_EQ(w.told(w.victim).state, LeaseState::ended);
+  EXPECT_EQ(w.ordered<Park>(), 0);
+}
+
+TEST(SafeMode, WhoWaitsKnowsWhyAndHasItsTurnAfterwards) {
+  Pair w;
+  w.rules.safe_mode = safe;
+  w.step(ProgramEnded{w.victim, 0, false});
+  w.measure(Bytes{});
+  w.pass(1min);
+  w.measure(Bytes{});
+  EXPECT_EQ(w.state_of(w.waiter), LeaseState::queued) << "although there is room";
+  const QueueInfo info = queue_info(w.state, w.rules, w.at(w.waiter), w.now);
+  EXPECT_SAYS(info.basis, "in safe mode until");
+  EXPECT_FALSE(info.eta);
+  EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.waiter), w.now).front(), "try again after");
+  w.rules.safe_mode.reset();
+  w.step(Tick{});
+  EXPECT_EQ(w.state_of(w.waiter), LeaseState::active);
+}
+
+TEST(SafeMode, NobodyYieldsOrComesBack) {
+  Card w;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  w.obey();
+  ASSERT_EQ(w.state_of(batch), LeaseState::paused);
+  w.attach(urgent);
+  Lease wanted = w.want(20 * GiB, Tier::critical, "alarm");
+  wanted.owner.kind = OwnerKind::token;  // it waits over a restart, too
+  const LeaseId critical = w.submit(wanted);
+  w.rules.safe_mode = safe;
+  w.restart();  // the orders of before are forgotten
+  w.obeyed = w.actions.size();
+  w.live(2min);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active) << "nobody makes room";
+  w.quit(urgent);
+  w.live(1min);
+  EXPECT_EQ(w.state_of(batch), LeaseState::paused) << "what is parked stays so";
+  EXPECT_EQ(w.state.ledger_entries(), 20 * GiB);
+  w.rules.safe_mode.reset();
+  w.live(5s);
+  EXPECT_EQ(w.state_of(critical), LeaseState::offered);
+}
+
+TEST(SafeMode, AMoveThatWasInterruptedIsTakenBackAfterwards) {
+  Pair w;
+  w.pause();
+  w.rules.safe_mode = safe;
+  w.restart();
+  w.pass(1min);
+  w.measure(9 * GiB);
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "it may be what the daemon falls over";
+  EXPECT_EQ(w.ordered<Unpark>(), 0);
+  w.rules.safe_mode.reset();
+  w.step(Tick{});
+  EXPECT_EQ(w.ordered<Unpark>(), 1);
+  w.unparked();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

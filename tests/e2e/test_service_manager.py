@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the service manager is told: that the daemon serves, and, as long as its loop turns, that it is alive."""
+import os
+import select
+import signal
+import socket
+
+import pytest
+
+from tests.support.sublet import state_of, wait_until
+
+HALF = 0.05  # seconds
+
+
+class Manager:
+    """As systemd does it: a datagram socket that the daemon is told the name of."""
+
+    def __init__(self, start_daemon, folder, **more):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        path = folder / "notify"
+        self.socket.bind(str(path))
+        words = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": int(HALF * 2e6), **more}
+        self.daemon = start_daemon("1x4GiB", command=["env", *(f"{name}={value}" for name, value in words.items())])
+
+    def hears(self, seconds):
+        return bool(select.select([self.socket], [], [], seconds)[0])
+
+    def next(self):
+        assert self.hears(60)
+        return self.socket.recv(1024).decode()
+
+    def forget(self):
+        """What was sent so far."""
+        while self.hears(0):
+            self.socket.recv(1024)
+
+    def hears_it_alive(self):
+        self.forget()
+        assert [self.next() for _ in range(5)] == ["WATCHDOG=1\n"] * 5
+
+
+@pytest.fixture
+def manager(start_daemon, tmp_path):
+    manager = Manager(start_daemon, tmp_path)
+    yield manager
+    manager.socket.close()
+
+
+def test_it_is_ready_and_then_alive(manager):
+    assert manager.next() == "READY=1\n"
+    manager.hears_it_alive()
+
+
+def test_a_loop_that_stands_still_says_nothing(manager):
+    pid = manager.daemon.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T", "it stands still")
+    manager.forget()
+    assert not manager.hears(20 * HALF)
+    os.kill(pid, signal.SIGCONT)
+    manager.hears_it_alive()
+
+
+def test_a_driver_that_hangs_is_no_loop_that_hangs(manager):
+    manager.daemon.ctl("fault", "nvml-hang")
+    wait_until(lambda: any(fault["hits"] for fault in manager.daemon.cards()["faults"]), "a helper hangs in the driver")
+    manager.hears_it_alive()
+    wait_until(lambda: any(each["code"] == "gpu" for each in manager.daemon.get("/v1/status")["warnings"]),
+               "the daemon has given it up")
+    manager.hears_it_alive()
+
+
+def test_a_watchdog_of_somebody_else_is_not_fed(start_daemon, tmp_path):
+    manager = Manager(start_daemon, tmp_path, WATCHDOG_PID=os.getpid())
+    assert manager.next() == "READY=1\n"
+    assert not manager.hears(20 * HALF)
+    manager.socket.close()
