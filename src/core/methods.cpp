@@ -18,7 +18,7 @@ constexpr Bytes driver_residue = 64 * MiB;
 constexpr double trusted = 0.5;
 
 // Why there is none, in the order in which something can be done about it.
-Error no_method(const State& state, const Lease& lease) {
+Error no_method(const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
     return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
   };
@@ -67,7 +67,7 @@ std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease
 
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
   const auto methods = pause_methods_of(state, lease);
-  if (methods.empty()) return no_method(state, lease);
+  if (methods.empty()) return no_method(lease);
   return methods.front();
 }
 

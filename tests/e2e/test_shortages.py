@@ -193,7 +193,7 @@ def test_nobody_is_parked_while_everybody_waits_for_host_memory(lean):
     assert refused.returncode != 0 and "40 % of the last 10 s" in refused.stderr, refused.stderr
     assert "ledger.max_pressure" in refused.stderr
     waiter = lean.spawn("sublet", "run", "--vram", "3GiB", "--tier", "interactive", "--tag", "next", "--", "true")
-    wait_until(lambda: "of the last 10 s" in lean.cli("why", "it").stdout, "it is not asked to make room either")
+    wait_until(lambda: "of the last 10 s" in lean.cli("why", "next").stdout, "it is not asked to make room either")
     assert lease_of(lean, "it")["state"] == "active" and lean.get("/v1/ledger")["pressure_ratio"] == 0.4
     lean.pressure(0)  # looked at again by itself
     assert waiter.wait(120) == 0, waiter.communicate()

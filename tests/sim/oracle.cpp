@@ -45,8 +45,12 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   last_now_ = now;  // what was decided and not stored may be decided again
 }
 
-void Oracle::stood_still(Time now) {
+void Oracle::lagged(Time now) {
   for (auto& [id, by] : returns_by_) by = std::max(by, now + napped_ + 15s);
+}
+
+void Oracle::stood_still(Time now) {
+  lagged(now);
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
     if (lease.expires_at) forgiven_[id] = now + config_.rules.reconnect;

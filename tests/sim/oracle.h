@@ -23,6 +23,7 @@ class Oracle {
   void ended() { engine_ = nullptr, held_.clear(); }
   // The daemon stood still, or its machine slept, until now, for longer than any load explains.
   void stood_still(Time now);
+  void lagged(Time now);  // it stood still for any time: the driver may have returned, and it has not heard of it yet
   void slept(Duration asleep);  // the machine did: no driver could return
 
   // Called as it happens.

@@ -81,7 +81,9 @@ void Simulation::crash(Random& random) {
 
 void Simulation::stall(Duration d) {
   agenda_.stand_still(d);
-  if (daemon_ && d > config_.rules.reconnect / 3) oracle_.stood_still(daemon_->engine().now());
+  if (!daemon_) return;
+  oracle_.lagged(daemon_->engine().now());
+  if (d > config_.rules.reconnect / 3) oracle_.stood_still(daemon_->engine().now());
 }
 
 void Simulation::happen(const Event& event) {

@@ -19,6 +19,7 @@ SHORT = {  # arguments, and what heads the column of ratios; the error of an est
     "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
     "step_bench": (["50", "1000", "16"], "p50 / map"),
     "store_bench": (["/tmp", "0.1"], "raw"),
+    "victims_bench": (["4"], "p50 / raw"),
     "waiters_bench": (["300"], "ratio"),
 }
 LONG = {"pause_bench.py"}
