@@ -37,11 +37,16 @@ struct Names {
   const char *limit, *usage;
 };
 
+// Its path below where the hierarchy is mounted. A part of that may be mounted: what lies above it cannot be seen.
+std::string below_mount(const CgroupMount& mount, std::string group) {
+  if (mount.root != "/" && group.starts_with(mount.root)) group.erase(0, mount.root.size());
+  return group;
+}
+
 // The least that a group and those around it leave. Limits hold for all that is below them.
-std::optional<Bytes> least_left(const CgroupMount& mount, std::string inside, const Names& names) {
+std::optional<Bytes> least_left(const CgroupMount& mount, const std::string& group, const Names& names) {
   std::optional<Bytes> least;
-  // A part of the hierarchy may be mounted: what lies above it cannot be seen.
-  if (mount.root != "/" && inside.starts_with(mount.root)) inside.erase(0, mount.root.size());
+  std::string inside = below_mount(mount, group);
   for (;;) {
     const std::string directory = mount.path + (inside == "/" ? "" : inside) + "/";
     const auto limit = number_in(directory + names.limit);
@@ -67,9 +72,7 @@ std::optional<Bytes> headroom_of(const Hierarchies& hierarchies, const ProcessCg
 std::optional<double> pressure_of(const Hierarchies& hierarchies, const ProcessCgroups& groups) {
   const CgroupMount* mount = hierarchies.v2();
   if (mount == nullptr || groups.v2.empty()) return std::nullopt;
-  std::string inside = groups.v2;
-  if (mount->root != "/" && inside.starts_with(mount->root)) inside.erase(0, mount->root.size());
-  std::ifstream file(mount->path + inside + "/memory.pressure");
+  std::ifstream file(mount->path + below_mount(*mount, groups.v2) + "/memory.pressure");
   const std::string text(std::istreambuf_iterator<char>(file), {});
   return parse_pressure(text);
 }
