@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/checkpoint_tree.h"
 
-#include "proc/host_memory.h"
-
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -23,12 +21,6 @@ constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t most_at_once = 16;  // calls of one order, each with a process of its own
 constexpr int most_rounds = 3;            // of listing anew who came while the others were locked
 constexpr int most_tries = 3;             // of a step back whose helper ended
-
-// By our own reading: a helper is as much its user's as ours, and the ledger, which is settled with it, is everybody's.
-Bytes resident(ProcessRef process) {
-  const auto root = proc::ProcRoot::open();
-  return root ? proc::resident_bytes(*root, process).value_or(Bytes{}) : Bytes{};
-}
 
 std::chrono::milliseconds to_lock_timeout(Duration d) {
   using std::chrono::milliseconds;
@@ -113,8 +105,8 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, Ch
   const bool no_call = reply.code == 0 && reply.name.empty();
   member.state = reply.state == ParkState::unknown && no_call ? before : reply.state;
   member.gone = reply.refusal == CheckpointRefusal::gone;
-  if (call == CheckpointCall::lock) member.before = resident(member.process);
-  if (call == CheckpointCall::checkpoint) member.after = resident(member.process);
+  if (call == CheckpointCall::lock) member.before = options_.resident(member.process);
+  if (call == CheckpointCall::checkpoint) member.after = options_.resident(member.process);
   if (member.gone || member.state == wanted) co_return Trouble{};
   const Trouble trouble{std::string(to_string(reply.refusal)), reply.detail};
   // The driver also fails a call whose process is just ending.

@@ -3,7 +3,6 @@
 // again. One order at a time. Belongs to the loop thread.
 #pragma once
 
-#include "engine/checkpoint_helper.h"
 #include "engine/driver_parker.h"
 
 #include <boost/asio/awaitable.hpp>

@@ -37,8 +37,7 @@ struct DriverParker::State : std::enable_shared_from_this<State> {
     LeaseId lease;  // none: it was forgotten, and the helper is stuck
   };
 
-  State(asio::io_context& i, ParkerOptions o, Returned r)
-      : io(i), options(std::move(o)), returned(std::move(r)), reaper(std::make_shared<Reaper>(i)) {}
+  State(asio::io_context& i, ParkerOptions o, Returned r) : io(i), options(std::move(o)), returned(std::move(r)) {}
 
   std::shared_ptr<CheckpointTree> begin(LeaseId lease);
   void run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asio::awaitable<ParkOutcome> order, Done done);
@@ -53,7 +52,6 @@ struct DriverParker::State : std::enable_shared_from_this<State> {
   asio::io_context& io;
   const ParkerOptions options;
   const Returned returned;
-  const std::shared_ptr<Reaper> reaper;
   std::map<LeaseId, Lease> leases;
   std::map<ProcessRef, Owned> helpers;
   bool ended = false;
@@ -94,24 +92,15 @@ void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tre
 }
 
 std::shared_ptr<CheckpointHelper> DriverParker::State::helper_for(LeaseId lease, ProcessRef process) {
-  const auto made = [&] {
-    CheckpointHelper::Options of_helper{.program = options.helper, .driver = options.driver, .start = {}};
-    if (options.start) {
-      of_helper.start = [this, lease, process](bool to_bring_back, HelperStarted done) {
-        options.start(lease, process, to_bring_back, std::move(done));
-      };
-    }
-    return std::make_shared<CheckpointHelper>(io, std::move(of_helper), process, reaper);
-  };
   if (ended || !leases.contains(lease)) {  // its order goes on to an end that nobody waits for, and touches nothing
-    auto helper = made();
+    auto helper = options.helper(lease, process);
     helper->dismiss();
     return helper;
   }
   Owned& owned = helpers[process];
   owned.lease = lease;
   if (!owned.helper) {
-    owned.helper = made();
+    owned.helper = options.helper(lease, process);
     owned.helper->when_returned([weak = weak_from_this(), process] {
       if (const auto self = weak.lock()) self->on_returned(process);
     });
@@ -160,7 +149,6 @@ void DriverParker::State::end() {
   ended = true;
   leases.clear();
   for (auto& [process, owned] : std::exchange(helpers, {})) owned.helper->dismiss();
-  reaper->stop();
 }
 
 DriverParker::DriverParker(asio::io_context& io, ParkerOptions options, Returned returned)

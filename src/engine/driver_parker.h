@@ -3,29 +3,20 @@
 // a helper of its own (checkpoint_helper.h).
 #pragma once
 
-#include "base/error.h"
-#include "base/fd.h"
+#include "engine/checkpoint_helper.h"
 #include "engine/parker.h"
 
 #include <boost/asio/io_context.hpp>
 
 #include <functional>
 #include <memory>
-#include <string>
 
 namespace sublet::engine {
 
-// The socket of a helper that serves on its other end, or why there is none: Denied, the process has other rights than
-// who could park it; InUse, an earlier one for it, or one of those that are not needed any more, has not ended yet.
-// Called once, at once or later.
-using HelperStarted = std::function<void(Result<Fd>)>;
-// Starts `sublet-gpu checkpoint` for a process of a lease; `to_bring_back`: not to park it.
-using StartHelper = std::function<void(LeaseId, ProcessRef, bool to_bring_back, HelperStarted)>;
-
 struct ParkerOptions {
-  StartHelper start{};  // none: helpers are our children, and what they may is what we may
-  std::string helper;   // path of sublet-gpu
-  std::string driver;   // absolute path of the CUDA driver's library; "" = where the vendor installs it
+  // A helper for a process of a lease, which starts when it is first asked.
+  std::function<std::shared_ptr<CheckpointHelper>(LeaseId, ProcessRef)> helper;
+  std::function<Bytes(ProcessRef)> resident;         // of its memory on the host
   Duration lock_timeout = std::chrono::seconds(10);  // for one process to finish the work that it has submitted
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/driver_parker.h"
+#include "engine/local_checkpoint_helper.h"
 #include "gpu/checkpoint_line.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +59,7 @@ class Parking : public ::testing::Test {
 
   void fresh_parker() {
     parker_.reset();
-    parker_.emplace(io_, options_, [this](LeaseId returned) { ++returned_[returned]; });
+    parker_.emplace(io_, local_parking(io_, options_), [this](LeaseId returned) { ++returned_[returned]; });
   }
 
   // --- programs
@@ -238,7 +239,7 @@ class Parking : public ::testing::Test {
 
   std::string dir_;
   boost::asio::io_context io_{1};
-  ParkerOptions options_{.helper = build("bin/sublet-gpu"), .driver = build("lib/simgpu/libcuda.so.1")};
+  LocalParking options_{.helper = build("bin/sublet-gpu"), .driver = build("lib/simgpu/libcuda.so.1")};
   std::optional<DriverParker> parker_;
   std::map<pid_t, bool> loads_;
   std::map<LeaseId, int> returned_;

@@ -5,7 +5,7 @@
 
 #include "base/fd.h"
 #include "engine/actor.h"
-#include "engine/driver_parker.h"
+#include "engine/local_checkpoint_helper.h"
 #include "engine/programs.h"
 #include "proc/lease_group.h"
 #include "proc/pidfd.h"
@@ -44,8 +44,8 @@ class LocalPrograms final : public Programs {
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
   void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) override;
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
-  // Has the actor start what parks one process of a lease (checkpoint_helper.h). `to_bring_back`: it need not be proven
-  // any more that the process is of the lease's program.
+  // Has the actor start what parks one process of a lease (local_checkpoint_helper.h). `to_bring_back`: it need not be
+  // proven any more that the process is of the lease's program.
   void start_helper(LeaseId lease, ProcessRef process, bool to_bring_back, HelperStarted done);
   bool can_signal(LeaseId lease) const override;
   std::string why_not_signalled(LeaseId lease) const override;

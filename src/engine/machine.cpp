@@ -55,14 +55,14 @@ Machine real_machine(boost::asio::io_context& io, const MachineOptions& options)
   machine.probe = std::make_unique<HelperProbe>(io, options.probe);
   machine.actor = std::make_unique<ActorClient>(io, options.actor);
   auto programs = std::make_unique<LocalPrograms>(io, *machine.actor, options.reconnect);
-  ParkerOptions parking = options.parker;
+  LocalParking parking = options.parker;
   if (options.actor_parks) {
     parking.start = [its = programs.get()](LeaseId lease, ProcessRef process, bool to_bring_back, HelperStarted done) {
       its->start_helper(lease, process, to_bring_back, std::move(done));
     };
   }
   machine.programs = std::move(programs);
-  machine.parker = std::make_unique<DriverParker>(io, std::move(parking));
+  machine.parker = std::make_unique<DriverParker>(io, local_parking(io, std::move(parking)));
   machine.cooperation = std::make_unique<LocalCooperation>(io, *machine.programs, options.answers_dir);
   return machine;
 }

@@ -10,6 +10,7 @@
 #include "engine/driver_parker.h"
 #include "engine/helper_probe.h"
 #include "engine/host.h"
+#include "engine/local_checkpoint_helper.h"
 #include "engine/programs.h"
 
 #include <functional>
@@ -30,7 +31,7 @@ struct Machine {
 
 struct MachineOptions {
   ProbeOptions probe;
-  ParkerOptions parker;
+  LocalParking parker;
   bool actor_parks = false;  // the helpers that park are started by the actor, each with the rights of its process
   ActorOptions actor;
   std::string answers_dir{};                      // where programs that yield by signals leave their answers

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/checkpoint_helper.h"
+#include "engine/local_checkpoint_helper.h"
 
 #include "gpu/probe_client.h"
+#include "proc/host_memory.h"
 #include "proc/spawn.h"
 
 #include <boost/asio/as_tuple.hpp>
@@ -28,7 +29,28 @@ bool brings_back(gpu::CheckpointCall call) {
 
 constexpr Duration first_pause = std::chrono::milliseconds(20), longest_pause = std::chrono::seconds(2);
 
+// By our own reading: a helper is as much its user's as ours, and the ledger, which is settled with it, is everybody's.
+Bytes resident(ProcessRef process) {
+  const auto root = proc::ProcRoot::open();
+  return root ? proc::resident_bytes(*root, process).value_or(Bytes{}) : Bytes{};
+}
+
 }  // namespace
+
+ParkerOptions local_parking(asio::io_context& io, LocalParking options) {
+  const Duration lock_timeout = options.lock_timeout;
+  const auto make = [&io, options = std::move(options), reaper = std::make_shared<Reaper>(io)](
+                        LeaseId lease, ProcessRef process) -> std::shared_ptr<CheckpointHelper> {
+    LocalCheckpointHelper::Options of_helper{.program = options.helper, .driver = options.driver, .start = {}};
+    if (options.start) {
+      of_helper.start = [start = options.start, lease, process](bool to_bring_back, HelperStarted done) {
+        start(lease, process, to_bring_back, std::move(done));
+      };
+    }
+    return std::make_shared<LocalCheckpointHelper>(io, std::move(of_helper), process, reaper);
+  };
+  return {.helper = make, .resident = resident, .lock_timeout = lock_timeout};
+}
 
 // --- children that end
 
@@ -38,19 +60,13 @@ void Reaper::add(pid_t child) {
   look_later();
 }
 
-void Reaper::stop() {
-  stopped_ = true;
-  reap();
-  timer_.cancel();
-}
-
 // A child of ours that has not been waited for keeps its pid.
 void Reaper::reap() {
   std::erase_if(children_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
 void Reaper::look_later() {
-  if (stopped_ || looking_ || children_.empty()) return;
+  if (looking_ || children_.empty()) return;
   looking_ = true;
   timer_.expires_after(look_interval);
   timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
@@ -65,7 +81,7 @@ void Reaper::look_later() {
 
 // --- one helper
 
-struct CheckpointHelper::Link {
+struct LocalCheckpointHelper::Link {
   explicit Link(asio::io_context& io) : socket(io), lines(gpu::max_checkpoint_line) {}
   stream_protocol::socket socket;
   pid_t pid = 0;  // 0: it is not our child
@@ -73,20 +89,18 @@ struct CheckpointHelper::Link {
   std::array<char, 4096> buffer;
 };
 
-CheckpointHelper::CheckpointHelper(asio::io_context& io, Options options, ProcessRef target,
-                                   std::shared_ptr<Reaper> reaper)
+LocalCheckpointHelper::LocalCheckpointHelper(asio::io_context& io, Options options, ProcessRef target,
+                                             std::shared_ptr<Reaper> reaper)
     : io_(io), options_(std::move(options)), target_(target), reaper_(std::move(reaper)), wake_(io) {}
 
-CheckpointHelper::~CheckpointHelper() {
+LocalCheckpointHelper::~LocalCheckpointHelper() {
   if (!link_) return;
   boost::system::error_code ignored;
   link_->socket.close(ignored);
   if (link_->pid > 0) reaper_->add(link_->pid);
 }
 
-pid_t CheckpointHelper::pid() const { return link_ ? link_->pid : 0; }
-
-asio::awaitable<CheckpointHelper::Answer> CheckpointHelper::ask(gpu::CheckpointCommand command, Duration timeout) {
+asio::awaitable<CheckpointHelper::Answer> LocalCheckpointHelper::ask(gpu::CheckpointCommand command, Duration timeout) {
   const auto self = shared_from_this();
   if (asked_ || opening_) co_return Answer{.kind = Answer::Kind::stuck};
   if (!link_) {
@@ -116,7 +130,7 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointHelper::ask(gpu::CheckpointC
   co_return Answer{.kind = Answer::Kind::stuck};
 }
 
-asio::awaitable<Status> CheckpointHelper::open(bool to_bring_back) {
+asio::awaitable<Status> LocalCheckpointHelper::open(bool to_bring_back) {
   const Error dismissed = unavailable(fmt::format("the helper of process {} was dismissed", target_.pid));
   if (dismissed_) co_return dismissed;
   if (!options_.start) co_return spawn();
@@ -129,7 +143,7 @@ asio::awaitable<Status> CheckpointHelper::open(bool to_bring_back) {
 }
 
 // One that was dismissed just now may not have ended yet, and there is never a second.
-asio::awaitable<Result<Fd>> CheckpointHelper::have_started(bool to_bring_back) {
+asio::awaitable<Result<Fd>> LocalCheckpointHelper::have_started(bool to_bring_back) {
   for (Duration pause = first_pause;; pause *= 2) {
     const auto came = std::make_shared<std::optional<Result<Fd>>>();
     wake_.expires_at(asio::steady_timer::time_point::max());
@@ -145,7 +159,7 @@ asio::awaitable<Result<Fd>> CheckpointHelper::have_started(bool to_bring_back) {
   }
 }
 
-Status CheckpointHelper::spawn() {
+Status LocalCheckpointHelper::spawn() {
   std::vector<std::string> words{"checkpoint", "--fd", std::to_string(proc::helper_socket), "--pid",
                                  std::to_string(target_.pid)};
   if (target_.start_ticks != 0) words.insert(words.end(), {"--start", std::to_string(target_.start_ticks)});
@@ -157,7 +171,7 @@ Status CheckpointHelper::spawn() {
   return serve_on(std::move(started->socket), started->pid);
 }
 
-Status CheckpointHelper::serve_on(Fd socket, pid_t child) {
+Status LocalCheckpointHelper::serve_on(Fd socket, pid_t child) {
   auto link = std::make_shared<Link>(io_);
   link->pid = child;
   boost::system::error_code failed;
@@ -173,14 +187,14 @@ Status CheckpointHelper::serve_on(Fd socket, pid_t child) {
 }
 
 // One question at a time is far less than what a socket holds.
-bool CheckpointHelper::send(const std::string& line) {
+bool LocalCheckpointHelper::send(const std::string& line) {
   const ssize_t sent = ::send(link_->socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(line.size())) return true;
   lose("it takes no more");
   return false;
 }
 
-void CheckpointHelper::read() {
+void LocalCheckpointHelper::read() {
   link_->socket.async_read_some(
       asio::buffer(link_->buffer),
       [weak = weak_from_this(), link = link_](const boost::system::error_code& error, std::size_t size) {
@@ -195,7 +209,7 @@ void CheckpointHelper::read() {
       });
 }
 
-void CheckpointHelper::take(const std::shared_ptr<Link>& from, std::size_t size) {
+void LocalCheckpointHelper::take(const std::shared_ptr<Link>& from, std::size_t size) {
   const Status fed = from->lines.feed({from->buffer.data(), size});
   while (const auto line = from->lines.next()) {
     take_line(*line);
@@ -205,7 +219,7 @@ void CheckpointHelper::take(const std::shared_ptr<Link>& from, std::size_t size)
   read();
 }
 
-void CheckpointHelper::take_line(std::string_view line) {
+void LocalCheckpointHelper::take_line(std::string_view line) {
   auto reply = gpu::decode_checkpoint_reply(line);
   if (!reply) return lose(reply.error().detail);
   if (!asked_ || reply->id != last_id_) return lose("it answered what it was not asked");
@@ -215,13 +229,13 @@ void CheckpointHelper::take_line(std::string_view line) {
 }
 
 // Whoever waits is woken; whoever no longer does is told.
-void CheckpointHelper::answered() {
+void LocalCheckpointHelper::answered() {
   asked_ = false;
   if (!std::exchange(stuck_, false)) wake_.cancel();
   else if (const auto told = returned_) told();  // may be replaced meanwhile
 }
 
-void CheckpointHelper::lose(std::string why) {
+void LocalCheckpointHelper::lose(std::string why) {
   problem_ = fmt::format("the helper of process {}: {}", target_.pid, why);
   const auto link = std::exchange(link_, nullptr);
   boost::system::error_code ignored;
@@ -230,11 +244,11 @@ void CheckpointHelper::lose(std::string why) {
   if (asked_) answered();
 }
 
-void CheckpointHelper::rest() {
+void LocalCheckpointHelper::rest() {
   if (options_.start && link_ && !asked_) lose("it was let go");
 }
 
-void CheckpointHelper::dismiss() {
+void LocalCheckpointHelper::dismiss() {
   returned_ = nullptr;
   dismissed_ = true;
   if (opening_) wake_.cancel();
