@@ -286,19 +286,22 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member
   co_return Trouble{std::string(to_string(answer.reply.refusal)), answer.reply.detail};
 }
 
-// Of a lease that was parked half-way the other processes still hold what is theirs.
+// Of a lease that was parked half-way the other processes still hold what is theirs, and what is not known of those
+// that are parked is no more than the rest.
 CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& parked,
                                                     const std::vector<Room>& room) const {
   const auto lives = [](const Member& member) { return !member.gone; };
   const bool all = parked.size() == static_cast<std::size_t>(std::ranges::count_if(members_, lives));
   Ballast ballast;
   for (const Room& needed : room) {
-    Bytes bytes;
-    for (const Member* member : parked) {
-      const auto known = needed.of.find(member->process);
-      bytes += known == needed.of.end() ? needed.all : known->second;
+    Bytes bytes, rest = needed.all;
+    for (const Member& member : members_) {
+      const auto known = needed.of.find(member.process);
+      const bool is_known = known != needed.of.end();
+      if (std::ranges::find(parked, &member) != parked.end()) bytes += is_known ? known->second : needed.all;
+      else if (!member.gone && is_known) rest -= known->second;
     }
-    ballast.push_back({needed.uuid, all ? needed.all : std::min(bytes, needed.all), needed.margin});
+    ballast.push_back({needed.uuid, all ? needed.all : std::min(bytes, std::max(rest, Bytes{})), needed.margin});
   }
   std::erase_if(ballast, [](const gpu::BallastWish& wish) { return wish.bytes <= Bytes{}; });
   return ballast;

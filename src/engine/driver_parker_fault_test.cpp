@@ -57,6 +57,20 @@ TEST_F(Parking, WhatIsUndoneIsRestoredOnlyIntoRoomThatIsThere) {
   ends_right(tree[1]);
 }
 
+// What nobody measured of who is parked may be all but what the others still hold: they would never give it up.
+TEST_F(Parking, WhatIsNotKnownIsNoMoreThanWhatTheOthersLeave) {
+  const std::vector<ProcessRef> tree{load(), load()};
+  fault("checkpoint-fail", tree[1]);
+  expect(park(tree), Kind::unknown, "driver");
+  ctl({"clear"});
+  const Bytes left = GiB - used();
+  const Bytes others = GiB - left;
+  expect(unpark(tree, {{card(), GiB + 2 * MiB, {{tree[1], others}}}}), Kind::unknown, "no_room");
+  expect(unpark(tree, {{card(), GiB, {{tree[1], others}}}}), Kind::done);
+  ends_right(tree[0]);
+  ends_right(tree[1]);
+}
+
 TEST_F(Parking, ACheckpointThatFailsUnderWayIsFinalForThatOne) {
   const std::vector<ProcessRef> tree{load(), load()};
   fault("checkpoint-fail", tree[1], {"--after", "50"});
