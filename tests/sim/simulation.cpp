@@ -109,6 +109,8 @@ void Simulation::happen(const Event& event) {
       const Duration asleep = random.time(2s, 3h);
       agenda_.sleep(asleep);
       oracle_.slept(asleep);
+      // The daemon hears of a driver call that came back meanwhile, or at once, only as it goes on.
+      if (daemon_) oracle_.lagged(daemon_->engine().now());
       break;
     }
     case Kind::crash: crash(random); break;
