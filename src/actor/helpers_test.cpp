@@ -21,12 +21,11 @@
 namespace sublet::actor {
 namespace {
 
-constexpr uid_t ana = 54321, ben = 54322, admin = 54323;  // of no account
 constexpr const char* honest = "#!/bin/sh\ncat /proc/$$/status >&3\nexec cat <&3 >/dev/null\n";
 constexpr const char* deaf = "#!/bin/sh\necho here >&3\nexec sleep 600\n";
 
-struct World {
-  explicit World(const char* script = honest, const std::function<void(HelperOptions&)>& change = {})
+struct Helped {
+  explicit Helped(const char* script = honest, const std::function<void(HelperOptions&)>& change = {})
       : helpers(root, with_script(script, change)) {}
   HelperOptions with_script(const char* script, const std::function<void(HelperOptions&)>& change) const {
     HelperOptions options;
@@ -88,9 +87,6 @@ struct World {
   Fd socket;
 };
 
-#define NEEDS_ROOT() \
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become several users"
-
 std::string line_of(const std::string& status, const std::string& name) {
   const auto at = status.find("\n" + name + ":\t");
   if (at == std::string::npos) return "no " + name;
@@ -98,14 +94,11 @@ std::string line_of(const std::string& status, const std::string& name) {
   return status.substr(from, status.find('\n', from) - from);
 }
 
-// Waits until the process has ended; it is not ours to wait for otherwise.
-bool ends(pid_t pid) { return actor::ends(pidfd_of(pid)); }
-
 // --- with whose rights
 
 TEST(Helper, HasTheRightsOfItsProcessAndNoOthers) {
   NEEDS_ROOT();
-  World world;
+  Helped world;
   const Kept kept(0, [] {
     const gid_t groups[] = {54401, 54402};
     EXPECT_EQ(::setgroups(2, groups), 0);
@@ -129,12 +122,12 @@ TEST(Helper, HasTheRightsOfItsProcessAndNoOthers) {
   EXPECT_EQ(line_of(status, "Umask"), "0077");
   EXPECT_EQ(::getsid(reply.pid), reply.pid);
   world.socket.reset();
-  EXPECT_TRUE(ends(reply.pid)) << "at the end of its socket";
+  EXPECT_TRUE(ends(pidfd_of(reply.pid))) << "at the end of its socket";
 }
 
 TEST(Helper, OfRootMayTraceAndNothingElse) {
   NEEDS_ROOT();
-  World world;
+  Helped world;
   const Kept kept(0);
   ASSERT_EQ(world.park(kept.main(), 0).code, Code::ok);
   const std::string status = world.said();
@@ -143,8 +136,8 @@ TEST(Helper, OfRootMayTraceAndNothingElse) {
 }
 
 TEST(Helper, HasTheEnvironmentThatItIsGivenAndNoOther) {
-  World world("#!/bin/sh\ncat /proc/$$/environ >&3\necho here >&3\nexec cat <&3 >/dev/null\n",
-              [](HelperOptions& options) { options.environment = {"SIMGPU_DIR=/nowhere"}; });
+  Helped world("#!/bin/sh\ncat /proc/$$/environ >&3\necho here >&3\nexec cat <&3 >/dev/null\n",
+               [](HelperOptions& options) { options.environment = {"SIMGPU_DIR=/nowhere"}; });
   ::setenv("SECRET_OF_THE_ACTOR", "1", 1);
   const Kept kept(ana);
   ASSERT_EQ(world.park(kept.main(), kept.uid()).code, Code::ok);
@@ -162,7 +155,7 @@ TEST(Checkpoint, IsForWhoeverMayDecideOfTheLease) {
                                                                                          {ana, Code::ok},
                                                                                          {ben, Code::denied},
                                                                                          {65534, Code::denied}}) {
-    World world;
+    Helped world;
     const Kept kept(ana);
     for (const bool followed : {false, true}) {
       if (followed) {
@@ -170,7 +163,7 @@ TEST(Checkpoint, IsForWhoeverMayDecideOfTheLease) {
       }
       Order order = world.order(kept.main(), ana, followed ? 0 : by_user);
       order.asked_by = asker;
-      EXPECT_EQ(world.ask(order, World::pidfd(kept.main())).code, code) << asker;
+      EXPECT_EQ(world.ask(order, Helped::pidfd(kept.main())).code, code) << asker;
       world.socket.reset();
       world.until_none();
     }
@@ -179,13 +172,13 @@ TEST(Checkpoint, IsForWhoeverMayDecideOfTheLease) {
 
 TEST(Checkpoint, IsNotForTheRightsOfAnother) {
   NEEDS_ROOT();
-  World world;
+  Helped world;
   const Kept hers(ana), roots(0);
   EXPECT_EQ(world.park(hers.main(), ben).code, Code::wrong_user);
   EXPECT_EQ(world.park(roots.main(), ana).code, Code::wrong_user) << "sudo, say";
   Order by_an_admin = world.order(roots.main(), ana);
   by_an_admin.asked_by = admin;
-  EXPECT_EQ(world.ask(by_an_admin, World::pidfd(roots.main())).code, Code::wrong_user) << "on nobody's word";
+  EXPECT_EQ(world.ask(by_an_admin, Helped::pidfd(roots.main())).code, Code::wrong_user) << "on nobody's word";
   ASSERT_EQ(world.follow(hers), Code::ok);
   EXPECT_EQ(world.park(hers.main(), ben).code, Code::wrong_user) << "the lease's user is who it was";
   EXPECT_EQ(world.park(hers.main(), 0).code, Code::wrong_user);
@@ -194,7 +187,7 @@ TEST(Checkpoint, IsNotForTheRightsOfAnother) {
 
 TEST(Checkpoint, OfRootsLeaseIsWithTheRightsOfTheProcessAllTheSame) {
   NEEDS_ROOT();
-  World world;
+  Helped world;
   const Kept hers(ana);
   ASSERT_EQ(world.park(hers.main(), 0).code, Code::ok);
   EXPECT_EQ(proc::parse_rights(world.said())->uids[0], ana);
@@ -202,7 +195,7 @@ TEST(Checkpoint, OfRootsLeaseIsWithTheRightsOfTheProcessAllTheSame) {
 
 TEST(Checkpoint, OfARightThatItsProgramGaveItIsRefused) {
   NEEDS_ROOT();
-  World world;
+  Helped world;
   const Kept setuid(0, [] {
     EXPECT_EQ(::setresuid(ana, ana, ben), 0);
     EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
@@ -223,7 +216,7 @@ TEST(Checkpoint, OfAProcessInAContainerIsRefused) {
   int status = 0;
   ASSERT_EQ(::waitpid(probe, &status, 0), probe);
   if (status != 0) GTEST_SKIP() << "this kernel lets nobody make a user namespace";
-  World world;
+  Helped world;
   const Kept contained(ana, [] {
     EXPECT_EQ(::unshare(CLONE_NEWUSER), 0);
     EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
@@ -233,7 +226,7 @@ TEST(Checkpoint, OfAProcessInAContainerIsRefused) {
 
 TEST(Checkpoint, OfWhatDoesNotLetItselfBeTracedIsRefused) {
   NEEDS_ROOT();
-  World world;
+  Helped world;
   const Kept hidden(ana, [] { EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 0), 0); });
   EXPECT_EQ(world.park(hidden.main(), ana).code, Code::untraceable);
   EXPECT_FALSE(world.helpers.any());
@@ -242,27 +235,27 @@ TEST(Checkpoint, OfWhatDoesNotLetItselfBeTracedIsRefused) {
 // --- of which process
 
 TEST(Checkpoint, IsOfTheProcessThatIsNamedAndAttached) {
-  World world;
+  Helped world;
   const Kept kept(ana), other(ana);
   const std::uint32_t uid = kept.uid();
   EXPECT_EQ(world.ask(world.order(kept.main(), uid), {}).code, Code::descriptors);
   EXPECT_EQ(world.ask(world.order(kept.main(), uid), kept.descriptors()).code, Code::descriptors) << "one too many";
-  EXPECT_EQ(world.ask(world.order(kept.main(), uid), World::pidfd(other.main())).code, Code::gone);
+  EXPECT_EQ(world.ask(world.order(kept.main(), uid), Helped::pidfd(other.main())).code, Code::gone);
   std::vector<Fd> no_process;
   no_process.emplace_back(::dup(0));
   EXPECT_EQ(world.ask(world.order(kept.main(), uid), std::move(no_process)).code, Code::descriptors);
   Order later = world.order(kept.main(), uid);
   ++later.main_start;
-  EXPECT_EQ(world.ask(later, World::pidfd(kept.main())).code, Code::gone) << "a pid that came back";
+  EXPECT_EQ(world.ask(later, Helped::pidfd(kept.main())).code, Code::gone) << "a pid that came back";
   const Order before = world.order(kept.main(), uid);
-  std::vector<Fd> held = World::pidfd(kept.main());
+  std::vector<Fd> held = Helped::pidfd(kept.main());
   (void)proc::send_signal(kept.main_pidfd.get(), SIGKILL);
-  ASSERT_TRUE(actor::ends(kept.main_pidfd));
+  ASSERT_TRUE(ends(kept.main_pidfd));
   EXPECT_EQ(world.ask(before, std::move(held)).code, Code::gone);
 }
 
 TEST(Checkpoint, NeedsProofUnlessTheUserIsEnough) {
-  World world;
+  Helped world;
   const Kept kept(ana), stranger(ana);
   EXPECT_EQ(world.park(kept.main(), kept.uid(), 0).code, Code::not_followed);
   ASSERT_EQ(world.follow(kept), Code::ok);
@@ -272,13 +265,13 @@ TEST(Checkpoint, NeedsProofUnlessTheUserIsEnough) {
 }
 
 TEST(Checkpoint, TakesNoOtherField) {
-  World world;
+  Helped world;
   const Kept kept(ana);
   const Order good = world.order(kept.main(), kept.uid());
   const auto refused = [&](auto change) {
     Order order = good;
     change(order);
-    return world.ask(order, World::pidfd(kept.main())).code == Code::malformed;
+    return world.ask(order, Helped::pidfd(kept.main())).code == Code::malformed;
   };
   EXPECT_TRUE(refused([](Order& o) { o.lease = 0; }));
   EXPECT_TRUE(refused([](Order& o) { o.flags = adopted; }));
@@ -294,17 +287,17 @@ TEST(Checkpoint, TakesNoOtherField) {
 
 TEST(Checkpoint, SomeAreNeverTouched) {
   NEEDS_ROOT();
-  World world;
+  Helped world;
   for (const pid_t pid : {pid_t{1}, ::getpid(), ::getppid()})
     EXPECT_EQ(world.park(pid, 0).code, Code::untouchable) << pid;
 }
 
 TEST(Checkpoint, WithoutAProgramToStartIsRefused) {
-  World world;
+  Helped world;
   Service without(world.root, {.group_name = "sublet-test", .client_pid = 0, .is_admin = {}});
   const Kept kept(ana);
   const Order order = world.order(kept.main(), kept.uid());
-  const Reply reply = without.answer(std::as_bytes(std::span(&order, 1)), World::pidfd(kept.main()), false);
+  const Reply reply = without.answer(std::as_bytes(std::span(&order, 1)), Helped::pidfd(kept.main()), false);
   EXPECT_EQ(reply.code, Code::failed);
   EXPECT_NE(std::string(reply.path), "");
 }
@@ -312,7 +305,7 @@ TEST(Checkpoint, WithoutAProgramToStartIsRefused) {
 // --- how many, and how they end
 
 TEST(Helper, IsOnlyOneForAProcess) {
-  World world;
+  Helped world;
   const Kept kept(ana), other(ana);
   ASSERT_EQ(world.park(kept.main(), kept.uid()).code, Code::ok);
   Fd first = std::move(world.socket);
@@ -327,7 +320,7 @@ TEST(Helper, IsOnlyOneForAProcess) {
 
 TEST(Helper, AreSoManyOfAUserAndOfAll) {
   NEEDS_ROOT();
-  World world(honest, [](HelperOptions& options) { options.most = 3, options.most_of_user = 2; });
+  Helped world(honest, [](HelperOptions& options) { options.most = 3, options.most_of_user = 2; });
   const Kept a(ana), b(ana), c(ana), d(ben), e(ben);
   std::vector<Fd> sockets;
   const auto park = [&](const Kept& kept) {
@@ -348,7 +341,7 @@ TEST(Helper, AreSoManyOfAUserAndOfAll) {
 }
 
 TEST(Helper, ThatNeverComesBackIsEndedAfterItsProcess) {
-  World world(deaf, [](HelperOptions& options) { options.patience = {}; });
+  Helped world(deaf, [](HelperOptions& options) { options.patience = {}; });
   const Kept kept(ana);
   const Reply reply = world.park(kept.main(), kept.uid());
   ASSERT_EQ(reply.code, Code::ok);
@@ -357,7 +350,7 @@ TEST(Helper, ThatNeverComesBackIsEndedAfterItsProcess) {
   world.helpers.sweep();
   EXPECT_TRUE(world.helpers.any()) << "what it is in the middle of may still be carried out";
   (void)proc::send_signal(kept.main_pidfd.get(), SIGKILL);
-  ASSERT_TRUE(actor::ends(kept.main_pidfd));
+  ASSERT_TRUE(ends(kept.main_pidfd));
   world.until_none();
   EXPECT_FALSE(world.root.read(reply.pid)) << "and waited for";
 }
@@ -365,7 +358,7 @@ TEST(Helper, ThatNeverComesBackIsEndedAfterItsProcess) {
 // From where it becomes its user's, who may stop it, to where it has started, nobody waits for it. Here it is its start
 // that does not come to its end: its program is leased, and opening it waits for that.
 TEST(Helper, WhomItsUserCouldStopIsNotWaitedFor) {
-  World world;
+  Helped world;
   const Kept kept(ana);
   const auto before = std::signal(SIGIO, SIG_IGN);  // what the kernel says to who holds the lease
   Fd lease(::open(world.dir.path("helper").c_str(), O_RDWR | O_CLOEXEC));
@@ -378,7 +371,7 @@ TEST(Helper, WhomItsUserCouldStopIsNotWaitedFor) {
 }
 
 TEST(Helper, ThatCannotBeStartedIsSaidWithTheReason) {
-  World world;
+  Helped world;
   std::filesystem::remove(world.dir.path("helper"));
   const Kept kept(ana);
   const Reply reply = world.park(kept.main(), kept.uid());
@@ -397,21 +390,21 @@ TEST(Helper, OfAnEarlierActorIsKnown) {
     options.most_of_user = 1;
     options.patience = {};
   };
-  World first(deaf, recorded);
+  Helped first(deaf, recorded);
   const Kept kept(ana), other(ana);
   const Reply reply = first.park(kept.main(), kept.uid());
   ASSERT_EQ(reply.code, Code::ok);
   EXPECT_EQ(first.said(), "here\n");
   first.socket.reset();
 
-  World second(honest, recorded);
+  Helped second(honest, recorded);
   EXPECT_TRUE(second.helpers.any());
   EXPECT_EQ(second.park(kept.main(), kept.uid(), by_user | bring_back).code, Code::busy) << "never a second one";
   EXPECT_EQ(second.park(other.main(), kept.uid()).code, Code::too_many) << "it counts";
   (void)proc::send_signal(kept.main_pidfd.get(), SIGKILL);
-  ASSERT_TRUE(actor::ends(kept.main_pidfd));
+  ASSERT_TRUE(ends(kept.main_pidfd));
   second.until_none();  // it was of no use any more
-  EXPECT_TRUE(ends(reply.pid));
+  EXPECT_TRUE(ends(pidfd_of(reply.pid)));
   EXPECT_EQ(second.park(other.main(), kept.uid()).code, Code::ok);
   second.socket.reset();
   second.until_none();
@@ -427,7 +420,7 @@ TEST(Helper, OfAnEarlierActorThatHasEndedIsForgotten) {
   kept_there.write({.helper = {main.pid, main.start_ticks + 1}, .process = main, .uid = kept.uid()});
   records.write("helpers/17", "not a record");
   records.write("helpers/18", "");
-  const World world(honest, [&](HelperOptions& options) { options.records = records.path("helpers"); });
+  const Helped world(honest, [&](HelperOptions& options) { options.records = records.path("helpers"); });
   EXPECT_FALSE(world.helpers.any()) << "the pid is another's by now";
   EXPECT_TRUE(std::filesystem::is_empty(records.path("helpers")));
 }
@@ -435,12 +428,12 @@ TEST(Helper, OfAnEarlierActorThatHasEndedIsForgotten) {
 TEST(Records, KeepWhatIsWrittenUntilItIsRemoved) {
   const proc::TempDir dir;
   const Records records(dir.path("new"));
-  const Records::Record one{{100, 1000}, {200, 2000}, 54321}, two{{101, 1001}, {201, 2001}, 0};
-  records.write(one);
-  records.write(two);
+  const Records::Record first{{100, 1000}, {200, 2000}, 54321}, second{{101, 1001}, {201, 2001}, 0};
+  records.write(first);
+  records.write(second);
   EXPECT_EQ(Records(dir.path("new")).read().size(), 2u);
   records.remove(100);
-  EXPECT_EQ(Records(dir.path("new")).read(), std::vector{two});
+  EXPECT_EQ(Records(dir.path("new")).read(), std::vector{second});
   records.write({{101, 9999}, {201, 2001}, 0});  // a pid that came back
   EXPECT_EQ(records.read().size(), 1u);
 }

@@ -15,7 +15,6 @@
 namespace sublet::actor {
 namespace {
 
-constexpr uid_t ana = 54321;
 constexpr const char* program = TEST_PROGRAM;
 
 std::string group_name() { return fmt::format("sublet-test-{}", ::getpid()); }

@@ -11,8 +11,6 @@
 namespace sublet::actor {
 namespace {
 
-constexpr uid_t ana = 54321, ben = 54322, admin = 54323;  // of no account
-
 struct World {
   World() : service(root, options()) {}
   static ServiceOptions options() {
@@ -33,10 +31,6 @@ struct World {
   proc::ProcRoot root = *proc::ProcRoot::open();
   Service service;
 };
-
-bool as_root() { return ::geteuid() == 0; }
-#define NEEDS_ROOT() \
-  if (!as_root()) GTEST_SKIP() << "only root can become several users"
 
 // --- verb by role: every pair has an answer
 

@@ -10,8 +10,6 @@
 namespace sublet::actor {
 namespace {
 
-constexpr uid_t ana = 54321, ben = 54322, admin = 54323;  // of no account
-
 volatile std::sig_atomic_t told = 0;
 void on_word(int) { told = 1; }
 
@@ -21,7 +19,7 @@ void listen_for(int number) {
   ::sigaction(number, &action, nullptr);
 }
 
-struct World {
+struct Teller {
   Reply ask(const Order& order, std::vector<Fd> descriptors = {}) {
     return service.answer(std::as_bytes(std::span(&order, 1)), std::move(descriptors), false);
   }
@@ -43,7 +41,7 @@ struct World {
 };
 
 TEST(Tell, ReachesTheProcessThatIsNamedAndNoOther) {
-  World world;
+  Teller world;
   int child_of[2];
   ASSERT_EQ(::pipe(child_of), 0);
   const Kept kept(ana, [&] {
@@ -70,7 +68,7 @@ TEST(Tell, ReachesTheProcessThatIsNamedAndNoOther) {
 }
 
 TEST(Tell, NeverEndsWhoDoesNotListen) {
-  World world;
+  Teller world;
   const Kept kept(ana);
   ASSERT_EQ(world.follow(kept), Code::ok);
   EXPECT_EQ(world.tell(kept.main()).code, Code::unhandled);
@@ -83,7 +81,7 @@ TEST(Tell, NeverEndsWhoDoesNotListen) {
 }
 
 TEST(Tell, OnlyWords) {
-  World world;
+  Teller world;
   const Kept kept(ana);
   ASSERT_EQ(world.follow(kept), Code::ok);
   for (int number = -1; number <= 65; ++number) {
@@ -95,7 +93,7 @@ TEST(Tell, OnlyWords) {
 }
 
 TEST(Tell, OnlyWhatIsProvenToBeOfTheProgram) {
-  World world;
+  Teller world;
   const Kept kept(ana, [] { listen_for(SIGUSR1); }), stranger(ana, [] { listen_for(SIGUSR1); });
   EXPECT_EQ(world.tell(kept.main()).code, Code::not_followed);
   ASSERT_EQ(world.follow(kept), Code::ok);
@@ -110,7 +108,7 @@ TEST(Tell, OnlyWhatIsProvenToBeOfTheProgram) {
 }
 
 TEST(Tell, TakesNoOtherField) {
-  World world;
+  Teller world;
   const Kept kept(ana, [] { listen_for(SIGUSR1); });
   ASSERT_EQ(world.follow(kept), Code::ok);
   const auto refused = [&](auto change) {
@@ -129,7 +127,7 @@ TEST(Tell, TakesNoOtherField) {
 
 TEST(Tell, IsForTheDaemonAndAdmins) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become several users";
-  World world;
+  Teller world;
   const Kept kept(ana, [] { listen_for(SIGUSR1); });
   ASSERT_EQ(world.follow(kept), Code::ok);
   for (const auto& [asker, code] : std::initializer_list<std::pair<std::uint32_t, Code>>{{the_daemon, Code::ok},
@@ -146,7 +144,7 @@ TEST(Tell, IsForTheDaemonAndAdmins) {
 
 TEST(Tell, NotWhatHasMoreRightsThanItsUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become several users";
-  World world;
+  Teller world;
   int child_of[2];
   ASSERT_EQ(::pipe(child_of), 0);
   const Kept kept(0, [&] {

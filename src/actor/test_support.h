@@ -15,6 +15,11 @@
 
 namespace sublet::actor {
 
+#define NEEDS_ROOT() \
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become several users"
+
+inline constexpr uid_t ana = 54321, ben = 54322, admin = 54323;  // of no account
+
 inline Fd pidfd_of(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 // True once the process has ended; waits for it at most ten seconds.

@@ -4,8 +4,8 @@
 namespace sublet::core::testing {
 namespace {
 
-struct OneCard : World {
-  OneCard() {
+struct Explained : World {
+  Explained() {
     rules.automatic = false;  // estimates by ends alone; those by turns are tested with the turns
     snapshot({gpu(0, 24 * GiB)});
   }
@@ -20,7 +20,7 @@ struct OneCard : World {
 };
 
 TEST(QueueInfo, SaysPlaceShortageAndHolders) {
-  OneCard w;
+  Explained w;
   const LeaseId big = w.run(12 * GiB, 100), small = w.run(3 * GiB, 200, "infer");
   w.snapshot({gpu(0, 24 * GiB, {uses(100, 5 * GiB, big), uses(4711, 2 * GiB)}, 1 * GiB)});
   const LeaseId first = w.submit(20 * GiB), second = w.submit(10 * GiB);
@@ -40,12 +40,12 @@ TEST(QueueInfo, SaysPlaceShortageAndHolders) {
 }
 
 TEST(QueueInfo, IsEmptyForALeaseThatDoesNotWait) {
-  OneCard w;
+  Explained w;
   EXPECT_EQ(w.info(w.submit(GiB)).place, 0u);
 }
 
 TEST(Estimate, ByTheTimeLimitOfTheHolder) {
-  OneCard w;
+  Explained w;
   w.run(20 * GiB, 100, "train", 10min);
   const LeaseId id = w.submit(20 * GiB);
   w.pass(4s);
@@ -54,7 +54,7 @@ TEST(Estimate, ByTheTimeLimitOfTheHolder) {
 }
 
 TEST(Estimate, ByTheMedianOfEarlierRuns) {
-  OneCard w;
+  Explained w;
   for (const Duration run : {10s, 60s, 20s}) w.learn("train", run);
   w.run(20 * GiB, 100);
   const LeaseId id = w.submit(20 * GiB);
@@ -64,7 +64,7 @@ TEST(Estimate, ByTheMedianOfEarlierRuns) {
 }
 
 TEST(Estimate, AnOverdueHolderMakesItUnknownInsteadOfNow) {
-  OneCard w;
+  Explained w;
   w.learn("train", 10s);
   w.run(20 * GiB, 100);
   const LeaseId id = w.submit(20 * GiB);
@@ -74,7 +74,7 @@ TEST(Estimate, AnOverdueHolderMakesItUnknownInsteadOfNow) {
 }
 
 TEST(Estimate, IsUnknownWhenANeededHolderIs) {
-  OneCard w;
+  Explained w;
   w.rules.reserve_after = {};
   w.run(12 * GiB, 100, "train", 10min);
   w.run(12 * GiB, 200, "server");
@@ -85,7 +85,7 @@ TEST(Estimate, IsUnknownWhenANeededHolderIs) {
 }
 
 TEST(Estimate, ARenewedTokenHasNoKnownEnd) {
-  OneCard w;
+  Explained w;
   Lease lease = wish(20 * GiB, "session");
   lease.ttl = 5min;
   w.submit(lease);
@@ -94,7 +94,7 @@ TEST(Estimate, ARenewedTokenHasNoKnownEnd) {
 }
 
 TEST(Estimate, CountsThoseBeforeIt) {
-  OneCard w;
+  Explained w;
   for (int i = 0; i < 3; ++i) w.learn("train", 100s);
   w.run(20 * GiB, 100);
   const LeaseId first = w.submit(20 * GiB), second = w.submit(20 * GiB), third = w.submit(20 * GiB);
@@ -105,7 +105,7 @@ TEST(Estimate, CountsThoseBeforeIt) {
 }
 
 TEST(Estimate, SumsWhatSeveralEndsFree) {
-  OneCard w;
+  Explained w;
   w.run(8 * GiB, 100, "a", 1min);
   w.run(8 * GiB, 200, "b", 2min);
   w.run(8 * GiB, 300, "c", 3min);
@@ -113,7 +113,7 @@ TEST(Estimate, SumsWhatSeveralEndsFree) {
 }
 
 TEST(Estimate, IsUnknownWhileTheDeviceIs) {
-  OneCard w;
+  Explained w;
   w.run(20 * GiB, 100, "train", 10min);
   const LeaseId id = w.submit(20 * GiB);
   w.pass(w.rules.max_age + 1s);
@@ -124,7 +124,7 @@ TEST(Estimate, IsUnknownWhileTheDeviceIs) {
 }
 
 TEST(Estimate, OutsidersHaveNoKnownEnd) {
-  OneCard w;
+  Explained w;
   w.run(4 * GiB, 100, "train", 1min);
   w.snapshot({gpu(0, 24 * GiB, {uses(4711, 10 * GiB)})});
   const LeaseId id = w.submit(20 * GiB);
@@ -133,7 +133,7 @@ TEST(Estimate, OutsidersHaveNoKnownEnd) {
 }
 
 TEST(Estimate, IsNotGuessedForTheEndOfALongQueue) {
-  OneCard w;
+  Explained w;
   w.run(24 * GiB, 100, "train", 10min);
   LeaseId last;
   for (int i = 0; i < 300; ++i) last = w.submit(GiB);
@@ -142,7 +142,7 @@ TEST(Estimate, IsNotGuessedForTheEndOfALongQueue) {
 }
 
 TEST(Helps, NamesWhatWouldMakeRoom) {
-  OneCard w;
+  Explained w;
   w.run(20 * GiB, 100);
   const LeaseId id = w.submit(6 * GiB);
   const auto helps = what_would_help(w.state, w.rules, w.at(id), w.now);
@@ -155,7 +155,7 @@ TEST(Helps, NamesWhatWouldMakeRoom) {
 }
 
 TEST(Helps, AnOfferIsToBeClaimed) {
-  OneCard w;
+  Explained w;
   const LeaseId holder = w.submit(24 * GiB), id = w.submit(6 * GiB);
   w.step(Release{holder});
   EXPECT_EQ(what_would_help(w.state, w.rules, w.at(id), w.now),

@@ -9,8 +9,6 @@
 
 namespace sublet::core::testing {
 
-inline constexpr HostMemory plenty{256 * GiB, std::nullopt};
-
 // One card of 24 GiB whose programs do what they are told: they yield when they are asked, and come back.
 struct Card : World {
   std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and what it uses

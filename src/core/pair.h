@@ -8,7 +8,6 @@ namespace sublet::core::testing {
 
 // One card of 24 GiB, a program that uses 9 of its 10 GiB, and one that waits for 20.
 struct Pair : World {
-  static constexpr HostMemory plenty{64 * GiB, std::nullopt};
   LeaseId victim, waiter;
   Pair() {
     snapshot({gpu(0, 24 * GiB)});

@@ -6,9 +6,7 @@
 namespace sublet::core::testing {
 namespace {
 
-struct OneCard : World {
-  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
-
+struct Rehearsed : OneCard {
   Submit asking(Bytes vram, Tier tier = Tier::standard) {
     Submit fact;
     fact.lease = wish(vram, "new");
@@ -33,7 +31,7 @@ struct OneCard : World {
 };
 
 TEST(Rehearse, ChangesNothingAndSaysWhatThenHappens) {
-  OneCard w;
+  Rehearsed w;
   const auto found = w.would(w.asking(8 * GiB));
   EXPECT_EQ(found.would, Would::start);
   EXPECT_EQ(found.lease.devices, std::vector{uuid_of(0)});
@@ -44,7 +42,7 @@ TEST(Rehearse, ChangesNothingAndSaysWhatThenHappens) {
 }
 
 TEST(Rehearse, RefusesAsTheRealOneIsRefused) {
-  OneCard w;
+  Rehearsed w;
   for (const Bytes size : {Bytes{}, 100 * GiB}) {
     const auto refused = rehearse(w.state, w.rules, w.asking(size), w.now);
     ASSERT_FALSE(refused);
@@ -53,7 +51,7 @@ TEST(Rehearse, RefusesAsTheRealOneIsRefused) {
 }
 
 TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
-  OneCard w;
+  Rehearsed w;
   const LeaseId batch = w.program(20 * GiB, 100, Tier::batch);
   const auto found = w.would(w.asking(10 * GiB));
   EXPECT_EQ(found.would, Would::make_room);
@@ -67,7 +65,7 @@ TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
 }
 
 TEST(Rehearse, WhoWouldBeEndedAtOnceIsNamedToo) {
-  OneCard w;
+  Rehearsed w;
   Lease spot = wish(20 * GiB, "spot");
   spot.tier = Tier::spot;
   spot.owner.kind = OwnerKind::token;
@@ -82,7 +80,7 @@ TEST(Rehearse, WhoWouldBeEndedAtOnceIsNamedToo) {
 }
 
 TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {
-  OneCard w;
+  Rehearsed w;
   const LeaseId batch = w.program(20 * GiB, 100, Tier::interactive);
   const auto found = w.would(w.asking(10 * GiB));
   EXPECT_EQ(found.would, Would::wait);

@@ -5,10 +5,6 @@
 namespace sublet::core::testing {
 namespace {
 
-struct OneCard : World {
-  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
-};
-
 TEST(Load, ChargesEveryLeaseBeforeAnythingIsMeasuredAndGrantsNothing) {
   OneCard w;
   const LeaseId id = w.run(20 * GiB, 100), waiter = w.submit(6 * GiB);

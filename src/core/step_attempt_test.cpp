@@ -242,10 +242,10 @@ struct Hanging : Card {
     EXPECT_EQ(state_of(first), LeaseState::pausing);
   }
   Park order() const {
-    Park last;
+    Park newest;
     for (const Action& action : actions)
-      if (const auto* park = std::get_if<Park>(&action)) last = *park;
-    return last;
+      if (const auto* park = std::get_if<Park>(&action)) newest = *park;
+    return newest;
   }
   Duration allowed() const { return order().at_most; }
   void hang() {
@@ -326,9 +326,8 @@ TEST(Stuck, HowLongACallHasIsPredictedWithinLimits) {
     }
     w.measure(used);
     w.pause();
-    return std::get<Park>(*std::find_if(w.actions.rbegin(), w.actions.rend(), [](const Action& action) {
-      return std::holds_alternative<Park>(action);
-    }));
+    return std::get<Park>(*std::find_if(w.actions.rbegin(), w.actions.rend(),
+                                        [](const Action& action) { return std::holds_alternative<Park>(action); }));
   };
   const Park never_seen = allowed({}, 9 * GiB);
   EXPECT_GT(never_seen.at_most, 15s) << "at the rate of a slow link";

@@ -4,13 +4,6 @@
 namespace sublet::core::testing {
 namespace {
 
-struct OneCard : World {
-  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
-  Plan& measure(std::vector<ProcessUse> processes = {}, Bytes hidden = {}) {
-    return snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
-  }
-};
-
 // -------------------------------------------------------------------------------- release
 
 TEST(Release, WithoutAProcessIsFreeAtOnce) {

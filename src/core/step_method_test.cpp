@@ -4,8 +4,6 @@
 namespace sublet::core::testing {
 namespace {
 
-constexpr HostMemory plenty{64 * GiB, std::nullopt};
-
 // One card of 24 GiB and a program that uses 9 of its 10 GiB and yields by itself, all but 32 MiB.
 struct Cooperating : World {
   LeaseId victim;

@@ -4,8 +4,7 @@
 namespace sublet::core::testing {
 namespace {
 
-struct OneCard : World {
-  OneCard() { snapshot({gpu(0, 24 * GiB)}); }
+struct Owned : OneCard {
   // As the probe does while the rest of the test waits.
   void pass_measured(Duration d) {
     for (const Time until = now + d; now < until;) {
@@ -28,7 +27,7 @@ struct OneCard : World {
 // -------------------------------------------------------------------------------- connections
 
 TEST(Connection, LostForTheLingerEndsTheLease) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.hold();
   EXPECT_EQ(w.state_of(id), LeaseState::active);
   w.step(HeldChanged{id, false});
@@ -43,7 +42,7 @@ TEST(Connection, LostForTheLingerEndsTheLease) {
 }
 
 TEST(Connection, BackWithinTheLingerKeepsTheLease) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.hold();
   w.step(HeldChanged{id, false});
   w.pass(4s);
@@ -56,7 +55,7 @@ TEST(Connection, BackWithinTheLingerKeepsTheLease) {
 }
 
 TEST(Connection, LostWhileQueuedLeavesTheQueue) {
-  OneCard w;
+  Owned w;
   w.hold(20 * GiB);
   const LeaseId id = w.hold(20 * GiB);
   EXPECT_EQ(w.state_of(id), LeaseState::queued);
@@ -66,7 +65,7 @@ TEST(Connection, LostWhileQueuedLeavesTheQueue) {
 }
 
 TEST(Connection, OfATokenLeaseMeansNothing) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.token(1h);
   w.step(HeldChanged{id, true});
   w.step(HeldChanged{id, false});
@@ -77,7 +76,7 @@ TEST(Connection, OfATokenLeaseMeansNothing) {
 // -------------------------------------------------------------------------------- tokens
 
 TEST(Token, ExpiresUnlessRenewed) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.token(60s);
   EXPECT_EQ(w.at(id).expires_at, w.now + 60s);
   w.pass(59s);
@@ -91,7 +90,7 @@ TEST(Token, ExpiresUnlessRenewed) {
 }
 
 TEST(Token, ARenewalAfterTheEndIsStaleThoughTheTimerDidNotRunYet) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.token(60s);
   w.now = w.now + 60s;
   EXPECT_EQ(w.step(Renew{id}).outcome.error().code, Code::Stale);
@@ -100,7 +99,7 @@ TEST(Token, ARenewalAfterTheEndIsStaleThoughTheTimerDidNotRunYet) {
 }
 
 TEST(Token, TheTtlRunsFromTheClaimNotFromTheQueue) {
-  OneCard w;
+  Owned w;
   const LeaseId holder = w.hold(24 * GiB);
   const LeaseId id = w.token(20s);
   w.pass_measured(60s);
@@ -112,7 +111,7 @@ TEST(Token, TheTtlRunsFromTheClaimNotFromTheQueue) {
 }
 
 TEST(Token, ALeaseWithoutATtlCannotBeRenewed) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.hold();
   EXPECT_EQ(w.step(Renew{id}).outcome.error().code, Code::BadRequest);
   EXPECT_EQ(w.step(Renew{id, 0, -1s}).outcome.error().code, Code::BadRequest);
@@ -121,7 +120,7 @@ TEST(Token, ALeaseWithoutATtlCannotBeRenewed) {
 // -------------------------------------------------------------------------------- attach
 
 TEST(Attach, MakesTheProcessTheOwner) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.hold();
   const std::uint64_t generation = w.at(id).generation;
   EXPECT_TRUE(w.step(Attach{id, generation, kept_process(100), true, {}}).outcome.has_value());
@@ -135,7 +134,7 @@ TEST(Attach, MakesTheProcessTheOwner) {
 }
 
 TEST(Attach, TwiceIsOnce) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.hold();
   const std::uint64_t generation = w.at(id).generation;
   w.step(Attach{id, generation, kept_process(100), true, {}});
@@ -147,7 +146,7 @@ TEST(Attach, TwiceIsOnce) {
 }
 
 TEST(Attach, NeedsAnActiveLease) {
-  OneCard w;
+  Owned w;
   const LeaseId holder = w.hold(24 * GiB);
   const LeaseId id = w.token(1h);
   EXPECT_EQ(w.step(Attach{id, 0, kept_process(100), true, {}}).outcome.error().code, Code::Stale);
@@ -160,7 +159,7 @@ TEST(Attach, NeedsAnActiveLease) {
 }
 
 TEST(Attach, BookingOnlyMakesTheEndWaitForAMeasurement) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.token(1h);
   const std::uint64_t generation = w.at(id).generation;
   w.step(Attach{id, 0, kept_process(100), false, {}});
@@ -173,7 +172,7 @@ TEST(Attach, BookingOnlyMakesTheEndWaitForAMeasurement) {
 }
 
 TEST(Woke, WhoCouldNotReachTheDaemonIsGivenTime) {
-  OneCard w;
+  Owned w;
   const LeaseId token = w.token(10s);
   const LeaseId held = w.hold();
   w.step(HeldChanged{held, false});
@@ -189,7 +188,7 @@ TEST(Woke, WhoCouldNotReachTheDaemonIsGivenTime) {
 }
 
 TEST(Woke, AnOfferStaysOpen) {
-  OneCard w;
+  Owned w;
   const LeaseId holder = w.hold(24 * GiB);
   const LeaseId id = w.token(1h);
   w.step(Release{holder});
@@ -201,7 +200,7 @@ TEST(Woke, AnOfferStaysOpen) {
 }
 
 TEST(Woke, WhatRanOutGoesOnWhereItStoodWhenTheMachineFellAsleep) {
-  OneCard w;
+  Owned w;
   w.rules.reconnect = 1s;
   const LeaseId token = w.token(1h);
   const LeaseId held = w.hold();
@@ -232,7 +231,7 @@ TEST(Woke, WhatRanOutGoesOnWhereItStoodWhenTheMachineFellAsleep) {
 }
 
 TEST(Generation, AnOlderOneIsRefusedWithBothNumbers) {
-  OneCard w;
+  Owned w;
   const LeaseId id = w.hold();
   const std::uint64_t old = w.at(id).generation;
   w.step(Attach{id, old, kept_process(100), true, {}});

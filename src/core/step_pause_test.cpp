@@ -53,7 +53,7 @@ TEST(Pause, WhatItTakesIsLearnedOfItsDeviceAndOfNoneOfSeveral) {
     lease.owner.kind = OwnerKind::connection;
     const LeaseId id = w.submit(lease, true);
     w.step(Attach{id, 0, kept_process(7), true, {}});
-    w.step(Pause{id, 0, "its owner asked", Pair::plenty});
+    w.step(Pause{id, 0, "its owner asked", plenty});
     w.step(Parked{id, true, {}, 9 * GiB});
     ASSERT_EQ(w.last.learned.size(), 1U);
     EXPECT_EQ(w.last.learned[0].device, count == 1 ? w.device_of(id) : std::string());
@@ -220,7 +220,7 @@ TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
     w.snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
   };
   measure(20 * GiB, {});
-  ASSERT_TRUE(w.step(Pause{whole, 0, "its owner asked", Pair::plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{whole, 0, "its owner asked", plenty}).outcome.has_value());
   w.step(Parked{whole, true, {}, 20 * GiB});
   measure({}, 4 * MiB);
   measure({}, 4 * MiB);
@@ -287,13 +287,13 @@ TEST(Pause, WhatHostMemoryCannotTakeIsNotBegun) {
 
 TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
   Pair w;
-  EXPECT_EQ(w.step(Pause{w.waiter, 0, "", Pair::plenty}).outcome.error().code, Code::Stale) << "it waits";
+  EXPECT_EQ(w.step(Pause{w.waiter, 0, "", plenty}).outcome.error().code, Code::Stale) << "it waits";
   const LeaseId by_token = w.submit(wish(GiB));
-  EXPECT_EQ(w.step(Pause{by_token, 0, "", Pair::plenty}).outcome.error().code, Code::PauseUnsafe);
+  EXPECT_EQ(w.step(Pause{by_token, 0, "", plenty}).outcome.error().code, Code::PauseUnsafe);
   Lease pinned = wish(GiB);
   pinned.pausable = Pausable::no;
   const LeaseId id = w.submit(pinned);
-  EXPECT_SAYS(w.step(Pause{id, 0, "", Pair::plenty}).outcome.error().detail, "pinned");
+  EXPECT_SAYS(w.step(Pause{id, 0, "", plenty}).outcome.error().detail, "pinned");
 }
 
 TEST(Pause, ResumedWhileItYieldsItComesBackAfterwards) {

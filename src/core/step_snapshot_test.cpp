@@ -5,11 +5,7 @@
 namespace sublet::core::testing {
 namespace {
 
-struct OneCard : World {
-  OneCard() { measure(); }
-  Plan& measure(std::vector<ProcessUse> processes = {}, Bytes hidden = {}) {
-    return snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
-  }
+struct Watched : OneCard {
   const Device& card() const { return state.devices().at(uuid_of(0)); }
   bool known() const { return state.known(card(), rules, now); }
 };
@@ -17,7 +13,7 @@ struct OneCard : World {
 // -------------------------------------------------------------------------------- settling
 
 TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
-  OneCard w;
+  Watched w;
   const LeaseId id = w.run(6 * GiB, 100);
   w.measure({uses(100, 8 * GiB, id)});
   const Time before_end = w.now;
@@ -38,7 +34,7 @@ TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
 }
 
 TEST(Settling, WhatIsStillListedStaysCharged) {
-  OneCard w;
+  Watched w;
   const LeaseId id = w.run(6 * GiB, 100), waiter = w.submit(20 * GiB);
   w.measure({uses(100, 5 * GiB, id), uses(101, 1 * GiB, id)});
   w.step(ProgramEnded{id, 0, false});
@@ -51,7 +47,7 @@ TEST(Settling, WhatIsStillListedStaysCharged) {
 }
 
 TEST(Settling, BytesOfAProcessThatLeftTheListButNotTheCardAreNotFree) {
-  OneCard w;
+  Watched w;
   const LeaseId id = w.run(6 * GiB, 100);
   w.measure({uses(100, 5 * GiB, id)});
   w.step(ProgramEnded{id, 0, false});
@@ -62,7 +58,7 @@ TEST(Settling, BytesOfAProcessThatLeftTheListButNotTheCardAreNotFree) {
 }
 
 TEST(Settling, AnUnusableSnapshotMeasuresNothing) {
-  OneCard w;
+  Watched w;
   const LeaseId id = w.run(6 * GiB, 100);
   w.measure({uses(100, 5 * GiB, id)});
   w.step(ProgramEnded{id, 0, false});
@@ -79,7 +75,7 @@ TEST(Settling, AnUnusableSnapshotMeasuresNothing) {
 }
 
 TEST(Settling, ALeaseWhoseProcessesWereOnlyEverSeenSettlesToo) {
-  OneCard w;
+  Watched w;
   const LeaseId id = w.submit(6 * GiB);
   EXPECT_FALSE(w.at(id).had_process);
   w.measure({uses(100, 1 * GiB, id)});
@@ -94,7 +90,7 @@ TEST(Settling, ALeaseWhoseProcessesWereOnlyEverSeenSettlesToo) {
 // -------------------------------------------------------------------------------- belief
 
 TEST(Snapshot, NothingIsGrantedOnWhatIsUnknown) {
-  OneCard w;
+  Watched w;
   w.pass(w.rules.max_age);
   EXPECT_TRUE(w.known());
   w.pass(1ns);
@@ -127,7 +123,7 @@ TEST(Snapshot, ImplausibleReadingsAreUnknownAndForgetNothing) {
       broken([](DeviceReading& r) { r.problem = "a pid of another namespace"; }),
   };
   for (const DeviceReading& lie : lies) {
-    OneCard w;
+    Watched w;
     const LeaseId id = w.run(6 * GiB, 100);
     w.measure({uses(100, 5 * GiB, id)});
     w.snapshot({lie});
@@ -142,7 +138,7 @@ TEST(Snapshot, ImplausibleReadingsAreUnknownAndForgetNothing) {
 }
 
 TEST(Snapshot, AnEmptyListIsBelievedWhenTheBytesAreGoneToo) {
-  OneCard w;
+  Watched w;
   const LeaseId id = w.run(6 * GiB, 100);
   w.measure({uses(100, 5 * GiB, id)}, 10 * GiB);
   w.measure({}, 10 * GiB);
@@ -151,7 +147,7 @@ TEST(Snapshot, AnEmptyListIsBelievedWhenTheBytesAreGoneToo) {
 }
 
 TEST(Snapshot, OneThatWasOvertakenIsIgnored) {
-  OneCard w;
+  Watched w;
   const Time early = w.now;
   w.now = w.now + 1s;
   w.measure({uses(4711, 10 * GiB)});
@@ -162,7 +158,7 @@ TEST(Snapshot, OneThatWasOvertakenIsIgnored) {
 }
 
 TEST(Snapshot, TheSameDeviceTwiceIsImplausible) {
-  OneCard w;
+  Watched w;
   w.snapshot({gpu(0, 24 * GiB), gpu(0, 24 * GiB)});
   EXPECT_FALSE(w.known());
 }
@@ -310,7 +306,7 @@ TEST(LostDevice, OfAMachineWithoutAnyOtherIsToldInTheDriversWords) {
 }
 
 TEST(LostDevice, TheLastOneIsNotForgotten) {
-  OneCard w;
+  Watched w;
   w.submit(20 * GiB);
   const LeaseId waits = w.submit(20 * GiB);
   for (int i = 0; i < 200; ++i) {
@@ -340,7 +336,7 @@ TEST(LostDevice, ThatComesBackEndsNobody) {
 }
 
 TEST(LostDevice, ADriverThatListsNothingEndsNobody) {
-  OneCard w;
+  Watched w;
   const LeaseId id = w.run(6 * GiB, 100);
   for (int i = 0; i < 10; ++i) {
     w.pass(10s);

@@ -106,10 +106,10 @@ TEST(Weighed, WhatItTookBeforeItWasLockedIsEntered) {
   Pair w;
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
-  EXPECT_TRUE(w.step(Weighed{w.victim, Pair::plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "it has not grown";
   w.measure(12 * GiB);
-  EXPECT_TRUE(w.step(Weighed{w.victim, Pair::plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
   EXPECT_EQ(w.state.ledger_entries(), 12 * GiB);
   EXPECT_SAYS(w.why(w.victim, "pausing"), "it holds 12.0 GiB now, 2.0 GiB more than when it was asked");
 }
@@ -119,13 +119,13 @@ TEST(Weighed, WhatDoesNotFitAnyMoreIsNotParked) {
   w.rules.ledger_limit = 11 * GiB;
   ASSERT_TRUE(w.pause().has_value());
   w.measure(12 * GiB);
-  const auto limited = w.step(Weighed{w.victim, Pair::plenty}).outcome;
+  const auto limited = w.step(Weighed{w.victim, plenty}).outcome;
   ASSERT_FALSE(limited.has_value());
   EXPECT_EQ(limited.error().code, Code::HostMemory);
   EXPECT_SAYS(limited.error().detail, "holds 12.0 GiB");
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "as it was";
   w.measure(9 * GiB);
-  EXPECT_TRUE(w.step(Weighed{w.victim, Pair::plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
   // Another of its processes is in a group that takes less.
   const auto tight = w.step(Weighed{w.victim, {64 * GiB, 3 * GiB}}).outcome;
   ASSERT_FALSE(tight.has_value());
@@ -133,7 +133,7 @@ TEST(Weighed, WhatDoesNotFitAnyMoreIsNotParked) {
   const auto swaps = w.step(Weighed{w.victim, {64 * GiB, std::nullopt, true}}).outcome;
   ASSERT_FALSE(swaps.has_value());
   EXPECT_EQ(swaps.error().code, Code::PauseUnsafe);
-  EXPECT_FALSE(w.step(Weighed{w.waiter, Pair::plenty}).outcome.has_value()) << "it is not asked to yield";
+  EXPECT_FALSE(w.step(Weighed{w.waiter, plenty}).outcome.has_value()) << "it is not asked to yield";
 }
 
 }  // namespace

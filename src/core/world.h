@@ -160,6 +160,16 @@ struct World {
   void restart() { state = State::load(stored(), {}, state.last_id(), rules, now), step(Tick{}); }
 };
 
+// One card of 24 GiB, read once.
+struct OneCard : World {
+  OneCard() { measure(); }
+  Plan& measure(std::vector<ProcessUse> processes = {}, Bytes hidden = {}) {
+    return snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
+  }
+};
+
+inline constexpr HostMemory plenty{256 * GiB, std::nullopt};
+
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 #define EXPECT_SAYS(text, part) EXPECT_TRUE(contains((text), (part))) << (text)

@@ -10,7 +10,7 @@
 namespace sublet::proc {
 namespace {
 
-constexpr std::string_view table =
+constexpr std::string_view sockets =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
     "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1\n"
     "   1: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 4712 1\n"
@@ -20,11 +20,11 @@ constexpr std::string_view table =
     "   5: 00000000:1F94 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1005        0 4716 1\n";
 
 TEST(Listener, IsFoundByItsPort) {
-  EXPECT_EQ(find_listener(table, "0100007F", 8080), 1000U);
-  EXPECT_EQ(find_listener(table, "0100007F", 8081), 1001U) << "on all addresses";
-  EXPECT_FALSE(find_listener(table, "0100007F", 8082)) << "connected, not listening";
-  EXPECT_FALSE(find_listener(table, "0100007F", 8083)) << "on another address";
-  EXPECT_FALSE(find_listener(table, "0100007F", 8084)) << "of two users: nobody knows who would answer";
+  EXPECT_EQ(find_listener(sockets, "0100007F", 8080), 1000U);
+  EXPECT_EQ(find_listener(sockets, "0100007F", 8081), 1001U) << "on all addresses";
+  EXPECT_FALSE(find_listener(sockets, "0100007F", 8082)) << "connected, not listening";
+  EXPECT_FALSE(find_listener(sockets, "0100007F", 8083)) << "on another address";
+  EXPECT_FALSE(find_listener(sockets, "0100007F", 8084)) << "of two users: nobody knows who would answer";
   EXPECT_FALSE(find_listener("", "0100007F", 8080));
 }
 
