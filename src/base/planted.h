@@ -40,6 +40,8 @@ enum class Bug {
   next_for_nobody,
   stuck_ones_hold_up,
   hosts_refusals_are_faults,
+  more_yield_than_need,
+  outsiders_go_unnamed,
   // engine
   answered_before_durable,
   done_before_durable,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/blocked.h"
 
+#include "base/planted.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -51,6 +52,7 @@ std::optional<Blocked> blocked_by_outsiders(const State& state, const Rules& rul
   const bool returns = lease.state == LeaseState::resuming && state.lacks_room(lease.id);
   if (!returns && !state.queue().contains(lease.id)) return std::nullopt;
   Blocked blocked;
+  if (lease.parking && planted(Bug::outsiders_go_unnamed)) return std::nullopt;
   if (lease.parking) blocked.code = Code::ResumeBlocked;
   const auto look_at = [&](const Device& device, Bytes need) {
     const Bytes free = state.effective_free(device, rules, now);

@@ -9,6 +9,7 @@
 #include "core/words.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace sublet::core {
 namespace {
@@ -64,7 +65,11 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     candidates.push_back(as_victim(state, lease, device, now, predict));
     gain += std::max(candidates.back().gain, Bytes{});
   }
-  const auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
+  auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
+  if (planted(Bug::more_yield_than_need) && chosen && !chosen->empty() && chosen->size() < candidates.size()) {
+    chosen->resize(candidates.size());
+    std::iota(chosen->begin(), chosen->end(), std::size_t{0});
+  }
   if (!chosen) {
     plan.short_bytes = lacks - gain;
     plan.found = false;

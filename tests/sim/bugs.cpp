@@ -43,6 +43,8 @@ constexpr std::array all{
     SUBLET_BUG(next_for_nobody, "core", "the next method is tried for one who has gone"),
     SUBLET_BUG(stuck_ones_hold_up, "core", "nobody else is asked while a driver call does not return"),
     SUBLET_BUG(hosts_refusals_are_faults, "core", "who could not be asked for want of host memory has failed"),
+    SUBLET_BUG(more_yield_than_need, "core", "who is not needed for it has to make room too"),
+    SUBLET_BUG(outsiders_go_unnamed, "core", "nobody says which outsider keeps a paused lease from coming back"),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),

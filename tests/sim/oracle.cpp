@@ -34,6 +34,8 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   undone_at_.clear();
   undone_.clear();
   returns_by_.clear();
+  makings_.clear();
+  named_at_.clear();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};

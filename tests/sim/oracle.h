@@ -79,6 +79,16 @@ class Oracle {
   static bool has_room(const Lease& lease);
   Bytes claimed(const std::string& device, const Reading& reading) const;
 
+  Bytes counted(const Lease& lease, const std::string& device, const Reading& reading) const;
+  const Reading* known(const std::string& device, Time now) const;
+  Bytes capacity(const Reading& reading) const;
+  Bytes settling(const Lease& ended, const std::string& device, const Reading& reading) const;
+  Bytes coming_free(const std::string& device, const Reading& reading) const;
+  void check_making(const core::State& state, const core::Making& making, Time now);
+  void check_makings(const core::State& state, Time now);
+  void check_outsiders_named(const core::State& state, Time now);
+  void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);
+
   void check_sums(const core::State& state, Time now);
   void check_queue(const core::State& state, Time now);
   void check_served(const core::State& state, Time now);
@@ -107,10 +117,12 @@ class Oracle {
   std::map<LeaseId, int> undone_;            // how many did, in a row
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   using OnDevice = std::pair<LeaseId, std::string>;
-  std::map<LeaseId, Time> word_at_;   // has its room since, and on somebody's word
-  std::map<OnDevice, Bytes> asked_;   // held when it was asked to yield
-  std::map<OnDevice, Bytes> coming_;  // yielding, or being brought back: what it will hold
-  std::set<LeaseId> over_;            // ended, once and for all
+  std::map<LeaseId, Time> word_at_;                  // has its room since, and on somebody's word
+  std::map<OnDevice, Bytes> asked_;                  // held when it was asked to yield
+  std::map<OnDevice, Bytes> coming_;                 // yielding, or being brought back: what it will hold
+  std::map<LeaseId, std::vector<LeaseId>> makings_;  // who is to yield, by for whom
+  std::map<LeaseId, Time> named_at_;                 // the reading by which it was seen who is in its way
+  std::set<LeaseId> over_;                           // ended, once and for all
   std::uint64_t last_id_ = 0;
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
   std::map<LeaseId, std::string> last_words_;

@@ -24,6 +24,8 @@ void Oracle::after_step(bool overdue) {
   check_sums(state, now);
   check_queue(state, now);
   check_served(state, now);
+  check_makings(state, now);
+  check_outsiders_named(state, now);
   if (!overdue) check_due(now), check_stuck(state, now);
   check_durable();
   check_blame(state);
