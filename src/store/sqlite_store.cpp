@@ -207,7 +207,7 @@ bool SqliteStore::write_once(Work work) {
       if (events_.committed) events_.committed(sequence);
     }
   }
-  answer(work.reads);
+  answer(std::move(work.reads));
   // Housekeeping comes after the news: nobody waits for it.
   if (tables_) {
     if (auto done = tidy(); !done) fail(done.error());
@@ -284,18 +284,27 @@ Status SqliteStore::tidy() {
   return tables_->database().checkpoint(pages_before_checkpoint);
 }
 
-void SqliteStore::answer(std::vector<std::function<void(Reader&)>>& reads) {
-  for (auto& work : reads) {
+// A commit waits for one read at most, however many are asked for: those after it see what was committed meanwhile, too.
+void SqliteStore::answer(Reads reads) {
+  for (auto work = reads.begin(); work != reads.end(); ++work) {
+    if (work != reads.begin() && give_way(work, reads.end())) return;
     if (tables_) {
-      work(*tables_);
+      (*work)(*tables_);
       if (const auto& failure = tables_->database().failure()) fail(*failure);
     } else {
       std::unique_lock lock(mutex_);
       FailedReader reader(error_);
       lock.unlock();
-      work(reader);
+      (*work)(reader);
     }
   }
+}
+
+bool SqliteStore::give_way(Reads::iterator first, Reads::iterator last) {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty() || stopping_) return false;
+  reads_.insert(reads_.begin(), std::make_move_iterator(first), std::make_move_iterator(last));
+  return true;
 }
 
 void SqliteStore::fail(Error error) {

@@ -47,9 +47,10 @@ class SqliteStore final : public Store {
     std::uint64_t sequence = 0;
     Batch batch;
   };
+  using Reads = std::vector<std::function<void(Reader&)>>;
   struct Work {
     std::vector<Queued> batches;
-    std::vector<std::function<void(Reader&)>> reads;
+    Reads reads;
     bool last = false;
   };
 
@@ -67,7 +68,8 @@ class SqliteStore final : public Store {
   Status commit(const std::vector<Queued>& batches);
   Status reach(const std::vector<Queued>& batches, std::string_view step);
   Status tidy();
-  void answer(std::vector<std::function<void(Reader&)>>& reads);
+  void answer(Reads reads);
+  bool give_way(Reads::iterator first, Reads::iterator last);  // to batches; true: the reads are queued again
   void fail(Error error);
 
   const std::filesystem::path path_;
@@ -92,7 +94,7 @@ class SqliteStore final : public Store {
   bool stopping_ = false;
   std::deque<Queued> queue_;
   std::size_t being_written_ = 0;
-  std::vector<std::function<void(Reader&)>> reads_;
+  Reads reads_;
   std::uint64_t last_sequence_ = 0;
 };
 

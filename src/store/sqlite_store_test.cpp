@@ -230,6 +230,26 @@ TEST_F(SqliteFiles, ALogWithoutItsDatabaseIsRefused) {
   EXPECT_FALSE(fs::exists(path_));
 }
 
+TEST_F(SqliteFiles, ACommitWaitsForOneReadAtMost) {
+  SqliteStore store(path_);
+  News news;
+  ASSERT_TRUE(store.open(news.events()));
+  struct Gate {
+    std::promise<void> reached, open;
+    void pass() { reached.set_value(), open.get_future().wait(); }
+  } gate, first;
+  std::promise<std::uint64_t> second;
+  store.read([&](Reader&) { gate.pass(); });
+  gate.reached.get_future().wait();
+  store.read([&](Reader&) { first.pass(); });
+  store.read([&](Reader&) { second.set_value(news.committed()); });
+  gate.open.set_value();
+  first.reached.get_future().wait();
+  const std::uint64_t sequence = store.intend(step(1));
+  first.open.set_value();
+  EXPECT_EQ(second.get_future().get(), sequence) << "asked for before the batch, and told what it changed";
+}
+
 TEST_F(SqliteFiles, DamageMetWhileRunningSetsTheStoreAside) {
   make_store();
   SqliteStore store(path_);
