@@ -178,10 +178,10 @@ TEST(Completion, NamesThatOnlyTheDaemonKnowsAndClosedLists) {
 
 TEST(App, WordsThatAreNoneSayWhichThereAre) {
   const auto said = [](std::vector<const char*> words) {
-    const Said said = run(std::move(words));
-    EXPECT_EQ(said.code, kUsage) << said.err;
-    EXPECT_NE(said.err.find("\n  hint: "), std::string::npos) << said.err;
-    return said.err.substr(0, said.err.find('\n'));
+    const Said all = run(std::move(words));
+    EXPECT_EQ(all.code, kUsage) << all.err;
+    EXPECT_NE(all.err.find("\n  hint: "), std::string::npos) << all.err;
+    return all.err.substr(0, all.err.find('\n'));
   };
   EXPECT_EQ(said({"report", "--by", "usr"}),
             "sublet: --by: 'usr' is none of user, consumer, tenant – did you mean 'user'?");

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 
 namespace sublet::cli {
 namespace {
@@ -58,6 +60,22 @@ std::string plain(std::string_view text) {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+bool is_interpreter(std::string_view program) {
+  if (program.starts_with("python")) return true;  // python3.11
+  constexpr std::string_view all[] = {"bash", "sh", "dash", "zsh", "perl", "ruby", "node"};
+  return std::find(std::begin(all), std::end(all), program) != std::end(all);
+}
+
+// What one such program used is no guide to the next of that name.
+bool runs_anything(std::string_view consumer) {
+  constexpr std::string_view launchers[] = {"accelerate", "conda",  "deepspeed", "env",     "hold",   "java",
+                                            "mpirun",     "nice",   "nohup",     "numactl", "poetry", "program",
+                                            "setsid",     "stdbuf", "sudo",      "taskset", "time",   "timeout",
+                                            "torchrun",   "uv",     "xargs"};
+  return is_interpreter(consumer) ||
+         std::find(std::begin(launchers), std::end(launchers), consumer) != std::end(launchers);
+}
+
 }  // namespace
 
 void add_lease_flags(Command command, LeaseFlags& flags) {
@@ -102,12 +120,19 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
   if (flags.vram) return Size{*flags.vram, {}};
   if (flags.memory) return Size{*flags.memory, "as much as --memory"};
   const auto [most, where] = whole_device(flags, status);
-  if (const auto peak = remembered_peak(consumer, client)) {
+  const bool any_program = flags.name.empty() && runs_anything(consumer);
+  const auto peak = any_program ? std::nullopt : remembered_peak(consumer, client);
+  if (peak) {
     Bytes size{peak->count + peak->count / 10};
     if (most.count > 0) size = std::min(size, most);
     size = std::max(size, flags.min_vram.value_or(size));
     return Size{size,
                 fmt::format("'{}' used at most {} before, and a tenth more", visible(consumer), format_size(*peak))};
+  }
+  if (most.count > 0 && any_program) {
+    return Size{
+        most, fmt::format("'{}' says nothing of what runs in it: the whole of {} (with --name its size is remembered)",
+                          visible(consumer), where)};
   }
   if (most.count > 0)
     return Size{most, fmt::format("nothing is known of '{}': the whole of {}", visible(consumer), where)};
@@ -152,12 +177,19 @@ int dry_run(const Common& common, client::Client& client, json body, const Look&
 }
 
 std::string consumer_name(const std::vector<std::string>& command) {
-  if (command.empty()) return "program";
-  const std::string program = base_name(command.front());
-  for (const char* interpreter : {"python", "bash", "sh", "perl", "ruby", "node"}) {
-    if (!program.starts_with(interpreter)) continue;
-    // A script says more than what runs it. Behind a flag (-c, -m) there may be anything.
-    if (command.size() > 1 && !command[1].empty() && command[1][0] != '-') return plain(base_name(command[1]));
+  std::span<const std::string> words = command;
+  // `env A=1 B=2 train`: what it runs.
+  if (!words.empty() && base_name(words.front()) == "env") {
+    std::size_t named = 1;
+    while (named < words.size() && words[named].find('=') != std::string::npos) ++named;
+    if (named < words.size() && !words[named].starts_with('-')) words = words.subspan(named);
+  }
+  if (words.empty()) return "program";
+  const std::string program = base_name(words.front());
+  if (is_interpreter(program) && words.size() > 1 && !words[1].empty()) {
+    // A script or a module says more than what runs it. Behind another flag (-c) there may be anything.
+    if (words[1][0] != '-') return plain(base_name(words[1]));
+    if (program.starts_with("python") && words[1] == "-m" && words.size() > 2) return plain(words[2]);
   }
   return plain(program);
 }

@@ -36,7 +36,8 @@ struct Size {
 };
 
 // --vram, else --memory, else what the consumer is remembered to have used and a tenth, else a whole device (`status`
-// is a reply of /v1/status).
+// is a reply of /v1/status). Under the name of a shell or a launcher any program may run: nothing is taken as
+// remembered of it unless that is its --name.
 Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const nlohmann::json& status,
                          client::Client& client);
 
@@ -47,7 +48,7 @@ nlohmann::json lease_body(const LeaseFlags& flags, const std::string& consumer, 
 // made room; 75 if it would have to wait.
 int dry_run(const Common& common, client::Client& client, nlohmann::json body, const Look& look);
 
-// A consumer's name from a command line: the program's, or the script's that an interpreter is given.
+// A consumer's name from a command line: the program's, or that of the script or module which an interpreter is given.
 std::string consumer_name(const std::vector<std::string>& command);
 
 }  // namespace sublet::cli

@@ -61,10 +61,28 @@ TEST_F(SizeTest, IsElseAWholeDevice) {
   EXPECT_EQ(choose("new").error().code, Code::Unavailable);
 }
 
+// Else the size of one script would be that of every other.
+TEST_F(SizeTest, IsNotThatOfWhateverTheSameShellRanBefore) {
+  consumers["consumers"].push_back({{"consumer", "bash"}, {"peak_used_bytes", 100}});
+  consumers["consumers"].push_back({{"consumer", "torchrun"}, {"peak_used_bytes", 100}});
+  for (const char* name : {"bash", "torchrun"}) {
+    EXPECT_EQ(choose(name)->bytes, Bytes{2000}) << name;
+    EXPECT_NE(choose(name)->why.find("--name"), std::string::npos) << name;
+  }
+  flags.name = "bash";
+  EXPECT_EQ(choose("bash")->bytes, Bytes{110}) << "called so by its user";
+}
+
 TEST(ConsumerName, IsTheProgramsOrTheScripts) {
   EXPECT_EQ(consumer_name({"/usr/bin/train"}), "train");
   EXPECT_EQ(consumer_name({"python3.11", "dir/train.py", "-x"}), "train.py");
-  EXPECT_EQ(consumer_name({"python3", "-m", "pkg"}), "python3");
+  EXPECT_EQ(consumer_name({"python3", "-m", "pkg.train", "-x"}), "pkg.train");
+  EXPECT_EQ(consumer_name({"python3", "-c", "import this"}), "python3");
+  EXPECT_EQ(consumer_name({"bash", "-c", "train"}), "bash");
+  EXPECT_EQ(consumer_name({"sharpen", "file"}), "sharpen") << "no shell";
+  EXPECT_EQ(consumer_name({"env", "A=1", "B=", "python3", "train.py"}), "train.py");
+  EXPECT_EQ(consumer_name({"env", "-i", "train"}), "env");
+  EXPECT_EQ(consumer_name({"env", "A=1"}), "env");
   EXPECT_EQ(consumer_name({"we ird\n"}), "we_ird_");
   EXPECT_EQ(consumer_name({std::string(100, 'x')}).size(), 64u);
   EXPECT_EQ(consumer_name({"/"}), "program");
