@@ -47,7 +47,8 @@ std::string expected_text(const State& state, const Lease& lease, Basis basis, T
              " (" + format_duration(*median_run(state, lease.consumer)) + ")";
     case Basis::nothing: break;
   }
-  return "has no known end: no time limit, and no earlier run of '" + lease.consumer + "' to go by";
+  const std::string limit = lease.ttl ? "its owner may renew it beyond its time limit" : "no time limit";
+  return "has no known end: " + limit + ", and no earlier run of '" + lease.consumer + "' to go by";
 }
 
 }  // namespace sublet::core

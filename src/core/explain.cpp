@@ -79,11 +79,13 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   if (device.settling >= lacking)
     helps.push_back("wait a moment: " + format_size(device.settling) + " of ended leases are being measured gone on " +
                     name_of(device));
-  if (nearest.free > Bytes{})
-    helps.push_back("ask for " + format_size(nearest.free) + " or less" +
+  // Who grows keeps what it has; who is paused comes back as it was.
+  const Bytes has = lease.resize ? lease.resize->vram - state.need(lease, device.reading.uuid) : Bytes{};
+  if (nearest.free > Bytes{} && !lease.parking)
+    helps.push_back("ask for " + format_size(has + nearest.free) + " or less" +
                     (lease.device_count > 1 ? " on each device" : "") + ": that much is free on " + name_of(device) +
                     " now");
-  for (const Holder& holder : holders_of(state, device, 3)) {
+  for (const Holder& holder : holders_of(state, device, lease, 3)) {
     if (holder.lease && state.find(holder.lease)->ended()) continue;
     const bool enough = holder.bytes >= lacking;
     const std::string how = holder.lease ? "; " + how_to_have_it(state, *state.find(holder.lease), lease) : "";
@@ -151,7 +153,7 @@ QueueInfo Foretold::of(const Lease& lease) {
 
   if (nearest.device != nullptr) {
     info.device = nearest.device->reading.uuid;
-    info.holders = holders_of(state_, *nearest.device, holders_named);
+    info.holders = holders_of(state_, *nearest.device, lease, holders_named);
   }
   if (held_ == nullptr) held_ = std::make_unique<HeldRooms>(state_, rules_, now_);
   for (const HeldRooms::Entry& entry : held_->entries())

@@ -44,6 +44,21 @@ TEST(QueueInfo, IsEmptyForALeaseThatDoesNotWait) {
   EXPECT_EQ(w.info(w.submit(GiB)).place, 0u);
 }
 
+TEST(QueueInfo, OfWhoGrowsNamesTheOthersAndWhatItMayHaveAtOnce) {
+  Explained w;
+  const LeaseId other = w.run(12 * GiB, 100), mine = w.run(10 * GiB, 200, "grow");
+  ASSERT_TRUE(w.step(Resize{mine, 0, 14 * GiB, true}).outcome.has_value());
+  ASSERT_EQ(w.info(mine).holders.size(), 1u) << "not itself";
+  EXPECT_EQ(w.info(mine).holders[0].lease, other);
+  EXPECT_EQ(w.info(mine).short_bytes, 2 * GiB);
+  std::string said;
+  for (const std::string& help : what_would_help(w.state, w.rules, w.at(mine), w.now)) said += help + "\n";
+  EXPECT_SAYS(said, "ask for 12.0 GiB or less");
+  EXPECT_SAYS(said, "the end of lease-1");
+  EXPECT_FALSE(contains(said, "the end of lease-2")) << said;
+  ASSERT_TRUE(w.step(Resize{mine, 0, 12 * GiB, false}).outcome.has_value()) << "as it was told";
+}
+
 TEST(Estimate, ByTheTimeLimitOfTheHolder) {
   Explained w;
   w.run(20 * GiB, 100, "train", 10min);
@@ -91,6 +106,7 @@ TEST(Estimate, ARenewedTokenHasNoKnownEnd) {
   w.submit(lease);
   const LeaseId id = w.submit(20 * GiB);
   EXPECT_FALSE(w.info(id).eta);
+  EXPECT_SAYS(w.info(id).basis, "its owner may renew it beyond its time limit");
 }
 
 TEST(Estimate, CountsThoseBeforeIt) {

@@ -153,11 +153,12 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
   return nearest;
 }
 
-std::vector<Holder> holders_of(const State& state, const Device& device, std::size_t limit) {
+std::vector<Holder> holders_of(const State& state, const Device& device, const Lease& asking, std::size_t limit) {
   std::vector<Holder> holders;
   for (const ChargedLease& entry : device.by_charge) {
     if (holders.size() == limit || entry.charged <= Bytes{}) break;
     const Lease& lease = *state.find(entry.lease);
+    if (lease.id == asking.id) continue;
     holders.push_back(
         {lease.id, name_of(lease) + (lease.ended() ? ", ended and not yet measured gone" : ""), entry.charged});
   }
@@ -203,7 +204,7 @@ std::string shortage_text(const State& state, const Rules& rules, const Lease& l
   }
   if (!nearest.device->problem.empty()) text += " (" + nearest.device->problem + ")";
   std::string held;
-  for (const Holder& holder : holders_of(state, *nearest.device, 3))
+  for (const Holder& holder : holders_of(state, *nearest.device, lease, 3))
     held += (held.empty() ? ", held by " : "; ") + holder.what + " " + format_size(holder.bytes);
   return text + held;
 }

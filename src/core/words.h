@@ -39,8 +39,8 @@ struct Nearest {
 };
 Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-// Who holds the device, the largest first, `limit` of them at most.
-std::vector<Holder> holders_of(const State& state, const Device& device, std::size_t limit);
+// Who but the one that asks holds the device, the largest first, `limit` of them at most.
+std::vector<Holder> holders_of(const State& state, const Device& device, const Lease& asking, std::size_t limit);
 
 // "needs 6.0 GiB; 2.1 GiB is effectively free on gpu0, held by lease-1 (train, ana) 20.0 GiB, …"
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now);

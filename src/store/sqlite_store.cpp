@@ -284,7 +284,7 @@ Status SqliteStore::tidy() {
   return tables_->database().checkpoint(pages_before_checkpoint);
 }
 
-// A commit waits for one read at most, however many are asked for: those after it see what was committed meanwhile, too.
+// A commit waits for one read at most, however many are asked for. Those after it see what was committed meanwhile.
 void SqliteStore::answer(Reads reads) {
   for (auto work = reads.begin(); work != reads.end(); ++work) {
     if (work != reads.begin() && give_way(work, reads.end())) return;
