@@ -295,7 +295,7 @@ def test_a_tag_that_reads_like_something_else_is_refused(daemon, tag):
 
 def test_what_a_hold_without_a_size_asks_for_is_said(daemon):
     asked = daemon.cli("hold", "--ttl", "1h", "--token-file", daemon.dir / "token", check=0)
-    assert "nothing is known of 'hold'" in asked.stderr
+    assert "'hold' says nothing of what runs in it: the whole of gpu0" in asked.stderr
 
 
 def test_a_full_disk_under_stdout_is_an_error():
