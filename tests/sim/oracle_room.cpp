@@ -164,8 +164,9 @@ void Oracle::check_outsiders_named(const core::State& state, const Lease& lease,
   outsiders = std::min(outsiders, reading.of.at(LeaseId{}));
   const auto asked = asked_.find({lease.id, device});
   const auto uses = reading.of.find(lease.id);
-  const Bytes most = std::max(lease.vram, asked == asked_.end() ? Bytes{} : asked->second) +
+  const Bytes held = std::max(lease.vram, asked == asked_.end() ? Bytes{} : asked->second) +
                      (uses == reading.of.end() ? Bytes{} : uses->second);
+  const Bytes most = std::max(held, state.charge(lease.id, device).needed);  // what it took while it was paused, too
   const Bytes all = capacity(reading);
   if (leases + most > all || leases + lease.vram + outsiders <= all) return;
   // Who has ended and whose program may live is charged by the engine for longer than it is seen from here.
