@@ -79,10 +79,8 @@ Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const
   }
   const Time since = waiter.waits_since() + rules.reserve_after;
   Bytes left = State::capacity(device, rules) - device.other - need;
-  for (const auto& [bytes, id] : device.by_charge) {
-    const Lease& lease = *state.find(id);
-    if (id == waiter.id || (!lease.ended() && lease.granted_at && *lease.granted_at > since)) left -= bytes;
-  }
+  for (const auto& [bytes, id] : device.by_charge)
+    left -= id == waiter.id ? bytes : state.given_since(*state.find(id), device.reading.uuid, since);
   return left;
 }
 

@@ -5,7 +5,8 @@
 // The first in the order that have waited for queue.reserve_after have room held: each on the devices that it named or
 // has, and one of those that take any on the devices where it can start first. Whoever stands behind it may take there
 // what it leaves over at its start, or more if it is known to be back by then. Where no known end lets it start, what
-// it leaves over is what it does not need of the whole device, less what was granted there since it has waited so long.
+// it leaves over is what it does not need of the whole device, less what others were given there since it has waited so
+// long.
 // Nothing is held where it could not start before somebody is back who is parked there.
 #pragma once
 

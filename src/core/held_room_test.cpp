@@ -208,5 +208,28 @@ TEST(HeldRoom, NobodyBehindDelaysWhoHasRoomHeld) {
   EXPECT_GT(promised_starts, 40) << "hardly anybody ever had room held";
 }
 
+// What is left over beside the large one goes to those behind it once, however they come by it.
+TEST(HeldRoom, WhoComesBackOrGrowsTakesOfWhatIsLeftOver) {
+  for (const bool back : {true, false}) {
+    SCOPED_TRACE(back ? "back from a pause" : "grown");
+    Card c;
+    Lease pinned = c.want(8 * GiB, Tier::standard, "pinned");
+    pinned.pausable = Pausable::no;
+    const LeaseId holder = c.submit(pinned, true), early = c.start((back ? 3 : 1) * GiB, Tier::standard);
+    c.attach(holder);
+    const LeaseId large = c.start(20 * GiB, Tier::standard, "large");
+    if (back) c.step(Pause{early, 0, "its owner wants it so", plenty}), c.obey();
+    c.live(360s);
+    ASSERT_EQ(c.state_of(early), back ? LeaseState::paused : LeaseState::active);
+    if (back) c.step(Resume{early}), c.obey();
+    else c.step(Resize{early, 0, 3 * GiB});
+    ASSERT_EQ(c.state_of(early), LeaseState::active);
+    ASSERT_EQ(c.at(early).vram, 3 * GiB);
+    const Bytes more = (back ? 2 : 3) * GiB;  // the large one needs 20 of 24
+    EXPECT_EQ(c.state_of(c.submit(limited(more, {}), true)), LeaseState::queued) << "it would keep the large one out";
+    EXPECT_EQ(c.state_of(c.submit(limited(more - 1 * GiB, {}), true)), LeaseState::active);
+  }
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

@@ -302,10 +302,6 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
   include(device, lease, charge, 1);
 }
 
-void State::resize(Lease& lease, Bytes vram) {
-  rebook(lease, [&] { lease.vram = vram; });
-}
-
 void State::set_owner(Lease& lease, Owner owner) {
   rebook(lease, [&] {
     if (owner.process != lease.owner.process) lease.unfit.reset();  // another program
@@ -475,6 +471,8 @@ State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHisto
     if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
     if (lease.waits_in_place()) state.requeue_in_place(lease);
     side.restored_at = lease.resumed_at.value_or(Time{});
+    // Whether its pause came to anything is not stored, nor when it grew: who came back may have been given its room.
+    side.back_at = lease.state == LeaseState::resuming ? now : side.restored_at;
     if (lease.ordered && (state.queue_.contains(lease.id) || !lease.ordered->given_at)) state.ordered_.insert(lease.id);
     if (lease.parking && !lease.ended()) {
       state.enter(lease, 1);

@@ -169,6 +169,8 @@ class State {
   // Bytes that a waiter needs on one of its devices: less than it asks for where it holds some already, more where its
   // processes took some while they were paused.
   Bytes need(const Lease& lease, std::string_view device) const;
+  // So much of what it is charged there it was given after `since`: granted, back from a pause, or by which it grew.
+  Bytes given_since(const Lease& lease, std::string_view device, Time since) const;
   // Of one that is paused: by so much its return takes more than its size, on that of its devices where it is most.
   Bytes beyond_size(const Lease& lease) const;
   // Devices that were named but never read.
@@ -282,9 +284,12 @@ class State {
     LeftAlone left_alone;             // the last time
     Time tried_at, spared_until;      // since, until
     Turns turn;
-    Time due = Time::never();  // as it stands in timers_
-    bool touched = false;      // by the step under way
-    bool given = false;        // room, by the step under way
+    // When it was given its room again after a pause, and by how much it grew since then on each of its devices.
+    Time back_at;
+    std::vector<std::pair<Time, Bytes>> grown;  // the newest last
+    Time due = Time::never();                   // as it stands in timers_
+    bool touched = false;                       // by the step under way
+    bool given = false;                         // room, by the step under way
   };
 
   // Each keeps all indices in step with the change it makes.
@@ -296,7 +301,7 @@ class State {
   void unbook(const Lease& lease, Device& device);
   // Ended: charged until measured gone. `measured`: what it was last seen to hold was proven to be all that it holds.
   void settle(LeaseId id, bool measured);
-  void resize(Lease& lease, Bytes vram);
+  void resize(Lease& lease, Bytes vram, Time now);
   void set_owner(Lease& lease, Owner owner);
   void set_cooperation(Lease& lease, std::optional<Cooperation> how);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed

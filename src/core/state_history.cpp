@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is remembered of consumers.
+// What is remembered of consumers, and when leases were given the room that they have.
 #include "core/state.h"
 
 #include <algorithm>
@@ -56,6 +56,29 @@ void State::load_histories(std::map<std::string, ConsumerHistory> histories) {
     kept.median = median_of(kept.runs);
     history_.emplace(consumer, std::pair(std::move(kept), sequence));
   }
+}
+
+// -------------------------------------------------------------------------------- what was given
+
+Bytes State::given_since(const Lease& lease, std::string_view device, Time since) const {
+  if (lease.ended()) return {};
+  const Side& side = sides_.at(lease.id);
+  if (std::max(lease.granted_at.value_or(Time{}), side.back_at) > since) return charged(lease, device);
+  Bytes grown;
+  for (const auto& [at, bytes] : side.grown)
+    if (at > since) grown += bytes;
+  return std::min(grown, charged(lease, device));
+}
+
+void State::resize(Lease& lease, Bytes vram, Time now) {
+  auto& grown = sides_.at(lease.id).grown;
+  if (vram > lease.vram) grown.emplace_back(now, vram - lease.vram);
+  for (Bytes less = lease.vram - vram; less > Bytes{} && !grown.empty();) {
+    const Bytes taken = std::min(less, grown.back().second);
+    less -= taken;
+    if ((grown.back().second -= taken) <= Bytes{}) grown.pop_back();
+  }
+  rebook(lease, [&] { lease.vram = vram; });
 }
 
 }  // namespace sublet::core

@@ -254,6 +254,8 @@ void Stepper::bring_back(Lease& lease) {
   state_.set_parking(lease, std::move(parking), LeaseState::resuming);
   State::Side& side = state_.sides_.at(lease.id);
   side.on_top.reset();  // what is still to be parked is brought back after that
+  side.back_at = now_;
+  side.grown.clear();
   side.moving_since = now_;
   side.moved = lease.parking->entry;
   side.empty_since.reset();

@@ -71,7 +71,7 @@ Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
   }
   const Bytes before = lease.vram;
   if (lease.resize) forget_resize(lease, "its owner wants less instead");
-  state_.resize(lease, vram);
+  state_.resize(lease, vram, now_);
   lease.asked_vram = vram;
   explain(lease, "resized",
           "shrunk from " + format_size(before) + " to " + format_size(vram) + on_devices(state_, lease));
@@ -113,7 +113,7 @@ void Stepper::grow(Lease& lease) {
   const Bytes before = lease.vram;
   state_.queue_.erase(lease.id);
   lease.resize.reset();
-  state_.resize(lease, upgrade.vram);
+  state_.resize(lease, upgrade.vram, now_);
   lease.asked_vram = upgrade.vram;
   explain(lease, "resized",
           "grown from " + format_size(before) + " to " + format_size(upgrade.vram) + on_devices(state_, lease) +
