@@ -60,7 +60,8 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading) con
   Bytes coming;
   for (const auto& [id, lease] : leases_) {
     if (!is_on(lease, device)) continue;
-    if (lease.ended()) coming += settling(lease, device, reading);
+    // What is given up, with a card that was lost, say, is not waited for; nor is it free while it is listed.
+    if (lease.ended() && engine_->state().charge(id, device).settling) coming += settling(lease, device, reading);
     if (lease.state == LeaseState::pausing && !engine_->state().stuck(id))
       coming += counted(lease, device, reading) - lease.parking->residue;
   }
