@@ -1,26 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/account.h"
 
-#include <pwd.h>
+#include "base/clock.h"
 
-#include <array>
+#include <pwd.h>
+#include <cerrno>
+
 #include <unordered_map>
+#include <vector>
 
 namespace sublet::engine {
+namespace {
+
+// Where the database did not answer, or knows no such account yet, it may a minute later.
+constexpr std::int64_t asked_again_ns = 60'000'000'000;
+
+// Empty: there is none, or the database did not answer.
+std::string look_up(std::uint32_t uid) {
+  std::vector<char> buffer(4096);
+  passwd account{};
+  passwd* found = nullptr;
+  while (::getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) == ERANGE && buffer.size() < (1U << 20))
+    buffer.resize(2 * buffer.size());
+  return found == nullptr ? std::string() : found->pw_name;
+}
+
+}  // namespace
 
 std::string account_name(std::uint32_t uid) {
-  // The account database may be a network service: asked once per uid, and the daemon's life is short enough for it.
-  static std::unordered_map<std::uint32_t, std::string> known;
-  const auto [entry, fresh] = known.try_emplace(uid, std::to_string(uid));
-  if (fresh) {
-    std::array<char, 4096> buffer{};
-    passwd account{};
-    passwd* found = nullptr;
-    if (::getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) == 0 && found != nullptr) {
-      entry->second = found->pw_name;
-    }
-  }
-  return entry->second;
+  // The account database may be a network service: asked once for each account that it knows.
+  struct Known {
+    std::string name;
+    std::int64_t asked_at_ns = 0;
+  };
+  static std::unordered_map<std::uint32_t, Known> all;
+  Known& known = all[uid];
+  const std::int64_t now = monotonic_ns();
+  if (known.name.empty() && (known.asked_at_ns == 0 || now - known.asked_at_ns >= asked_again_ns))
+    known = {look_up(uid), now};
+  return known.name.empty() ? std::to_string(uid) : known.name;
 }
 
 }  // namespace sublet::engine

@@ -6,7 +6,8 @@
 
 namespace sublet::engine {
 
-// The account's name, or the uid as text where there is none. Remembers what it looked up; loop thread only.
+// The account's name, or the uid as text where there is none. Remembers a name for good, and for a minute that there is
+// none; loop thread only.
 std::string account_name(std::uint32_t uid);
 
 }  // namespace sublet::engine
