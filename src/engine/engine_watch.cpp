@@ -225,7 +225,10 @@ void Engine::tell_changes() {
 
 void Engine::tell_opened(const std::optional<Warning>& was_down, Time now) {
   std::vector<EventLog::Event> events;
-  if (was_down) events.push_back(log_.of_warning(*was_down, false, now));
+  if (was_down) {  // only now can it be told at all
+    events.push_back(log_.of_warning(*was_down, true, was_down->since));
+    events.push_back(log_.of_warning(*was_down, false, now));
+  }
   if (!std::exchange(told_start_, true)) events.push_back(log_.of_daemon("started", now));
   write_events(events, now);
 }

@@ -41,6 +41,10 @@ std::string lease_data(const core::Reason& reason, const core::Lease& lease) {
 }  // namespace
 
 void EventLog::open(std::uint64_t last_number, std::string life) {
+  // What was lost on the way to the store is to be told again, and all of it to a store that never heard it.
+  if (life != life_) told_ = durable_ = {};
+  else if (ahead_) told_ = durable_;
+  ahead_ = false;
   waiting_.clear();
   // A batch whose fate was unknown may have been kept: then there are events that were never told from here.
   if (life != life_ || last_number != last_told_) recent_.clear();
@@ -85,7 +89,7 @@ std::vector<EventLog::Event> EventLog::of_changes(const core::State& state, cons
   std::vector<Event> events;
   for (const auto& [uuid, device] : state.devices()) {
     const char* word = device.lost ? "lost" : state.known(device, rules, now) ? "ok" : "unknown";
-    auto& told = devices_[uuid];
+    auto& told = told_.devices[uuid];
     std::pair<std::string, std::string> is(word, device.problem);
     if (told == is) continue;
     told = is;
@@ -99,13 +103,14 @@ std::vector<EventLog::Event> EventLog::of_changes(const core::State& state, cons
   }
   std::map<std::string, Warning> are;
   for (Warning& warning : warnings) are.emplace(warning.code + " " + warning.text, std::move(warning));
-  for (const auto& [name, warning] : warnings_) {
+  for (const auto& [name, warning] : told_.warnings) {
     if (!are.contains(name)) events.push_back(of_warning(warning, false, now));
   }
   for (const auto& [name, warning] : are) {
-    if (!warnings_.contains(name)) events.push_back(of_warning(warning, true, now));
+    if (!told_.warnings.contains(name)) events.push_back(of_warning(warning, true, now));
   }
-  warnings_ = std::move(are);
+  told_.warnings = std::move(are);
+  ahead_ |= !events.empty();
   return events;
 }
 
@@ -121,6 +126,7 @@ bool EventLog::committed(std::uint64_t sequence) {
     waiting_.pop_front();
     if (recent_.size() > kept_in_memory) recent_.pop_front();
   }
+  if (ahead_ && waiting_.empty()) durable_ = told_, ahead_ = false;
   return last_told_ != before;
 }
 

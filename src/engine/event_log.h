@@ -65,8 +65,13 @@ class EventLog {
   std::uint64_t last_told_ = 0;
   std::deque<Event> recent_;  // told, without a gap, up to last_told_
   std::deque<Intended> waiting_;
-  std::map<std::string, std::pair<std::string, std::string>> devices_;  // uuid → state and problem as told
-  std::map<std::string, Warning> warnings_;                             // as told, by code and text
+  struct Told {
+    std::map<std::string, std::pair<std::string, std::string>> devices;  // uuid → state and problem
+    std::map<std::string, Warning> warnings;                             // by code and text
+  };
+  Told told_;           // by what was intended
+  Told durable_;        // what it was when everything intended was durable
+  bool ahead_ = false;  // told_ may differ from durable_
 };
 
 }  // namespace sublet::engine

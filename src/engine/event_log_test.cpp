@@ -214,5 +214,28 @@ TEST_F(Log, AWarningIsToldOfWhenItBeginsAndWhenItEnds) {
   EXPECT_EQ(changed[1]->number, changed[0]->number + 1);
 }
 
+// The store failed before it was durable.
+TEST_F(Log, AChangeThatWasLostOnItsWayIsToldAgain) {
+  const core::State state;
+  const core::Rules rules;
+  const Warning gpu{"gpu", "the GPUs cannot be read", "see doctor", noon}, disk{"disk", "it fills", "free some", noon};
+  intended(1, of_changes(state, rules, {gpu}, noon));
+  committed(1);
+  intended(2, of_changes(state, rules, {disk}, noon + 1s));
+  const std::uint64_t durable = last();
+  open(durable, "5eed");
+  const auto again = of_changes(state, rules, {disk}, noon + 9s);
+  ASSERT_EQ(again.size(), 2U) << "that one ended, and that the other began";
+  EXPECT_EQ(data_of(again[0]).at("code"), "gpu");
+  EXPECT_EQ(data_of(again[1]).at("code"), "disk");
+  EXPECT_EQ(again[0]->number, durable + 1);
+  intended(3, again);
+  committed(3);
+  open(last(), "5eed");
+  EXPECT_TRUE(of_changes(state, rules, {disk}, noon + 20s).empty()) << "nothing was lost";
+  open(0, "another");
+  EXPECT_EQ(of_changes(state, rules, {disk}, noon + 30s).size(), 1U) << "this store never heard of it";
+}
+
 }  // namespace
 }  // namespace sublet::engine

@@ -198,7 +198,7 @@ def test_nothing_is_told_that_is_not_durable(start_daemon):
     end = stored.index(seen[-1]) + 1
     assert stored[end - len(seen):end] == seen
     down = [event for event in seen if event["type"] == "warning" and event["code"] == "store"]
-    assert [event["state"] for event in down] == ["ended"] and down[0]["since"] < down[0]["at"]
+    assert [event["state"] for event in down] == ["begun", "ended"] and down[1]["since"] < down[1]["at"]
 
 
 def test_the_command_line_follows_over_a_restart(daemon):
