@@ -39,7 +39,7 @@ struct Seen {
 // One lease on one card, and its pauses.
 class Run {
  public:
-  Run(std::uint64_t seed, Link link) : link(link), random_(seed) {
+  Run(std::uint64_t seed, Link way) : link(way), random_(seed) {
     step(snapshot());
     Lease lease;
     lease.user = lease.tenant = "user";

@@ -50,7 +50,8 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .cooldown = config.pause.cooldown,
                    .yield_timeout = config.pause.yield_timeout,
                    .orphan_after = config.pause.orphan_after,
-                   .forget_after = config.gpu.forget_after};
+                   .forget_after = config.gpu.forget_after,
+                   .safe_mode = {}};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;
   options.dir = dir;

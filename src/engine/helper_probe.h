@@ -21,8 +21,8 @@
 namespace sublet::engine {
 
 struct ProbeOptions {
-  std::string helper;                                // path of sublet-gpu
-  std::string nvml;                                  // path of the NVML library, "" = the vendor's
+  std::string helper = {};                           // path of sublet-gpu
+  std::string nvml = {};                             // path of the NVML library, "" = the vendor's
   Duration timeout = std::chrono::seconds(10);       // gpu.timeout: no answer in this time = hanging
   Duration interval_busy = std::chrono::seconds(1);  // gpu.interval_busy
   Duration interval_idle = std::chrono::seconds(5);  // gpu.interval_idle

@@ -154,7 +154,7 @@ class EventStream {
       sent += more;
       if (more > 0) {
         waited = false;
-      } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      } else if (errno != EAGAIN) {
         co_return false;
       } else if (waited) {
         take_leave(sent);
