@@ -295,13 +295,16 @@ CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& 
   Ballast ballast;
   for (const Room& needed : room) {
     Bytes bytes, rest = needed.all;
+    bool all_known = true;
     for (const Member& member : members_) {
+      const bool is_parked = std::ranges::find(parked, &member) != parked.end();
       const auto known = needed.of.find(member.process);
-      const bool is_known = known != needed.of.end();
-      if (std::ranges::find(parked, &member) != parked.end()) bytes += is_known ? known->second : needed.all;
-      else if (!member.gone && is_known) rest -= known->second;
+      if (known == needed.of.end()) all_known &= !is_parked;
+      else if (is_parked) bytes += known->second;
+      else if (member.is(ParkState::running) || member.is(ParkState::locked)) rest -= known->second;
     }
-    ballast.push_back({needed.uuid, all ? needed.all : std::min(bytes, std::max(rest, Bytes{})), needed.margin});
+    if (!all_known) bytes = std::max(bytes, rest);
+    ballast.push_back({needed.uuid, all ? needed.all : std::min(bytes, needed.all), needed.margin});
   }
   std::erase_if(ballast, [](const gpu::BallastWish& wish) { return wish.bytes <= Bytes{}; });
   return ballast;
