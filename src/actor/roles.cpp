@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actor/roles.h"
 
+#include "base/accounts.h"
 #include "base/clock.h"
 
-#include <grp.h>
-#include <pwd.h>
-
 #include <algorithm>
-#include <array>
-#include <vector>
 
 namespace sublet::actor {
 namespace {
@@ -17,19 +13,10 @@ constexpr std::int64_t answer_serves_ns = 60'000'000'000;
 constexpr std::size_t most_known = 4096;
 
 bool in_admin_group(std::uint32_t uid) {
-  std::array<char, 16384> buffer{};
-  group entry{};
-  group* admins = nullptr;
-  if (::getgrnam_r("sublet-admin", &entry, buffer.data(), buffer.size(), &admins) != 0 || admins == nullptr)
-    return false;
-  const gid_t wanted = admins->gr_gid;
-  passwd account{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return false;
-  std::vector<gid_t> groups(1024);
-  int count = static_cast<int>(groups.size());
-  if (::getgrouplist(account.pw_name, account.pw_gid, groups.data(), &count) < 0) return false;
-  return std::find(groups.begin(), groups.begin() + count, wanted) != groups.begin() + count;
+  const auto admins = group_named("sublet-admin");
+  if (!admins) return false;
+  const auto groups = groups_of_account(uid);
+  return std::find(groups.begin(), groups.end(), *admins) != groups.end();
 }
 
 }  // namespace

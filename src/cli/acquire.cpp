@@ -35,6 +35,7 @@ std::variant<Acquired, int> Acquire::run(const Wanted& wanted) {
 std::variant<Acquired, int> Acquire::get(const Wanted& wanted) {
   const std::int64_t began = monotonic_ns();
   const std::int64_t deadline = wanted.at_most ? began + wanted.at_most->count() : INT64_MAX;
+  verb_ = wanted.verb;
   if (const auto code = ask(wanted)) return *code;
   if (wanted.keep_token && !wanted.keep_token(token_)) return leave(kFailed);
   while (!lease_.granted()) {
@@ -161,7 +162,8 @@ int Acquire::leave(int code) {
 int Acquire::refuse(const client::Failure& failure) {
   line_.clear();
   listener_.note("refused", {{"code", to_string(failure.error.code)}, {"detail", failure.error.detail}});
-  print_error(failure.error.detail, failure.error.hint);
+  const Error error = in_flags(failure.error, verb_);
+  print_error(error.detail, error.hint);
   return exit_code(failure);
 }
 

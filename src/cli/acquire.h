@@ -19,6 +19,7 @@
 namespace sublet::cli {
 
 struct Wanted {
+  std::string verb;                 // of the command line: "run"
   nlohmann::json body;              // of the POST
   std::optional<Duration> at_most;  // give up after so long
   // Called with the token as soon as there is one; false: the lease is given back.
@@ -55,6 +56,7 @@ class Acquire {
   WaitLine& line_;
   client::Lease lease_;
   std::string token_;
+  std::string verb_;
   int left_by_ = 0;  // the signal that told us to leave
   bool left_by_key_ = false;
 

@@ -122,6 +122,9 @@ int refuse_parse(const CLI::App& app, const CLI::ParseError& error) {
   const auto newline = message.find('\n');
   if (newline != std::string::npos) return usage_error(message.substr(0, newline), message.substr(newline + 1));
   const std::string hint = "see: " + full_name(verb) + " --help";
+  // "--vram: At Most 1 required but received 2".
+  if (const auto twice = message.find(": At Most 1 required"); twice != std::string::npos)
+    return usage_error(message.substr(0, twice) + " is given twice", "leave one of them out");
   if (const auto missing = message.find(" is required"); missing != std::string::npos) {
     return usage_error(fmt::format("{} needs {}", short_name(verb), message.substr(0, missing)), hint);
   }
@@ -154,9 +157,28 @@ void add_verb(Program& program, const Verb& verb) {
 void add_help(Program& program) {
   CLI::App* sub = program.app.add_subcommand("help", "Print the help of a verb");
   sub->group("Govern");
-  CLI::Option* verb = sub->add_option("VERB")->description("The verb");
+  CLI::Option* verb = sub->add_option("VERB")->description("The verb, and behind it its own verb");
   Option(verb, sub).offers(Offer::Of::verbs);
-  program.actions["help"] = [] { return usage_error("help takes one verb", "see: sublet --help"); };
+  program.actions["help"] = [] {
+    return usage_error("help stands before the verb", "sublet help VERB, or: sublet VERB --help");
+  };
+}
+
+// "help token create" is "token create --help": the parser would take the second word for a second verb, whatever
+// stands before it. Words that begin as flags do are left to it.
+std::optional<int> rewrite_help(const CLI::App& app, std::vector<const char*>& words) {
+  if (words.size() < 2 || std::string_view(words[1]) != "help") return std::nullopt;
+  const auto is_flag = [](std::string_view word) { return word.starts_with('-'); };
+  if (std::any_of(words.begin() + 2, words.end(), is_flag)) return std::nullopt;
+  const CLI::App* verb = &app;
+  for (auto word = words.begin() + 2; word != words.end(); ++word) {
+    const auto named = verb->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == *word; });
+    if (named.empty()) return refuse_extra(*verb, *word);
+    verb = named.front();
+  }
+  words.erase(words.begin() + 1);
+  words.push_back("--help");
+  return std::nullopt;
 }
 
 // Data that could not be written is a failure, also when it is found only at the end.
@@ -185,7 +207,6 @@ std::unique_ptr<Program> make_program() {
   auto program = std::make_unique<Program>();
   CLI::App& app = program->app;
   app.formatter(std::make_shared<Formatter>());
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_help_flag("-h,--help", "Print this help and exit")->group("Common");
   app.set_version_flag("--version", "sublet " SUBLET_VERSION, "Print the version and exit")->group("Common");
   add_json(Command(app), program->common);
@@ -211,12 +232,7 @@ int run_program(int argc, const char* const* argv) {
   const auto mark = std::find(argv + 1, argv + argc, std::string_view("--"));
   if (mark != argv + argc) program->common.command.emplace(mark + 1, argv + argc);
   std::vector<const char*> words(argv, mark);
-  // "help VERB" is "VERB --help": the parser would take VERB for a second verb, whatever stands before it.
-  if (words.size() == 3 && std::string_view(words[1]) == "help") {
-    if (!program->actions.contains(words[2])) return refuse_extra(app, words[2]);
-    words = {words[0], words[2], "--help"};
-  }
-  if (words.size() == 2 && std::string_view(words[1]) == "help") words[1] = "--help";
+  if (const auto refused = rewrite_help(app, words)) return *refused;
   try {
     app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::CallForHelp&) {

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "cli/complete.h"
+#include "cli/fetch.h"
 #include "config/schema.h"
 
 #include <fmt/format.h>
@@ -72,6 +73,52 @@ TEST(App, LaterVerbsAndFlagsAreRefusedAndNotInHelp) {
   }
   EXPECT_NE(run({"run", "--share", "50", "--", "true"}).err.find("--share is not in this version"), std::string::npos);
   EXPECT_EQ(run({"run", "--help"}).out.find("--share"), std::string::npos);
+}
+
+TEST(App, AFlagThatTakesOneValueIsGivenOnce) {
+  EXPECT_EQ(run({"run", "--vram", "8G", "--vram", "9G", "--", "true"}).err,
+            "sublet: --vram is given twice\n  hint: leave one of them out\n");
+  EXPECT_EQ(run({"run", "-m", "8G", "--vram", "9G", "--", "true"}).code, kUsage);
+  EXPECT_EQ(run({"run", "--tag", "a", "--tag", "b", "--tag", "c", "--", "true"}).err,
+            "sublet: --tag is given twice\n  hint: leave one of them out\n");
+  EXPECT_EQ(run({"ps", "--watch=1s", "--watch=2s"}).err,
+            "sublet: --watch is given twice\n  hint: leave one of them out\n");
+  EXPECT_EQ(run({"config", "show", "--json", "--json", "--dir", "/nonexistent"}).code,
+            kOk);  // said twice, it is the same
+}
+
+TEST(App, ACeilingBesideTheLeaseIsNotIgnored) {
+  const Said said = run({"run", "--memory", "1G", "--vram", "2G", "--", "true"});
+  EXPECT_EQ(said.code, kUsage);
+  EXPECT_NE(said.err.find("--vram and --memory cannot both be given"), std::string::npos) << said.err;
+}
+
+TEST(App, AConfigurationThatIsNamedMustBeThere) {
+  for (const char* verb : {"check", "show"}) {
+    const Said said = run({"config", verb, "/nonexistent.toml"});
+    EXPECT_EQ(said.code, kBadConfig);
+    EXPECT_EQ(said.out, "");
+    EXPECT_NE(said.err.find("/nonexistent.toml: there is no such file"), std::string::npos) << said.err;
+  }
+}
+
+TEST(App, HelpKnowsVerbsOfVerbs) {
+  EXPECT_EQ(run({"help", "token", "create"}).out, run({"token", "create", "--help"}).out);
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  EXPECT_EQ(run({"help", "token", "creat"}).err,
+            "sublet: token has no verb 'creat' – did you mean 'create'?\n  hint: see: sublet token --help\n");
+  EXPECT_EQ(run({"help", "--json"}).err, "sublet: help has no flag '--json'\n  hint: see: sublet help --help\n");
+  EXPECT_EQ(run({"help", "ps", "--json"}).code, kUsage);
+  EXPECT_EQ(run({"--json", "help", "ps"}).code, kUsage);
+}
+
+TEST(Flags, AreWhatARefusalOfTheDaemonNames) {
+  const Error told = in_flags(
+      bad_request("consumer is \"a b\"; it must be short", "GET /v1/openapi.json describes each field"), "hold");
+  EXPECT_EQ(told.detail, "--name is \"a b\"; it must be short");
+  EXPECT_EQ(told.hint, "see: sublet hold --help");
+  EXPECT_EQ(in_flags(bad_request("consumers are many", "be one"), "run").detail, "consumers are many");
+  EXPECT_EQ(in_flags(not_found("tag is unknown", "look"), "run").detail, "tag is unknown");
 }
 
 TEST(App, HelpIsTheSameByVerbAndByFlag) {

@@ -42,6 +42,10 @@ Result<std::filesystem::path> which_file(const Choice& choice, const Common& com
   return ::geteuid() == 0 || own.empty() ? config::system_file() : own;
 }
 
+config::Loaded load(const Choice& choice, const std::filesystem::path& file) {
+  return choice.file.empty() ? config::load(file) : config::load_named(file);
+}
+
 int print_problems(const config::Loaded& loaded) {
   for (const auto& problem : loaded.problems) fmt::print(stderr, "{}\n", visible(config::to_string(problem)));
   const auto count = loaded.problems.size();
@@ -65,11 +69,7 @@ nlohmann::json problems_json(const config::Loaded& loaded) {
 int check(const Choice& choice, const Common& common) {
   const auto file = which_file(choice, common);
   if (!file) return fail(file.error());
-  auto loaded = config::load(*file);
-  // Whoever names a file means one that is there.
-  if (!choice.file.empty() && !loaded.file_exists && loaded.problems.empty()) {
-    loaded.problems.push_back({config::Problem::Kind::unreadable, loaded.file, 0, 0, {}, "there is no such file", {}});
-  }
+  const auto loaded = load(choice, *file);
   if (common.json) {
     const nlohmann::json reply{
         {"file", printable(loaded.file)}, {"exists", loaded.file_exists}, {"problems", problems_json(loaded)}};
@@ -117,7 +117,7 @@ void show_text(const config::Loaded& loaded, bool origin) {
 int show_values(const Choice& choice, const Common& common) {
   const auto file = which_file(choice, common);
   if (!file) return fail(file.error());
-  const auto loaded = config::load(*file);
+  const auto loaded = load(choice, *file);
   if (!loaded.problems.empty()) return print_problems(loaded);
   if (!loaded.file_exists) say(common, fmt::format("{} is not there: all defaults", visible(loaded.file)));
   if (common.json) show_json(loaded);

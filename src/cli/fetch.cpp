@@ -72,10 +72,24 @@ int exit_code(const client::Failure& failure) {
   return exit_code(failure.error.code);
 }
 
+Error in_flags(Error error, std::string_view verb) {
+  using Named = std::pair<std::string_view, std::string_view>;
+  static constexpr Named flags[] = {
+      {"consumer", "--name"}, {"device", "--gpu"},        {"devices", "--gpus"},      {"min_vram_bytes", "--min-vram"},
+      {"name", "--name"},     {"pausable", "--pausable"}, {"priority", "--priority"}, {"tag", "--tag"},
+      {"tenant", "--tenant"}, {"tier", "--tier"},         {"ttl_seconds", "--ttl"},   {"vram_bytes", "--vram"}};
+  if (error.code != Code::BadRequest) return error;
+  for (const auto& [field, flag] : flags) {
+    if (error.detail.starts_with(fmt::format("{} is ", field))) error.detail.replace(0, field.size(), flag);
+  }
+  if (error.hint.starts_with("GET /v1/openapi.json")) error.hint = fmt::format("see: sublet {} --help", verb);
+  return error;
+}
+
 int fail(const Common& common, const client::Failure& failure) {
   if (common.json && !failure.text.empty()) fmt::print("{}\n", failure.text);
-  print_error(failure.error.detail,
-              failure.error.hint.empty() ? "sublet doctor looks for what is wrong here" : failure.error.hint);
+  const Error error = in_flags(failure.error, common.verb);
+  print_error(error.detail, error.hint.empty() ? "sublet doctor looks for what is wrong here" : error.hint);
   return exit_code(failure);
 }
 

@@ -20,6 +20,9 @@ client::Answer<client::Reply> meet(const Common& common, client::Client& client)
 // The exit code that belongs to a failed call: 69 when no daemon answered, else by the daemon's error code.
 int exit_code(const client::Failure& failure);
 
+// What the daemon refused, in the words of the command line: it names the fields of a request, people typed flags.
+Error in_flags(Error error, std::string_view verb);
+
 // Prints why the call failed (with --json the daemon's own problem document, unchanged, on stdout too); the exit code.
 int fail(const Common& common, const client::Failure& failure);
 

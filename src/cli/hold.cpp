@@ -108,7 +108,7 @@ int Hold::go() {
   keep::Events events;
   client_.set_interrupt(events.interrupt());
   const keep::Listener listener = talk.listener();
-  const Wanted wanted{body(size->bytes), flags_.lease.wait,
+  const Wanted wanted{common_.verb, body(size->bytes), flags_.lease.wait,
                       [&](const std::string& token) { return file.write(token); }};
   auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);
   if (const int* code = std::get_if<int>(&acquired)) return *code;  // the token's file goes with it

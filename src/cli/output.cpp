@@ -160,4 +160,8 @@ std::string compact(Duration duration) {
   return fmt::format("{}d", seconds / 86400);
 }
 
+std::string coming(Duration left) {
+  return left < std::chrono::seconds(1) ? "at once" : "in about " + format_duration(left);
+}
+
 }  // namespace sublet::cli

@@ -47,6 +47,7 @@ std::string size_at(const nlohmann::json& object, std::string_view key);  // "6.
 std::string device_name(const std::string& uuid, const Look& look);       // "gpu0", or the start of the uuid
 std::optional<Time> parse_rfc3339(std::string_view text);
 std::string compact(Duration duration);  // "45s", "12m", "3h", "9d": one unit, rounded down
+std::string coming(Duration left);       // "in about 5 min", or "at once"
 
 struct Cell {
   std::string text;  // visible already

@@ -63,8 +63,8 @@ std::string by_whom(const json& lease) {
   return text_at(member(lease, "pause"), "method") == "cooperative" ? " by itself" : "";
 }
 
-// What became of it, when nothing more is under way.
-int tell(const Common& common, const json& lease, const std::string& wanted) {
+// What became of it, when nothing more is under way; `before`: there never was.
+int tell(const Common& common, const json& lease, const std::string& wanted, bool before) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
   if (common.json) fmt::print("{}\n", lease.dump());
@@ -73,7 +73,7 @@ int tell(const Common& common, const json& lease, const std::string& wanted) {
       say(common, wanted == "paused"
                       ? fmt::format("{} is paused: {} are parked in host memory{}; sublet resume {} brings it back", id,
                                     size_at(lease, "parked_bytes"), by_whom(lease), id)
-                      : fmt::format("{} runs again", id));
+                      : id + (before ? " was running already" : " runs again"));
     }
     return kOk;
   }
@@ -134,7 +134,7 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
   auto reply = client->call({"POST", lease_target(flags.verb, call), "{}", {}, *token});
   Leave leave(*client);
   json lease;
-  for (;;) {
+  for (bool first = true;; first = false) {
     if (leave.asked() && lease.is_object()) {
       talk.line().clear();
       leave.now(common.quiet || common.json, goes_on(lease));
@@ -145,7 +145,7 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
       return fail(unavailable("the daemon answered nonsense", "is it of another version? sublet status"));
     if (!under_way(lease)) {
       talk.line().clear();
-      return tell(common, lease, wanted);
+      return tell(common, lease, wanted, first);
     }
     if (flags.no_wait) {
       if (common.json) fmt::print("{}\n", lease.dump());

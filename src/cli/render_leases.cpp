@@ -97,7 +97,7 @@ Cell reason_cell(const json& row, const Look& look) {
             Paint::yellow};
   }
   if (const auto turn = number_at(row, "next_turn_seconds"))
-    return {fmt::format("next turn in about {}", format_duration(std::chrono::seconds(*turn))), Paint::none};
+    return {"next turn " + coming(std::chrono::seconds(*turn)), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
   return {};
 }
@@ -218,7 +218,7 @@ std::string queue_phrase(const json& lease, const Look& look) {
     if (device.is_string()) out += " on " + device_name(device.get<std::string>(), look);
   }
   const auto eta = number_at(queue, "eta_seconds");
-  out += eta ? "; starts in about " + format_duration(std::chrono::seconds(*eta)) : "; start unknown";
+  out += eta ? "; starts " + coming(std::chrono::seconds(*eta)) : "; start unknown";
   return out;
 }
 

@@ -43,8 +43,7 @@ std::string waiting(const json& lease, const json& queue, const Look& look) {
   if (!holders.empty()) out += fmt::format(" The memory is held by {}.", holders);
   const auto eta = number_at(queue, "eta_seconds");
   const std::string basis = text_at(queue, "basis");
-  out += eta ? fmt::format(" It should start in about {}", format_duration(std::chrono::seconds(*eta)))
-             : " When it will start is unknown";
+  out += eta ? " It should start " + coming(std::chrono::seconds(*eta)) : " When it will start is unknown";
   return out + (basis.empty() ? "." : fmt::format(" ({}).", basis));
 }
 

@@ -114,6 +114,7 @@ int Run::run_under_lease(Talk& talk) {
   if (!size) return our_code(fail(size.error()));
   if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
   Wanted wanted;
+  wanted.verb = common_.verb;
   wanted.body = lease_body(flags_.lease, consumer_, size->bytes);
   wanted.body["command"] = shown_command(command_);
   wanted.body["owner"] = {{"connection", true}};
@@ -176,6 +177,10 @@ int run(const Common& common, const RunFlags& flags) {
   if (!common.command || common.command->empty()) {
     return usage_error("run needs a program behind '--'", "for example: sublet run --vram 8GiB -- python3 train.py");
   }
+  if (flags.lease.vram && flags.lease.memory) {
+    return usage_error("--vram and --memory cannot both be given: no ceiling is enforced in this version",
+                       "leave --memory out: --vram is what is leased");
+  }
   if (flags.status_fd) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
@@ -195,7 +200,7 @@ Action add_run(Command command, Common& common) {
   auto flags = std::make_shared<RunFlags>();
   add_lease_flags(command, flags->lease);
   command.size("--memory", flags->lease.memory,
-               "The program's ceiling; not enforced in this version: only the lease's size");
+               "The program's ceiling; not enforced in this version: only the lease's size, instead of --vram");
   command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this descriptor")
       .type("N");
   add_json(command, common, "Changes of state as JSON lines on stderr, instead of talk");

@@ -11,23 +11,25 @@
 namespace sublet::cli {
 namespace {
 
-constexpr std::size_t holders_shown = 3;
-
 std::size_t terminal_width() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
   return size.ws_col;
 }
 
+// The first alone, so that a line says more than who holds; `sublet why` names them all.
 std::string holders_text(const std::vector<client::Holder>& holders) {
-  std::string out;
-  for (std::size_t i = 0; i < holders.size() && i < holders_shown; ++i) {
-    const auto& holder = holders[i];
-    const std::string& name = holder.what.empty() ? holder.lease : holder.what;
-    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", visible(name), format_size(holder.bytes));
-  }
-  if (holders.size() > holders_shown) out += fmt::format(" and {} more", holders.size() - holders_shown);
+  const client::Holder& first = holders.front();
+  std::string out =
+      fmt::format("{} {}", visible(first.what.empty() ? first.lease : first.what), format_size(first.bytes));
+  if (holders.size() > 1) out += fmt::format(" and {} more", holders.size() - 1);
   return out;
+}
+
+std::string estimate_text(const client::Place& queue, bool timed) {
+  if (!queue.eta) return "start unknown";
+  if (!timed) return "start estimated";
+  return "starts " + coming(*queue.eta);
 }
 
 }  // namespace
@@ -40,14 +42,14 @@ std::string wait_text(const client::Lease& lease, const Look& look, bool timed) 
     out += fmt::format(" · {} short", format_size(queue.short_by));
     if (!queue.device.empty()) out += " on " + device_name(queue.device, look);
   }
+  out += " · " + estimate_text(queue, timed);
   if (!queue.held_for.empty()) out += " · room is held for " + visible(queue.held_for);
   else if (!queue.holders.empty()) out += " · held by " + holders_text(queue.holders);
-  std::string basis = queue.basis.empty() ? "" : fmt::format(" ({})", visible(queue.basis));
+  if (queue.basis.empty()) return out;
+  std::string basis = visible(queue.basis);
   // The numbers in it may be of time.
   if (!timed) std::erase_if(basis, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
-  if (!queue.eta) return out + " · start unknown" + basis;
-  if (!timed) return out + " · start estimated";
-  return out + " · starts in about " + format_duration(*queue.eta) + basis;
+  return fmt::format("{} · {}", out, basis);
 }
 
 std::string fit(std::string_view text, std::size_t width) {

@@ -11,8 +11,8 @@
 
 namespace sublet::cli {
 
-// "lease-7 waits: place 2 · 1.9 GiB short on gpu0 · held by … · starts in about 8 min (…)"; `timed`: with the
-// estimate's minutes, which change all the time.
+// "lease-7 waits: place 2 · 1.9 GiB short on gpu0 · starts in about 8 min · held by … · …": what a narrow terminal
+// cuts off is what matters least. `timed`: with the estimate's minutes, which change all the time.
 std::string wait_text(const client::Lease& lease, const Look& look, bool timed = true);
 
 // At most `width` columns of it, ending in "…" if something is missing. `text` is visible() already.

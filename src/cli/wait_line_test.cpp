@@ -21,12 +21,12 @@ client::Lease waiting() {
   return lease;
 }
 
-TEST(WaitText, NamesPlaceShortageHoldersAndEstimate) {
+TEST(WaitText, NamesPlaceShortageEstimateHoldersAndBasis) {
   Look look;
   look.device_names["GPU-1"] = "gpu0";
   EXPECT_EQ(wait_text(waiting(), look),
-            "lease-7 waits: place 2 · 1.9 GiB short on gpu0 · held by lease-3 (train, ana) 4.0 GiB, "
-            "pid 12 (Xorg, under no lease) 300 MiB · starts in about 2 min 5 s (lease-3 usually runs 10 min)");
+            "lease-7 waits: place 2 · 1.9 GiB short on gpu0 · starts in about 2 min 5 s · "
+            "held by lease-3 (train, ana) 4.0 GiB and 1 more · lease-3 usually runs 10 min");
 }
 
 TEST(WaitText, SaysThatNothingIsKnown) {
@@ -35,17 +35,37 @@ TEST(WaitText, SaysThatNothingIsKnown) {
   lease.queue->holders.clear();
   lease.queue->short_by = {};
   lease.queue->basis = "nobody ahead has ended before";
-  EXPECT_EQ(wait_text(lease, {}), "lease-7 waits: place 2 · start unknown (nobody ahead has ended before)");
+  EXPECT_EQ(wait_text(lease, {}), "lease-7 waits: place 2 · start unknown · nobody ahead has ended before");
   lease.queue.reset();
   EXPECT_EQ(wait_text(lease, {}), "lease-7 waits");
 }
 
-TEST(WaitText, IsSafeOnATerminalAndNamesAFewHolders) {
+TEST(WaitText, OnANarrowTerminalKeepsPlaceShortageAndEstimate) {
+  Look look;
+  look.device_names["GPU-1"] = "gpu0";
+  auto lease = waiting();
+  lease.id = "lease-4711";
+  lease.queue->holders.resize(3, {"lease-12", "lease-12 (a-rather-long-name, somebody)", 20 * GiB});
+  EXPECT_EQ(fit(wait_text(lease, look), 79),
+            "lease-4711 waits: place 2 · 1.9 GiB short on gpu0 · starts in about 2 min 5 s …");
+  lease.queue->eta.reset();
+  EXPECT_EQ(fit(wait_text(lease, look), 79),
+            "lease-4711 waits: place 2 · 1.9 GiB short on gpu0 · start unknown · held by le…");
+}
+
+TEST(WaitText, DoesNotCountMilliseconds) {
+  auto lease = waiting();
+  lease.queue->eta = std::chrono::milliseconds(400);
+  const std::string text = wait_text(lease, {});
+  EXPECT_NE(text.find(" · starts at once · "), std::string::npos) << text;
+}
+
+TEST(WaitText, IsSafeOnATerminalAndNamesOneHolder) {
   auto lease = waiting();
   lease.queue->holders.assign(5, {"", "evil\x1b[2J", GiB});
   const std::string text = wait_text(lease, {});
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
-  EXPECT_NE(text.find("and 2 more"), std::string::npos);
+  EXPECT_NE(text.find("and 4 more"), std::string::npos);
 }
 
 TEST(WaitText, WithoutMinutesIsTheSameWhileOnlyTimePasses) {

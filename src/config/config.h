@@ -114,6 +114,9 @@ Loaded parse(std::string_view text, const std::string& file_name);
 // A missing file is a file that sets nothing. One that cannot be read is a problem.
 Loaded load(const std::filesystem::path& file);
 
+// The same of a file that somebody named, and so means one that is there: a missing one is a problem.
+Loaded load_named(const std::filesystem::path& file);
+
 // All problems as one error for a daemon that refuses to start: the first as detail, the others counted in it.
 Error to_error(const std::vector<Problem>& problems);
 

@@ -346,6 +346,13 @@ Loaded load(const std::filesystem::path& file) {
   return loaded;
 }
 
+Loaded load_named(const std::filesystem::path& file) {
+  Loaded loaded = load(file);
+  if (!loaded.file_exists && loaded.problems.empty())
+    loaded.problems.push_back({Problem::Kind::unreadable, loaded.file, 0, 0, {}, "there is no such file", {}});
+  return loaded;
+}
+
 Error to_error(const std::vector<Problem>& problems) {
   std::string detail = problems.empty() ? "" : to_string(problems.front());
   if (problems.size() > 1) detail += fmt::format("; and {} more", problems.size() - 1);

@@ -19,7 +19,7 @@ inline constexpr std::array<std::string_view, 30> transitions{
 
 // What else is decided and stored. To people some of it is one of the above, and some of it nothing at all; a crash in
 // the middle of it is another each time.
-inline constexpr std::array<std::string_view, 33> within_transitions{
+inline constexpr std::array<std::string_view, 34> within_transitions{
     "booked",         // processes that do not own it, to a lease
     "named",          // the device that a waiting lease asked for by its name is there
     "exited",         // how the program ended, of a lease that does not end with it
@@ -52,7 +52,8 @@ inline constexpr std::array<std::string_view, 33> within_transitions{
     "displaced",      // revoked: one of the tier spot, that could not be paused
     "device_gone",    // failed: with its device
     "token_made",     // to let somebody in over TCP
-    "token_revoked"};
+    "token_revoked",
+    "answered"};  // a call that is to be answered the same when it is made again, and changed nothing itself
 
 // Of many leases at once: a later portion of a plan that grants to thousands (core/portions.h).
 inline constexpr std::string_view later_portion = "portion";

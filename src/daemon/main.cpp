@@ -34,7 +34,8 @@ int refuse(const Error& error, int status) {
 int run(const daemon::Options& options) {
   auto places = daemon::prepare(options);
   if (!places) return refuse(places.error(), 1);
-  const config::Loaded loaded = config::load(places->config_file);
+  const config::Loaded loaded =
+      options.config.empty() ? config::load(places->config_file) : config::load_named(places->config_file);
   if (!loaded.problems.empty()) return refuse(config::to_error(loaded.problems), 78);
   const Config& config = loaded.config;
 

@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/account.h"
 
+#include "base/accounts.h"
 #include "base/clock.h"
 
-#include <pwd.h>
-#include <cerrno>
-
 #include <unordered_map>
-#include <vector>
 
 namespace sublet::engine {
 namespace {
 
 // Where the database did not answer, or knows no such account yet, it may a minute later.
 constexpr std::int64_t asked_again_ns = 60'000'000'000;
-
-// Empty: there is none, or the database did not answer.
-std::string look_up(std::uint32_t uid) {
-  std::vector<char> buffer(4096);
-  passwd account{};
-  passwd* found = nullptr;
-  while (::getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) == ERANGE && buffer.size() < (1U << 20))
-    buffer.resize(2 * buffer.size());
-  return found == nullptr ? std::string() : found->pw_name;
-}
 
 }  // namespace
 
@@ -37,7 +24,7 @@ std::string account_name(std::uint32_t uid) {
   Known& known = all[uid];
   const std::int64_t now = monotonic_ns();
   if (known.name.empty() && (known.asked_at_ns == 0 || now - known.asked_at_ns >= asked_again_ns))
-    known = {look_up(uid), now};
+    known = {account_named(uid).value_or(""), now};
   return known.name.empty() ? std::to_string(uid) : known.name;
 }
 

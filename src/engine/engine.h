@@ -219,7 +219,7 @@ class Engine {
   store::Events events();
   Status may_decide() const;
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
-  void write_tokens(store::Batch batch, const Remember& remember, const Answered& answer);
+  void write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer);
 
   // What is told and done once a plan is durable.
   struct AfterCommit {

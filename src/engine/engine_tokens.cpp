@@ -59,13 +59,13 @@ const store::AccessToken* Engine::token_of(std::string_view text) const {
 }
 
 void Engine::remember(const Remember& remember, const Answered& answer) {
-  if (!remember.key.empty() && store_problem_.empty()) write_tokens({}, remember, answer);
+  if (!remember.key.empty() && store_problem_.empty()) write("answered", {}, remember, answer);
 }
 
-void Engine::write_tokens(store::Batch batch, const Remember& remember, const Answered& answer) {
+void Engine::write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer) {
   batch.now = now();
   batch.remembered = remembered_answer(remember, answer, batch.now);
-  batch.transitions = {batch.tokens.empty() ? "token_revoked" : "token_made"};
+  batch.transitions = {transition};
   reach(batch.transitions, Failpoints::decided);
   AfterCommit next;
   next.transitions = batch.transitions;
@@ -87,14 +87,14 @@ Result<Answered> Engine::add_token(store::AccessToken token, const Remember& rem
   Answered answered = answer(token);
   tokens_.emplace(token.number, token);
   batch.tokens.push_back(std::move(token));
-  write_tokens(std::move(batch), remember, answered);
+  write("token_made", std::move(batch), remember, answered);
   return answered;
 }
 
 Result<Answered> Engine::revoke_token(std::uint64_t number, const Remember& remember, Answered answer) {
   if (const Status may = may_decide(); !may) return may.error();
   tokens_.erase(number);
-  write_tokens({.revoked = {number}}, remember, answer);
+  write("token_revoked", {.revoked = {number}}, remember, answer);
   return answer;
 }
 

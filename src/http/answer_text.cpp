@@ -42,9 +42,13 @@ std::string answer_text(const Response& response, const Framing& framing) {
   // What a version does anyway is not said.
   if (framing.keep_alive == framing.old_version)
     add_field(text, "Connection", framing.keep_alive ? "keep-alive" : "close");
-  text += "Content-Length: ";
-  add_number(text, body.size());
-  text += "\r\n\r\n";
+  // Of a stream nobody knows the length.
+  if (!framing.head_only || !body.empty()) {
+    text += "Content-Length: ";
+    add_number(text, body.size());
+    text += "\r\n";
+  }
+  text += "\r\n";
   if (framing.head_only) return text;
   return text += body;
 }

@@ -26,6 +26,9 @@ TEST(AnswerText, ARefusalSaysWhatWouldBeRight) {
 TEST(AnswerText, NoBodyFollowsAHead) {
   const std::string text = answer_text(as_json(200, "{}"), {.head_only = true});
   EXPECT_TRUE(text.ends_with("\r\nContent-Length: 2\r\n\r\n")) << text;
+  const Response stream{200, nullptr, {}, true, {}, "text/event-stream"};
+  EXPECT_EQ(answer_text(stream, {.head_only = true}),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n\r\n");
 }
 
 TEST(AnswerText, NoProblemIsWithoutAHint) {

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/peer.h"
 
+#include "base/accounts.h"
 #include "base/clock.h"
 #include "engine/account.h"
 #include "proc/pidfd.h"
 
-#include <grp.h>
-#include <pwd.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <vector>
 
@@ -44,25 +42,8 @@ std::optional<gid_t> group_id(const char* name) {
   Known& known = cache[name];
   const std::int64_t now = monotonic_ns();
   if (known.at_ns != 0 && now - known.at_ns < group_lifetime_ns) return known.gid;
-  std::array<char, 4096> buffer{};
-  group entry{};
-  group* found = nullptr;
-  ::getgrnam_r(name, &entry, buffer.data(), buffer.size(), &found);
-  known = {found == nullptr ? std::nullopt : std::optional(found->gr_gid), now};
+  known = {group_named(name), now};
   return known.gid;
-}
-
-// Of the account, by the database; none for one that is gone.
-std::vector<gid_t> groups_of(std::uint32_t uid) {
-  std::array<char, 16384> buffer{};
-  passwd account{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return {};
-  std::vector<gid_t> groups(1024);
-  int count = static_cast<int>(groups.size());
-  if (::getgrouplist(account.pw_name, account.pw_gid, groups.data(), &count) < 0) return {account.pw_gid};
-  groups.resize(static_cast<std::size_t>(count));
-  return groups;
 }
 
 bool in_group(const std::vector<gid_t>& groups, const char* name) {
@@ -106,7 +87,7 @@ engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) 
   const auto before = cache.find(uid);
   if (before != cache.end() && now - before->second.at_ns < group_lifetime_ns) return before->second.role;
   if (cache.size() >= most_known) cache.clear();
-  return (cache[uid] = {role_by(groups_of(uid)), now}).role;
+  return (cache[uid] = {role_by(groups_of_account(uid)), now}).role;
 }
 
 }  // namespace sublet::http

@@ -181,7 +181,9 @@ Response refused_method(std::string_view path, std::string_view method) {
   std::vector<std::string_view> paths, methods;
   for (const Route& route : table) {
     paths.push_back(route.path);
-    if (match(route.path, path)) methods.push_back(to_string(route.method));
+    if (!match(route.path, path)) continue;
+    methods.push_back(to_string(route.method));
+    if (route.method == Method::get) methods.push_back("HEAD");
   }
   if (methods.empty()) {
     return problem(not_found(fmt::format("there is no {}{}", printable(path), did_you_mean(path, paths)),

@@ -3,7 +3,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "http/message.h"
+#include "http/answer_text.h"
 #include "http/peer.h"
 #include "http/session.h"
 #include "http/stream.h"
@@ -142,7 +142,8 @@ class Server::Impl {
     SessionContext context{engine_,         std::move(peer), ++last_session_, std::move(usage),
                            options_.limits, usages_,         role_of_};
     if (context.usage->full(options_.limits)) {
-      asio::co_spawn(io_, turn_away(std::move(socket), context.peer.user, context.usage->connections), asio::detached);
+      const Response refusal = too_many_connections(context.peer.user, *context.usage);
+      asio::co_spawn(io_, turn_away(std::move(socket), answer_text(refusal, {.keep_alive = false})), asio::detached);
       return;
     }
     asio::co_spawn(io_, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
@@ -155,15 +156,7 @@ class Server::Impl {
     });
   }
 
-  static asio::awaitable<void> turn_away(Protocol::socket socket, std::string user, int connections) {
-    const std::string body =
-        problem(unavailable(fmt::format("user {} has {} connections open, the limit", user, connections),
-                            "close some, or raise limits.connections"))
-            .body.dump();
-    const std::string text = fmt::format(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
-        "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
-        body.size(), body);
+  static asio::awaitable<void> turn_away(Protocol::socket socket, std::string text) {
     co_await asio::async_write(socket, asio::buffer(text), quiet);
   }
 

@@ -6,13 +6,13 @@
 #include "http/answer_text.h"
 #include "http/event_stream.h"
 #include "http/message.h"
+#include "http/parse.h"
 #include "http/peer_watch.h"
 #include "http/routes.h"
 
 #include <fmt/format.h>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
@@ -31,39 +31,6 @@ constexpr std::uint32_t header_limit = 16 * 1024;
 constexpr auto drain_deadline = std::chrono::seconds(1);
 constexpr std::size_t drain_limit = std::size_t{4} << 20;
 
-std::map<std::string, std::string> parse_query(std::string_view text) {
-  std::map<std::string, std::string> query;
-  while (!text.empty()) {
-    const auto part = text.substr(0, text.find('&'));
-    text.remove_prefix(std::min(part.size() + 1, text.size()));
-    const auto equals = std::min(part.find('='), part.size());
-    const auto value = equals < part.size() ? part.substr(equals + 1) : std::string_view();
-    query[url_decode(part.substr(0, equals))] = url_decode(value);
-  }
-  return query;
-}
-
-Status parse_body(const std::string& text, int depth_limit, json& body) {
-  if (text.empty()) return {};
-  bool too_deep = false;
-  body = json::parse(
-      text,
-      [&](int depth, json::parse_event_t, json&) {
-        too_deep = too_deep || depth > depth_limit;
-        return !too_deep;
-      },
-      false);
-  if (too_deep)
-    return bad_request(fmt::format("the body is nested deeper than {} levels", depth_limit),
-                       "no call needs so many: an object with its fields, and no objects in objects in objects");
-  if (body.is_null()) return bad_request("the body is null", "leave it out, or send an object");
-  if (body.is_discarded()) {
-    return bad_request(fmt::format("the body is not JSON: {}", printable(text.substr(0, 80))),
-                       R"(send one object, for example {"vram_bytes": 8589934592})");
-  }
-  return {};
-}
-
 std::string_view to_text(beast::string_view text) { return {text.data(), text.size()}; }
 
 // "127.0.0.1:4711", "localhost", "[::1]:80".
@@ -75,16 +42,12 @@ bool is_this_machine(std::string_view host) {
 
 std::optional<Method> method_of(bhttp::verb method) {
   switch (method) {
+    case bhttp::verb::head:  // its answer is sent without its body
     case bhttp::verb::get: return Method::get;
     case bhttp::verb::post: return Method::post;
     case bhttp::verb::delete_: return Method::del;
     default: return std::nullopt;
   }
-}
-
-std::string_view path_of(const bhttp::request<bhttp::string_body>& message) {
-  const std::string_view target = to_text(message.target());
-  return target.substr(0, target.find('?'));
 }
 
 Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Method method,
@@ -93,9 +56,11 @@ Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Me
   request.method = method;
   request.peer = context.peer;
   request.session = context.id;
-  const std::string_view target = to_text(message.target());
-  request.path = std::string(path_of(message));
-  if (request.path.size() < target.size()) request.query = parse_query(target.substr(request.path.size() + 1));
+  const Target target = parse_target(to_text(message.target()));
+  request.path = std::string(target.path);
+  auto query = parse_query(target.query);
+  if (!query) return query.error();
+  request.query = std::move(*query);
   request.idempotency_key = std::string(message["Idempotency-Key"]);
   if (request.idempotency_key.size() > 128 || !is_printable(request.idempotency_key)) {
     return bad_request("Idempotency-Key must be at most 128 printable characters",
@@ -183,7 +148,8 @@ class Session {
       if (auto refusal = admit(message)) co_return refusal;
     }
     const auto method = method_of(message.method());
-    if (!method) co_return refused_method(path_of(message), to_text(message.method_string()));
+    if (!method)
+      co_return refused_method(parse_target(to_text(message.target())).path, to_text(message.method_string()));
     auto request = to_request(message, *method, context_);
     if (!request) co_return problem(request.error());
     Reply reply = dispatch(*request, context_.engine);
@@ -193,14 +159,17 @@ class Session {
     }
     if (auto* now = std::get_if<Response>(&reply)) co_return std::move(*now);
     if (auto* wait = std::get_if<WaitForLease>(&reply)) co_return co_await wait_for(*wait);
+    if (message.method() == bhttp::verb::head) co_return Response{200, nullptr, {}, true, {}, "text/event-stream"};
     co_return co_await follow(std::get<FollowEvents>(std::move(reply)));
   }
 
   // Over TCP each request says anew who asks: a token may have been revoked since the last one.
   std::optional<Response> admit(const bhttp::request<bhttp::string_body>& message) {
-    if (!is_this_machine(to_text(message[bhttp::field::host]))) {
+    const Target target = parse_target(to_text(message.target()));
+    if (!is_this_machine(target.host.empty() ? to_text(message[bhttp::field::host]) : target.host)) {
       // A page that has its own name point here must not get through, whatever its browser sends along.
-      return problem(denied("the Host header names another host", "ask for 127.0.0.1, [::1] or localhost"));
+      return problem(
+          denied("the Host header, or the target, names another host", "ask for 127.0.0.1, [::1] or localhost"));
     }
     constexpr std::string_view scheme = "Bearer ";
     std::string_view given = to_text(message[bhttp::field::authorization]);
@@ -234,11 +203,7 @@ class Session {
 
   std::optional<Response> count_as(std::shared_ptr<Usage> usage) {
     if (usage == context_.usage) return std::nullopt;
-    if (usage->full(context_.limits)) {
-      return problem(unavailable(fmt::format("user {} has {} connections open, the limit", context_.peer.user,
-                                             usage->connections - usage->waiters),
-                                 "close some, or raise limits.connections"));
-    }
+    if (usage->full(context_.limits)) return too_many_connections(context_.peer.user, *usage);
     --context_.usage->connections;
     context_.usage = std::move(usage);
     ++context_.usage->connections;
@@ -269,22 +234,20 @@ class Session {
 
   asio::awaitable<std::optional<Response>> follow(FollowEvents wanted) {
     if (context_.usage->waiters >= context_.limits.waiters) co_return too_many_waits();
-    ++context_.usage->waiters;
+    const Waiting waiting(context_.usage);
     co_await stream_events(stream_, context_.engine, std::move(wanted), context_.limits.write_time);
-    --context_.usage->waiters;
     co_return std::nullopt;
   }
 
   // Thousands may be woken at a stroke: so it takes one timer, and no coroutine beside this one.
   asio::awaitable<std::optional<Response>> wait_for(WaitForLease& wait) {
     engine::Engine& engine = context_.engine;
-    Usage& usage = *context_.usage;
-    if (usage.waiters >= context_.limits.waiters) {
+    if (context_.usage->waiters >= context_.limits.waiters) {
       if (!wait.submitted) co_return too_many_waits();
       engine.not_held(wait.lease);  // it is queued all the same: the answer is its place and token, without the wait
       wait.at_most = Duration::zero();
     }
-    ++usage.waiters;
+    std::optional<Waiting> waiting(context_.usage);
     if (wait.hold && wait.at_most > Duration::zero()) engine.hold(wait.lease, context_.id);
     if (wait.at_most > Duration::zero() && !is_news(engine.find(wait.lease), wait)) {
       const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
@@ -297,7 +260,7 @@ class Session {
       }
       engine.unwatch(watcher);
     }
-    --usage.waiters;
+    waiting.reset();
     if (wait.hold && wait.release_hold) engine.unhold(wait.lease, context_.id);
     if (peer_->gone()) co_return std::nullopt;
     co_return after_waiting(wait);
@@ -324,11 +287,15 @@ class Session {
     return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
   }
 
-  // What did not fit into the socket at once.
+  // What did not fit into the socket at once. Whoever takes some of it in time has as long for the rest.
   asio::awaitable<bool> write_rest(const std::string& text, std::size_t sent) {
-    stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));
-    const auto [error, size] = co_await asio::async_write(stream_, asio::buffer(text) + sent, quiet);
-    co_return !error;
+    while (sent < text.size()) {
+      stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));
+      const auto [error, size] = co_await stream_.async_write_some(asio::buffer(text) + sent, quiet);
+      if (error) co_return false;
+      sent += size;
+    }
+    co_return true;
   }
 
   // Nearly always it all fits, and nothing is waited for.
@@ -373,6 +340,11 @@ class Session {
 };
 
 }  // namespace
+
+Response too_many_connections(std::string_view user, const Usage& usage) {
+  return problem(unavailable(fmt::format("user {} has {} connections open, the limit", user, usage.busy()),
+                             "close some, or raise limits.connections"));
+}
 
 asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context) {
   engine::Engine& engine = context.engine;

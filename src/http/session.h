@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "http/message.h"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -26,7 +27,20 @@ struct Limits {
 struct Usage {
   int connections = 0;
   int waiters = 0;
-  bool full(const Limits& limits) const { return connections - waiters >= limits.connections; }
+  int busy() const { return connections - waiters; }  // connections, besides those that wait
+  bool full(const Limits& limits) const { return busy() >= limits.connections; }
+};
+
+// One that waits, counted as long as this lives.
+class Waiting {
+ public:
+  explicit Waiting(std::shared_ptr<Usage> usage) : usage_(std::move(usage)) { ++usage_->waiters; }
+  ~Waiting() { --usage_->waiters; }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  std::shared_ptr<Usage> usage_;
 };
 
 // Of all users; lives as long as the server.
@@ -53,6 +67,9 @@ struct SessionContext {
   Usages& usages;
   const std::function<engine::Role(std::uint32_t)>& role_of;  // of an account, by its groups as they are now
 };
+
+// What is told to whom `usage` is full of.
+Response too_many_connections(std::string_view user, const Usage& usage);
 
 boost::asio::awaitable<void> run_session(boost::asio::generic::stream_protocol::socket socket, SessionContext context);
 

@@ -174,6 +174,17 @@ def test_tokens_are_revoked_expire_and_outlive_a_restart(served):
     assert int(later["id"].split("-")[1]) > int(short["id"].split("-")[1])  # numbers are not given twice
 
 
+def test_expired_tokens_are_in_nobodys_way(served):
+    api = served.api()
+    for _ in range(100):
+        last = api.post("/v1/tokens", {"scope": "read", "ttl_seconds": 1})
+    wait_until(lambda: TcpApi(served.port, last["token"]).get("/v1/status").status == 401, "they expire")
+    for _ in range(100):
+        assert api.post("/v1/tokens", {"scope": "read"}).status == 201
+    refused = api.post("/v1/tokens", {"scope": "read"})
+    assert refused["code"] == "Quota" and "has 100 tokens" in refused["detail"]
+
+
 def test_no_secret_is_in_the_store(served):
     api = served.api()
     lease = api.post("/v1/leases", ASK, Idempotency_Key="a-key-of-a-lease")

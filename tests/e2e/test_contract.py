@@ -192,7 +192,7 @@ def bad_calls(api, ended, active):
 def test_a_method_that_a_path_does_not_take_is_named(daemon, method):
     api = daemon.api()
     refused = api.call(method, "/v1/leases")
-    assert refused.status == 405 and refused.headers["Allow"] == "GET, POST" and method in refused["detail"]
+    assert refused.status == 405 and refused.headers["Allow"] == "GET, HEAD, POST" and method in refused["detail"]
     assert api.call(method, "/v1/nowhere").status == 404
 
 
@@ -281,17 +281,47 @@ def test_what_a_call_does_not_know_is_refused(daemon):
             assert api.call(method, path + ("?follow=false" if "events" in path else ""), b"[]").status == 400
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v1/leases", "/v1/nowhere"])
-def test_no_body_follows_the_answer_to_a_head(daemon, path):
+def said_to(daemon, *requests):
+    """All that comes back for requests sent in one go, as text."""
     raw = socket.socket(socket.AF_UNIX)
     raw.settimeout(60)
     raw.connect(str(daemon.socket))
-    behind = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    raw.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n{behind}".encode())
+    raw.sendall("".join(f"{request}\r\n\r\n" for request in requests).encode())
     text = b""
     while more := raw.recv(65536):
         text += more
     raw.close()
-    head, after = text.decode().split("\r\n\r\n", 1)
-    assert head.startswith("HTTP/1.1 404" if path == "/v1/nowhere" else "HTTP/1.1 405"), head
+    return text.decode()
+
+
+LAST = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close"
+
+
+@pytest.mark.parametrize("path,status", [("/healthz", 200), ("/v1/leases", 200), ("/v1/events", 200),
+                                         ("/v1/preempt", 405), ("/v1/nowhere", 404)])
+def test_a_head_is_answered_as_a_get_without_its_body(daemon, path, status):
+    head, after = said_to(daemon, f"HEAD {path} HTTP/1.1\r\nHost: x", LAST).split("\r\n\r\n", 1)
+    assert head.startswith(f"HTTP/1.1 {status} "), head
     assert after.startswith("HTTP/1.1 200"), after  # the next answer on the same connection
+    assert ("Content-Length: " in head) == (path != "/v1/events")
+    if path == "/healthz":
+        asked = said_to(daemon, LAST).split("\r\n\r\n", 1)
+        assert f"Content-Length: {len(asked[1])}" in head
+
+
+def test_a_target_may_name_the_host(daemon):
+    close = "HTTP/1.1\r\nHost: x\r\nConnection: close"
+    assert said_to(daemon, f"GET http://x/healthz {close}").startswith("HTTP/1.1 200")
+    assert said_to(daemon, f"GET http://x:80/v1/leases?all=maybe {close}").startswith("HTTP/1.1 400")
+    assert said_to(daemon, f"GET ftp://x/healthz {close}").startswith("HTTP/1.1 404")
+
+
+def test_what_is_said_twice_is_refused(daemon):
+    api = daemon.api()
+    for path in ("/v1/leases?all=true&all=false", "/v1/leases?limit=1&limit=1"):
+        refused = api.get(path)
+        assert refused.status == 400 and "is given twice" in refused["detail"]
+    before = len(api.get("/v1/leases?all=true")["leases"])
+    refused = api.post("/v1/leases", b'{"vram_bytes": 1073741824, "ttl_seconds": 60, "vram_bytes": 2147483648}')
+    assert refused.status == 400 and refused["detail"] == "the field 'vram_bytes' is given twice"
+    assert len(api.get("/v1/leases?all=true")["leases"]) == before

@@ -313,6 +313,23 @@ def tokens(client):
     assert [token["id"] for token in client.get("/v1/tokens")["tokens"]] == made[1:]
 
 
+@scenario()
+def answered(client):
+    lease, hook = client.hooked()
+    hook.may_answer.clear()  # somebody else answers
+    def obeys():
+        state = client.get(f"/v1/leases/{lease}")["state"]
+        if state == "active":  # again, if a crash in between had it undone
+            client.act(lease, "pause")
+        told = client.get(f"/v1/leases/{lease}/cooperate")
+        if told["order"] != "none":
+            answer = {"yield": "yielded", "resume": "resumed"}[told["order"]]
+            client.act(lease, "cooperate/answer", {"number": told["number"], "answer": answer})
+        return state == "paused"
+    wait_until(obeys, "it has yielded by itself")
+    hook.may_answer.set()
+
+
 def interrupt(transition, failpoint):
     """Plays the transition's scenario with the failpoint armed; returns what went wrong, or None."""
     scene = SCENARIOS[transition]

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients that mean harm, or are broken: whatever they do, the others are served."""
 import contextlib
+import json
 import os
 import random
+import re
 import resource
+import select
 import socket
 import subprocess
+import time
 
 import pytest
 
@@ -129,6 +133,48 @@ def test_slow_readers(daemon):
     for lease in leases:
         api.post(f"/v1/leases/{lease['id']}/release", {})
     assert_serves(daemon)
+
+
+def test_a_reader_that_takes_its_answer_steadily_gets_all_of_it(start_daemon):
+    """However long the whole takes: only who takes nothing for write_time is cut off."""
+    daemon = start_daemon(config='[limits]\nwrite_time = "2s"\n')
+    api = daemon.api()
+    leases = [api.post("/v1/leases", dict(ASK, command="x" * 4000))["id"] for _ in range(300)]
+    raw = dial(daemon)
+    raw.sendall(b"GET /v1/leases HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    began, text = time.monotonic(), b""
+    while piece := raw.recv(65536):
+        text += piece
+        if time.monotonic() < began + 5:  # more than twice the time, if it were one for all
+            due = began + len(text) / 250_000
+            wait_until(lambda: time.monotonic() >= due, "the next piece is due")
+    raw.close()
+    head, body = text.split(b"\r\n\r\n", 1)
+    assert len(body) == int(re.search(rb"Content-Length: (\d+)", head).group(1)) > 1_000_000
+    assert [lease["id"] for lease in json.loads(body)["leases"]] == leases
+
+
+def test_at_the_limit_the_number_of_connections_is_told_without_those_that_wait(start_daemon):
+    daemon = start_daemon(config='[limits]\nconnections = 4\n')
+    api = daemon.api()
+    api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
+    waiting = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))["id"]
+    with many(daemon, 2) as waiters:
+        for raw in waiters:
+            raw.sendall(f"GET /v1/leases/{waiting}?wait=60s&since=queued HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        def served(raw):
+            with contextlib.suppress(OSError):
+                raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                return raw.recv(65536).startswith(b"HTTP/1.1 200")
+        def fit():
+            with many(daemon, 3) as sockets:
+                return all(map(served, sockets))
+        wait_until(fit, "those that wait do not count")
+        with many(daemon, 4) as sockets:
+            refused = wait_until(lambda: select.select(sockets, [], [], 0)[0], "one too many is refused unasked")
+            answer = refused[0].recv(65536).decode()
+    assert answer.startswith("HTTP/1.1 503 ") and "has 4 connections open, the limit" in answer
+    assert "Content-Type: application/problem+json\r\n" in answer and "Cache-Control: no-store\r\n" in answer
 
 
 GARBAGE = [

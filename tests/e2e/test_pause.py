@@ -95,6 +95,8 @@ def test_a_paused_program_is_parked_over_a_restart(daemon):
     done = daemon.cli("resume", "patient")
     assert done.returncode == 0 and "runs again" in done.stderr, done.stderr
     assert program.poll() is None
+    done = daemon.cli("resume", "patient")
+    assert done.returncode == 0 and "was running already" in done.stderr, done.stderr
 
 
 def test_stop_brings_it_back_first(daemon):

@@ -66,3 +66,9 @@ def test_daemon_and_command_line_meet(user, of_daemon, of_client, socket):
     finally:
         daemon.terminate()
         daemon.communicate(timeout=60)
+
+
+def test_a_configuration_that_is_named_must_be_there(tmp_path):
+    done = subprocess.run([BIN / "subletd", "--dir", tmp_path / "own", "--config", tmp_path / "none.toml"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 78 and "none.toml: there is no such file" in done.stderr, done

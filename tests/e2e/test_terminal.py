@@ -179,8 +179,9 @@ def test_keeper_killed_on_a_terminal(shell, daemon):
 
 
 def test_waiting_line_on_a_terminal(shell, daemon, full):
+    shell.resize(24, 80)
     shell.type(f"{SUBLET} run --vram 2GiB -- echo started")
-    shell.expect(r"waits: place 1 ")
+    shell.expect(r"waits: place 1 · [0-9.]+ GiB short on gpu0 · start(s| unknown) ")
     shell.expect("\x1b\\[K")  # written anew in place
     shell.key("z")
     shell.expect("Stopped")

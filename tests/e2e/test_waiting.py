@@ -18,13 +18,21 @@ def test_waits_says_so_and_starts(daemon, full, tmp_path):
                            "sh", "-c", "exit 3", pass_fds=[fd])
     line = run.stderr.readline()
     assert re.match(r"sublet: lease-\d+ waits: place 1 · .* short", line), line
-    assert "blocker" in line or "lease-" in line.split("held by")[1]
+    assert "lease-" in line.split(" · held by ")[1]
     full.terminate()
     assert run.wait(timeout=60) == 3
     events = [json.loads(text) for text in status.read_text().splitlines()]
     assert [event["event"] for event in events if event["event"] != "queued"] == ["granted", "started", "exit"]
     assert events[0]["event"] == "queued" and events[0]["place"] == 1
     assert events[-1]["code"] == 3 and events[-1]["by"] == "program"
+
+
+def test_a_refusal_names_the_flag(daemon):
+    done = daemon.cli("run", "--vram", "1GiB", "--name", "bad name", "--", "true")
+    assert done.stderr.startswith('sublet: --name is "bad name"; it must be '), done.stderr
+    assert "hint: see: sublet run --help" in done.stderr
+    done = daemon.cli("hold", "--vram", "1GiB", "--tag", "bad tag", "--dry-run")
+    assert done.stderr.startswith('sublet: --tag is "bad tag"; ') and "sublet hold --help" in done.stderr, done.stderr
 
 
 def test_ctrl_c_leaves_the_queue(daemon, full):

@@ -56,8 +56,9 @@ class System:
         shutil.copytree(BIN.parent / "lib/simgpu", self.home / "lib/simgpu")
         for place in ("run/sublet", "var/sublet"):
             os.chown(self.home / place, DAEMON, DAEMON)
-        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:carol\n"
-                                         f"sublet-admin:x:{ADMINS}:carol\n")
+        members = ",".join([*(f"member{n}" for n in range(3000)), "carol"])  # long lines, as where many work
+        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{members}\n"
+                                         f"sublet-admin:x:{ADMINS}:{members}\n")
         accounts = pathlib.Path("/etc/passwd").read_text()
         (self.home / "passwd").write_text(accounts + f"carol:x:{CAROL}:{CAROL}::/nonexistent:/bin/sh\n")
         (self.home / "sublet.toml").write_text(
