@@ -115,8 +115,8 @@ struct Ordered {
 
 // Of a lease that yields, on one of its devices: what has to come back there.
 struct Yielded {
-  Bytes all;  // of its processes, when they were asked; all that it may hold, where that was not known
-  std::vector<std::pair<ProcessRef, Bytes>> of = {};  // of each that was listed when the method was asked
+  Bytes all;  // of its processes, when they were asked or locked; all that it may hold, where that was not known
+  std::vector<std::pair<ProcessRef, Bytes>> of = {};  // of each that was listed then
   Bytes kept = {};    // on the device still, when it was measured that they have yielded
   Bytes on_top = {};  // on the device, when the driver was to park on top what they took while they were paused
   Bytes tops = {};    // taken since they yielded, and to be parked on top: on the device still, or parked already

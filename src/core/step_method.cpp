@@ -66,7 +66,8 @@ Result<LeaseId> Stepper::on(const Grant& fact) {
 }
 
 // What it was asked for may be more by now: it allocated before it was locked, or its processes are in other groups
-// than those that were looked at. What it holds beyond its entry is entered; what does not fit is not begun.
+// than those that were looked at. What it holds beyond its entry is entered, and what each of its processes holds is
+// noted for its way back; what does not fit is not begun.
 Result<LeaseId> Stepper::on(const Weighed& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not asked to yield");
@@ -77,12 +78,14 @@ Result<LeaseId> Stepper::on(const Weighed& fact) {
   state_.enter(*lease, 1);
   if (!takes) return takes.error();
   const Bytes held = held_by(state_, *lease);
-  if (held <= entered) return lease->id;
   Parking parking = *lease->parking;
-  parking.entry = held;
-  explain(*lease, "pausing",
-          "it holds " + format_size(held) + " now, " + format_size(held - entered) +
-              " more than when it was asked; the ledger has entered them");
+  parking.entry = std::max(entered, held);
+  state_.note_asked(*lease, parking, rules_, now_);
+  if (parking == *lease->parking) return lease->id;
+  if (held > entered)
+    explain(*lease, "pausing",
+            "it holds " + format_size(held) + " now, " + format_size(held - entered) +
+                " more than when it was asked; the ledger has entered them");
   state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
   touch(*lease);
   return lease->id;

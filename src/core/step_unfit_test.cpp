@@ -114,6 +114,17 @@ TEST(Weighed, WhatItTookBeforeItWasLockedIsEntered) {
   EXPECT_SAYS(w.why(w.victim, "pausing"), "it holds 12.0 GiB now, 2.0 GiB more than when it was asked");
 }
 
+TEST(Weighed, WhatEachHoldsIsNotedForItsWayBack) {
+  Pair w;
+  ASSERT_TRUE(w.pause().has_value());
+  w.now = w.now + 20ms;
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 5 * GiB, w.victim), uses(8, 6 * GiB, w.victim)})});
+  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
+  const auto needed = w.state.to_restore(w.at(w.victim), w.at(w.victim).devices.front());
+  EXPECT_EQ(needed.all, 11 * GiB);
+  EXPECT_EQ(needed.of, (std::map<ProcessRef, Bytes>{{process(7), 9 * GiB}, {process(8), 6 * GiB}}));
+}
+
 TEST(Weighed, WhatDoesNotFitAnyMoreIsNotParked) {
   Pair w;
   w.rules.ledger_limit = 11 * GiB;
