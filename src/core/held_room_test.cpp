@@ -225,6 +225,7 @@ TEST(HeldRoom, WhoComesBackOrGrowsTakesOfWhatIsLeftOver) {
     else c.step(Resize{early, 0, 3 * GiB});
     ASSERT_EQ(c.state_of(early), LeaseState::active);
     ASSERT_EQ(c.at(early).vram, 3 * GiB);
+    ASSERT_EQ(c.state_of(large), LeaseState::queued);
     const Bytes more = (back ? 2 : 3) * GiB;  // the large one needs 20 of 24
     EXPECT_EQ(c.state_of(c.submit(limited(more, {}), true)), LeaseState::queued) << "it would keep the large one out";
     EXPECT_EQ(c.state_of(c.submit(limited(more - 1 * GiB, {}), true)), LeaseState::active);

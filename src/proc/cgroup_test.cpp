@@ -13,7 +13,7 @@ constexpr const char* unified_alone =
     "30 21 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
     "26 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n";
 
-constexpr const char* both =
+constexpr const char* two_mounts =
     "27 1 254:0 / / rw - ext4 /dev/vda rw\n"
     "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
     "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
@@ -31,7 +31,7 @@ TEST(Mountinfo, UnifiedAlone) {
 }
 
 TEST(Mountinfo, HybridHasTheUnifiedOneBeside) {
-  const auto found = parse_mountinfo(both);
+  const auto found = parse_mountinfo(two_mounts);
   EXPECT_EQ(found.layout, CgroupLayout::hybrid);
   EXPECT_EQ(found.v2()->path, "/sys/fs/cgroup/unified");
   EXPECT_EQ(found.v1("cpuacct")->path, "/sys/fs/cgroup/cpu,cpuacct");
