@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/checkpoint_tree.h"
 
+#include "base/planted.h"
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -38,7 +40,7 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, Ch
   command.devices = program_.devices;
   if (call == CheckpointCall::lock) {
     command.timeout = to_lock_timeout(options_.lock_timeout);
-    patience += command.timeout;
+    if (!planted(Bug::locks_have_no_time)) patience += command.timeout;
   }
   return member.helper->ask(std::move(command), patience);
 }
@@ -66,7 +68,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& membe
   member.state = answer.reply.state;
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
   if (member.gone) helpers_.drop(member.process);  // at once: a tree may be larger than helpers there may be
-  if (member.gone || refusal == CheckpointRefusal::none) co_return Trouble{};
+  if (member.gone || refusal == CheckpointRefusal::none || planted(Bug::refused_and_locked)) co_return Trouble{};
   co_return Trouble{std::string(to_string(refusal)), answer.reply.detail};
 }
 
@@ -96,6 +98,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, Ch
   const Answer answer = co_await ask(member, call, std::move(ballast));
   if (answer.kind == Answer::Kind::stuck) co_return no_answer(member, answer);
   if (answer.kind == Answer::Kind::lost) {
+    if (planted(Bug::lost_counts_as_done)) co_return member.state = wanted, Trouble{};
     // The driver carries out what it was asked, whoever asked.
     if (Trouble trouble = co_await look(member)) co_return trouble;
     if (member.gone || member.state == wanted) co_return Trouble{};
@@ -267,6 +270,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
     for (; next < members_.size(); ++next) {
       if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
     }
+    if (planted(Bug::who_came_is_not_locked)) co_return Trouble{};
     bool joined = false;
     if (Trouble trouble = co_await join(list(), joined)) co_return trouble;
     if (!joined) co_return Trouble{};
@@ -306,6 +310,7 @@ CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& 
     if (!all_known) bytes = std::max(bytes, rest);
     ballast.push_back({needed.uuid, all ? needed.all : std::min(bytes, needed.all), needed.margin});
   }
+  if (planted(Bug::room_is_not_made_sure_of)) ballast.clear();
   std::erase_if(ballast, [](const gpu::BallastWish& wish) { return wish.bytes <= Bytes{}; });
   return ballast;
 }
@@ -347,12 +352,15 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
   bool joined = false;
   if (Trouble trouble = co_await join(std::move(tree), joined)) co_return outcome(Kind::undone, std::move(trouble));
   if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
+  if (planted(Bug::weighed_before_locked)) (void)co_await asked<std::string>(weigh);
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
   if (std::string why = co_await asked<std::string>(weigh); !why.empty()) {
     Trouble outgrown{"outgrown", std::move(why)};
     co_return co_await undo(std::move(outgrown));
   }
-  if (Trouble trouble = co_await at_once(all(ParkState::locked), &CheckpointTree::checkpoint)) {
+  std::vector<Member*> locked = all(ParkState::locked);
+  if (planted(Bug::parked_by_halves) && locked.size() > 1) locked.pop_back();
+  if (Trouble trouble = co_await at_once(std::move(locked), &CheckpointTree::checkpoint)) {
     co_return co_await undo(std::move(trouble));
   }
   co_return outcome(Kind::done);
@@ -361,7 +369,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
 asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, std::vector<Room> room,
                                                     Duration give_up) {
   give_up_ = give_up;
-  if (members_.empty()) members_ = members_of(std::move(tree));
+  if (members_.empty() || planted(Bug::stuck_ones_get_a_second)) members_ = members_of(std::move(tree));
   std::vector<Member*> asked;
   for (Member& member : members_) {
     if (!member.gone) asked.push_back(&member);
@@ -380,7 +388,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
   const Member* lost = nullptr;
   for (const Member& member : members_) {
     if (member.lost_for_good()) lost = &member;
-    else if (!member.gone && member.state != ParkState::running) {
+    else if (!member.gone && member.state != ParkState::running && !planted(Bug::back_by_halves)) {
       co_return outcome(Kind::unknown, why ? why : Trouble{"driver", "it does not say how it is"});
     }
   }
@@ -393,6 +401,8 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
 // restored, for that may need room which somebody else has taken: whoever orders the way back makes sure of it.
 asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
   if (trouble.code == "stuck") co_return outcome(Kind::unknown, std::move(trouble));
+  if (planted(Bug::undone_by_halves)) co_return outcome(Kind::undone, std::move(trouble));
+  if (planted(Bug::restored_inside_a_park)) (void)co_await restore_all({});
   Trouble left = co_await at_once(all(ParkState::unknown), &CheckpointTree::look);
   if (Trouble unlocking = co_await unlock_all(); !left) left = std::move(unlocking);
   const auto stays = [](const Member& member) { return !member.gone && member.state != ParkState::running; };

@@ -96,7 +96,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
       oracle_(oracle),
       disk_(disk),
       life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, false, {}}),
-      parts_(make_machine(life_, wall)) {
+      parts_(make_machine(life_, io_, wall)) {
   const Clock* clock = parts_.machine.clock.get();
   const auto lease_of = [this](ProcessRef process) {
     const proc::Member* member = parts_.programs->member(process);

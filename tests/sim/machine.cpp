@@ -2,6 +2,7 @@
 #include "machine.h"
 
 #include "cooperation.h"
+#include "parker.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -93,21 +94,19 @@ class SimActor final : public engine::Actor {
 
 }  // namespace
 
-Parts make_machine(const std::shared_ptr<Life>& life, Time wall) {
+Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& io, Time wall) {
   Parts parts{};
   parts.machine.clock = std::make_unique<SimClock>(life->agenda, wall);
   parts.machine.alarm = [life] { return std::make_unique<SimAlarm>(life->agenda); };
   parts.machine.host = std::make_unique<SimHost>(life);
   auto probe = std::make_unique<SimProbe>(life);
   auto programs = std::make_unique<SimPrograms>(life);
-  auto parker = std::make_unique<SimParker>(life);
   parts.probe = probe.get();
   parts.programs = programs.get();
-  parts.parker = parker.get();
   parts.machine.probe = std::move(probe);
   parts.machine.actor = std::make_unique<SimActor>();
   parts.machine.programs = std::move(programs);
-  parts.machine.parker = std::move(parker);
+  parts.machine.parker = std::make_unique<SimParker>(life, io);
   parts.machine.cooperation = std::make_unique<SimCooperation>(life);
   return parts;
 }

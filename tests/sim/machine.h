@@ -37,17 +37,15 @@ Agenda::Id later(const std::shared_ptr<Life>& life, Duration from_now, What what
 
 class SimProbe;
 class SimPrograms;
-class SimParker;
 
 struct Parts {
   engine::Machine machine;
   SimProbe* probe;
   SimPrograms* programs;
-  SimParker* parker;
 };
 
 // `wall`: what the wall clock says when this life begins.
-Parts make_machine(const std::shared_ptr<Life>& life, Time wall);
+Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& io, Time wall);
 
 class SimProbe final : public engine::Probe {
  public:
@@ -118,37 +116,6 @@ class SimPrograms final : public engine::Programs {
   std::map<LeaseId, Followed> followed_;
   std::map<ProcessRef, proc::Member> members_;
   int last_number_ = 0;
-};
-
-class SimParker final : public engine::Parker {
- public:
-  explicit SimParker(std::shared_ptr<Life> life) : life_(std::move(life)) {}
-  void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh, Done done) override;
-  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,
-              Done done) override;
-  bool busy(LeaseId lease) const override { return orders_.contains(lease); }
-  void forget(LeaseId lease) override;
-
- private:
-  void finish(LeaseId lease, std::uint64_t number, engine::ParkOutcome outcome);
-  bool goes_on(LeaseId lease, std::uint64_t number) const;
-  void returns_in(LeaseId lease, std::uint64_t number, Duration at_most, std::function<void()> then);
-  void hang(LeaseId lease, std::uint64_t number, std::function<void()> then);
-  void lock(LeaseId lease, std::uint64_t number, const std::vector<ProcessRef>& processes, const Weigh& weigh);
-  void checkpoint(LeaseId lease, std::uint64_t number);
-  Bytes lacking(const std::vector<ProcessRef>& tree, const engine::Room& room) const;
-  engine::ParkOutcome parked(LeaseId lease);
-  engine::ParkOutcome lied(LeaseId lease);
-  engine::ParkOutcome unparked(LeaseId lease, const std::vector<ProcessRef>& tree);
-  void check_order(LeaseId lease, bool park) const;
-
-  struct Order {
-    std::uint64_t number;
-    Done done;
-  };
-  std::shared_ptr<Life> life_;
-  std::map<LeaseId, Order> orders_;
-  std::uint64_t last_number_ = 0;
 };
 
 }  // namespace sublet::sim

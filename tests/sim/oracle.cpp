@@ -287,7 +287,8 @@ void Oracle::follow_word(const Lease* before, const Lease& lease, Time now) {
   const bool more = before != nullptr && lease.vram > std::max(before->vram, wanted);
   const bool as_wanted = before != nullptr && (!before->resize || lease.vram == wanted);
   if (!has_room(lease) || waits(lease) || lapsed || more) word_at_.erase(lease.id);
-  else if (before != nullptr && waits(*before) && before->ordered && as_wanted) word_at_[lease.id] = now;
+  else if (before != nullptr && waits(*before) && before->ordered && as_wanted)
+    word_at_[lease.id] = {now, *before->ordered};
 }
 
 // What was decided and not stored has not happened; all else holds over a restart as it did before.
@@ -309,7 +310,7 @@ void Oracle::follow_restart() {
     return lease == nullptr || !lease->ordered || !has_room(*lease) || waits(*lease);
   });
   // Another word, later than the one that is stored, may have been lost.
-  for (auto& [id, at] : word_at_) at = std::min(at, durable(id)->ordered->given_at.value_or(at));
+  for (auto& [id, word] : word_at_) word.at = std::min(word.at, durable(id)->ordered->given_at.value_or(word.at));
 }
 
 // What must be counted as taken there, by what was read and what was promised since.

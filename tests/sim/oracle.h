@@ -97,6 +97,11 @@ class Oracle {
   void check_stuck(const core::State& state, Time now);
   void check_blame(const core::State& state);
 
+  struct Word {
+    Time at;  // since when it has that room
+    core::Ordered by;
+  };
+
   const Config& config_;
   Verdict& verdict_;
   const World& world_;
@@ -117,7 +122,7 @@ class Oracle {
   std::map<LeaseId, int> undone_;            // how many did, in a row
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   using OnDevice = std::pair<LeaseId, std::string>;
-  std::map<LeaseId, Time> word_at_;                  // has its room since, and on somebody's word
+  std::map<LeaseId, Word> word_at_;                  // has its room on somebody's word
   std::map<OnDevice, Bytes> asked_;                  // held when it was asked to yield
   std::map<OnDevice, Bytes> coming_;                 // yielding, or being brought back: what it will hold
   std::map<LeaseId, std::vector<LeaseId>> makings_;  // who is to yield, by for whom

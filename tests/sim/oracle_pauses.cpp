@@ -39,9 +39,9 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
   if (word != word_at_.end() && reason.starts_with(by_tier)) {
     const auto asker = parse_lease_id(reason.substr(by_tier.size(), reason.find(' ', by_tier.size()) - by_tier.size()));
     const auto found = asker ? leases_.find(*asker) : leases_.end();
-    const bool reached =
-        found != leases_.end() && lease.ordered && (lease.ordered->anybodys || lease.ordered->uid == found->second.uid);
-    verdict_.expect(!reached || found->second.waits_since() > word->second, "against-a-word", [&] {
+    const core::Ordered& by = word->second.by;
+    const bool reached = found != leases_.end() && (by.anybodys || by.uid == found->second.uid);
+    verdict_.expect(!reached || found->second.waits_since() > word->second.at, "against-a-word", [&] {
       return fmt::format("{} has its room on somebody's word, and yields to {} that had to wait for it",
                          to_string(lease.id), to_string(*asker));
     });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "world.h"
 
-#include "gpu/checkpoint_line.h"
+#include "driver.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,15 @@ namespace sublet::sim {
 using namespace std::chrono_literals;
 
 World::World(const Config& config, Agenda& agenda, Verdict& verdict)
-    : config_(config), agenda_(agenda), verdict_(verdict), fate_(config.seed ^ 0x5bd1e995) {
+    : config_(config),
+      agenda_(agenda),
+      verdict_(verdict),
+      fate_(config.seed ^ 0x5bd1e995),
+      driver_(std::make_unique<Driver>(*this, agenda, config)) {
   for (const Bytes total : config.cards) cards_.push_back({total, {}, false});
 }
+
+World::~World() = default;
 
 std::optional<std::size_t> World::card_of(const std::string& uuid) const {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
@@ -123,7 +129,7 @@ Bytes World::put_away_by(LeaseId lease) const { return kept_by(lease, &Process::
 
 bool World::quiet(LeaseId lease) const {
   return std::any_of(processes_.begin(), processes_.end(), [lease](const auto& entry) {
-    return entry.second.lease == lease && (entry.second.keeps_quiet || entry.second.rests);
+    return entry.second.lease == lease && (entry.second.state != gpu::ParkState::running || entry.second.rests);
   });
 }
 
@@ -133,8 +139,9 @@ bool World::rests(LeaseId lease) const {
 }
 
 bool World::waits_for_the_driver(LeaseId lease) const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [lease](const auto& entry) { return entry.second.lease == lease && entry.second.keeps_quiet; });
+  return std::any_of(processes_.begin(), processes_.end(), [lease](const auto& entry) {
+    return entry.second.lease == lease && entry.second.state != gpu::ParkState::running;
+  });
 }
 
 void World::go_on_without(LeaseId lease) {
@@ -248,32 +255,37 @@ const Process* World::process(std::int32_t pid) const {
 
 // ------------------------------------------------------------------------------------------------ parking
 
-void World::lock(LeaseId lease) {
+std::vector<Process*> World::processes_of(LeaseId lease) {
+  std::vector<Process*> found;
   for (auto& [ref, process] : processes_) {
-    if (process.lease == lease) process.keeps_quiet = true;
+    if (process.lease == lease) found.push_back(&process);
   }
+  return found;
 }
 
-void World::yield(LeaseId lease, int percent) {
-  lock(lease);
-  move_out(lease, percent, &Process::parked);
+void World::lock(ProcessRef process) { processes_.at(process).state = gpu::ParkState::locked; }
+void World::unlock(ProcessRef process) { processes_.at(process).state = gpu::ParkState::running; }
+void World::fail(ProcessRef process) { processes_.at(process).state = gpu::ParkState::failed; }
+
+void World::checkpoint(ProcessRef process, int percent) {
+  processes_.at(process).state = gpu::ParkState::checkpointed;
+  move_out(processes_.at(process), percent, &Process::parked);
 }
 
 void World::put_away(LeaseId lease, int percent) {
-  for (auto& [ref, process] : processes_) process.rests |= process.lease == lease;
-  move_out(lease, percent, &Process::put_away);
+  for (Process* process : processes_of(lease)) {
+    process->rests = true;
+    move_out(*process, percent, &Process::put_away);
+  }
 }
 
-void World::move_out(LeaseId lease, int percent, Kept kept) {
-  for (auto& [ref, process] : processes_) {
-    if (process.lease != lease) continue;
-    for (std::size_t card = 0; card < cards_.size(); ++card) {
-      const Bytes movable = std::max(process.held[card] - residue, Bytes{});
-      const Bytes moved{movable.count / 100 * percent};
-      const Bytes all = percent == 100 ? movable : moved;
-      process.held[card] -= all;
-      (process.*kept)[card] += all;
-    }
+void World::move_out(Process& process, int percent, Kept kept) {
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    const Bytes movable = std::max(process.held[card] - residue, Bytes{});
+    const Bytes moved{movable.count / 100 * percent};
+    const Bytes all = percent == 100 ? movable : moved;
+    process.held[card] -= all;
+    (process.*kept)[card] += all;
   }
 }
 
@@ -289,38 +301,48 @@ void World::grab_again(LeaseId lease, Random& random) {
   }
 }
 
-bool World::restore(LeaseId lease) {
-  if (!move_in(lease, &Process::parked)) return false;
-  for (auto& [ref, process] : processes_) process.keeps_quiet &= process.lease != lease;
-  return true;
+World::Restored World::restore(ProcessRef ref) {
+  Process& process = processes_.at(ref);
+  if (!has_room({&process}, &Process::parked)) {
+    for (std::size_t card = 0; card < cards_.size(); ++card)
+      if (process.parked[card] > Bytes{} && (cards_[card].lost || cards_[card].ghosts > Bytes{}))
+        return Restored::not_now;
+    return Restored::never;
+  }
+  move_in(process, &Process::parked);
+  process.state = gpu::ParkState::locked;
+  return Restored::done;
 }
 
 bool World::take_back(LeaseId lease) {
-  if (!move_in(lease, &Process::put_away)) return false;
-  for (auto& [ref, process] : processes_) process.rests &= process.lease != lease;
+  const std::vector<Process*> all = processes_of(lease);
+  if (!has_room(all, &Process::put_away)) return false;
+  for (Process* process : all) {
+    move_in(*process, &Process::put_away);
+    process->rests = false;
+  }
   return true;
 }
 
-bool World::move_in(LeaseId lease, Kept kept) {
+bool World::has_room(const std::vector<Process*>& processes, Kept kept) {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     Bytes needed;
-    for (const auto& [ref, process] : processes_) {
-      if (process.lease == lease) needed += (process.*kept)[card];
-    }
+    for (const Process* process : processes) needed += (process->*kept)[card];
     if (needed > Bytes{} && (needed > room(card) || cards_[card].lost)) {
       verdict_.expect(!config_.honest || cards_[card].ghosts > Bytes{}, "restore-without-room", [&] {
-        return fmt::format("{} is to get {} back: {}", to_string(lease), format_size(needed), why_full(card));
+        return fmt::format("{} is to get {} back: {}", to_string(processes.front()->lease), format_size(needed),
+                           why_full(card));
       });
       return false;
     }
   }
-  for (auto& [ref, process] : processes_) {
-    if (process.lease != lease) continue;
-    process.unlisted = false;
-    for (std::size_t card = 0; card < cards_.size(); ++card)
-      process.held[card] += std::exchange((process.*kept)[card], Bytes{});
-  }
   return true;
+}
+
+void World::move_in(Process& process, Kept kept) {
+  process.unlisted = false;
+  for (std::size_t card = 0; card < cards_.size(); ++card)
+    process.held[card] += std::exchange((process.*kept)[card], Bytes{});
 }
 
 bool World::crowds_itself(LeaseId lease) const {

@@ -4,6 +4,7 @@
 
 #include "agenda.h"
 #include "config.h"
+#include "gpu/cuda_api.h"
 #include "gpu/snapshot.h"
 #include "verdict.h"
 
@@ -11,6 +12,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,11 +22,12 @@ namespace sublet::sim {
 
 struct Process {
   ProcessRef ref;
-  LeaseId lease;                 // whose program it is; none: an outsider
-  std::vector<Bytes> held;       // on each card
-  std::vector<Bytes> parked;     // on the host, by the driver
-  std::vector<Bytes> put_away;   // on the host, by itself
-  bool keeps_quiet = false;      // its VRAM is on the host, or it is locked: it allocates nothing
+  LeaseId lease;                // whose program it is; none: an outsider
+  std::vector<Bytes> held;      // on each card
+  std::vector<Bytes> parked;    // on the host, by the driver
+  std::vector<Bytes> put_away;  // on the host, by itself
+  // As the driver has it: one that is not running allocates nothing.
+  gpu::ParkState state = gpu::ParkState::running;
   bool rests = false;            // the same of its own accord
   bool unlisted = false;         // the driver does not list it for a while, whatever it holds
   std::vector<Bytes> seen = {};  // on each card, when it was listed last
@@ -49,9 +52,13 @@ struct Program {
   bool by_signal = false;
 };
 
+class Driver;
+
 class World {
  public:
   World(const Config& config, Agenda& agenda, Verdict& verdict);
+  ~World();
+  World(const World&) = delete;
 
   static std::string uuid_of(std::size_t card) { return "GPU-" + std::to_string(card); }
   std::optional<std::size_t> card_of(const std::string& uuid) const;
@@ -96,13 +103,17 @@ class World {
   const Process* process(std::int32_t pid) const;
 
   // --- parking, as it really happens ---
-  void lock(LeaseId lease);
+  Driver& driver() { return *driver_; }
+  void lock(ProcessRef process);
+  void unlock(ProcessRef process);
   // Moves so much of a hundred of what it holds to the host, all but the residue at 100.
-  void yield(LeaseId lease, int percent);
+  void checkpoint(ProcessRef process, int percent);
+  // `never`: a card has no room for what has to come back. `not_now`: nor is it said that there is none.
+  enum class Restored { done, not_now, never };
+  Restored restore(ProcessRef process);
+  void fail(ProcessRef process);                   // for good
   void grab_again(LeaseId lease, Random& random);  // though it was parked
-  // False: a card has no room for what has to come back; nothing was changed.
-  bool restore(LeaseId lease);
-  // The same of its own accord, and back; of another program the same is said by both.
+  // A program of its own accord, and back; false: as above, and nothing was changed.
   void put_away(LeaseId lease, int percent);
   bool take_back(LeaseId lease);
   // What it took again while it was parked leaves no room for the rest on a whole card.
@@ -128,8 +139,11 @@ class World {
   };
   Process& add_process(LeaseId lease);
   using Kept = std::vector<Bytes> Process::*;
-  void move_out(LeaseId lease, int percent, Kept kept);
-  bool move_in(LeaseId lease, Kept kept);
+  void move_out(Process& process, int percent, Kept kept);
+  void move_in(Process& process, Kept kept);
+  std::vector<Process*> processes_of(LeaseId lease);
+  // What they have there has room on all cards.
+  bool has_room(const std::vector<Process*>& processes, Kept kept);
   Bytes kept_by(LeaseId lease, Kept kept) const;
   void free_all(Process& process);
   std::string why_full(std::size_t card) const;
@@ -138,6 +152,7 @@ class World {
   Agenda& agenda_;
   Verdict& verdict_;
   Random fate_;  // of what is nobody's decision
+  std::unique_ptr<Driver> driver_;
   std::vector<Card> cards_;
   std::map<ProcessRef, Process> processes_;  // living
   std::map<LeaseId, Program> programs_;      // the last one of each lease

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace sublet::sim {
+
+using namespace std::chrono_literals;
+using gpu::CheckpointCall;
+using gpu::CheckpointCommand;
+using gpu::CheckpointRefusal;
+using gpu::CheckpointReply;
+using gpu::CudaCode;
+using gpu::ParkState;
+
+namespace {
+
+constexpr Bytes of_any_program = 1 * GiB;
+
+void refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detail) {
+  reply.refusal = refusal;
+  reply.detail = std::move(detail);
+}
+
+// The driver's own word.
+void refuse(CheckpointReply& reply, CudaCode code, ParkState state) {
+  reply.code = static_cast<int>(code);
+  reply.name = fmt::format("code {}", reply.code);
+  reply.state = state;
+  refuse(reply, CheckpointRefusal::driver, fmt::format("the driver's {} said {}", to_string(reply.call), reply.name));
+}
+
+}  // namespace
+
+Driver::Driver(World& world, Agenda& agenda, const Config& config)
+    : world_(world), agenda_(agenda), config_(config), random_(config.seed ^ 0xd71e) {}
+
+Bytes Driver::resident(ProcessRef process) const {
+  const auto found = world_.processes().find(process);
+  if (found == world_.processes().end()) return {};
+  Bytes bytes = of_any_program;
+  for (const Bytes parked : found->second.parked) bytes += parked;
+  return bytes;
+}
+
+// ------------------------------------------------------------------------------------------------ one after the other
+
+void Driver::enter(ProcessRef process, Call call) {
+  const auto waiting = calls_.find(process);
+  if (waiting == calls_.end() && call.takes == 0s) return call.carry_out();
+  calls_[process].push_back(std::move(call));
+  if (waiting == calls_.end()) begin(process);
+}
+
+void Driver::begin(ProcessRef process) {
+  const Call& call = calls_.at(process).front();
+  // What never returns does so when no fault is about any more.
+  const bool hangs = call.hangs && config_.stuck > 0 && !random_.chance(5);
+  agenda_.in(hangs ? 30s : call.takes, [this, process, hangs] { hangs ? begin(process) : end(process); });
+}
+
+void Driver::end(ProcessRef process) {
+  const auto found = calls_.find(process);
+  const auto carry_out = std::move(found->second.front().carry_out);
+  found->second.pop_front();
+  if (found->second.empty()) calls_.erase(found);
+  else begin(process);
+  carry_out();
+}
+
+// Within its time, or much later, or never, as long as there are faults.
+Driver::Call Driver::call_for(const Helper& helper, CheckpointCall call) {
+  Duration at_most = 20ms;
+  double stuck = 0;
+  switch (call) {
+    case CheckpointCall::lock: at_most = 100ms, stuck = config_.stuck / 4; break;
+    case CheckpointCall::checkpoint: at_most = 4s, stuck = config_.stuck; break;
+    case CheckpointCall::restore: at_most = 2s, stuck = config_.stuck; break;
+    default:
+      if (random_.chance(70)) return {0s, false, {}};
+  }
+  if (!random_.chance(stuck)) return {random_.time(1ms, at_most), false, {}};
+  if (const auto found = world_.processes().find(helper.target); found != world_.processes().end())
+    world_.note_hung(found->second.lease);
+  return {random_.time(1ms, 60s), random_.chance(50), {}};
+}
+
+// ------------------------------------------------------------------------------------------------ helpers
+
+void Driver::ask(const std::shared_ptr<Helper>& helper, CheckpointCommand command, Answered answered) {
+  // Before the driver is asked, while it is at work, or before it is said what came of it.
+  const auto dies = random_.chance(config_.unknowns / 3) ? std::optional(random_.below(3)) : std::nullopt;
+  if (dies == 0) {
+    helper->dead = true;
+    return answered(std::nullopt);
+  }
+  helper->at_work = true;
+  Call call = call_for(*helper, command.call);
+  if (dies == 1) {
+    agenda_.in(random_.time(0s, call.takes), [helper, answered] {
+      helper->dead = true;
+      answered(std::nullopt);
+    });
+  }
+  call.carry_out = [this, helper, dies, command = std::move(command), answered = std::move(answered)] {
+    CheckpointReply reply = carry_out(*helper, command);
+    helper->at_work = false;
+    helper->dead |= dies == 2;
+    if (helper->left_alone) return leave(*helper);
+    if (!helper->dead) answered(std::move(reply));
+    else if (dies == 2) answered(std::nullopt);
+  };
+  enter(helper->target, std::move(call));
+}
+
+void Driver::leave_alone(Helper& helper) {
+  helper.left_alone = true;
+  if (!helper.at_work) leave(helper);
+}
+
+void Driver::leave(Helper& helper) {
+  const auto found = world_.processes().find(helper.target);
+  const bool locked = found != world_.processes().end() && found->second.state == ParkState::locked;
+  if (!helper.dead && std::exchange(helper.waits_for_us, false) && locked) world_.unlock(helper.target);
+}
+
+// ------------------------------------------------------------------------------------------------ what it does
+
+CheckpointReply Driver::carry_out(Helper& helper, const CheckpointCommand& command) {
+  CheckpointReply reply;
+  reply.call = command.call;
+  if (command.call == CheckpointCall::hold) return hold(command, reply), reply;
+  const auto found = world_.processes().find(helper.target);
+  if (found == world_.processes().end()) {
+    refuse(reply, CheckpointRefusal::gone, fmt::format("process {} is gone", helper.target.pid));
+    return reply;
+  }
+  const Process& process = found->second;
+  switch (command.call) {
+    case CheckpointCall::preflight: preflight(process, reply); break;
+    case CheckpointCall::state: state(process, reply); break;
+    case CheckpointCall::lock: lock(helper, process, reply); break;
+    case CheckpointCall::checkpoint: checkpoint(helper, process, reply); break;
+    case CheckpointCall::restore: restore(helper, process, command, reply); break;
+    case CheckpointCall::unlock: unlock(helper, process, reply); break;
+    case CheckpointCall::hold: break;
+  }
+  return reply;
+}
+
+// A child that has not begun to; and if it does while the others are parked, that is not honest.
+bool Driver::uses_cuda(const Process& process) const {
+  const auto program = world_.programs().find(process.lease);
+  const bool main = program == world_.programs().end() || program->second.main == process.ref;
+  const auto none = [](const std::vector<Bytes>& bytes) {
+    return std::all_of(bytes.begin(), bytes.end(), [](Bytes b) { return b <= Bytes{}; });
+  };
+  return config_.honest || main || process.state != ParkState::running || process.ref.pid % 2 == 0 ||
+         !none(process.held) || !none(process.put_away);
+}
+
+void Driver::preflight(const Process& process, CheckpointReply& reply) {
+  if (random_.chance(config_.refusals / 2)) {
+    constexpr std::array why{CheckpointRefusal::no_right, CheckpointRefusal::traced, CheckpointRefusal::stopped,
+                             CheckpointRefusal::unsupported_driver};
+    return refuse(reply, why[random_.below(why.size())], "it cannot be parked as it is");
+  }
+  reply.state = process.state;
+  if (!uses_cuda(process)) refuse(reply, CheckpointRefusal::no_cuda, "it uses no CUDA");
+  else if (process.state != ParkState::running) refuse(reply, CheckpointRefusal::wrong_state, "it is parked already");
+}
+
+void Driver::state(const Process& process, CheckpointReply& reply) {
+  if (random_.chance(config_.unknowns / 4)) return refuse(reply, CheckpointRefusal::stopped, "it is stopped");
+  if (!uses_cuda(process)) return refuse(reply, CudaCode::not_initialized, ParkState::unknown);
+  reply.state = process.state;
+}
+
+void Driver::lock(Helper& helper, const Process& process, CheckpointReply& reply) {
+  if (process.state != ParkState::running) return refuse(reply, CudaCode::illegal_state, process.state);
+  if (random_.chance(config_.refusals / 2)) {
+    refuse(reply, CudaCode::not_ready, ParkState::running);
+    return refuse(reply, CheckpointRefusal::timeout, "its work was not done in time");
+  }
+  world_.lock(process.ref);
+  helper.waits_for_us = true;
+  reply.state = ParkState::locked;
+}
+
+void Driver::checkpoint(Helper& helper, const Process& process, CheckpointReply& reply) {
+  if (process.state != ParkState::locked) return refuse(reply, CudaCode::illegal_state, process.state);
+  if (random_.chance(config_.refusals / 4)) return refuse(reply, CudaCode::operating_system, ParkState::locked);
+  yield(process);
+  helper.waits_for_us = false;
+  reply.state = ParkState::checkpointed;
+}
+
+// Says that it has, and has not: nothing, or half, or it will later, or not for long.
+void Driver::yield(const Process& process) {
+  if (!random_.chance(config_.liars / 2)) return world_.checkpoint(process.ref, 100);
+  const std::uint64_t how = random_.below(4);
+  constexpr std::array percent{0, 50, 0, 100};
+  world_.checkpoint(process.ref, percent[how]);
+  if (how < 2) return;
+  agenda_.in(random_.time(100ms, 30s), [this, how, ref = process.ref, lease = process.lease] {
+    const auto found = world_.processes().find(ref);
+    if (found == world_.processes().end() || found->second.state != ParkState::checkpointed) return;
+    if (how == 2) world_.checkpoint(ref, 100);
+    else world_.grab_again(lease, random_);
+  });
+}
+
+bool Driver::hold(const CheckpointCommand& command, CheckpointReply& reply) const {
+  for (const gpu::BallastWish& wish : command.ballast) {
+    const auto card = world_.card_of(wish.uuid);
+    if (!card || world_.lost(*card)) return refuse(reply, CheckpointRefusal::driver, "the card does not answer"), false;
+    if (wish.bytes > world_.room(*card))
+      return refuse(reply, CheckpointRefusal::no_room, "the ballast does not fit"), false;
+  }
+  return true;
+}
+
+// Tried without room it fails, once and for all.
+void Driver::restore(Helper& helper, const Process& process, const CheckpointCommand& command, CheckpointReply& reply) {
+  reply.state = process.state;
+  if (!hold(command, reply)) return;
+  if (process.state != ParkState::checkpointed) return refuse(reply, CudaCode::illegal_state, process.state);
+  const World::Restored restored =
+      random_.chance(config_.final_faults) ? World::Restored::never : world_.restore(process.ref);
+  switch (restored) {
+    case World::Restored::done:
+      reply.state = ParkState::locked;
+      helper.waits_for_us = true;
+      return;
+    case World::Restored::not_now: return refuse(reply, CudaCode::not_supported, ParkState::checkpointed);
+    case World::Restored::never: break;
+  }
+  world_.fail(process.ref);
+  refuse(reply, CudaCode::out_of_memory, ParkState::failed);
+  reply.final = true;
+}
+
+void Driver::unlock(Helper& helper, const Process& process, CheckpointReply& reply) {
+  if (process.state != ParkState::locked) return refuse(reply, CudaCode::illegal_state, process.state);
+  if (random_.chance(config_.unknowns / 4)) return refuse(reply, CudaCode::operating_system, ParkState::locked);
+  world_.unlock(process.ref);
+  helper.waits_for_us = false;
+  reply.state = ParkState::running;
+}
+
+}  // namespace sublet::sim

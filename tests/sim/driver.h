@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver that parks processes, and what asks it: helpers, each a process of its own. Both outlive the daemon: a
+// call is carried out, whoever has gone meanwhile, and those of one process come one after the other.
+#pragma once
+
+#include "world.h"
+
+#include "gpu/checkpoint_line.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+namespace sublet::sim {
+
+// One `sublet-gpu checkpoint`.
+struct Helper {
+  ProcessRef target;
+  bool waits_for_us = false;  // the process is locked by it, and by nobody else
+  bool at_work = false;       // inside the driver
+  bool left_alone = false;    // nobody is at the other end any more: it ends once it is not at work
+  bool dead = false;          // it was killed: what it locked stays so
+};
+
+class Driver {
+ public:
+  // None: the helper has ended; after an answer, too.
+  using Answered = std::function<void(std::optional<gpu::CheckpointReply>)>;
+
+  Driver(World& world, Agenda& agenda, const Config& config);
+  // Answered at once, or later, or never.
+  void ask(const std::shared_ptr<Helper>& helper, gpu::CheckpointCommand command, Answered answered);
+  void leave_alone(Helper& helper);
+  Bytes resident(ProcessRef process) const;
+
+ private:
+  bool uses_cuda(const Process& process) const;
+  struct Call {
+    Duration takes;
+    bool hangs;
+    std::function<void()> carry_out;
+  };
+  void enter(ProcessRef process, Call call);
+  void begin(ProcessRef process);
+  void end(ProcessRef process);
+  Call call_for(const Helper& helper, gpu::CheckpointCall call);
+  void leave(Helper& helper);
+
+  gpu::CheckpointReply carry_out(Helper& helper, const gpu::CheckpointCommand& command);
+  void preflight(const Process& process, gpu::CheckpointReply& reply);
+  void state(const Process& process, gpu::CheckpointReply& reply);
+  void lock(Helper& helper, const Process& process, gpu::CheckpointReply& reply);
+  void checkpoint(Helper& helper, const Process& process, gpu::CheckpointReply& reply);
+  void yield(const Process& process);
+  bool hold(const gpu::CheckpointCommand& command, gpu::CheckpointReply& reply) const;
+  void restore(Helper& helper, const Process& process, const gpu::CheckpointCommand& command,
+               gpu::CheckpointReply& reply);
+  void unlock(Helper& helper, const Process& process, gpu::CheckpointReply& reply);
+
+  World& world_;
+  Agenda& agenda_;
+  const Config& config_;
+  Random random_;
+  std::map<ProcessRef, std::deque<Call>> calls_;  // under way the first of each
+};
+
+}  // namespace sublet::sim

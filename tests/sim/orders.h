@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold of how leases are parked and brought back: in which order whose driver is asked for what, and that
+// what is said to have come of it is so.
+#pragma once
+
+#include "driver.h"
+#include "machine.h"
+
+#include "engine/parker.h"
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+namespace sublet::sim {
+
+class Orders {
+ public:
+  explicit Orders(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+
+  // One order at a time, and none before it is durable that the lease is on that way.
+  void begin_park(LeaseId lease, Duration give_up);
+  void begin_unpark(LeaseId lease, Duration give_up, const std::vector<engine::Room>& room);
+  void weighing(LeaseId lease, const std::vector<ProcessRef>& processes);
+  void weighed(LeaseId lease, bool may);
+  void end(LeaseId lease, const engine::ParkOutcome& outcome);
+  void forget(LeaseId lease);
+  bool out(LeaseId lease) const { return orders_.contains(lease); }
+
+  // By the helpers.
+  void starts(LeaseId lease, const std::shared_ptr<Helper>& helper);
+  void asks(LeaseId lease, ProcessRef process, const gpu::CheckpointCommand& command, Duration patience);
+  void answered(LeaseId lease, ProcessRef process, const gpu::CheckpointReply& reply);
+
+ private:
+  struct Order {
+    bool parks;
+    Duration give_up;
+    Duration lost{};  // time, before it began
+    std::vector<engine::Room> room{};
+    std::set<ProcessRef> not_running{};  // before it began
+    std::set<ProcessRef> aside{};        // used no CUDA when they were asked; what they begin after that nobody sees
+    std::set<ProcessRef> weighed{};      // lived when all were locked
+    bool refused = false;                // one of them cannot be parked
+    bool may = false;                    // be parked as they were weighed
+    std::set<ProcessRef> parked{};       // as the driver said of them
+    gpu::CheckpointCommand held{};       // fitted
+  };
+  void begin(LeaseId lease, Order order);
+  void check_lock(LeaseId lease, ProcessRef process) const;
+  void check_room(LeaseId lease, const Order& order, ProcessRef process, const gpu::CheckpointCommand& command) const;
+  std::vector<const Process*> processes_of(LeaseId lease) const;
+  bool is(ProcessRef process, gpu::ParkState state) const;  // or is gone
+  template <typename What>
+  void expect(bool holds, const char* invariant, LeaseId lease, const What& what) const;
+
+  std::shared_ptr<Life> life_;
+  std::map<LeaseId, Order> orders_;
+  std::map<ProcessRef, std::shared_ptr<Helper>> helpers_;  // the last one of each
+  std::set<LeaseId> forgotten_;
+};
+
+}  // namespace sublet::sim

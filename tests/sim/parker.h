@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parker that is shipped, over simulated helpers; what it is asked for and what it says is checked.
+#pragma once
+
+#include "orders.h"
+
+#include "engine/driver_parker.h"
+
+namespace sublet::sim {
+
+class SimParker final : public engine::Parker {
+ public:
+  SimParker(std::shared_ptr<Life> life, boost::asio::io_context& io);
+  void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh, Done done) override;
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,
+              Done done) override;
+  bool busy(LeaseId lease) const override;
+  void forget(LeaseId lease) override;
+
+ private:
+  Done checked(LeaseId lease, Done done);
+
+  std::shared_ptr<Life> life_;
+  std::shared_ptr<Orders> orders_;
+  engine::DriverParker parker_;
+};
+
+}  // namespace sublet::sim
