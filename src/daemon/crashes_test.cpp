@@ -2,6 +2,7 @@
 #include "daemon/crashes.h"
 
 #include "base/clock.h"
+#include "proc/test_support.h"
 
 #include <gtest/gtest.h>
 
@@ -54,13 +55,6 @@ TEST(SafeModeAfter, WhatLiesInTheFutureSaysNothing) {
 }
 
 struct Record : testing::Test {
-  Record() {
-    char name[] = "/tmp/crashes-XXXXXX";
-    folder = ::mkdtemp(name);
-    path = folder / "store.db.crashes";
-  }
-  ~Record() override { fs::remove_all(folder); }
-
   std::string bytes() const {
     std::ifstream in(path, std::ios::binary);
     std::ostringstream text;
@@ -83,7 +77,8 @@ struct Record : testing::Test {
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   }
 
-  fs::path folder, path;
+  const proc::TempDir folder;
+  const fs::path path = folder.path("store.db.crashes");
 };
 
 TEST_F(Record, NamesEachCrashAndNothingElse) {
@@ -143,9 +138,9 @@ TEST_F(Record, AFileThatCannotBeUsedKeepsNobodyFromStarting) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(ends([] { std::abort(); }), SIGABRT);
   fs::remove(path);
-  fs::create_symlink(folder / "elsewhere", path);
+  fs::create_symlink(folder.path("elsewhere"), path);
   EXPECT_EQ(ends([] { std::abort(); }), SIGABRT);
-  EXPECT_FALSE(fs::exists(folder / "elsewhere"));
+  EXPECT_FALSE(fs::exists(folder.path("elsewhere")));
 }
 
 }  // namespace
