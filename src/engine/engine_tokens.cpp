@@ -55,7 +55,7 @@ const store::AccessToken* Engine::token_of(std::string_view text) const {
   const auto found = tokens_.find(*number);
   if (found == tokens_.end() || !store::is_secret(secret, found->second.hash)) return nullptr;
   const store::AccessToken& token = found->second;
-  return token.expires_at && *token.expires_at <= now() ? nullptr : &token;
+  return token.expired(now()) ? nullptr : &token;
 }
 
 void Engine::remember(const Remember& remember, const Answered& answer) {
@@ -79,7 +79,7 @@ Result<Answered> Engine::add_token(store::AccessToken token, const Remember& rem
   if (const Status may = may_decide(); !may) return may.error();
   store::Batch batch;
   for (const auto& [number, old] : tokens_) {
-    if (old.expires_at && *old.expires_at <= now()) batch.revoked.push_back(number);
+    if (old.expired(now())) batch.revoked.push_back(number);
   }
   for (const std::uint64_t number : batch.revoked) tokens_.erase(number);
   token.number = ++last_token_;

@@ -16,8 +16,6 @@ constexpr int tokens_per_user = 100;
 
 std::string name_of(std::uint64_t number) { return fmt::format("token-{}", number); }
 
-bool expired(const store::AccessToken& token, Time now) { return token.expires_at && *token.expires_at <= now; }
-
 json render_token(const store::AccessToken& token) {
   return {{"id", name_of(token.number)},
           {"name", token.name},
@@ -53,7 +51,7 @@ Result<store::AccessToken> read_wanted(Call& call) {
   }
   int own = 0;
   for (const auto& [number, other] : call.engine.tokens())
-    own += other.uid == peer.uid && !expired(other, call.engine.now()) ? 1 : 0;
+    own += other.uid == peer.uid && !other.expired(call.engine.now()) ? 1 : 0;
   if (own >= tokens_per_user) {
     return Error{Code::Quota, fmt::format("user {} has {} tokens, the limit", peer.user, own),
                  "revoke some: sublet token ls"};
@@ -77,7 +75,7 @@ const store::AccessToken* find_token(const Call& call, std::string_view name) {
 Reply get_tokens(Call& call) {
   json rows = json::array();
   for (const auto& [number, token] : call.engine.tokens()) {
-    if (!expired(token, call.engine.now()) && call.request.peer.may_act_for(token.uid))
+    if (!token.expired(call.engine.now()) && call.request.peer.may_act_for(token.uid))
       rows.push_back(render_token(token));
   }
   return Response{200, {{"tokens", std::move(rows)}}, {}};

@@ -43,6 +43,8 @@ struct AccessToken {
   std::string hash{};   // hash_secret() of its secret part
   Time created_at{};
   std::optional<Time> expires_at{};
+
+  bool expired(Time now) const { return expires_at && *expires_at <= now; }
 };
 
 // Something that happened, as readers of the event stream are told it. Numbers grow by one with each event of a store.
