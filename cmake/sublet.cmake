@@ -55,9 +55,7 @@ endif()
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 
 # Unit tests are compiled often and run for seconds: without optimisation, and with the test framework precompiled, they
-# cost half. What they test is the optimised library all the same. Four files at a time halve it again: what a test
-# costs is the containers of our types, which each file would compile for itself; more at a time make one changed file
-# slow. Names of one folder's tests must differ for that.
+# cost half. What they test is the optimised library all the same.
 if(SUBLET_TESTS)
   find_package(GTest REQUIRED)
 endif()
@@ -87,11 +85,20 @@ function(sublet_precompiled target name)
   target_precompile_headers(${target} REUSE_FROM ${precompiled})
 endfunction()
 
+# sublet_together(TARGET COUNT): compiles so many of its files at a time, which halves what small ones cost: most of
+# that is the containers of our types, which each would compile for itself. More at a time make one changed file slow.
+# Their names must differ for that, those in anonymous namespaces too. Not for folders whose files are compiled once
+# more with bugs planted in them (tests/sim), nor for coroutines, of whose frames g++ then warns.
+function(sublet_together target count)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SUBLET_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
+endfunction()
+
 # sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp
 # (main.cpp and *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS
-# are foreign targets. PCH is the precompiled header, if not that of all.
+# are foreign targets. PCH is the precompiled header, if not that of all; UNITY how many of its files are compiled at a
+# time.
 function(sublet_library name)
-  cmake_parse_arguments(ARG "" "PCH" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PCH;UNITY" "DEPS;LIBS" ${ARGN})
   if(NOT ARG_PCH)
     set(ARG_PCH pch)
   endif()
@@ -105,12 +112,15 @@ function(sublet_library name)
   target_link_libraries(sublet_${name} PUBLIC
     sublet_flags ${ARG_DEPS} ${ARG_LIBS} Boost::headers nlohmann_json::nlohmann_json fmt::fmt)
   sublet_precompiled(sublet_${name} ${ARG_PCH})
+  if(ARG_UNITY)
+    sublet_together(sublet_${name} ${ARG_UNITY})
+  endif()
   if(SUBLET_TESTS AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE sublet_${name} GTest::gtest_main)
     set_target_properties(${name}_test PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test SUBLET_OPTIMIZE 0
-      UNITY_BUILD ${SUBLET_UNITY} UNITY_BUILD_BATCH_SIZE 4)
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test SUBLET_OPTIMIZE 0)
+    sublet_together(${name}_test 4)
     sublet_precompiled(${name}_test ${ARG_PCH})
     add_test(NAME ${name} COMMAND ${name}_test)
   endif()

@@ -13,8 +13,6 @@ using namespace std::chrono_literals;
 using client::FailureKind;
 using nlohmann::json;
 
-constexpr int gave_up = 124;
-
 }  // namespace
 
 std::variant<Acquired, int> Acquire::run(const Wanted& wanted) {
@@ -116,7 +114,7 @@ std::optional<int> Acquire::wait(std::int64_t deadline_ns) {
     print_error(fmt::format("gave up waiting: {}", wait_text(lease_, line_.look())),
                 "without --wait it waits for ever");
     listener_.note("gave_up", {{"lease", lease_.id}});
-    return leave(gave_up);
+    return leave(kGaveUp);
   }
   const Duration poll = std::min<Duration>(line_.live() ? 2s : 5s, left);
   client::Request request{"GET",

@@ -19,7 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-constexpr int gave_up = 124;
 // Of each question, which is answered at once when something has changed; how far it is changes all the time.
 constexpr Duration one_wait = 60s, one_line = 2s, one_look = 500ms;
 
@@ -157,7 +156,7 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
       talk.line().clear();
       print_error(fmt::format("{}; still so after {}", stage(lease, look), format_duration(*flags.wait)),
                   "it goes on by itself: sublet why " + text_at(lease, "id"));
-      return gave_up;
+      return kGaveUp;
     }
     show_progress(lease, talk.line());
     const Duration one = common.json || common.quiet ? one_wait : talk.line().live() ? one_look : one_line;

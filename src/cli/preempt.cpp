@@ -18,8 +18,6 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-constexpr int gave_up = 124;
-
 struct PreemptFlags {
   LeaseVerb verb;
   std::optional<Duration> wait;
@@ -131,7 +129,7 @@ int Preempt::wait(json lease) {
       talk.line().clear();
       print_error(fmt::format("{} has not got its room within {}", id, format_duration(*flags_.wait)),
                   "room is still being made for it: sublet why " + id);
-      return gave_up;
+      return kGaveUp;
     }
     // Short ones: the estimate counts down, and the end of a wish to grow is no change of state.
     const Duration at_most = flags_.wait ? std::clamp<Duration>(*flags_.wait - waited, 100ms, 2s) : 2s;

@@ -16,7 +16,7 @@ Cell age_cell(const json& row, const Look&) {
   return {*age < 1000 ? fmt::format("{}ms", *age) : compact(std::chrono::milliseconds(*age)), Paint::none};
 }
 
-Cell state_cell(const json& row, const Look&) {
+Cell device_state_cell(const json& row, const Look&) {
   const std::string state = text_at(row, "state");
   return {state, state == "ok" ? Paint::green : Paint::red};
 }
@@ -34,7 +34,7 @@ constexpr Column device_columns[] = {
     {"leased", "LEASED", true, true, +[](const json& r, const Look&) { return size_cell(r, "leased_bytes"); }},
     {"other", "OTHER", true, true, +[](const json& r, const Look&) { return size_cell(r, "other_bytes"); }},
     {"free", "FREE", true, true, +[](const json& r, const Look&) { return size_cell(r, "effective_free_bytes"); }},
-    {"state", "STATE", true, false, state_cell},
+    {"state", "STATE", true, false, device_state_cell},
     {"seen", "SEEN", true, true, age_cell},
     {"simulated", "SIMULATED", false, false,
      +[](const json& r, const Look&) { return Cell{flag_at(r, "simulated") ? "yes" : "no"}; }},

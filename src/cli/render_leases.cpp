@@ -17,7 +17,7 @@ Paint state_color(std::string_view state) {
   return state == "queued" ? Paint::yellow : Paint::cyan;
 }
 
-Cell state_cell(const json& row, const Look&) {
+Cell lease_state_cell(const json& row, const Look&) {
   const std::string state = text_at(row, "state");
   return {state, state_color(state)};
 }
@@ -108,7 +108,7 @@ constexpr Column lease_columns[] = {
     {"tag", "TAG", false, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }},
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
     {"tenant", "TENANT", false, false, +[](const json& r, const Look&) { return text_cell(r, "tenant"); }},
-    {"state", "STATE", true, false, state_cell},
+    {"state", "STATE", true, false, lease_state_cell},
     {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
     {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
     {"gpu", "GPU", true, false, device_cell},
@@ -139,7 +139,7 @@ constexpr Column waiting_columns[] = {
     {"tag", "TAG", false, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }},
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
     {"tenant", "TENANT", false, false, +[](const json& r, const Look&) { return text_cell(r, "tenant"); }},
-    {"state", "STATE", false, false, state_cell},
+    {"state", "STATE", false, false, lease_state_cell},
     {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
     {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
     {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},

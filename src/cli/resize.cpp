@@ -7,8 +7,6 @@
 namespace sublet::cli {
 namespace {
 
-constexpr int gave_up = 124;
-
 struct ResizeFlags {
   LeaseVerb verb;
   std::optional<Bytes> size;
@@ -28,7 +26,7 @@ int resize(const Common& common, const ResizeFlags& flags) {
     return fmt::format("{} keeps {} and waits for {}{}", lease.id, format_size(lease.vram), format_size(*lease.resize),
                        place);
   });
-  return code == kOk && waits && flags.wait ? gave_up : code;
+  return code == kOk && waits && flags.wait ? kGaveUp : code;
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct TokenFlags {
   std::string id;
 };
 
-constexpr Column columns[] = {
+constexpr Column token_columns[] = {
     {"id", "ID", true, false, [](const json& row, const Look&) { return text_cell(row, "id"); }},
     {"name", "NAME", true, false, [](const json& row, const Look&) { return text_cell(row, "name"); }},
     {"scope", "SCOPE", true, false, [](const json& row, const Look&) { return text_cell(row, "scope"); }},
@@ -88,7 +88,7 @@ int create(const Common& common, const TokenFlags& flags) {
 int list(const Common& common) {
   return show(common, "/v1/tokens", [&](const json& body, client::Client&) -> Result<std::string> {
     if (list_at(body, "tokens").empty()) say(common, "no tokens; one is made by: sublet token create");
-    return render_table("token ls", columns, list_at(body, "tokens"), common, look_for(common));
+    return render_table("token ls", token_columns, list_at(body, "tokens"), common, look_for(common));
   });
 }
 

@@ -25,6 +25,7 @@ inline constexpr int kNoDaemon = 69;
 inline constexpr int kWouldWait = 75;
 inline constexpr int kNotAllowed = 77;
 inline constexpr int kBadConfig = 78;
+inline constexpr int kGaveUp = 124;  // the time that it was given to wait is over
 
 enum class Color { automatic, always, never };
 
