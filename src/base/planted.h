@@ -42,6 +42,7 @@ enum class Bug {
   hosts_refusals_are_faults,
   more_yield_than_need,
   outsiders_go_unnamed,
+  pauses_are_not_counted,
   // engine
   answered_before_durable,
   done_before_durable,

@@ -11,9 +11,9 @@ using nlohmann::json;
 namespace {
 
 // "1.5" GiB·h: the unit stands in the heading.
-Cell held_cell(const json& row, const Look&) {
-  const auto held = static_cast<double>(number_at(row, "held_mib_seconds").value_or(0));
-  return {fmt::format("{:.1f}", held / 1024 / 3600)};
+Cell hours_cell(const json& row, const char* key) {
+  const auto mib_seconds = static_cast<double>(number_at(row, key).value_or(0));
+  return {fmt::format("{:.1f}", mib_seconds / 1024 / 3600)};
 }
 
 // The share of what was held that was never used, not even at the peak.
@@ -45,7 +45,9 @@ constexpr Column report_columns[] = {
     {"leases", "LEASES", true, true, +[](const json& r, const Look&) { return number_cell(r, "leases"); }},
     {"active", "ACTIVE", true, true, +[](const json& r, const Look&) { return number_cell(r, "active"); }},
     {"waiting", "WAITING", true, true, +[](const json& r, const Look&) { return number_cell(r, "waiting"); }},
-    {"held", "HELD GiB·h", true, true, held_cell},
+    {"held", "HELD GiB·h", true, true, +[](const json& r, const Look&) { return hours_cell(r, "held_mib_seconds"); }},
+    {"paused", "PAUSED GiB·h", false, true,
+     +[](const json& r, const Look&) { return hours_cell(r, "paused_mib_seconds"); }},
     {"unused", "NEVER USED", true, true, never_cell},
     {"peak", "PEAK", true, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"p50", "WAIT p50", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p50_ms"); }},

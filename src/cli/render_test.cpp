@@ -198,6 +198,11 @@ TEST(Why, OtherStates) {
       first_line(0),
       "lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 59 min 30 s, and uses 6.0 GiB. It expires in "
       "5 min.");
+  json paused_before = leases["leases"][0];
+  paused_before["paused_seconds"] = 600;
+  EXPECT_TRUE(render_why({{"lease", paused_before}}, at_noon())
+                  .starts_with("lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 49 min 30 s, not "
+                               "counting 10 min for which it was paused, and uses 6.0 GiB."));
   EXPECT_EQ(
       first_line(2),
       "lease-3 (web, ana) is offered. - on gpu0 are kept for it; it must claim them within 8 s: sublet claim lease-3");

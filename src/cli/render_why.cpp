@@ -47,11 +47,19 @@ std::string waiting(const json& lease, const json& queue, const Look& look) {
   return out + (basis.empty() ? "." : fmt::format(" ({}).", basis));
 }
 
-std::string holding(const json& lease, const Look& look) {
+// "2 h, not counting 5 min for which it was paused".
+std::string time_held(const json& lease, const Look& look) {
   const auto granted = time_at(lease, "granted_at");
-  std::string out = fmt::format(
-      " It has held {} on {} {}, and uses {}.", size_at(lease, "reserved_bytes"), devices_of(lease, look),
-      granted ? "for " + format_duration(look.now - *granted) : "for an unknown time", size_at(lease, "used_bytes"));
+  if (!granted) return "an unknown time";
+  const std::chrono::seconds paused(number_at(lease, "paused_seconds").value_or(0));
+  const std::string held = format_duration(std::max<Duration>(look.now - *granted - paused, Duration{}));
+  if (paused <= paused.zero()) return held;
+  return fmt::format("{}, not counting {} for which it was paused", held, format_duration(paused));
+}
+
+std::string holding(const json& lease, const Look& look) {
+  std::string out = fmt::format(" It has held {} on {} for {}, and uses {}.", size_at(lease, "reserved_bytes"),
+                                devices_of(lease, look), time_held(lease, look), size_at(lease, "used_bytes"));
   if (flag_at(lease, "stopping")) out += " Its program has been told to end.";
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
   return out;

@@ -24,7 +24,9 @@ Action add_report(Command command, Common& common) {
   add_table_flags(command, common);
   command.footer(
       "Held is size by time, at the lease's latest size. Never used is the part of it that lay above the lease's\n"
-      "own peak. A wait goes from the request to the grant, or until now. The window ends now.\n"
+      "own peak. Time in which a lease was paused is not held, whatever little it kept; it has a column of its own,\n"
+      "paused. Of a lease that began before the window, earlier pauses count as spread evenly over its life.\n"
+      "A wait goes from the request to the grant, or until now. The window ends now.\n"
       "--consumers: what estimates and prices rest on. A pause takes its fixed part and its bytes by the rate beside "
       "it;\n"
       "then it settles until it is measured gone. The spread is how far pauses were from what was expected of them.\n"

@@ -15,8 +15,8 @@ inline std::string describe(const Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
                cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at,
-               queued_at, granted_at, resumed_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used,
-               booked] = lease;
+               queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at, unheld_since,
+               stop_at, ended_at, peak_used, booked] = lease;
   std::string names;
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
@@ -49,13 +49,13 @@ inline std::string describe(const Lease& lease) {
   const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };
   return fmt::format(
       "{} {} {} {} | {} {} {} {} {} {} | {} {} {} {} {} {} | {} {}/{} {}/{} {} {} {} | {} {} {} {} | "
-      "{} {} {} {} {} {} {} {} {} {} {}",
+      "{} {} {} {} {} {} {} {} {} {} {} {} {}",
       id.number, generation, to_string(state), to_string(end_reason), uid, user, tenant, consumer, tag, command,
       to_string(tier), priority, to_string(pausable), vram.count, wanted_device, ttl ? ttl->count() : -1,
       to_string(owner.kind), owner.process.pid, owner.process.start_ticks, owner.keeper.pid, owner.keeper.start_ticks,
       owner.exit_record, token, devices.size(), had_process, lapsed_offers, exit_status.value_or(-1), stop_requested,
-      created_at.ns, queued_at.ns, time(granted_at), time(resumed_at), time(offer_ends_at), time(expires_at),
-      time(unheld_since), time(stop_at), time(ended_at), peak_used.count, names);
+      created_at.ns, queued_at.ns, time(granted_at), time(resumed_at), parked_for.count(), time(parked_at),
+      time(offer_ends_at), time(expires_at), time(unheld_since), time(stop_at), time(ended_at), peak_used.count, names);
 }
 
 }  // namespace sublet::core

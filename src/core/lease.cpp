@@ -89,6 +89,12 @@ std::optional<Enum> value_of(const Names<Enum, N>& names, std::string_view text)
 
 }  // namespace
 
+void Lease::count_parked(Time now) {
+  if (parked() == parked_at.has_value()) return;
+  parked_for = parked_until(now);
+  parked_at = parked() ? std::optional(now) : std::nullopt;
+}
+
 std::string_view to_string(LeaseState state) { return name_of(lease_states, state); }
 std::string_view to_string(EndReason reason) { return name_of(end_reasons, reason); }
 std::string_view to_string(Tier tier) { return name_of(tiers, tier); }

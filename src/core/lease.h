@@ -6,6 +6,7 @@
 #include "base/ids.h"
 #include "base/units.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -193,6 +194,8 @@ struct Lease {
   Time queued_at;                     // ages from here
   std::optional<Time> granted_at;     // first grant
   std::optional<Time> resumed_at;     // its program ran again after the last pause
+  Duration parked_for{};              // until `parked_at`: how long in all, since the grant
+  std::optional<Time> parked_at;      // since when it is: paused, or poisoned
   std::optional<Time> offer_ends_at;  // state offered
   std::optional<Time> expires_at;     // ttl
   std::optional<Time> unheld_since;   // owner connection: no connection or wait is open since
@@ -205,6 +208,11 @@ struct Lease {
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
   bool parked() const { return state == LeaseState::paused || state == LeaseState::poisoned; }
+  // Since its grant it did not hold its room for so long: it reserved no more than its residue.
+  Duration parked_until(Time now) const {
+    return parked_for + (parked_at ? std::max(now - *parked_at, Duration{}) : Duration{});
+  }
+  void count_parked(Time now);  // its state may have changed
   // What it may hold on each of its devices without being listed there, because it is parked: what the driver keeps of
   // it belongs to no listed process.
   Bytes kept_unseen() const { return parked() || state == LeaseState::resuming ? parking->residue : Bytes{}; }

@@ -99,11 +99,12 @@ void Stepper::touch_given(const Lease& lease) {
   if (!std::exchange(side.given, true)) given_.push_back(lease.id);
 }
 
-// Copies out what changed, and lets go of ended leases that nothing is waited for any more.
+// Counts and copies out what changed, and lets go of ended leases that nothing is waited for any more.
 void Stepper::finish() {
   plan_.changed.reserve(touched_.size());
   for (const LeaseId id : touched_) {
     State::Side& side = state_.sides_.at(id);
+    if (!planted(Bug::pauses_are_not_counted)) state_.leases_.at(id).count_parked(now_);
     if (!side.given || one_piece_) plan_.changed.push_back(state_.leases_.at(id));
     side.touched = side.given = false;
   }

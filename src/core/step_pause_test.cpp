@@ -26,6 +26,47 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   EXPECT_SAYS(w.why(w.victim, "paused"), "9.0 GiB are parked in host memory");
 }
 
+TEST(Pause, ItsTimeIsCountedFromWhenItsRoomIsGivenAwayUntilItHasItAgain) {
+  Pair w;
+  w.pass(1min);
+  w.pause();
+  w.pass(1s);
+  w.parked();
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.told(w.victim).parked_at, w.now);
+  EXPECT_EQ(w.told(w.victim).parked_until(w.now), 0s) << "on the way out it holds its room";
+  w.now = w.now + 10min;
+  w.restart();
+  EXPECT_EQ(w.at(w.victim).parked_until(w.now), 10min) << "over a restart too";
+  w.step(Release{w.waiter});
+  w.step(Resume{w.victim});
+  w.measure(Bytes{});
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  const Duration away = w.at(w.victim).parked_until(w.now);
+  EXPECT_GE(away, 10min);
+  EXPECT_EQ(w.at(w.victim).parked_at, std::nullopt);
+  w.pass(30s);
+  w.unparked();
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.at(w.victim).parked_until(w.now), away) << "while it is restored it has its room";
+}
+
+TEST(Pause, WhoEndsWhileItIsPausedWasPausedUntilThen) {
+  Pair w;
+  w.pause();
+  w.parked();
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  w.now = w.now + 5min;
+  w.step(ProgramEnded{w.victim, 0});
+  const Lease& ended = w.told(w.victim);
+  ASSERT_TRUE(ended.ended());
+  EXPECT_EQ(ended.parked_for, 5min);
+  EXPECT_EQ(ended.parked_until(w.now + 1h), 5min);
+}
+
 TEST(Pause, TimeAsleepIsNoTimeThatAMoveTook) {
   Pair w;
   w.pause();

@@ -360,6 +360,7 @@ Status Engine::open_store() {
       lease.state = core::LeaseState::ended;
       lease.end_reason = core::EndReason::lost;
       lease.ended_at = now;
+      lease.count_parked(now);
       ++lease.generation;
       reasons.push_back(
           {lease.id, now, "ended", "lost: the machine was rebooted, so its program and its VRAM are gone"});

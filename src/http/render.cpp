@@ -163,6 +163,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.field("peak_used_bytes", lease.peak_used.count).field("generation", lease.generation);
   out.field("exit_status", lease.exit_status);
   write_times(out, lease);
+  out.field("paused_seconds", seconds(lease.parked_until(engine.now())));
   maybe_text(out, "command", own ? lease.command : std::string());
   write_owner(out, lease.owner);
   out.field("stopping", lease.stop_requested).field("stop_grace_seconds", whole_seconds(engine.rules().grace));

@@ -21,6 +21,16 @@ std::int64_t percentile(std::vector<std::int64_t>& values, std::size_t percent) 
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// So much of the time between the two it was parked. Of pauses that are over only the sum is known: they are taken as
+// spread evenly over the time that they lie in.
+double parked_seconds(const Lease& lease, Time from, Time to) {
+  const Time now_parked = std::min(lease.parked_at.value_or(to), to);
+  const double before = seconds(std::max(now_parked - from, Duration{}));
+  const double whole = seconds(lease.parked_at.value_or(lease.ended_at.value_or(to)) - *lease.granted_at);
+  const double earlier = whole > 0 ? seconds(lease.parked_for) * std::min(before / whole, 1.0) : 0;
+  return earlier + seconds(to - std::max(now_parked, from));
+}
+
 std::int64_t whole(double number) { return static_cast<std::int64_t>(number + 0.5); }
 
 }  // namespace
@@ -44,10 +54,12 @@ void Usage::add(Sum& sum, const Lease& lease) const {
   if (!lease.granted_at) return;
   const Time start = std::max(*lease.granted_at, window_.from);
   if (start >= end) return;
-  const double time = seconds(end - start);
+  const double parked = std::min(parked_seconds(lease, start, end), seconds(end - start));
+  const double time = seconds(end - start) - parked;
   const double devices = std::max(1, lease.device_count);
   const auto mib = [](Bytes bytes) { return static_cast<double>(bytes.count) / static_cast<double>(MiB.count); };
   sum.held += time * devices * mib(lease.vram);
+  sum.paused += parked * devices * mib(lease.vram);
   sum.never_used += time * devices * mib(std::max(Bytes{}, lease.vram - lease.peak_used));
 }
 
@@ -60,6 +72,7 @@ json Usage::row(Sum& sum) {
           {"waiting", sum.waiting},
           {"held_mib_seconds", whole(sum.held)},
           {"never_used_mib_seconds", whole(sum.never_used)},
+          {"paused_mib_seconds", whole(sum.paused)},
           {"peak_used_bytes", sum.peak.count},
           {"wait", std::move(waits)},
           {"ended", sum.ended}};

@@ -24,9 +24,10 @@ class Usage {
 
   const UsageWindow& window() const { return window_; }
 
-  // Counts a lease, if any of its life lies in the window. A lease is held from its first grant to its end, at its
-  // latest size; what it held outside the window is left out. Its wait counts in full: from when it was asked for to
-  // its grant, to its end without one, or until now.
+  // Counts a lease, if any of its life lies in the window. A lease is held from its first grant to its end, but for the
+  // time while it is parked, at its latest size; what it held outside the window is left out. What it keeps of its room
+  // while it is parked does not count. Its wait counts in full: from when it was asked for to its grant, to its end
+  // without one, or until now.
   void add(const core::Lease& lease);
 
   // [{name, leases, …}], the one that held most first.
@@ -36,7 +37,7 @@ class Usage {
  private:
   struct Sum {
     std::int64_t leases = 0, active = 0, waiting = 0;
-    double held = 0, never_used = 0;  // MiB·s
+    double held = 0, never_used = 0, paused = 0;  // MiB·s
     Bytes peak;
     std::vector<std::int64_t> waits_ms;
     std::map<std::string, std::int64_t> ended;  // by end reason

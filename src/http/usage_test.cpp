@@ -71,6 +71,43 @@ TEST(Usage, LiveOnesCountUntilNowAndThoseThatWaitHoldNothing) {
   EXPECT_EQ(usage.rows()[1]["wait"]["max_ms"], 3'600'000);
 }
 
+TEST(Usage, TimeInWhichItWasParkedIsNotHeld) {
+  Lease lease = ended("ana", 0s, 0s, 100s);
+  lease.device_count = 2;
+  lease.peak_used = 512 * MiB;
+  lease.parked_for = 25s;
+  Usage past = hour();
+  past.add(lease);
+  EXPECT_EQ(past.total()["held_mib_seconds"], 75 * 2 * 1024);
+  EXPECT_EQ(past.total()["paused_mib_seconds"], 25 * 2 * 1024);
+  EXPECT_EQ(past.total()["never_used_mib_seconds"], 75 * 2 * 512);
+
+  lease.state = LeaseState::paused;
+  lease.ended_at.reset();
+  lease.parked_at = noon + 50min;
+  Usage present = hour();
+  present.add(lease);
+  EXPECT_EQ(present.total()["paused_mib_seconds"], (10 * 60 + 25) * 2 * 1024) << "until now, and what was before";
+  EXPECT_EQ(present.total()["held_mib_seconds"], (50 * 60 - 25) * 2 * 1024);
+}
+
+TEST(Usage, PausesThatAreOverAreSpreadOverTheTimeThatTheyLieIn) {
+  Lease lease = ended("ana", -1h, -1h, 1h);
+  lease.parked_for = 30min;
+  Usage past = hour();
+  past.add(lease);
+  EXPECT_EQ(past.total()["paused_mib_seconds"], 15 * 60 * 1024);
+  EXPECT_EQ(past.total()["held_mib_seconds"], 45 * 60 * 1024);
+
+  lease.state = LeaseState::paused;
+  lease.ended_at.reset();
+  lease.parked_at = noon - 10min;
+  Usage whole = hour();
+  whole.add(lease);
+  EXPECT_EQ(whole.total()["held_mib_seconds"], 0) << "parked since before the window";
+  EXPECT_EQ(whole.total()["paused_mib_seconds"], 3600 * 1024);
+}
+
 TEST(Usage, PercentilesAreValuesThatWereThere) {
   Usage usage = hour(UsageBy::tenant);
   for (int i = 1; i <= 10; ++i) usage.add(ended("u", 0s, i * 1s, 60s));

@@ -28,7 +28,7 @@ constexpr std::array columns{
     "cooperation_residue_bytes", "cooperation_pid", "cooperation_start_ticks", "cooperation_address", "pause_signal",
     "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched",
     "parking_yielded", "before_top_method", "before_top_bytes", "before_top_settled", "ordered_at",
-    "unfit", "unfit_why"};
+    "unfit", "unfit_why", "parked_for_ns", "parked_at"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -290,8 +290,8 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
                vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
                cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at,
-               queued_at, granted_at, resumed_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, peak_used,
-               booked] = lease;
+               queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at, unheld_since,
+               stop_at, ended_at, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -323,7 +323,8 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   statement << (top ? to_string(top->method) : std::string_view()) << (top ? top->bytes.count : std::int64_t{0})
             << std::int64_t{top && top->settled} << (ordered ? number(ordered->given_at) : std::nullopt);
   statement << (unfit ? to_string(unfit->kind) : std::string_view())
-            << (unfit ? std::string_view(unfit->why) : std::string_view());
+            << (unfit ? std::string_view(unfit->why) : std::string_view()) << std::int64_t{parked_for.count()}
+            << number(parked_at);
   statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
@@ -388,6 +389,8 @@ std::optional<core::Lease> read_lease(Statement& row) {
   const auto ordered_at = column.maybe_time();
   if (lease.ordered) lease.ordered->given_at = ordered_at;
   lease.unfit = read_unfit(column);
+  lease.parked_for = Duration(column.time().ns);
+  lease.parked_at = column.maybe_time();
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

@@ -48,6 +48,12 @@ std::optional<core::UnfitFor> unfit_in(int version) {
   return core::UnfitFor{core::Unfit::never, "process 4321 uses managed memory"};
 }
 
+void expect_time_parked(const core::Lease& lease, int version) {
+  EXPECT_EQ(lease.parked_for, version >= 16 ? std::chrono::seconds(5) : std::chrono::seconds(0));
+  const auto asked = lease.parking ? std::optional(lease.parking->since) : std::nullopt;
+  EXPECT_EQ(lease.parked_at, version >= 16 ? Time{1795276804000000000} : asked);
+}
+
 void expect_moves(const std::vector<core::LearnedMove>& moves, int version) {
   ASSERT_EQ(moves.size(), version >= 10 ? 2U : 0U);
   if (version < 10) return;
@@ -91,6 +97,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
         EXPECT_EQ(active.cooperation->resume_signal, 12);
       }
       EXPECT_EQ(active.unfit, unfit_in(migration.version));
+      expect_time_parked(active, migration.version);
       EXPECT_EQ(loaded->grants.size(), migration.version >= 9 ? 1U : 0U);
       EXPECT_EQ(active.vram, 6 * GiB);
       EXPECT_EQ(active.booked.size(), migration.version >= 3 ? 2U : 0U);

@@ -154,6 +154,8 @@ inline core::Lease full_lease() {
   lease.unfit = core::UnfitFor{core::Unfit::never, "it's why"};
   lease.ordered = core::Ordered{4'294'967'293U, true, Time{26}};
   lease.resumed_at = Time{13};
+  lease.parked_for = Duration(27);
+  lease.parked_at = Time{28};
   lease.had_process = true;
   lease.lapsed_offers = 1;
   lease.exit_status = 137;

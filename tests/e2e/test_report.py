@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`report`: who held what and who waited how long, of the past and of what still runs."""
+import datetime
+
 import pytest
 
+from tests.support.parking import until
+from tests.support.retrying import Hook
 from tests.support.sublet import GIB, MIB
 
 
@@ -18,10 +22,19 @@ def past(daemon):
     return daemon
 
 
-def rows(daemon, by):
+def reported(daemon, by):
     report = daemon.json("report", "--by", by)
     assert report["by"] == by and report["complete"] and report["from"] < report["to"]
+    return report
+
+
+def rows(daemon, by):
+    report = reported(daemon, by)
     return {row["name"]: row for row in report["rows"]}, report["total"]
+
+
+def at(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def test_it_counts_the_past_and_the_present(past):
@@ -53,6 +66,56 @@ def test_more_than_one_slice_of_the_past_is_counted(daemon):
         lease = api.post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 60, "consumer": "many"})
         assert api.post(f"/v1/leases/{lease['id']}/release", {}).status == 200
     assert rows(daemon, "consumer")[0]["many"]["leases"] == 600
+
+
+@pytest.fixture
+def yielding(daemon):
+    """A lease of 1 GiB that yields at once when it is asked to; with the calls that pause it and bring it back."""
+    hook = Hook()
+    ask = {"vram_bytes": GIB, "ttl_seconds": 3600, "tag": "yields", "consumer": "train"}
+    lease = daemon.api().post("/v1/leases", ask)
+
+    def call(what, state=None, **body):
+        assert daemon.api().post(f"/v1/leases/{lease['id']}/{what}", body).status in (200, 202)
+        return state and until(daemon, "yields", state)
+
+    call("cooperate", way="webhook", url=hook.url)
+    yield daemon, call
+    hook.close()
+
+
+def check_sums(daemon, until_then=None):
+    """Held and paused time are all the time since the grant, whatever the rows are by. Returns what was paused."""
+    for by in ("consumer", "tenant", "user"):
+        report = reported(daemon, by)
+        lease = daemon.get("/v1/leases/yields")
+        row, = report["rows"]
+        held, paused = row["held_mib_seconds"] / 1024, row["paused_mib_seconds"] / 1024
+        end = until_then or report["to"]
+        assert held + paused == pytest.approx(at(end) - at(lease["granted_at"]), abs=0.01)
+        assert dict(report["total"], name=row["name"]) == row
+    return paused
+
+
+def test_paused_time_is_not_held(yielding):
+    daemon, call = yielding
+    assert check_sums(daemon) == 0
+    call("pause", "paused")
+    first, second = check_sums(daemon), check_sums(daemon)
+    assert 0 < first < second, "it grows while it is paused"
+    daemon.restart()
+    assert check_sums(daemon) > second, "over a restart too"
+    call("resume", "active")
+    paused = check_sums(daemon)
+    assert paused > second and check_sums(daemon) == pytest.approx(paused, abs=0.01), "it runs again"
+    assert daemon.get("/v1/leases/yields")["paused_seconds"] == pytest.approx(paused - 0.5, abs=0.51), "whole ones"
+    call("pause", "paused")
+    call("resume", "active")
+    call("release", "ended")
+    lease = daemon.get("/v1/leases/yields")
+    assert check_sums(daemon, lease["ended_at"]) > paused
+    table = daemon.cli("report", "--by", "consumer", "-o", "name,held,paused", check=0).stdout
+    assert "PAUSED GiB·h" in table
 
 
 def test_people_get_a_table(past):

@@ -136,6 +136,33 @@ def test_a_sleep_while_no_daemon_runs_counts_as_little(start_daemon, machine):
     assert machine.wall() + 3000 < at(now["expires_at"]) <= machine.wall() + 3600
 
 
+def test_time_asleep_is_held_or_paused_as_any_other(start_daemon, machine):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    api, hook = daemon.api(), Hook()
+    try:
+        lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 3600, "tag": "parked"})["id"]
+        assert api.post(f"/v1/leases/{lease}/cooperate", {"way": "webhook", "url": hook.url}).status == 200
+        machine.sleep(HOURS)
+        wait_until(lambda: woke(daemon), "the sleep is noticed")
+        assert api.post(f"/v1/leases/{lease}/pause", {}).status in (200, 202)
+        until(daemon, "parked", "paused")
+        daemon.kill()
+        machine.sleep(2 * HOURS)
+        daemon.start()
+        api = daemon.api()
+        paused = api.lease(lease)["paused_seconds"]
+        assert 2 * HOURS - 1 <= paused < 2 * HOURS + 300
+        assert api.post(f"/v1/leases/{lease}/resume", {}).status in (200, 202)
+        until(daemon, "parked", "active")
+        row, = daemon.json("report")["rows"]
+        assert HOURS - 1 <= row["held_mib_seconds"] / 1024 < HOURS + 300
+        assert paused <= row["paused_mib_seconds"] / 1024 < paused + 300
+        why = daemon.cli("why", "parked", check=0).stdout
+        assert "It has held 1.0 GiB on gpu0 for 3 h" in why and "not counting 6 h" in why
+    finally:
+        hook.close()
+
+
 @pytest.mark.parametrize("hours", [5, -5])
 def test_a_clock_that_is_set_is_no_sleep_and_moves_nothing(start_daemon, machine, hours):
     daemon = start_daemon("1x4GiB", config=CONFIG)

@@ -45,6 +45,7 @@ constexpr std::array all{
     SUBLET_BUG(hosts_refusals_are_faults, "core", "who could not be asked for want of host memory has failed"),
     SUBLET_BUG(more_yield_than_need, "core", "who is not needed for it has to make room too"),
     SUBLET_BUG(outsiders_go_unnamed, "core", "nobody says which outsider keeps a paused lease from coming back"),
+    SUBLET_BUG(pauses_are_not_counted, "core", "time in which a lease was paused counts as time that it held its room"),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),

@@ -164,6 +164,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     verdict_.expect(!world_.rests(lease.id), "never-told-to-go-on",
                     [&] { return name() + " counts as running, and its program waits to be told so"; });
   }
+  check_time_parked(before, lease, batch.now);
   if (before != nullptr) follow_undo(*before, lease, batch);
   if (lease.state == LeaseState::pausing) check_method(before, lease, batch.now);
   if (lease.state != LeaseState::pausing) displaced_.erase(lease.id);

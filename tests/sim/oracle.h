@@ -61,6 +61,7 @@ class Oracle {
 
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
+  void check_time_parked(const Lease* before, const Lease& lease, Time now);
   void check_end(const Lease* before, const Lease& lease, Time now);
   void check_room(const Lease& lease, Time now, const char* what);
   void check_displaced(const Lease& lease, Time now);

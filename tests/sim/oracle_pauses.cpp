@@ -99,6 +99,20 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
 }
 
 // Whose pause came to nothing is not asked again at once.
+// The time that it was parked, and the time that it had its room, are all the time since its grant.
+void Oracle::check_time_parked(const Lease* before, const Lease& lease, Time now) {
+  const bool was = before != nullptr && before->parked();
+  const Time since = was ? before->parked_at.value_or(now) : now;
+  const Duration earlier = before == nullptr ? Duration{} : before->parked_for;
+  const bool counts = lease.parked() ? lease.parked_at == since && lease.parked_for == earlier
+                                     : !lease.parked_at && lease.parked_for == earlier + (now - since);
+  const Duration parked = lease.parked_until(now);
+  const bool fits = parked == Duration{} || (lease.granted_at && parked <= now - *lease.granted_at);
+  verdict_.expect(counts && fits, "time-parked", [&] {
+    return fmt::format("{} ({}): parked for {} ns", to_string(lease.id), core::to_string(lease.state), parked.count());
+  });
+}
+
 void Oracle::check_left_alone(const Lease& lease, Time now) {
   const auto undone = undone_at_.find(lease.id);
   verdict_.expect(undone == undone_at_.end() || now - undone->second >= config_.rules.cooldown, "no-cooldown", [&] {
