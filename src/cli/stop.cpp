@@ -24,7 +24,10 @@ int stop(const Common& common, const LeaseVerb& verb, bool no_wait) {
     return kOk;
   }
   if (!common.json) {
-    say(common, visible(fmt::format("{}: SIGTERM, after {} SIGKILL; waiting for its end", asked->id,
+    const std::string first =
+        asked->stopping ? ""
+                        : "it is " + asked->state + " and comes back first, to save its work, when it has room; then ";
+    say(common, visible(fmt::format("{}: {}SIGTERM, after {} SIGKILL; waiting for its end", asked->id, first,
                                     format_duration(asked->stop_grace))));
   }
   const auto ended = wait_for_end(common, *client, {asked->id, {}}, *token);

@@ -159,7 +159,8 @@ TEST(Estimate, IsNotGuessedForTheEndOfALongQueue) {
 
 TEST(Helps, NamesWhatWouldMakeRoom) {
   Explained w;
-  w.run(20 * GiB, 100);
+  const LeaseId holder = w.run(20 * GiB, 100);
+  w.snapshot({gpu(0, 24 * GiB, {uses(100, 20 * GiB, holder)})});
   const LeaseId id = w.submit(6 * GiB);
   const auto helps = what_would_help(w.state, w.rules, w.at(id), w.now);
   ASSERT_EQ(helps.size(), 3u);

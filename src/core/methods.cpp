@@ -71,6 +71,13 @@ Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
   return methods.front();
 }
 
+bool nothing_to_park(const State& state, const Lease& lease) {
+  if (lease.state != LeaseState::active) return false;
+  const auto methods = pause_methods_of(state, lease);
+  const Use use = state.use(lease.id);
+  return methods == std::vector{PauseMethod::driver} && use.used == Bytes{} && !use.untold;
+}
+
 Bytes residue_of(const Lease& lease, PauseMethod method) {
   const bool declared = method == PauseMethod::cooperative && lease.cooperation;
   return std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);

@@ -16,6 +16,10 @@ std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease
 // room in host memory.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
+// Only the driver could park it, and nothing of its program has been seen on a card, so that there is nothing to park:
+// it is being started, or does something else. Whoever asked it to yield would wait for nothing.
+bool nothing_to_park(const State& state, const Lease& lease);
+
 // What it keeps, and reserves, on each of its devices while it is paused so.
 Bytes residue_of(const Lease& lease, PauseMethod method);
 

@@ -284,6 +284,18 @@ TEST(Turns, AWorkingSetThatFitsIsNeverRotated) {
   EXPECT_EQ(share(w, {a, b}, 300s).switches, 0);
 }
 
+TEST(Turns, NobodyTakesTurnsWithWhoHasNothingOnTheCardYet) {
+  Card w;
+  w.rules.min_residency = 20s;
+  const LeaseId early = w.submit(w.want(20 * GiB, Tier::standard, "imports"), true);
+  w.step(Attach{early, 0, kept_process(50), true, {}});
+  const LeaseId other = w.start(20 * GiB, Tier::standard, "other");
+  w.live(300s);
+  EXPECT_EQ(w.state_of(early), LeaseState::active);
+  w.programs[early] = {50, 6 * GiB};
+  EXPECT_GT(share(w, {early, other}, 300s).switches, 0) << "and then they do";
+}
+
 TEST(Turns, TheNextOneIsAnnounced) {
   Card w;
   w.rules.min_residency = 100s;
@@ -341,6 +353,33 @@ struct TwoCards : World {
     return all;
   }
 };
+
+// Its program imports for a while before it takes anything, or is a shell between two steps.
+TEST(Room, WhoseProgramHasNothingOnTheCardYetIsAskedOnceItHas) {
+  Card w;
+  const LeaseId early = w.submit(w.want(20 * GiB, Tier::batch, "imports"), true);
+  w.step(Attach{early, 0, kept_process(50), true, {}});
+  w.measure();
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  w.live(5s);
+  EXPECT_EQ(w.state_of(early), LeaseState::active) << "there is nothing to park";
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+  EXPECT_FALSE(queue_info(w.state, w.rules, w.at(urgent), w.now).eta) << "and nobody knows when there will be";
+
+  w.programs[early] = {50, 6 * GiB};
+  w.live(1s);
+  EXPECT_EQ(w.state_of(early), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
+TEST(Room, ASpotLeaseWithNothingOnTheCardYetIsNotEndedForThat) {
+  Card w;
+  const LeaseId early = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
+  w.step(Attach{early, 0, kept_process(50), true, {}});
+  w.start(10 * GiB, Tier::interactive, "infer");
+  w.live(60s);
+  EXPECT_EQ(w.state_of(early), LeaseState::active);
+}
 
 TEST(Room, OneAtATimeOnAnyDeviceOfAVictim) {
   TwoCards w(8 * GiB);

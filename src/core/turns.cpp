@@ -34,7 +34,8 @@ Contenders contenders_on(const State& state, const Lease& waiter, const Device& 
     const Lease& lease = *state.find(id);
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
-    if (lease.devices.size() != 1 || !pause_method_of(state, lease) || now < state.standing(id).spared_until) continue;
+    if (lease.devices.size() != 1 || !pause_method_of(state, lease) || nothing_to_park(state, lease)) continue;
+    if (now < state.standing(id).spared_until) continue;
     contenders.residents.push_back(id);
   }
   if (contenders.residents.empty()) return {};

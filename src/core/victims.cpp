@@ -199,6 +199,8 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   if (lease.stop_requested) return because([] { return "its program is being ended already"; });
   const bool pausable = !pause_methods_of(state, lease).empty();
   if (!pausable && !may_be_ended(lease)) return because([&] { return pause_method_of(state, lease).error().detail; });
+  if (nothing_to_park(state, lease))
+    return because([] { return "nothing of its program has been seen on a card yet that could be parked"; });
   const bool has_no_program = lease.owner.kind == OwnerKind::connection && !lease.had_process;
   if (!pausable && lease.pausable != Pausable::no && has_no_program &&
       now < lease.granted_at.value_or(Time{}) + start_up)

@@ -4,6 +4,7 @@
 After a change that was meant: SUBLET_GOLDEN=write ./dev test tests/e2e/test_golden.py, and read the difference.
 """
 import os
+import pathlib
 import signal
 import subprocess
 
@@ -357,5 +358,5 @@ def test_completion(scene):
 
 
 def test_every_transcript_has_its_test():
-    text = open(__file__).read()
+    text = "".join(path.read_text() for path in pathlib.Path(__file__).parent.glob("test_golden*.py"))
     assert not [path.name for path in GOLDEN.iterdir() if f'check("{path.stem}")' not in text]

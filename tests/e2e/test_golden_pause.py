@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pausing, making room and coming back, as a person sees them: tests/e2e/golden/NAME.txt holds every word.
+
+After a change that was meant: SUBLET_GOLDEN=write ./dev test tests/e2e/test_golden_pause.py, and read the difference.
+"""
+import re
+
+import pytest
+
+from tests.support.parking import ends_well, lease_of, start_parking, until, until_filled
+from tests.support.sublet import wait_until
+from tests.support.transcript import Transcript
+
+
+class Parked(Transcript):
+    """How far a program is when one looks, and what the machine has left, is chance."""
+
+    def normal(self, text):
+        text = re.sub(r"(?m)^.*(of [^ ]+ [KMG]iB (parked|restored),).*\n", "", text)
+        return super().normal(re.sub(r"[^ ]+ [KMG]iB is available", "SIZE is available", text))
+
+
+@pytest.fixture
+def scene(start_daemon):
+    return Parked(start_parking(start_daemon, '[ledger]\nlimit = "4GiB"\n'))
+
+
+def program(scene, tag, vram, alloc, *flags):
+    """A program that has filled its memory, and runs until it is told to end."""
+    child = scene.daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, "--name", tag, *flags, "--",
+                               "simgpu-load", "--alloc", alloc, "--seconds", "600", "--verify")
+    scene.hide_pid(child.pid)
+    until_filled(scene.daemon, tag, alloc)
+    scene.hide_pid(lease_of(scene.daemon, tag)["owner"]["pid"])
+    return child
+
+
+def test_paused_and_back_by_hand(scene):
+    train = program(scene, "train", "2GiB", "1GiB")
+    scene.run("pause", "train")
+    wait_until(lambda: lease_of(scene.daemon, "train")["used_bytes"] == 0, "what it keeps is measured")
+    for words in (["ps"], ["status"], ["why", "train"], ["pause", "train"], ["release", "train"], ["resume", "train"],
+                  ["resume", "train"], ["why", "train"]):
+        scene.run(*words)
+    ends_well(scene.daemon, "train", train)
+    scene.check("pause-resume")
+
+
+def test_a_paused_program_is_stopped(scene):
+    train = program(scene, "train", "2GiB", "1GiB")
+    scene.run("pause", "train")
+    scene.run("stop", "train")
+    scene.add("sublet run --vram 2GiB --tag train", train.wait(timeout=60))
+    scene.check("stop-paused")
+
+
+def test_one_who_can_step_aside(scene):
+    train = program(scene, "train", "3GiB", "2GiB")
+    for words in (["run", "--dry-run", "--vram", "2GiB", "--tier", "interactive", "--", "echo"],
+                  ["free", "2GiB", "--preview"], ["free", "5GiB", "--preview"]):
+        scene.run(*words)
+    waits = scene.daemon.spawn("sublet", "hold", "--vram", "2GiB", "--tag", "infer", "--name", "infer")
+    scene.hide_pid(waits.pid)
+    wait_until(lambda: "helps" in scene.daemon.get("/v1/leases/infer/why").body, "it waits")
+    for words in (["why", "infer"], ["queue"], ["preempt", "infer", "--preview"], ["preempt", "infer"]):
+        scene.run(*words)
+    until(scene.daemon, "infer", "active")
+    for words in (["ps"], ["why", "train"]):
+        scene.run(*words)
+    waits.terminate()
+    waits.wait(timeout=60)
+    until(scene.daemon, "train", "active")
+    scene.run("ps")
+    ends_well(scene.daemon, "train", train)
+    scene.check("step-aside")
+
+
+def test_who_cannot_be_paused(start_daemon):
+    scene = Parked(start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n'))
+    program(scene, "pinned", "1GiB", "512MiB", "--pausable", "no")
+    program(scene, "large", "2GiB", "1GiB")
+    holder = scene.daemon.spawn("sublet", "hold", "--vram", "256MiB", "--tag", "bare")
+    scene.hide_pid(holder.pid)
+    until(scene.daemon, "bare", "active")
+    for tag in ("pinned", "large", "bare"):
+        scene.run("pause", tag)
+    scene.run("run", "--no-wait", "--vram", "2GiB", "--tier", "interactive", "--", "true")
+    scene.check("not-pausable")
