@@ -100,7 +100,7 @@ class Run {
   }
 
   Prediction said(Move move, Bytes bytes) const {
-    return state_.costs().predict("train", {"GPU-0"}, PauseMethod::driver, move, bytes);
+    return state_.costs().predict({1000, "train"}, {"GPU-0"}, PauseMethod::driver, move, bytes);
   }
 
   double noise() { return std::max(std::normal_distribution<double>(1.0, link.jitter)(random_), 0.3); }

@@ -136,7 +136,7 @@ class Machine {
         for (const Move move : {Move::pause, Move::settle, Move::resume}) {
           const Bytes bytes = static_cast<std::int64_t>(1 + random_() % 40) * GiB;
           const Duration took(300'000'000 + bytes.count / 8 + static_cast<std::int64_t>(random_() % 100'000'000));
-          moves.push_back({"consumer" + std::to_string(consumer), PauseMethod::driver, move, {bytes, took}, now_});
+          moves.push_back({{0, "consumer" + std::to_string(consumer)}, PauseMethod::driver, move, {bytes, took}, now_});
         }
       }
     }

@@ -139,11 +139,11 @@ void read_all(store::Tables& tables, const store::Loaded& loaded) {
 void go_on(store::Tables& tables, store::Loaded loaded) {
   const core::Rules rules;
   const Time now = loaded.last_time + std::chrono::seconds(1);
-  std::map<std::string, core::ConsumerHistory> history;
+  std::map<core::Consumer, core::ConsumerHistory> history;
   for (auto& [consumer, runs] : loaded.history)
     history[consumer] = {std::move(runs.runs), runs.peak_used, runs.last_used};
-  std::set<std::pair<std::uint32_t, std::string>> grants;
-  for (core::Grant& grant : loaded.grants) grants.emplace(grant.uid, std::move(grant.consumer));
+  std::set<core::Consumer> grants;
+  for (core::Grant& grant : loaded.grants) grants.insert({grant.uid, std::move(grant.consumer)});
   auto state = core::State::load(std::move(loaded.leases), std::move(history), loaded.last_id, rules, now, loaded.moves,
                                  std::move(grants), loaded.records);
   core::Plan plan = core::step(state, rules, core::Tick{}, now);

@@ -51,6 +51,7 @@ std::vector<Candidate> look_up(const Common& common, Offer::Of of) {
   const auto body = client::parse(*reply);
   if (!body) return found;
   for (const auto& row : list_at(*body, where->rows)) {
+    if (member(row, "own").is_boolean() && !flag_at(row, "own")) continue;
     const std::string about = fmt::format("{} {}", text_at(row, where->about[0]), text_at(row, where->about[1]));
     for (const char* field : where->names) {
       if (const std::string name = text_at(row, field); !name.empty()) found.push_back({name, about});

@@ -42,7 +42,7 @@ std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client
   if (!body) return std::nullopt;
   for (const auto& row : list_at(*body, "consumers")) {
     const auto peak = number_at(row, "peak_used_bytes").value_or(0);
-    if (text_at(row, "consumer") == consumer && peak > 0) return Bytes{peak};
+    if (flag_at(row, "own") && text_at(row, "consumer") == consumer && peak > 0) return Bytes{peak};
   }
   return std::nullopt;
 }

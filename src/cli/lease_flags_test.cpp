@@ -16,9 +16,11 @@ struct SizeTest : ::testing::Test {
   test::ScratchDir dir;
   std::string path = dir.path() + "/s.sock";
   client::Client client{client::Endpoint{path}};
-  json consumers{
-      {"consumers",
-       {{{"consumer", "train"}, {"peak_used_bytes", 1000}}, {{"consumer", "big"}, {"peak_used_bytes", 5000}}}}};
+  json consumers{{"consumers",
+                  {{{"consumer", "train"}, {"own", false}, {"peak_used_bytes", 1500}},
+                   {{"consumer", "train"}, {"own", true}, {"peak_used_bytes", 1000}},
+                   {{"consumer", "theirs"}, {"own", false}, {"peak_used_bytes", 100}},
+                   {{"consumer", "big"}, {"own", true}, {"peak_used_bytes", 5000}}}}};
   json status{{"devices",
                {{{"id", "gpu0"}, {"index", 0}, {"uuid", "GPU-aaaa"}, {"state", "ok"}, {"capacity_bytes", 1000}},
                 {{"id", "gpu1"}, {"index", 1}, {"uuid", "GPU-bbbb"}, {"state", "ok"}, {"capacity_bytes", 2000}}}}};
@@ -49,6 +51,8 @@ TEST_F(SizeTest, IsTheRememberedPeakAndATenth) {
   EXPECT_EQ(choose("big")->bytes, Bytes{2000});  // never more than a device has
 }
 
+TEST_F(SizeTest, IsNotWhatAnotherUsersProgramsTook) { EXPECT_EQ(choose("theirs")->bytes, Bytes{2000}); }
+
 TEST_F(SizeTest, IsElseAWholeDevice) {
   EXPECT_EQ(choose("new")->bytes, Bytes{2000});
   for (const char* name : {"gpu0", "0", "GPU-aaaa", "GPU-aa"}) {
@@ -63,8 +67,8 @@ TEST_F(SizeTest, IsElseAWholeDevice) {
 
 // Else the size of one script would be that of every other.
 TEST_F(SizeTest, IsNotThatOfWhateverTheSameShellRanBefore) {
-  consumers["consumers"].push_back({{"consumer", "bash"}, {"peak_used_bytes", 100}});
-  consumers["consumers"].push_back({{"consumer", "torchrun"}, {"peak_used_bytes", 100}});
+  consumers["consumers"].push_back({{"consumer", "bash"}, {"own", true}, {"peak_used_bytes", 100}});
+  consumers["consumers"].push_back({{"consumer", "torchrun"}, {"own", true}, {"peak_used_bytes", 100}});
   for (const char* name : {"bash", "torchrun"}) {
     EXPECT_EQ(choose(name)->bytes, Bytes{2000}) << name;
     EXPECT_NE(choose(name)->why.find("--name"), std::string::npos) << name;

@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <map>
+#include <set>
+#include <string>
 
 namespace sublet::cli {
 
@@ -38,6 +41,7 @@ Cell spread_cell(const json& row, const Look&) {
 
 constexpr Column consumer_columns[] = {
     {"consumer", "CONSUMER", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
+    {"user", "USER", false, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
     {"runs", "RUNS", true, true, +[](const json& r, const Look&) { return number_cell(r, "runs"); }},
     {"median", "MEDIAN", true, true, median_cell},
     {"peak", "PEAK", true, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
@@ -75,7 +79,12 @@ Result<std::string> render_consumers(const json& reply, const Common& common, co
              list_at(device, "moves"));
   }
   if (!list_at(reply, "moves").empty()) add_rows(rows, json{{"consumer", "(all)"}}, list_at(reply, "moves"));
-  return render_table("report --consumers", consumer_columns, rows, common, look);
+  // Whose they are is worth a column where they are not all the same user's.
+  std::set<std::string> users;
+  for (const auto& consumer : list_at(reply, "consumers")) users.insert(text_at(consumer, "user"));
+  auto columns = std::to_array(consumer_columns);
+  columns[1].usual = users.size() > 1;
+  return render_table("report --consumers", columns, rows, common, look);
 }
 
 }  // namespace sublet::cli

@@ -341,9 +341,10 @@ TEST(DryRun, SaysWhatWouldCome) {
 }
 
 TEST(Consumers, ShowsWhatPausesTake) {
-  const json reply = json::parse(R"json({"consumers": [
-    {"consumer": "eval", "runs": 0, "peak_used_bytes": 0, "median_run_seconds": null, "moves": []},
-    {"consumer": "train", "runs": 3, "peak_used_bytes": 8589934592, "median_run_seconds": 7300, "moves": [
+  json reply = json::parse(R"json({"consumers": [
+    {"consumer": "eval", "user": "ana", "runs": 0, "peak_used_bytes": 0, "median_run_seconds": null, "moves": []},
+    {"consumer": "train", "user": "ana", "runs": 3, "peak_used_bytes": 8589934592, "median_run_seconds": 7300,
+     "moves": [
       {"method": "driver", "move": "pause", "samples": 5, "fixed_ms": 800, "bytes_per_second": 2147483648,
        "spread_ratio": 0.125},
       {"method": "driver", "move": "settle", "samples": 5, "fixed_ms": 40, "bytes_per_second": null,
@@ -365,6 +366,8 @@ TEST(Consumers, ShowsWhatPausesTake) {
             "(all on gpu0)         -       -        -  driver       4  800ms + 4.0 GiB/s  -       -         25 %\n"
             "(all on GPU-9a2d)     -       -        -  driver       1  800ms + 1.0 GiB/s  -       -         25 %\n"
             "(all)                 -       -        -  driver       5  800ms + 2.0 GiB/s  -       -         50 %\n");
+  reply["consumers"][0]["user"] = "ben";
+  EXPECT_TRUE(render_consumers(reply, Common{}, at_noon())->starts_with("CONSUMER           USER  RUNS"));
 }
 
 }  // namespace

@@ -119,33 +119,32 @@ Line CostModel::line(const Key& key, const Line& expected) const {
 }
 
 Line CostModel::line(const Key& key) const {
-  const Line machine = line({"", "", key.method, key.move}, assumed(key.method, key.move));
-  return key.consumer.empty() && key.device.empty() ? machine : line(key, machine);
+  const Line machine = line({{}, "", key.method, key.move}, assumed(key.method, key.move));
+  return key.consumer.name.empty() && key.device.empty() ? machine : line(key, machine);
 }
 
 void CostModel::learn(const LearnedMove& learned) {
-  const auto add = [&](const std::string& consumer, const std::string& device, const Line& expected) {
+  const auto add = [&](const Consumer& consumer, const std::string& device, const Line& expected) {
     Entry& entry = entries_[{consumer, device, learned.method, learned.move}];
     entry.curve.add(learned.sample, expected);
     entry.last_at = learned.at;
   };
-  const Line here = line({"", learned.device, learned.method, learned.move});
-  const Line machine = line({"", "", learned.method, learned.move});
-  if (!learned.consumer.empty()) add(learned.consumer, "", here);
-  if (!learned.device.empty()) add("", learned.device, machine);
-  add("", "", assumed(learned.method, learned.move));
+  const Line here = line({{}, learned.device, learned.method, learned.move});
+  const Line machine = line({{}, "", learned.method, learned.move});
+  if (!learned.consumer.name.empty()) add(learned.consumer, "", here);
+  if (!learned.device.empty()) add({}, learned.device, machine);
+  add({}, "", assumed(learned.method, learned.move));
   if (entries_.size() <= entries_kept) return;
   auto oldest = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const bool machines = entry->first.consumer.empty() && entry->first.device.empty();
+    const bool machines = entry->first.consumer.name.empty() && entry->first.device.empty();
     if (!machines && (oldest == entries_.end() || entry->second.last_at < oldest->second.last_at)) oldest = entry;
   }
   if (oldest != entries_.end()) entries_.erase(oldest);
 }
 
-CostModel::Known CostModel::known(const std::string& consumer, PauseMethod method, Move move,
-                                  const Line& others) const {
-  const auto own = consumer.empty() ? entries_.end() : entries_.find({consumer, "", method, move});
+CostModel::Known CostModel::known(const Consumer& consumer, PauseMethod method, Move move, const Line& others) const {
+  const auto own = consumer.name.empty() ? entries_.end() : entries_.find({consumer, "", method, move});
   if (own == entries_.end()) return {others, 0};
   return {own->second.curve.fit(others), own->second.curve.samples().size()};
 }
@@ -156,22 +155,21 @@ Prediction CostModel::Known::of(Bytes bytes) const {
           seconds(likely * (1 + to_longest * line.spread)), samples};
 }
 
-Prediction CostModel::predict(const std::string& consumer, const std::vector<std::string>& devices, PauseMethod method,
+Prediction CostModel::predict(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method,
                               Move move, Bytes bytes) const {
   return Predictor(*this)(consumer, devices, method, move, bytes);
 }
 
 const CostModel::Known& Predictor::known(const CostModel::Key& key) {
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  const CostModel::Key all{"", key.device, key.method, key.move};
-  CostModel::Known its = key.consumer.empty()
-                             ? CostModel::Known{costs_.line(all), 0}
-                             : costs_.known(key.consumer, key.method, key.move, known(all).line);
+  const CostModel::Key all{{}, key.device, key.method, key.move};
+  CostModel::Known its = key.consumer.name.empty() ? CostModel::Known{costs_.line(all), 0}
+                                                   : costs_.known(key.consumer, key.method, key.move, known(all).line);
   return known_.emplace(key, std::move(its)).first->second;
 }
 
-Prediction Predictor::operator()(const std::string& consumer, const std::vector<std::string>& devices,
-                                 PauseMethod method, Move move, Bytes bytes) {
+Prediction Predictor::operator()(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method,
+                                 Move move, Bytes bytes) {
   static const std::vector<std::string> anywhere{""};
   std::optional<Prediction> slowest;
   for (const std::string& device : devices.empty() ? anywhere : devices) {

@@ -30,7 +30,7 @@ struct MoveSample {
 
 // One that was measured, as it is stored: a restart learns them again in the order of `at`.
 struct LearnedMove {
-  std::string consumer;
+  Consumer consumer;  // without a name: nobody knows whose it was
   PauseMethod method = PauseMethod::driver;
   Move move = Move::pause;
   MoveSample sample;
@@ -51,7 +51,7 @@ struct MethodRecord {
 
 // The same as it is stored. Without tries: it is forgotten.
 struct LearnedRecord {
-  std::string consumer;
+  Consumer consumer;
   PauseMethod method = PauseMethod::driver;
   MethodRecord record;
   bool operator==(const LearnedRecord&) const = default;
@@ -99,12 +99,12 @@ class CostModel {
   void learn(const LearnedMove& learned);
   // `devices`: of the lease. Where the consumer itself says little, all of it is expected to take as long as on the
   // slowest of them. None: they are not chosen yet.
-  Prediction predict(const std::string& consumer, const std::vector<std::string>& devices, PauseMethod method,
-                     Move move, Bytes bytes) const;
+  Prediction predict(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method, Move move,
+                     Bytes bytes) const;
 
   struct Key {
-    std::string consumer;  // "" for all, …
-    std::string device;    // … on this one; and "" for all of this machine together. Of a consumer always ""
+    Consumer consumer;   // without a name for all, …
+    std::string device;  // … on this one; and "" for all of this machine together. Of a consumer always ""
     PauseMethod method = PauseMethod::driver;
     Move move = Move::pause;
     auto operator<=>(const Key&) const = default;
@@ -119,7 +119,7 @@ class CostModel {
     std::size_t samples = 0;  // of this very consumer
     Prediction of(Bytes bytes) const;
   };
-  Known known(const std::string& consumer, PauseMethod method, Move move, const MoveCurve::Line& others) const;
+  Known known(const Consumer& consumer, PauseMethod method, Move move, const MoveCurve::Line& others) const;
   const std::map<Key, Entry>& entries() const { return entries_; }
   MoveCurve::Line line(const Key& key) const;
 
@@ -132,13 +132,13 @@ class CostModel {
 class Predictor {
  public:
   explicit Predictor(const CostModel& costs) : costs_(costs) {}
-  Prediction operator()(const std::string& consumer, const std::vector<std::string>& devices, PauseMethod method,
+  Prediction operator()(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method,
                         Move move, Bytes bytes);
 
  private:
   const CostModel::Known& known(const CostModel::Key& key);
   const CostModel& costs_;
-  std::map<CostModel::Key, CostModel::Known> known_;  // of a consumer on a device; consumer "": of all there
+  std::map<CostModel::Key, CostModel::Known> known_;  // of a consumer on a device; without a name: of all there
 };
 
 }  // namespace sublet::core

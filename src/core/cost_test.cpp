@@ -28,6 +28,8 @@ Bytes some_size(std::mt19937_64& random) { return {(512 + static_cast<std::int64
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
+const Consumer train{1000, "train"}, fresh{1000, "new"};
+
 struct Errors {
   std::vector<double> relative;
   int within_p95 = 0, beyond_longest = 0, count = 0;
@@ -42,9 +44,9 @@ Errors errors_of(CostModel& model, Link& link, int rounds) {
   std::mt19937_64 random{7};
   for (int i = 0; i < rounds; ++i) {
     const Bytes bytes = some_size(random);
-    const Prediction said = model.predict("train", {"A"}, PauseMethod::driver, Move::pause, bytes);
+    const Prediction said = model.predict(train, {"A"}, PauseMethod::driver, Move::pause, bytes);
     const Duration took = link.takes(bytes);
-    model.learn({"train", PauseMethod::driver, Move::pause, {bytes, took}, Time{i + 1}, "A"});
+    model.learn({train, PauseMethod::driver, Move::pause, {bytes, took}, Time{i + 1}, "A"});
     if (i < 6) continue;
     ++errors.count;
     errors.relative.push_back(std::abs(seconds(took) / seconds(said.likely) - 1));
@@ -73,11 +75,11 @@ TEST(Cost, FollowsWithinFivePausesWhenTheLinkIsCutToAQuarter) {
     std::mt19937_64 random{11};
     for (int i = 0; i < 5; ++i) {
       const Bytes bytes = some_size(random);
-      model.learn({"train", PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{100 + i}, "A"});
+      model.learn({train, PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{100 + i}, "A"});
     }
     link.jitter = 0;
     for (const Bytes bytes : {GiB, 2 * GiB, 4 * GiB}) {
-      const double said = seconds(model.predict("train", {"A"}, PauseMethod::driver, Move::pause, bytes).likely);
+      const double said = seconds(model.predict(train, {"A"}, PauseMethod::driver, Move::pause, bytes).likely);
       EXPECT_NEAR(said / seconds(link.takes(bytes)), 1, 0.1 + jitter) << bytes.count << " with jitter " << jitter;
     }
   }
@@ -85,16 +87,16 @@ TEST(Cost, FollowsWithinFivePausesWhenTheLinkIsCutToAQuarter) {
 
 TEST(Cost, OneThatWasNeverSeenIsExpectedToMoveAsOthersDidHere) {
   CostModel model;
-  const Prediction assumed = model.predict("new", {"A"}, PauseMethod::driver, Move::pause, 8 * GiB);
+  const Prediction assumed = model.predict(fresh, {"A"}, PauseMethod::driver, Move::pause, 8 * GiB);
   EXPECT_EQ(assumed.samples, 0u);
   EXPECT_NEAR(seconds(assumed.likely), 0.8 + 8 * 1.0737 / 2, 0.1) << "2 GB/s and 0.8 s, until something is measured";
   Link link{0.2, 10, 0.05};
   for (int i = 0; i < 12; ++i) {
     const Bytes bytes = static_cast<std::int64_t>(1 + i % 4) * GiB;
-    model.learn({"train", PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{i + 1}, "A"});
+    model.learn({train, PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{i + 1}, "A"});
   }
-  EXPECT_NEAR(seconds(model.predict("new", {"A"}, PauseMethod::driver, Move::pause, 8 * GiB).likely), 1.0, 0.25);
-  EXPECT_EQ(model.predict("train", {"A"}, PauseMethod::driver, Move::pause, GiB).samples, 12u);
+  EXPECT_NEAR(seconds(model.predict(fresh, {"A"}, PauseMethod::driver, Move::pause, 8 * GiB).likely), 1.0, 0.25);
+  EXPECT_EQ(model.predict(train, {"A"}, PauseMethod::driver, Move::pause, GiB).samples, 12u);
 }
 
 // A pause of "train" by the driver, as often as the curve keeps it.
@@ -102,12 +104,12 @@ void learn_on(CostModel& model, const std::string& device, double gib_per_s) {
   Link link{0.2, gib_per_s, 0.02};
   for (int i = 0; i < 16; ++i) {
     const Bytes bytes = static_cast<std::int64_t>(1 + i % 4) * GiB;
-    model.learn({"train", PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{i + 1}, device});
+    model.learn({train, PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{i + 1}, device});
   }
 }
 
 double said_of(const CostModel& model, const std::vector<std::string>& devices) {
-  return seconds(model.predict("new", devices, PauseMethod::driver, Move::pause, 8 * GiB).likely);
+  return seconds(model.predict(fresh, devices, PauseMethod::driver, Move::pause, 8 * GiB).likely);
 }
 
 TEST(Cost, OneThatWasNeverSeenIsExpectedToMoveAsOthersDidOnItsDevice) {
@@ -138,13 +140,23 @@ TEST(Cost, AMoveOverSeveralDevicesSaysNothingOfOneOfThem) {
   EXPECT_NEAR(said_of(model, {"fast"}), before, 0.1 * before);
 }
 
+TEST(Cost, WhatAnotherUsersProgramsOfTheNameTookIsAnyOthers) {
+  CostModel model;
+  learn_on(model, "A", 16);
+  const Consumer theirs{1001, "train"};
+  EXPECT_EQ(model.predict(theirs, {"A"}, PauseMethod::driver, Move::pause, GiB).samples, 0U);
+  for (int i = 0; i < 16; ++i) model.learn({theirs, PauseMethod::driver, Move::pause, {GiB, 30s}, Time{100 + i}, "B"});
+  EXPECT_NEAR(seconds(model.predict(train, {"A"}, PauseMethod::driver, Move::pause, 8 * GiB).likely), 0.7, 0.1);
+  EXPECT_GT(seconds(model.predict(theirs, {"B"}, PauseMethod::driver, Move::pause, GiB).likely), 15);
+}
+
 TEST(Cost, OneSampleThatIsFarOffIsNotBelieved) {
   CostModel model;
   Link link{0.5, 4, 0.02};
   (void)errors_of(model, link, 16);
-  const double before = seconds(model.predict("train", {"A"}, PauseMethod::driver, Move::pause, 2 * GiB).likely);
-  model.learn({"train", PauseMethod::driver, Move::pause, {2 * GiB, 30s}, Time{99}, "A"});
-  EXPECT_LT(seconds(model.predict("train", {"A"}, PauseMethod::driver, Move::pause, 2 * GiB).likely), before * 1.3);
+  const double before = seconds(model.predict(train, {"A"}, PauseMethod::driver, Move::pause, 2 * GiB).likely);
+  model.learn({train, PauseMethod::driver, Move::pause, {2 * GiB, 30s}, Time{99}, "A"});
+  EXPECT_LT(seconds(model.predict(train, {"A"}, PauseMethod::driver, Move::pause, 2 * GiB).likely), before * 1.3);
 }
 
 TEST(Cost, SaysTheSameAfterARestart) {
@@ -155,13 +167,13 @@ TEST(Cost, SaysTheSameAfterARestart) {
   for (int i = 0; i < 50; ++i) {
     const Bytes bytes = some_size(random);
     if (i == 40) link.gib_per_s = 1;
-    const char* consumer = i % 3 == 0 ? "infer" : "train";
+    const Consumer consumer = i % 3 == 0 ? Consumer{1000, "infer"} : train;
     const char* device = i % 2 == 0 ? "A" : "B";
     stored.push_back({consumer, PauseMethod::driver, Move::pause, {bytes, link.takes(bytes)}, Time{i + 1}, device});
     model.learn(stored.back());
   }
   for (const LearnedMove& move : stored) reloaded.learn(move);
-  for (const char* consumer : {"train", "infer", "new"})
+  for (const Consumer& consumer : {train, Consumer{1000, "infer"}, fresh})
     for (const char* device : {"A", "B"})
       EXPECT_EQ(model.predict(consumer, {device}, PauseMethod::driver, Move::pause, 3 * GiB).at_most,
                 reloaded.predict(consumer, {device}, PauseMethod::driver, Move::pause, 3 * GiB).at_most);

@@ -4,15 +4,15 @@
 namespace sublet::core {
 namespace {
 
-std::optional<Duration> median_run(const State& state, const std::string& consumer) {
-  const ConsumerHistory* history = state.history(consumer);
+std::optional<Duration> median_run(const State& state, const Lease& lease) {
+  const ConsumerHistory* history = state.history(lease.whose());
   return history == nullptr ? std::nullopt : history->median;
 }
 
-std::string median_text(const State& state, const std::string& consumer) {
-  const std::size_t count = state.history(consumer)->runs.size();
+std::string median_text(const State& state, const Lease& lease) {
+  const std::size_t count = state.history(lease.whose())->runs.size();
   return (count == 1 ? "the one earlier run" : "the median of " + std::to_string(count) + " earlier runs") + " of '" +
-         consumer + "'";
+         lease.consumer + "'";
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ Expected expected_end(const State& state, const Rules& rules, const Lease& lease
     const Time limit = lease.expires_at.value_or(start + *lease.ttl);
     return {limit > now ? Basis::limit : Basis::limit_overdue, limit};
   }
-  const std::optional<Duration> run = median_run(state, lease.consumer);
+  const std::optional<Duration> run = median_run(state, lease);
   if (!run) return {};
   // What already takes longer than it used to may take for ever: no promise that it ends now.
   return {start + *run > now ? Basis::history : Basis::history_overdue, start + *run};
@@ -41,10 +41,10 @@ std::string expected_text(const State& state, const Lease& lease, Basis basis, T
     case Basis::stop_overdue: return "was told to stop and still lives";
     case Basis::limit: return "ends at its time limit";
     case Basis::limit_overdue: return "is past its time limit";
-    case Basis::history: return "by " + median_text(state, lease.consumer);
+    case Basis::history: return "by " + median_text(state, lease);
     case Basis::history_overdue:
-      return "has run for " + format_duration(now - start) + ", longer than " + median_text(state, lease.consumer) +
-             " (" + format_duration(*median_run(state, lease.consumer)) + ")";
+      return "has run for " + format_duration(now - start) + ", longer than " + median_text(state, lease) + " (" +
+             format_duration(*median_run(state, lease)) + ")";
     case Basis::nothing: break;
   }
   const std::string limit = lease.ttl ? "its owner may renew it beyond its time limit" : "no time limit";

@@ -19,6 +19,21 @@ struct Explained : World {
   }
 };
 
+TEST(QueueInfo, GoesByTheRunsOfTheSameUserAlone) {
+  Explained w;
+  w.learn("train", 60s);
+  Lease mine = wish(20 * GiB), theirs = wish(20 * GiB);
+  theirs.uid = 1001;
+  mine.owner.kind = theirs.owner.kind = OwnerKind::connection;
+  for (const Lease& holder : {mine, theirs}) {
+    const LeaseId held = w.submit(holder, true);
+    const LeaseId waits = w.submit(10 * GiB);
+    EXPECT_EQ(w.info(waits).eta, holder.uid == mine.uid ? std::optional<Duration>(60s) : std::nullopt);
+    w.step(Release{waits});
+    w.step(Release{held});
+  }
+}
+
 TEST(QueueInfo, SaysPlaceShortageAndHolders) {
   Explained w;
   const LeaseId big = w.run(12 * GiB, 100), small = w.run(3 * GiB, 200, "infer");

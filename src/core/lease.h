@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -154,6 +156,14 @@ struct Parking {
   bool operator==(const Parking&) const = default;
 };
 
+// Whose programs of which name: what is remembered of them is remembered by both, so that nobody's habits are taken for
+// those of another user.
+struct Consumer {
+  std::uint32_t uid = 0;
+  std::string name;
+  auto operator<=>(const Consumer&) const = default;
+};
+
 struct Lease {
   LeaseId id;
   std::uint64_t generation = 0;  // grows with every grant, claim, attach and end; late actions name an older one
@@ -204,6 +214,7 @@ struct Lease {
   Bytes peak_used;             // most its processes were ever seen to use on one of its devices
   std::vector<Booked> booked;  // each once, in the order in which they came
 
+  Consumer whose() const { return {uid, consumer}; }
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }

@@ -52,13 +52,12 @@ std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease
   std::vector<PauseMethod> methods;
   if (lease.cooperation && (any || lease.pausable == Pausable::cooperative))
     methods.push_back(PauseMethod::cooperative);
-  const bool agreed =
-      lease.owner.keeper || state.granted(lease.uid, lease.consumer) || planted(Bug::grants_do_not_matter);
+  const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || planted(Bug::grants_do_not_matter);
   if (lease.owner.kind == OwnerKind::process && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {
-    const MethodRecord* own = state.record(lease.consumer, PauseMethod::cooperative);
-    const MethodRecord* drivers = state.record(lease.consumer, PauseMethod::driver);
+    const MethodRecord* own = state.record(lease.whose(), PauseMethod::cooperative);
+    const MethodRecord* drivers = state.record(lease.whose(), PauseMethod::driver);
     const double other = drivers == nullptr ? 1.0 : drivers->reliability();
     if (own != nullptr && own->reliability() < std::min(trusted, other)) std::swap(methods[0], methods[1]);
   }

@@ -54,7 +54,7 @@ const Device* State::find_device(std::string_view name) const {
   return lost;
 }
 
-const ConsumerHistory* State::history(const std::string& consumer) const {
+const ConsumerHistory* State::history(const Consumer& consumer) const {
   const auto found = history_.find(consumer);
   return found == history_.end() ? nullptr : &found->second.first;
 }
@@ -116,7 +116,7 @@ Bytes State::beyond_size(const Lease& lease) const {
   return most;
 }
 
-const MethodRecord* State::record(const std::string& consumer, PauseMethod method) const {
+const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) const {
   const auto found = records_.find({consumer, method});
   return found == records_.end() ? nullptr : &found->second;
 }
@@ -440,9 +440,9 @@ void State::schedule(const Lease& lease, const Rules& rules) {
 
 // -------------------------------------------------------------------------------- restart
 
-State State::load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
-                  const Rules& rules, Time now, const std::vector<LearnedMove>& moves,
-                  std::set<std::pair<std::uint32_t, std::string>> grants, const std::vector<LearnedRecord>& records) {
+State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory> history, std::uint64_t last_id,
+                  const Rules& rules, Time now, const std::vector<LearnedMove>& moves, std::set<Consumer> grants,
+                  const std::vector<LearnedRecord>& records) {
   State state;
   for (const LearnedRecord& learned : records)
     state.records_.insert_or_assign({learned.consumer, learned.method}, learned.record);

@@ -134,17 +134,17 @@ class State {
   const Device* find_device(std::string_view name) const;
   const std::unordered_map<LeaseId, Lease>& leases() const { return leases_; }
   const Queue& queue() const { return queue_; }
-  const ConsumerHistory* history(const std::string& consumer) const;
+  const ConsumerHistory* history(const Consumer& consumer) const;
   // What the lease charges on one of its devices; nothing where it is not booked.
   const Charge& charge(LeaseId id, std::string_view device) const;
   Use use(LeaseId id) const;
   // All histories by consumer, each with the sequence of its last use.
-  const std::map<std::string, std::pair<ConsumerHistory, std::uint64_t>>& histories() const { return history_; }
+  const std::map<Consumer, std::pair<ConsumerHistory, std::uint64_t>>& histories() const { return history_; }
   // How its pauses by that method went; null: there were none.
-  const MethodRecord* record(const std::string& consumer, PauseMethod method) const;
+  const MethodRecord* record(const Consumer& consumer, PauseMethod method) const;
   // Programs of that user's consumer may be parked although Sublet did not start them.
-  bool granted(std::uint32_t uid, const std::string& consumer) const { return grants_.contains({uid, consumer}); }
-  const std::set<std::pair<std::uint32_t, std::string>>& grants() const { return grants_; }
+  bool granted(const Consumer& consumer) const { return grants_.contains(consumer); }
+  const std::set<Consumer>& grants() const { return grants_; }
   // Why the last attempt at a snapshot gave nothing at all; "" if it gave something.
   const std::string& snapshot_problem() const { return snapshot_problem_; }
   std::uint64_t last_id() const { return last_id_; }
@@ -229,10 +229,9 @@ class State {
   // What the store held; ended leases that must still settle are given too. Owners get rules.reconnect from `now`;
   // every lease's bytes count as reserved at once. A device that a lease names is listed, without a reading, until a
   // snapshot knows better. Call step with a Tick next.
-  static State load(std::vector<Lease> leases, std::map<std::string, ConsumerHistory> history, std::uint64_t last_id,
+  static State load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory> history, std::uint64_t last_id,
                     const Rules& rules, Time now, const std::vector<LearnedMove>& moves = {},
-                    std::set<std::pair<std::uint32_t, std::string>> grants = {},
-                    const std::vector<LearnedRecord>& records = {});
+                    std::set<Consumer> grants = {}, const std::vector<LearnedRecord>& records = {});
 
  private:
   friend class Stepper;
@@ -323,8 +322,8 @@ class State {
   bool sleep_through(Lease& lease, Duration asleep);
   void schedule(const Lease& lease, const Rules& rules);
   Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;
-  void remember(const std::string& consumer, Bytes peak, std::optional<Duration> run);
-  void load_histories(std::map<std::string, ConsumerHistory> histories);
+  void remember(const Consumer& consumer, Bytes peak, std::optional<Duration> run);
+  void load_histories(std::map<Consumer, ConsumerHistory> histories);
   void include(Device& device, const Lease& lease, const Charge& charge, int sign);
   // Makes a change to the lease, or to its charges, and keeps the sums of its devices in step with it.
   template <typename Change>
@@ -350,9 +349,9 @@ class State {
   std::optional<std::pair<Bytes, Duration>> indexed_under_;  // the rules that the indices rest on
   Queue queue_;
   std::map<std::pair<std::uint32_t, std::string>, LeaseId> tags_;
-  std::set<std::pair<Time, LeaseId>> timers_;                                 // each lease that has a deadline, once
-  std::map<std::string, std::pair<ConsumerHistory, std::uint64_t>> history_;  // with the sequence of its last use
-  std::map<std::uint64_t, std::string> history_order_;
+  std::set<std::pair<Time, LeaseId>> timers_;                              // each lease that has a deadline, once
+  std::map<Consumer, std::pair<ConsumerHistory, std::uint64_t>> history_;  // with the sequence of its last use
+  std::map<std::uint64_t, Consumer> history_order_;
   std::uint64_t history_sequence_ = 0;
   std::uint64_t last_id_ = 0;
   Bytes ledger_entries_, ledger_unsettled_;
@@ -360,8 +359,8 @@ class State {
   std::set<LeaseId> away_;                    // with a Parking
   std::set<LeaseId> verifying_;               // yielded, as they say
   std::set<LeaseId> relapsing_;               // paused, and held more than promised in the newest snapshot
-  std::map<std::pair<std::string, PauseMethod>, MethodRecord> records_;  // by consumer and method
-  std::set<std::pair<std::uint32_t, std::string>> grants_;               // uid and consumer
+  std::map<std::pair<Consumer, PauseMethod>, MethodRecord> records_;  // by consumer and method
+  std::set<Consumer> grants_;
   std::vector<LeaseId> half_done_;  // loaded while yielding or coming back: nobody knows how far that came
   Time last_queued_at_;             // no two leases are queued at the same time
   Time snapshot_began_;             // of the newest snapshot

@@ -24,8 +24,8 @@ std::optional<Duration> median_of(const std::vector<Duration>& all) {
 
 }  // namespace
 
-void State::remember(const std::string& consumer, Bytes peak, std::optional<Duration> run) {
-  if (consumer.empty() || (!run && peak <= Bytes{})) return;
+void State::remember(const Consumer& consumer, Bytes peak, std::optional<Duration> run) {
+  if (consumer.name.empty() || (!run && peak <= Bytes{})) return;
   auto& [history, sequence] = history_[consumer];
   auto place = history_order_.extract(std::exchange(sequence, ++history_sequence_));
   if (place) place.key() = sequence, history_order_.insert(std::move(place));
@@ -42,8 +42,8 @@ void State::remember(const std::string& consumer, Bytes peak, std::optional<Dura
   }
 }
 
-void State::load_histories(std::map<std::string, ConsumerHistory> histories) {
-  std::vector<std::pair<Time, std::string>> by_use;
+void State::load_histories(std::map<Consumer, ConsumerHistory> histories) {
+  std::vector<std::pair<Time, Consumer>> by_use;
   by_use.reserve(histories.size());
   for (const auto& [consumer, history] : histories) by_use.emplace_back(history.last_used, consumer);
   std::sort(by_use.begin(), by_use.end());

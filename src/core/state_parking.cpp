@@ -187,7 +187,7 @@ std::optional<State::Moving> State::moving(LeaseId id) const {
   } else if (lease->state != LeaseState::pausing || !side.acting) {
     return std::nullopt;
   }
-  now.takes = costs_.predict(lease->consumer, lease->devices, lease->parking->method, now.move, now.bytes);
+  now.takes = costs_.predict(lease->whose(), lease->devices, lease->parking->method, now.move, now.bytes);
   return now;
 }
 

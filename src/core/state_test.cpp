@@ -109,8 +109,8 @@ TEST(Load, ADeviceThatNeverComesBackFailsItsLeases) {
 }
 
 TEST(Load, KeepsTheConsumersThatWereUsedLastWhateverTheirNames) {
-  std::map<std::string, ConsumerHistory> stored;
-  const auto name = [](int i) { return std::to_string(10'000 + i); };
+  std::map<Consumer, ConsumerHistory> stored;
+  const auto name = [](int i) { return anas(std::to_string(10'000 + i)); };
   // The larger the name the longer ago it was used: an order by name would drop the wrong ones.
   for (int i = 0; i < 5000; ++i) stored[name(i)] = {{10s}, GiB, Time{5000 - i}};
   State state = State::load({}, stored, 0, {}, Time{10'000});
@@ -126,7 +126,7 @@ TEST(Load, KeepsTheConsumersThatWereUsedLastWhateverTheirNames) {
   tell(Snapshot{Time{20'000}, {gpu(0, 24 * GiB)}});
   const LeaseId id = *tell(Submit{wish(GiB, "new"), true, false}).outcome;
   tell(Release{id, 0, false});
-  EXPECT_NE(state.history("new"), nullptr);
+  EXPECT_NE(state.history(anas("new")), nullptr);
   EXPECT_EQ(state.history(name(4095)), nullptr);
   EXPECT_NE(state.history(name(4094)), nullptr);
   EXPECT_EQ(state.histories().size(), 4096U);

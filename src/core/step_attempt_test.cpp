@@ -63,7 +63,7 @@ TEST(Unlisted, WhoVanishesFromTheListHasNotYielded) {
   EXPECT_SAYS(w.why(w.victim, "resuming"), "9.0 GiB more than before it was asked are used there by no listed process");
   w.runs();
   EXPECT_EQ(w.standing().failures, 0);
-  EXPECT_EQ(w.state.record("serve", PauseMethod::driver), nullptr);
+  EXPECT_EQ(w.state.record(anas("serve"), PauseMethod::driver), nullptr);
 }
 
 TEST(Unlisted, WhoIsAskedBeforeACardWasReadIsComparedWithItsFirstReading) {
@@ -256,7 +256,8 @@ struct Hanging : Card {
 
 TEST(Stuck, TheNextIsAskedAndNothingIsCountedTwice) {
   Hanging w;
-  const Prediction takes = w.state.costs().predict("first", {"GPU-0"}, PauseMethod::driver, Move::pause, 10 * GiB);
+  const Prediction takes =
+      w.state.costs().predict(anas("first"), {"GPU-0"}, PauseMethod::driver, Move::pause, 10 * GiB);
   EXPECT_EQ(w.allowed(), takes.longest + 10s) << "from what such a pause takes";
   w.now = w.now + w.allowed() - 1s;
   w.step(Tick{});
@@ -427,7 +428,7 @@ TEST(Blame, HowPausesWentBeforeIsInThePriceOfANewLeaseToo) {
   w.runs();
   const Duration once = as_victim(w.state, w.at(w.victim), w.state.devices().begin()->second, w.now).cost;
   EXPECT_EQ(once - trusted, 10s) << "one of one came to nothing";
-  const LearnedRecord learned{"serve", PauseMethod::driver, *w.state.record("serve", PauseMethod::driver)};
+  const LearnedRecord learned{anas("serve"), PauseMethod::driver, *w.state.record(anas("serve"), PauseMethod::driver)};
   w.state = State::load(w.stored(), {}, w.state.last_id(), w.rules, w.now, {}, {}, {learned});
   w.step(Tick{});
   w.measure(9 * GiB);

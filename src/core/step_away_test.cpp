@@ -119,7 +119,7 @@ TEST(Away, WhoWaitsForWhatAnOutsiderTookIsToldSoAndNotTheVictimBlamed) {
   w.step(Parked{w.lease, true, {}, 9 * GiB});
   w.measure({}, 8 * GiB);
   w.measure({}, 8 * GiB);
-  EXPECT_EQ(w.state.record("train", PauseMethod::driver)->reliability(), 1) << "it did yield";
+  EXPECT_EQ(w.state.record(anas("train"), PauseMethod::driver)->reliability(), 1) << "it did yield";
   EXPECT_SAYS(w.why(waiter, "blocked"), "External: pid 99 (game, under no lease) holds 8.0 GiB on gpu0");
 }
 
@@ -257,10 +257,10 @@ TEST(Restart, RemembersHowPausesWent) {
   w.pause(w.lease);
   w.step(Parked{w.lease, false, "it is traced"});
   ASSERT_EQ(w.last.records.size(), 1U);
-  EXPECT_EQ(w.last.records[0], (LearnedRecord{"train", PauseMethod::driver, {0, 1}}));
+  EXPECT_EQ(w.last.records[0], (LearnedRecord{anas("train"), PauseMethod::driver, {0, 1}}));
   const State again = State::load(w.stored(), {}, 9, w.rules, w.now, {}, {}, w.last.records);
-  ASSERT_NE(again.record("train", PauseMethod::driver), nullptr);
-  EXPECT_LT(again.record("train", PauseMethod::driver)->reliability(), 1);
+  ASSERT_NE(again.record(anas("train"), PauseMethod::driver), nullptr);
+  EXPECT_LT(again.record(anas("train"), PauseMethod::driver)->reliability(), 1);
 }
 
 // -------------------------------------------------------------------------------- how far it is

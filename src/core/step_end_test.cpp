@@ -229,11 +229,12 @@ TEST(History, LearnsFromRunsThatEndedWell) {
     w.step(ProgramEnded{id, i == 3 ? 1 : 0, i == 4});
     w.measure();
   }
-  const ConsumerHistory* history = w.state.history("train");
+  const ConsumerHistory* history = w.state.history(anas("train"));
   ASSERT_NE(history, nullptr);
   EXPECT_EQ(history->runs, std::vector<Duration>(16, 10s));
   EXPECT_EQ(history->peak_used, 2560 * MiB);
-  EXPECT_EQ(w.state.history("other"), nullptr);
+  EXPECT_EQ(w.state.history(anas("other")), nullptr);
+  EXPECT_EQ(w.state.history({1001, "train"}), nullptr) << "that of another user is another one";
 }
 
 }  // namespace

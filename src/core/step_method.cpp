@@ -50,13 +50,13 @@ Result<LeaseId> Stepper::on(const Cooperate& fact) {
 }
 
 Result<LeaseId> Stepper::on(const Grant& fact) {
-  const std::pair who(fact.uid, fact.consumer);
+  const Consumer who{fact.uid, fact.consumer};
   if (state_.grants_.contains(who) == fact.given) return LeaseId{};
   if (fact.given) state_.grants_.insert(who);
   else state_.grants_.erase(who);
   for (auto& [id, lease] : state_.leases_) {
     const bool waits_for_it = lease.unfit && lease.unfit->kind == Unfit::unvouched && !lease.ended();
-    if (!waits_for_it || lease.uid != fact.uid || lease.consumer != fact.consumer) continue;
+    if (!waits_for_it || lease.whose() != who) continue;
     lease.unfit.reset();
     touch(lease);
   }
@@ -100,20 +100,20 @@ void Stepper::note_unfit(Lease& lease, const Parked& fact) {
 }
 
 Duration Stepper::yield_time(const Lease& lease) const {
-  const auto before = state_.costs_.entries().find({lease.consumer, "", PauseMethod::cooperative, Move::pause});
+  const auto before = state_.costs_.entries().find({lease.whose(), "", PauseMethod::cooperative, Move::pause});
   if (before == state_.costs_.entries().end()) return rules_.yield_timeout;
   // Of so few the longest stands for the 99th of a hundred; what it frees says little of how long a program takes to
   // get to a place where it can stop.
   Duration learned = least_yield_time;
   for (const MoveSample& sample : before->second.curve.samples()) learned = std::max(learned, 2 * sample.took);
   // Who failed last is given the whole time once more.
-  const MethodRecord* record = state_.record(lease.consumer, PauseMethod::cooperative);
+  const MethodRecord* record = state_.record(lease.whose(), PauseMethod::cooperative);
   const bool failed = record != nullptr && record->tries > 0 && (record->outcomes & 1) == 0;
   return failed ? std::max(learned, rules_.yield_timeout) : learned;
 }
 
 void Stepper::remember_pause(const Lease& lease, PauseMethod method, bool verified) {
-  const std::pair who(lease.consumer, method);
+  const std::pair who(lease.whose(), method);
   if (!state_.records_.contains(who) && state_.records_.size() >= records_kept) {
     const auto first = state_.records_.begin();
     plan_.records.push_back({first->first.first, first->first.second, {}});

@@ -45,7 +45,7 @@ struct Cooperating : World {
   }
   PauseMethod method() const { return at(victim).parking->method; }
   double trust(PauseMethod by = PauseMethod::cooperative) const {
-    const MethodRecord* record = state.record("serve", by);
+    const MethodRecord* record = state.record(anas("serve"), by);
     return record == nullptr ? 1 : record->reliability();
   }
   void settle() {

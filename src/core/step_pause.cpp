@@ -399,7 +399,7 @@ bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
 // Longer than that it never took, and never should.
 Duration Stepper::driver_time(const Lease& lease, Move move) const {
   const Bytes bytes = std::max(state_.sides_.at(lease.id).moved, lease.parking ? lease.parking->entry : Bytes{});
-  const Prediction takes = state_.costs_.predict(lease.consumer, lease.devices, PauseMethod::driver, move, bytes);
+  const Prediction takes = state_.costs_.predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes);
   return std::min(takes.longest, driver_limit) + driver_grace;
 }
 

@@ -14,7 +14,7 @@ void refuse(Pair& w, Unfit unfit, std::string why) {
 }
 
 double trust(const Pair& w) {
-  const MethodRecord* record = w.state.record("train", PauseMethod::driver);
+  const MethodRecord* record = w.state.record(anas("train"), PauseMethod::driver);
   return record == nullptr ? 1 : record->reliability();
 }
 

@@ -87,13 +87,13 @@ Bytes Stepper::unlisted_since(const Lease& lease) const {
 Duration Stepper::liar_after(const Lease& lease) const {
   const Bytes bytes = state_.sides_.at(lease.id).moved;
   const Prediction takes =
-      state_.costs_.predict(lease.consumer, lease.devices, lease.parking->method, Move::settle, bytes);
+      state_.costs_.predict(lease.whose(), lease.devices, lease.parking->method, Move::settle, bytes);
   return std::clamp(takes.longest, std::min(liar_at_least, rules_.verify_timeout), rules_.verify_timeout);
 }
 
 void Stepper::learn(const Lease& lease, Move move, Bytes bytes, Duration took) {
   const std::string device = lease.devices.size() == 1 ? lease.devices.front() : std::string();
-  plan_.learned.push_back({lease.consumer, lease.parking->method, move, {bytes, took}, now_, device});
+  plan_.learned.push_back({lease.whose(), lease.parking->method, move, {bytes, took}, now_, device});
   state_.costs_.learn(plan_.learned.back());
 }
 

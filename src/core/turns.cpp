@@ -18,7 +18,7 @@ constexpr std::size_t waiters_counted = 8;
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
   const auto method = pause_method_of(state, lease);
   const Bytes bytes = lease.parking ? lease.parking->entry : lease.vram;
-  return state.costs().predict(lease.consumer, devices, method ? *method : PauseMethod::driver, move, bytes).likely;
+  return state.costs().predict(lease.whose(), devices, method ? *method : PauseMethod::driver, move, bytes).likely;
 }
 
 }  // namespace

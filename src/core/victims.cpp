@@ -168,7 +168,7 @@ std::string left_alone_text(const Standing& standing, Time now) {
 }
 
 // Of a consumer whose pauses came to something every other time, one try more is to be expected.
-Duration futile(const State& state, const std::string& consumer, PauseMethod method) {
+Duration futile(const State& state, const Consumer& consumer, PauseMethod method) {
   const MethodRecord* record = state.record(consumer, method);
   const double tries = record == nullptr ? 0 : 1 / record->reliability() - 1;
   return Duration(static_cast<std::int64_t>(tries * static_cast<double>(futile_try.count())));
@@ -230,7 +230,7 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
 namespace {
 
 Duration settles_in(const State& state, const Lease& lease, PauseMethod method, Bytes bytes) {
-  return state.costs().predict(lease.consumer, lease.devices, method, Move::settle, bytes).likely;
+  return state.costs().predict(lease.whose(), lease.devices, method, Move::settle, bytes).likely;
 }
 
 }  // namespace
@@ -282,9 +282,9 @@ Victim as_victim(const State& state, const Lease& lease, const Device& device, T
     for (const Yielded& its : lease.parking->yielded) whole += its.all;
     victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
   }
-  victim.pause = predict(lease.consumer, lease.devices, victim.method, Move::pause, victim.bytes);
-  victim.resume = predict(lease.consumer, lease.devices, victim.method, Move::resume, victim.bytes);
-  victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.consumer, victim.method);
+  victim.pause = predict(lease.whose(), lease.devices, victim.method, Move::pause, victim.bytes);
+  victim.resume = predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
+  victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.whose(), victim.method);
   return victim;
 }
 

@@ -28,6 +28,9 @@ inline Lease wish(Bytes vram, std::string consumer = "train") {
   return lease;
 }
 
+// The consumer of such a wish.
+inline Consumer anas(std::string name) { return {1000, std::move(name)}; }
+
 inline ProcessRef process(int pid) { return {pid, static_cast<std::uint64_t>(pid) * 10}; }
 
 inline Owner kept_process(int pid) {

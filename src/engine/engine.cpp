@@ -348,7 +348,7 @@ Status Engine::open_store() {
   // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
   if (!planted(Bug::time_goes_back)) clock_.go_on_from(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
-  std::map<std::string, core::ConsumerHistory> history;
+  std::map<core::Consumer, core::ConsumerHistory> history;
   for (auto& [consumer, runs] : loaded->history)
     history[consumer] = {std::move(runs.runs), runs.peak_used, runs.last_used};
   const bool rebooted = !loaded->boot_id.empty() && loaded->boot_id != options_.boot_id;
@@ -375,8 +375,8 @@ Status Engine::open_store() {
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id =
       planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
-  std::set<std::pair<std::uint32_t, std::string>> grants;
-  for (core::Grant& grant : loaded->grants) grants.emplace(grant.uid, std::move(grant.consumer));
+  std::set<core::Consumer> grants;
+  for (core::Grant& grant : loaded->grants) grants.insert({grant.uid, std::move(grant.consumer)});
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
                              std::move(grants), loaded->records);
   committed_ = intended_ = 0;

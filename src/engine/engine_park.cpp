@@ -71,7 +71,7 @@ void Engine::not_killed(LeaseId lease, const std::string& why) {
 Parker::Program Engine::program_of(LeaseId id) const {
   const core::Lease* lease = state_.find(id);
   if (lease == nullptr) return {};
-  const bool vouched = lease->pausable == core::Pausable::driver || state_.granted(lease->uid, lease->consumer);
+  const bool vouched = lease->pausable == core::Pausable::driver || state_.granted(lease->whose());
   return {vouched, std::max(static_cast<int>(lease->devices.size()), 1)};
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GET /v1/consumers: what is remembered of those who came before, the basis of estimates and of prices.
+#include "engine/account.h"
 #include "http/grants.h"
 #include "http/resources.h"
 
@@ -13,8 +14,9 @@ namespace {
 
 std::int64_t ms(Duration duration) { return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count(); }
 
-// What its moves take: a fixed part, and bytes by a rate. `consumer` "": of all on this device, or on all of them ("").
-json moves_of(const core::CostModel& costs, const std::string& consumer, const std::string& device = {}) {
+// What its moves take: a fixed part, and bytes by a rate. `consumer` without a name: of all on this device, or on all
+// of them ("").
+json moves_of(const core::CostModel& costs, const core::Consumer& consumer, const std::string& device = {}) {
   json moves = json::array();
   const core::CostModel::Key first{consumer, device, {}, {}};
   for (auto entry = costs.entries().lower_bound(first); entry != costs.entries().end(); ++entry) {
@@ -44,21 +46,27 @@ json devices_of(const core::State& state) {
     const bool there = device != state.devices().end() && device->second.read_at;
     rows.push_back({{"uuid", uuid},
                     {"id", there ? json(fmt::format("gpu{}", device->second.reading.index)) : json(nullptr)},
-                    {"moves", moves_of(state.costs(), "", uuid)}});
+                    {"moves", moves_of(state.costs(), {}, uuid)}});
   }
   return rows;
 }
 
-json row(const core::State& state, const std::string& name, const core::ConsumerHistory& history) {
+json row(const core::State& state, const core::Consumer& consumer, const engine::Peer& viewer) {
+  static const core::ConsumerHistory none;
+  const core::ConsumerHistory* found = state.history(consumer);
+  const core::ConsumerHistory& history = found != nullptr ? *found : none;
   json runs = json::array();
   for (const Duration run : history.runs) runs.push_back(ms(run));
   const auto median = history.median ? json(*history.median / std::chrono::seconds(1)) : json(nullptr);
-  return {{"consumer", name},
+  return {{"consumer", consumer.name},
+          {"uid", consumer.uid},
+          {"user", engine::account_name(consumer.uid)},
+          {"own", consumer.uid == viewer.uid},
           {"peak_used_bytes", history.peak_used.count},
           {"runs", history.runs.size()},
           {"run_ms", std::move(runs)},
           {"median_run_seconds", median},
-          {"moves", moves_of(state.costs(), name)}};
+          {"moves", moves_of(state.costs(), consumer)}};
 }
 
 }  // namespace
@@ -67,18 +75,15 @@ Reply get_consumers(Call& call) {
   const core::State& state = call.engine.state();
   json rows = json::array();
   // One may have been paused and never have come to its end.
-  std::set<std::string> names;
-  for (const auto& [name, entry] : state.histories()) names.insert(name);
+  std::set<std::pair<std::string, std::uint32_t>> all;
+  for (const auto& [consumer, entry] : state.histories()) all.emplace(consumer.name, consumer.uid);
   for (const auto& [key, entry] : state.costs().entries())
-    if (!key.consumer.empty()) names.insert(key.consumer);
-  for (const std::string& name : names) {
-    const core::ConsumerHistory* history = state.history(name);
-    rows.push_back(row(state, name, history != nullptr ? *history : core::ConsumerHistory{}));
-  }
+    if (!key.consumer.name.empty()) all.emplace(key.consumer.name, key.consumer.uid);
+  for (const auto& [name, uid] : all) rows.push_back(row(state, {uid, name}, call.request.peer));
   return Response{200,
                   {{"consumers", std::move(rows)},
                    {"devices", devices_of(state)},
-                   {"moves", moves_of(state.costs(), "")},
+                   {"moves", moves_of(state.costs(), {})},
                    {"grants", render_grants(call.engine)}},
                   {}};
 }

@@ -28,8 +28,7 @@ Reply store(Call& call, bool given) {
 
 json render_grants(const engine::Engine& engine) {
   json rows = json::array();
-  for (const auto& [uid, consumer] : engine.state().grants())
-    rows.push_back(render(uid, engine::account_name(uid), consumer));
+  for (const auto& [uid, name] : engine.state().grants()) rows.push_back(render(uid, engine::account_name(uid), name));
   return rows;
 }
 
@@ -41,7 +40,7 @@ Reply post_grant(Call& call) {
   }
   const auto& grants = call.engine.state().grants();
   const std::uint32_t uid = call.request.peer.uid;
-  const auto own = std::count_if(grants.begin(), grants.end(), [uid](const auto& grant) { return grant.first == uid; });
+  const auto own = std::count_if(grants.begin(), grants.end(), [uid](const auto& grant) { return grant.uid == uid; });
   if (own >= most_grants) {
     return problem({Code::Quota, fmt::format("user {} has {} grants, the limit", call.request.peer.user, own),
                     "take some back: sublet pause --revoke CONSUMER"});
@@ -50,7 +49,7 @@ Reply post_grant(Call& call) {
 }
 
 Reply delete_grant(Call& call) {
-  if (!call.engine.state().granted(call.request.peer.uid, call.args[0])) {
+  if (!call.engine.state().granted({call.request.peer.uid, call.args[0]})) {
     return problem(
         not_found(fmt::format("there is no grant of user {} for '{}'", call.request.peer.user, printable(call.args[0])),
                   "sublet pause --grants lists them"));

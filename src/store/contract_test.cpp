@@ -376,14 +376,14 @@ TYPED_TEST(StoreContract, KeepsTheNewestMovesOfEachKindInTheirOrder) {
   Batch batch{.now = {1}};
   for (std::int64_t n = 1; n <= 40; ++n) {
     const auto move = n % 2 == 0 ? core::Move::pause : core::Move::resume;
-    batch.learned.push_back({"train", core::PauseMethod::driver, move, {n * GiB, Duration(n)}, {n}});
+    batch.learned.push_back({adas, core::PauseMethod::driver, move, {n * GiB, Duration(n)}, {n}});
   }
-  const core::LearnedMove there{"train", core::PauseMethod::driver, core::Move::pause, {GiB, Duration(6)}, {41}, "GPU"};
-  const core::LearnedMove other{"infer", core::PauseMethod::cooperative, core::Move::settle, {GiB, Duration(7)}, {42}};
+  const core::LearnedMove there{adas, core::PauseMethod::driver, core::Move::pause, {GiB, Duration(6)}, {41}, "GPU"};
+  const core::LearnedMove other{bobs, core::PauseMethod::driver, core::Move::pause, {GiB, Duration(7)}, {42}};
   batch.learned.insert(batch.learned.end(), {there, other});
   this->commit(batch);
   const std::vector<core::LearnedMove> moves = this->reopen().moves;
-  ASSERT_EQ(moves.size(), 34U) << "16 of each of two kinds, that on a device, and the one of the fourth";
+  ASSERT_EQ(moves.size(), 34U) << "16 of each of two kinds, that on a device, and another user's";
   EXPECT_EQ(moves.front(), batch.learned[8]);
   EXPECT_EQ(moves[32], there);
   EXPECT_EQ(moves[33], other);
@@ -410,20 +410,21 @@ TYPED_TEST(StoreContract, LearnsFromTheLastRunsOfEachConsumer) {
   nameless.consumer = "";
   core::Lease other = ended_lease(25, {25'000}, Duration(77));
   other.consumer = "infer";
-  for (const core::Lease& lease : {killed, stopped, cancelled, nameless, other, make_lease(26)}) {
-    batch.changed.push_back(lease);
-  }
+  core::Lease theirs = ended_lease(27, {15'000}, Duration(88));
+  theirs.uid = 1001;
+  batch.changed.insert(batch.changed.end(), {killed, stopped, cancelled, nameless, other, theirs, make_lease(26)});
   this->commit(batch);
 
   const Loaded loaded = this->reopen();
-  ASSERT_EQ(loaded.history.size(), 2U);
-  const ConsumerRuns& train = loaded.history.at("train");
+  ASSERT_EQ(loaded.history.size(), 3U);
+  const ConsumerRuns& train = loaded.history.at(adas);
   ASSERT_EQ(train.runs.size(), 16U);
   EXPECT_EQ(train.runs.front(), Duration(5));
   EXPECT_EQ(train.runs.back(), Duration(20));
   EXPECT_EQ(train.peak_used, 4 * GiB);
   EXPECT_EQ(train.last_used, Time{21'000}) << "those that came later taught nothing";
-  EXPECT_EQ(loaded.history.at("infer").runs, std::vector<Duration>{Duration(77)});
+  EXPECT_EQ(loaded.history.at({1000, "infer"}).runs, std::vector<Duration>{Duration(77)});
+  EXPECT_EQ(loaded.history.at(bobs).runs, std::vector<Duration>{Duration(88)}) << "another user's";
 }
 
 TYPED_TEST(StoreContract, KeepsTheNewestEventsAndTheirNumbersOverARestart) {
@@ -466,16 +467,15 @@ TYPED_TEST(StoreContract, KeepsAccessTokensUntilTheyAreRevoked) {
 
 TYPED_TEST(StoreContract, KeepsGrantsUntilTheyAreTakenBackAndTheNewestRecords) {
   this->open();
-  this->commit({.records = {{"train", {}, {1, 1}}, {"infer", {}, {0, 1}}, {"train", {}, {2, 2}}},
+  this->commit({.records = {{adas, {}, {1, 1}}, {{7, "x"}, {}, {0, 1}}, {adas, {}, {2, 2}}, {bobs, {}, {3, 3}}},
                 .grants = {{1000, "ollama"}, {1000, "comfy"}, {1001, "ollama"}},
                 .now = {1}});
-  this->commit({.records = {{"infer", {}, {}}, {"game", {}, {}}},
+  this->commit({.records = {{{7, "x"}, {}, {}}, {{7, "game"}, {}, {}}},
                 .grants = {{1000, "ollama"}, {1000, "comfy", false}, {7, "nobody", false}},
                 .now = {2}});
   const Loaded loaded = this->reopen();
-  ASSERT_EQ(loaded.grants.size(), 2U);
-  EXPECT_TRUE(loaded.grants[0].consumer == "ollama" && loaded.grants[1].uid == 1001U);
-  EXPECT_EQ(loaded.records, std::vector<core::LearnedRecord>({{"train", {}, {2, 2}}}));
+  ASSERT_TRUE(loaded.grants.size() == 2 && loaded.grants[0].consumer == "ollama" && loaded.grants[1].uid == 1001U);
+  EXPECT_EQ(loaded.records, std::vector<core::LearnedRecord>({{adas, {}, {2, 2}}, {bobs, {}, {3, 3}}}));
 }
 
 TYPED_TEST(StoreContract, AClosedStoreAnswersReadsWithAnError) {

@@ -190,7 +190,7 @@ Loaded MemoryStore::Tables::load() const {
   for (const core::Lease* lease : ended) {
     const auto run = run_of(*lease);
     if (!teaches(lease->peak_used, run)) continue;
-    learn(loaded.history[lease->consumer], lease->peak_used, run, lease->ended_at.value_or(Time{}));
+    learn(loaded.history[lease->whose()], lease->peak_used, run, lease->ended_at.value_or(Time{}));
   }
   return loaded;
 }

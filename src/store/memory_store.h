@@ -61,7 +61,7 @@ class MemoryStore final : public Store {
     std::optional<std::int64_t> clock_offset_ns;
     std::map<std::uint64_t, AccessToken> tokens;
     std::vector<core::LearnedMove> moves;
-    std::map<std::pair<std::string, core::PauseMethod>, core::LearnedRecord> records;
+    std::map<std::pair<core::Consumer, core::PauseMethod>, core::LearnedRecord> records;
     std::uint64_t last_token = 0;
     std::set<std::pair<std::uint32_t, std::string>> grants;
     std::deque<LoggedEvent> logged;

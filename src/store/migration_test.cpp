@@ -57,6 +57,7 @@ void expect_time_parked(const core::Lease& lease, int version) {
 void expect_moves(const std::vector<core::LearnedMove>& moves, int version) {
   ASSERT_EQ(moves.size(), version >= 10 ? 2U : 0U);
   if (version < 10) return;
+  EXPECT_EQ(moves[0].consumer, adas);
   EXPECT_EQ(moves[0].sample, (core::MoveSample{6 * GiB, std::chrono::milliseconds(3900)}));
   EXPECT_EQ(moves[1].move, core::Move::resume);
   EXPECT_EQ(moves[1].device, version >= 14 ? "GPU-8f1c" : "");
@@ -113,8 +114,8 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(loaded->leases[2].exit_status, 0);
       EXPECT_EQ(loaded->last_id, 9U);
       EXPECT_EQ(loaded->boot_id, "6f9619ff-8b86-d011-b42d-00cf4fc964ff");
-      EXPECT_EQ(loaded->history.at("train").peak_used, 7 * GiB);
-      EXPECT_EQ(loaded->history.at("train").runs,
+      EXPECT_EQ(loaded->history.at(adas).peak_used, 7 * GiB);
+      EXPECT_EQ(loaded->history.at(adas).runs,
                 (std::vector<Duration>{std::chrono::seconds(60), std::chrono::seconds(70)}));
       const auto reasons = ask(store, [](Reader& reader) { return reader.reasons(LeaseId{2}); });
       EXPECT_EQ(reasons->at(0).text, "8.0 GiB asked, 2.0 GiB short");
@@ -125,14 +126,40 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       const bool newest = migration.version >= 11;
       EXPECT_EQ(active.resumed_at.has_value(), newest);
       EXPECT_EQ(loaded->leases[1].ordered, newest ? std::optional(word_in(migration.version)) : std::nullopt);
-      const core::LearnedRecord record{"serve", core::PauseMethod::cooperative, {5, 3}};
-      EXPECT_EQ(loaded->records, std::vector<core::LearnedRecord>(newest ? 1 : 0, record));
+      const core::LearnedRecord record{{1000, "serve"}, core::PauseMethod::cooperative, {5, 3}};
+      // Whose it was nobody knew before: there is no lease of that name.
+      EXPECT_EQ(loaded->records, std::vector<core::LearnedRecord>(migration.version >= 17 ? 1 : 0, record));
       EXPECT_EQ(loaded->last_token, migration.version >= 7 ? 4U : 0U);
       EXPECT_EQ(loaded->last_event, migration.version >= 6 ? 42U : 0U);
       EXPECT_EQ(loaded->life, migration.version >= 6 ? "5eed0001" : "");
     }
     EXPECT_EQ(schema_of(path), schema_of(fresh));
   }
+}
+
+TEST(Migrations, GiveWhatWasLearnedUnderANameToEachUserOfIt) {
+  TempDir dir;
+  ASSERT_NO_FATAL_FAILURE(make_old_store(dir / "store.db", 16));
+  {
+    auto database = Database::open((dir / "store.db").string(), Database::Mode::existing);
+    ASSERT_TRUE(database);
+    const char* change =
+        "UPDATE leases SET consumer = 'train' WHERE uid = 1001;"
+        "INSERT INTO pause_records VALUES ('train', 'driver', 1, 1, 7);"
+        "INSERT INTO moves VALUES (3, 'forgotten', 'driver', 'pause', 5, 6, 7, '')";
+    ASSERT_TRUE((*database)->run(change));
+  }
+  SqliteStore store(dir / "store.db");
+  News news;
+  const auto loaded = store.open(news.events());
+  ASSERT_TRUE(loaded) << loaded.error().detail;
+  std::vector<core::Consumer> whose;
+  for (const core::LearnedMove& move : loaded->moves) whose.push_back(move.consumer);
+  EXPECT_EQ(whose, (std::vector{adas, bobs, adas, bobs, core::Consumer{}}));
+  const core::MethodRecord once{1, 1};
+  const std::vector<core::LearnedRecord> records{{adas, core::PauseMethod::driver, once},
+                                                 {bobs, core::PauseMethod::driver, once}};
+  EXPECT_EQ(loaded->records, records);
 }
 
 TEST(Migrations, AreWrittenToByTheNewProgramAtOnce) {

@@ -88,8 +88,8 @@ struct ConsumerRuns {
 };
 
 struct Loaded {
-  std::vector<core::Lease> leases;              // all that have not ended, and the ended ones not yet settled; by id
-  std::map<std::string, ConsumerRuns> history;  // by consumer
+  std::vector<core::Lease> leases;  // all that have not ended, and the ended ones not yet settled; by id
+  std::map<core::Consumer, ConsumerRuns> history;
   std::uint64_t last_id = 0;                    // highest lease id ever stored, pruned ones included
   Time last_time;                               // latest Batch::now ever stored: the time line goes on from here
   std::string boot_id;                          // last one stored, "" if none ever was

@@ -307,22 +307,22 @@ Result<Loaded> Tables::load() {
 
 Status Tables::load_history(Loaded& loaded) {
   Statement rows(*database_,
-                 "SELECT consumer, ended_at, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
-                 "WHERE state = 'ended' AND consumer <> '' ORDER BY consumer, ended_at");
-  std::string consumer;
+                 "SELECT uid, consumer, ended_at, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
+                 "WHERE state = 'ended' AND consumer <> '' ORDER BY uid, consumer, ended_at");
+  core::Consumer consumer;
   ConsumerRuns* runs = nullptr;
   for (;;) {
     const auto row = rows.step();
     if (!row) return row.error();
     if (!*row) return {};
-    std::string name = rows.text();
+    core::Consumer its{static_cast<std::uint32_t>(rows.integer()), rows.text()};
     const Time ended_at{rows.integer()};
     const auto ns = rows.maybe_integer();
     const auto run = ns ? std::optional(Duration(*ns)) : std::nullopt;
     const Bytes peak{rows.integer()};
     if (!teaches(peak, run)) continue;
-    if (runs == nullptr || name != consumer) {
-      consumer = std::move(name);
+    if (runs == nullptr || its != consumer) {
+      consumer = std::move(its);
       runs = &loaded.history[consumer];
     }
     learn(*runs, peak, run, ended_at);

@@ -76,14 +76,16 @@ Status Tables::load_grants(Loaded& loaded) {
 
 Status Tables::put_moves(const Batch& batch) {
   Statement put(*database_,
-                "INSERT INTO moves (consumer, device, method, move, bytes, took_ns, at) VALUES (?, ?, ?, ?, ?, ?, ?)");
+                "INSERT INTO moves (uid, consumer, device, method, move, bytes, took_ns, at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
   Statement trim(*database_,
-                 "DELETE FROM moves WHERE consumer = ?1 AND device = ?2 AND method = ?3 AND move = ?4 AND seq <= "
-                 "(SELECT seq FROM moves WHERE consumer = ?1 AND device = ?2 AND method = ?3 AND move = ?4 "
-                 "ORDER BY seq DESC LIMIT 1 OFFSET ?5)");
+                 "DELETE FROM moves WHERE uid = ?1 AND consumer = ?2 AND device = ?3 AND method = ?4 AND move = ?5 "
+                 "AND seq <= (SELECT seq FROM moves WHERE uid = ?1 AND consumer = ?2 AND device = ?3 AND method = ?4 "
+                 "AND move = ?5 ORDER BY seq DESC LIMIT 1 OFFSET ?6)");
   for (const core::LearnedMove& learned : batch.learned) {
     const auto of_kind = [&learned](Statement& statement) -> Statement& {
-      return statement << learned.consumer << learned.device << to_string(learned.method) << to_string(learned.move);
+      return statement << std::int64_t{learned.consumer.uid} << learned.consumer.name << learned.device
+                       << to_string(learned.method) << to_string(learned.move);
     };
     of_kind(put) << learned.sample.bytes.count << std::int64_t{learned.sample.took.count()} << learned.at.ns;
     if (auto done = put.run(); !done) return done;
@@ -97,12 +99,12 @@ Status Tables::put_moves(const Batch& batch) {
 }
 
 Status Tables::put_records(const Batch& batch) {
-  Statement put(*database_, "INSERT OR REPLACE INTO pause_records VALUES (?, ?, ?, ?, ?)");
-  Statement drop(*database_, "DELETE FROM pause_records WHERE consumer = ? AND method = ?");
+  Statement put(*database_, "INSERT OR REPLACE INTO pause_records VALUES (?, ?, ?, ?, ?, ?)");
+  Statement drop(*database_, "DELETE FROM pause_records WHERE uid = ? AND consumer = ? AND method = ?");
   for (const core::LearnedRecord& learned : batch.records) {
     const core::MethodRecord& record = learned.record;
     Statement& change = record.tries > 0 ? put : drop;
-    change << learned.consumer << to_string(learned.method);
+    change << std::int64_t{learned.consumer.uid} << learned.consumer.name << to_string(learned.method);
     if (record.tries > 0) change << std::int64_t{record.outcomes} << std::int64_t{record.tries} << batch.now.ns;
     if (auto done = change.run(); !done) return done;
   }
@@ -110,13 +112,15 @@ Status Tables::put_records(const Batch& batch) {
 }
 
 Status Tables::load_records(Loaded& loaded) {
-  Statement rows(*database_, "SELECT consumer, method, outcomes, tries FROM pause_records ORDER BY consumer, method");
+  Statement rows(*database_,
+                 "SELECT uid, consumer, method, outcomes, tries FROM pause_records ORDER BY uid, consumer, method");
   for (;;) {
     const auto row = rows.step();
     if (!row) return row.error();
     if (!*row) return {};
     core::LearnedRecord learned;
-    learned.consumer = rows.text();
+    learned.consumer.uid = static_cast<std::uint32_t>(rows.integer());
+    learned.consumer.name = rows.text();
     const auto method = core::parse_pause_method(rows.text());
     const std::int64_t outcomes = rows.integer();
     const std::int64_t tries = rows.integer();
@@ -129,13 +133,14 @@ Status Tables::load_records(Loaded& loaded) {
 }
 
 Status Tables::load_moves(Loaded& loaded) {
-  Statement rows(*database_, "SELECT consumer, device, method, move, bytes, took_ns, at FROM moves ORDER BY seq");
+  Statement rows(*database_, "SELECT uid, consumer, device, method, move, bytes, took_ns, at FROM moves ORDER BY seq");
   for (;;) {
     const auto row = rows.step();
     if (!row) return row.error();
     if (!*row) return {};
     core::LearnedMove learned;
-    learned.consumer = rows.text();
+    learned.consumer.uid = static_cast<std::uint32_t>(rows.integer());
+    learned.consumer.name = rows.text();
     learned.device = rows.text();
     const auto method = core::parse_pause_method(rows.text());
     const auto move = core::parse_move(rows.text());

@@ -110,6 +110,9 @@ inline core::Lease make_lease(std::uint64_t id) {
   return lease;
 }
 
+// Consumer of such a lease, and that of another user.
+inline const core::Consumer adas{1000, "train"}, bobs{1001, "train"};
+
 inline core::Lease ended_lease(std::uint64_t id, Time at, Duration run = Duration(1)) {
   core::Lease lease = make_lease(id);
   lease.state = core::LeaseState::ended;

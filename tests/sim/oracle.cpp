@@ -154,7 +154,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active)) {
     check_ledger_entry(lease);
     if (lease.parking && lease.parking->returns) check_displaced(lease, batch.now), check_left_alone(lease, batch.now);
-    const bool agreed = lease.owner.keeper || engine_->state().granted(lease.uid, lease.consumer);
+    const bool agreed = lease.owner.keeper || engine_->state().granted(lease.whose());
     verdict_.expect(!lease.parking || lease.parking->method != core::PauseMethod::driver || agreed,
                     "parked-without-leave", [&] { return name() + ": nobody agreed to that"; });
   }

@@ -49,7 +49,7 @@ void Oracle::check_stuck(const core::State& state, Time now) {
     } else if (!returns_by_.contains(id)) {
       const Bytes bytes = std::max(moving->bytes, lease.parking->entry);
       const auto takes =
-          state.costs().predict(lease.consumer, lease.devices, lease.parking->method, core::Move::pause, bytes);
+          state.costs().predict(lease.whose(), lease.devices, lease.parking->method, core::Move::pause, bytes);
       returns_by_[id] = now + takes.longest + late;
     }
   }
