@@ -41,6 +41,9 @@ enum class Bug {
   stuck_ones_hold_up,
   hosts_refusals_are_faults,
   more_yield_than_need,
+  prices_do_not_matter,
+  switching_takes_no_time,
+  failures_do_not_count,
   outsiders_go_unnamed,
   pauses_are_not_counted,
   // engine

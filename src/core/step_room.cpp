@@ -335,7 +335,8 @@ void Stepper::end_spot(Lease& lease, const Making& making) {
 void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   State::Side& side = state_.sides_.at(lease.id);
   const bool failed = why.ground == LeftAlone::Ground::failed || planted(Bug::hosts_refusals_are_faults);
-  const int doublings = failed ? std::min(side.failures++, most_doublings) : 0;
+  const int doublings = failed ? std::min(side.failures, most_doublings) : 0;
+  if (failed && !planted(Bug::failures_do_not_count)) ++side.failures;
   side.left_alone = std::move(why);
   side.tried_at = now_;
   side.spared_until = now_ + rules_.cooldown * (1 << doublings);

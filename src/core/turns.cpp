@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/turns.h"
 
+#include "base/planted.h"
 #include "core/methods.h"
 #include "core/victims.h"
 
@@ -102,7 +103,8 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     stays = std::max(stays, residency(state, rules, lease, {uuid}));
   }
   const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.overhead));
-  if (!turn.leaves.empty()) turn.at = turn.at + std::max(quantum, stays);
+  const Duration least = planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays);
+  if (!turn.leaves.empty()) turn.at = turn.at + least;
   return turn;
 }
 

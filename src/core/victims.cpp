@@ -42,7 +42,8 @@ struct OnDevice {
 
 std::vector<Giver> givers_of(const std::vector<Victim>& victims) {
   std::vector<Giver> givers;
-  for (const Victim& victim : victims) givers.push_back({victim.gain, victim.cost});
+  for (const Victim& victim : victims)
+    givers.push_back({victim.gain, planted(Bug::prices_do_not_matter) ? 1s : victim.cost});
   return givers;
 }
 

@@ -163,9 +163,11 @@ ParkOutcome SimCooperation::yielded(LeaseId lease) const {
   return outcome;
 }
 
-void SimCooperation::finish(LeaseId, Order& order, ParkOutcome outcome) {
+void SimCooperation::finish(LeaseId lease, Order& order, ParkOutcome outcome) {
   const Done done = std::exchange(order.done, {});
-  if (done) done(std::move(outcome));
+  if (!done) return;
+  if (order.kind == Kind::yield) life_->answers(lease, outcome);
+  done(std::move(outcome));
 }
 
 }  // namespace sublet::sim

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/machine.h"
+#include "engine/parker.h"
 #include "watched_store.h"
 #include "world.h"
 
@@ -25,6 +26,8 @@ struct Life {
   bool reconciled = false;  // the store was opened anew: what was ordered before may still be under way
   // A reading is about to be told.
   std::function<void(const gpu::GpuSnapshot&, std::int64_t asked_ns)> reading;
+  // What it is about to be told came of the order to yield.
+  std::function<void(LeaseId, const engine::ParkOutcome&)> answers;
 };
 
 // On the agenda, if the life it belongs to still goes on by then.

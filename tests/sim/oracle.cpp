@@ -33,6 +33,8 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   undoing_.clear();
   undone_at_.clear();
   undone_.clear();
+  refuses_.clear();
+  to_blame_.clear();
   returns_by_.clear();
   makings_.clear();
   named_at_.clear();
@@ -40,6 +42,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
     if (!lease.ended() && lease.owner.kind == core::OwnerKind::connection && !held_.contains(id)) unheld_[id] = now;
+    if (lease.state == LeaseState::active && lease.resumed_at) back_at_[id] = *lease.resumed_at;
     last_id_ = std::max(last_id_, id.number);
   }
   follow_restart();
@@ -154,6 +157,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active)) {
     check_ledger_entry(lease);
     if (lease.parking && lease.parking->returns) check_displaced(lease, batch.now), check_left_alone(lease, batch.now);
+    if (lease.parking && before != nullptr) check_turn(lease, batch.now);
     const bool agreed = lease.owner.keeper || engine_->state().granted(lease.whose());
     verdict_.expect(!lease.parking || lease.parking->method != core::PauseMethod::driver || agreed,
                     "parked-without-leave", [&] { return name() + ": nobody agreed to that"; });

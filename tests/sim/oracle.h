@@ -33,6 +33,7 @@ class Oracle {
   bool wanted_back(LeaseId lease, bool back);              // its owner's last word, and what that was before
   void revoked(LeaseId lease) { revoked_.insert(lease); }  // somebody wants it taken
   void told(LeaseId lease, std::uint64_t generation);
+  void answers(LeaseId lease, const engine::ParkOutcome& outcome);  // who was asked to yield
   void held(LeaseId lease, bool held, Time now);
 
   void trace(bool on) { trace_ = on; }
@@ -65,6 +66,7 @@ class Oracle {
   void check_end(const Lease* before, const Lease& lease, Time now);
   void check_room(const Lease& lease, Time now, const char* what);
   void check_displaced(const Lease& lease, Time now);
+  void check_turn(const Lease& lease, Time now);
   void check_yielded(const Lease& lease);
   void check_named(const core::Reason& reason);
   void check_method(const Lease* before, const Lease& lease, Time now);
@@ -76,6 +78,7 @@ class Oracle {
   void follow_restart();
   std::optional<Bytes> seen_to_use(LeaseId lease, const std::string& uuid) const;
   static bool is_moved(const Lease& lease);
+  static bool is_on(const Lease& lease, const std::string& device);
   static bool waits(const Lease& lease);
   static bool has_room(const Lease& lease);
   Bytes claimed(const std::string& device, const Reading& reading) const;
@@ -85,7 +88,9 @@ class Oracle {
   Bytes capacity(const Reading& reading) const;
   Bytes settling(const Lease& ended, const std::string& device, const Reading& reading) const;
   Bytes coming_free(const std::string& device, const Reading& reading) const;
-  void check_making(const core::State& state, const core::Making& making, Time now);
+  void check_making(const core::State& state, const core::Making& making, Time now, bool again);
+  void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
+                      Time now);
   void check_makings(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);
@@ -98,6 +103,10 @@ class Oracle {
   void check_stuck(const core::State& state, Time now);
   void check_blame(const core::State& state);
 
+  struct Seen {
+    std::vector<LeaseId> victims;
+    bool again = false;  // for the second time
+  };
   struct Word {
     Time at;  // since when it has that room
     core::Ordered by;
@@ -121,14 +130,16 @@ class Oracle {
   std::set<LeaseId> undoing_;                // their pause came to nothing
   std::map<LeaseId, Time> undone_at_;        // runs again since, after one that came to nothing
   std::map<LeaseId, int> undone_;            // how many did, in a row
+  std::set<LeaseId> refuses_;                // who was asked to yield, and was just heard to have failed
+  std::map<LeaseId, int> to_blame_;          // failed to yield, so many times in a row, and that is to be known
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   using OnDevice = std::pair<LeaseId, std::string>;
-  std::map<LeaseId, Word> word_at_;                  // has its room on somebody's word
-  std::map<OnDevice, Bytes> asked_;                  // held when it was asked to yield
-  std::map<OnDevice, Bytes> coming_;                 // yielding, or being brought back: what it will hold
-  std::map<LeaseId, std::vector<LeaseId>> makings_;  // who is to yield, by for whom
-  std::map<LeaseId, Time> named_at_;                 // the reading by which it was seen who is in its way
-  std::set<LeaseId> over_;                           // ended, once and for all
+  std::map<LeaseId, Word> word_at_;   // has its room on somebody's word
+  std::map<OnDevice, Bytes> asked_;   // held when it was asked to yield
+  std::map<OnDevice, Bytes> coming_;  // yielding, or being brought back: what it will hold
+  std::map<LeaseId, Seen> makings_;   // who is to yield, by for whom
+  std::map<LeaseId, Time> named_at_;  // the reading by which it was seen who is in its way
+  std::set<LeaseId> over_;            // ended, once and for all
   std::uint64_t last_id_ = 0;
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
   std::map<LeaseId, std::string> last_words_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is checked of pauses: who is asked to yield, by what right, and what proves that it did.
+#include "core/methods.h"
 #include "oracle.h"
 
 #include <fmt/format.h>
@@ -55,6 +56,36 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
                   says("it has had its room for less than ten seconds"));
 }
 
+// No more than a tenth of the time goes into switching: who leaves had its room for as long as its way out and the way
+// in of whose turn it is are worth, by what was learned of both; and that one is worth the next switch.
+void Oracle::check_turn(const Lease& lease, Time now) {
+  constexpr std::string_view by_turn = "it is the turn of ";
+  const std::string& reason = lease.parking->reason;
+  if (!reason.starts_with(by_turn)) return;
+  const auto id = parse_lease_id(reason.substr(by_turn.size(), reason.find(' ', by_turn.size()) - by_turn.size()));
+  const auto found = id ? leases_.find(*id) : leases_.end();
+  if (found == leases_.end()) return;
+  const Lease& next = found->second;
+  const auto takes = [&](const Lease& its, core::Move move, Bytes bytes) {
+    const auto method = core::pause_method_of(engine_->state(), its);
+    const core::PauseMethod by = method ? *method : core::PauseMethod::driver;
+    return engine_->state().costs().predict(its.whose(), lease.devices, by, move, bytes).likely;
+  };
+  const Bytes comes = next.parking ? next.parking->entry : next.vram;
+  const Duration in = takes(next, core::Move::resume, comes);
+  const Duration away = takes(next, core::Move::pause, comes) + in;
+  const Duration switching = takes(lease, core::Move::pause, lease.vram) + (next.parking ? in : Duration{});
+  const auto quantum =
+      Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / config_.rules.overhead));
+  const Duration least = std::max(quantum, config_.rules.min_residency.value_or(std::max<Duration>(10s, 10 * away)));
+  const auto back = back_at_.find(lease.id);
+  const Time since = std::max(back == back_at_.end() ? Time{} : back->second, lease.granted_at.value_or(Time{}));
+  verdict_.expect(now - since >= least, "turns-too-fast", [&] {
+    return fmt::format("{} leaves for {} after {}, and should have its room for {}", to_string(lease.id),
+                       to_string(next.id), format_duration(now - since), format_duration(least));
+  });
+}
+
 // By a method that its owner allows, and not against the owner's last word: with it nothing but somebody else's need of
 // the room has it yield.
 void Oracle::check_method(const Lease* before, const Lease& lease, Time now) {
@@ -88,17 +119,27 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   const bool paused = std::any_of(batch.reasons.begin(), batch.reasons.end(), [&](const core::Reason& reason) {
     return reason.lease == lease.id && reason.code == "paused";  // and back again at once
   });
+  if (lease.state == LeaseState::pausing) to_blame_.erase(lease.id);
   if (before.state == LeaseState::pausing && lease.state == LeaseState::resuming && !paused) {
     undoing_.insert(lease.id);
     ++undone_[lease.id];
+    if (refuses_.contains(lease.id)) to_blame_[lease.id] = engine_->state().standing(lease.id).failures + 1;
   } else if (lease.state != LeaseState::resuming) {
     undoing_.erase(lease.id);
   }
+  if (lease.state != LeaseState::pausing) refuses_.erase(lease.id);
   if (lease.state == LeaseState::active && was_undoing) undone_at_[lease.id] = batch.now;
   if (lease.state == LeaseState::paused) undone_.erase(lease.id);
 }
 
-// Whose pause came to nothing is not asked again at once.
+// That the host has no room for it, or that its order was withdrawn, is no fault of its own.
+void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
+  const auto lease = leases_.find(id);
+  if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
+  const bool failed = outcome.kind != engine::ParkOutcome::Kind::done;
+  if (failed && outcome.code != "withdrawn" && outcome.code != "outgrown") refuses_.insert(id);
+}
+
 // The time that it was parked, and the time that it had its room, are all the time since its grant.
 void Oracle::check_time_parked(const Lease* before, const Lease& lease, Time now) {
   const bool was = before != nullptr && before->parked();
@@ -113,6 +154,7 @@ void Oracle::check_time_parked(const Lease* before, const Lease& lease, Time now
   });
 }
 
+// Whose pause came to nothing is not asked again at once.
 void Oracle::check_left_alone(const Lease& lease, Time now) {
   const auto undone = undone_at_.find(lease.id);
   verdict_.expect(undone == undone_at_.end() || now - undone->second >= config_.rules.cooldown, "no-cooldown", [&] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked of who yields for whom: nobody does for nothing, and an outsider that has taken the room is named.
+// What is checked of who yields for whom: nobody does for nothing, of those who surely could the cheapest do, and an
+// outsider that has taken the room is named.
 // The sums are the oracle's own; where the engine, for its own reasons, promises less than they allow, nothing is said.
 #include "core/blocked.h"
 #include "oracle.h"
@@ -18,12 +19,13 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr Bytes driver_residue = 64 * MiB;  // at most, of what is parked by the driver
-
-bool is_on(const core::Lease& lease, const std::string& device) {
-  return std::find(lease.devices.begin(), lease.devices.end(), device) != lease.devices.end();
-}
+constexpr std::size_t tried_by_force = 12;  // all sets of so many
 
 }  // namespace
+
+bool Oracle::is_on(const Lease& lease, const std::string& device) {
+  return std::find(lease.devices.begin(), lease.devices.end(), device) != lease.devices.end();
+}
 
 // What it is counted with on one of its devices, by what was read and what was promised.
 Bytes Oracle::counted(const Lease& lease, const std::string& device, const Reading& reading) const {
@@ -71,7 +73,7 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading) con
 // -------------------------------------------------------------------------------- who yields
 
 // All of them are needed, and together they are enough. Of a set that is gone through already, less is left each time.
-void Oracle::check_making(const core::State& state, const core::Making& making, Time now) {
+void Oracle::check_making(const core::State& state, const core::Making& making, Time now, bool again) {
   const auto asker = leases_.find(making.asker);
   const auto yields = [this](const core::Victim& victim) {  // asked by the very step that chose it
     return leases_.at(victim.lease).state == LeaseState::pausing;
@@ -118,19 +120,75 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     }
     return text;
   };
+  if (again && everywhere.size() == 1)
+    check_cheapest(state, making, *everywhere.front().reading, everywhere.front().lacks, now);
+  if (again) return;
   verdict_.expect(enough({}), "victims-too-few", says);
   for (const core::Victim& victim : victims) verdict_.expect(!enough(victim.lease), "victim-for-nothing", says);
 }
 
-// Looked at when it has changed: what is being made is decided anew at each change.
+// Those are tried of whom there is no doubt that they could be asked: programs of a lower tier that Sublet started,
+// whose pauses never failed. What it costs them is what was learned of them.
+void Oracle::check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
+                            Time now) {
+  struct Candidate {
+    Bytes gain;
+    Duration cost{};
+  };
+  const std::string& device = making.devices.front();
+  const Lease& asker = leases_.at(making.asker);
+  const auto sure_to_yield = [&](const Lease& lease) {
+    const bool lower = lease.state == LeaseState::active && is_on(lease, device) && lease.tier < asker.tier;
+    const bool program = lease.owner.kind == core::OwnerKind::process && lease.owner.keeper && !lease.cooperation;
+    const bool may = lease.pausable == core::Pausable::automatic || lease.pausable == core::Pausable::driver;
+    const core::Standing standing = state.standing(lease.id);
+    const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
+    return lower && program && may && !lease.unfit && !lease.ordered && !lease.stop_requested &&
+           now - standing.restored > 3s && standing.spared_until <= now &&
+           (record == nullptr || record->reliability() >= 1);
+  };
+  std::vector<Candidate> sure;
+  for (const auto& [id, lease] : leases_) {
+    if (!sure_to_yield(lease)) continue;
+    Bytes bytes;
+    for (const std::string& uuid : lease.devices) {
+      const auto used = seen_to_use(id, uuid);
+      if (!used) return;
+      bytes += *used;
+    }
+    if (bytes == Bytes{}) continue;  // nothing of it could be parked yet
+    const auto takes = [&, &lease = lease](core::Move move) {
+      return state.costs().predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes).likely;
+    };
+    sure.push_back({counted(lease, device, reading) - std::min(driver_residue, lease.vram),
+                    takes(core::Move::pause) + takes(core::Move::resume)});
+  }
+  if (sure.size() > tried_by_force) return;
+  Duration cost{};
+  for (const core::Victim& victim : making.victims) cost += victim.cost;
+  for (std::size_t set = 1; set < std::size_t{1} << sure.size(); ++set) {
+    Candidate all;
+    for (std::size_t i = 0; i < sure.size(); ++i)
+      if ((set >> i & 1) != 0) all.gain += sure[i].gain, all.cost += sure[i].cost;
+    verdict_.expect(all.gain < lacks || all.cost >= cost, "dearer-than-needed", [&] {
+      return fmt::format("{} that {} lacks on {} cost {}, and could cost {}", format_size(lacks),
+                         to_string(making.asker), device, format_duration(cost), format_duration(all.cost));
+    });
+  }
+}
+
+// Looked at when it has changed: what is being made is decided anew at each change. What it costs is looked at a step
+// later: somebody else may have been given room by that very step.
 void Oracle::check_makings(const core::State& state, Time now) {
   if (makings_.empty() && state.makings().empty()) return;
-  std::map<LeaseId, std::vector<LeaseId>> seen;
+  std::map<LeaseId, Seen> seen;
   for (const core::Making& making : state.makings()) {
-    std::vector<LeaseId>& victims = seen[making.asker];
-    for (const core::Victim& victim : making.victims) victims.push_back(victim.lease);
+    Seen& its = seen[making.asker];
+    for (const core::Victim& victim : making.victims) its.victims.push_back(victim.lease);
     const auto before = makings_.find(making.asker);
-    if (before == makings_.end() || before->second != victims) check_making(state, making, now);
+    const bool same = before != makings_.end() && before->second.victims == its.victims;
+    its.again = same;
+    if (!same || !before->second.again) check_making(state, making, now, same);
   }
   makings_ = std::move(seen);
 }

@@ -74,6 +74,16 @@ void Oracle::check_stuck(const core::State& state, Time now) {
 
 // Of a pause that was never begun, or came to its good end, nobody is the worse for it.
 void Oracle::check_blame(const core::State& state) {
+  std::erase_if(to_blame_, [&](const auto& entry) {
+    const auto& [id, times] = entry;
+    const Lease* lease = state.find(id);
+    const bool runs = lease != nullptr && lease->state == LeaseState::active;
+    verdict_.expect(!runs || state.standing(id).failures >= times, "not-blamed", [&, &id = id, &times = times] {
+      return fmt::format("{} failed to yield, and is said to have failed {} times instead of {}", to_string(id),
+                         state.standing(id).failures, times);
+    });
+    return runs || lease == nullptr || lease->ended();
+  });
   for (const auto& [id, lease] : state.leases()) {
     const int failures = state.standing(id).failures;
     if (failures == 0) continue;
