@@ -16,6 +16,8 @@ namespace {
 namespace asio = boost::asio;
 // How many ended leases are answered without asking the store.
 constexpr std::size_t recently_ended_limit = 1024;
+// Of the store's disk: with less, it may be full before anybody looks.
+constexpr Bytes little_room = 64 * MiB;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 Warning safe_mode_warning(const core::SafeMode& safe, Time now) {
@@ -66,6 +68,15 @@ Warning not_back_warning(const core::Lease& lease, Time now) {
           fmt::format("it is tried again and again; 'sublet why {}' says what is in the way, and what would help",
                       to_string(lease.id)),
           now};
+}
+
+// Without what is left, which changes all the time. A store on a full disk fails and comes back again and again: what
+// its last failure freed is enough for a few commits.
+Warning disk_warning(const store::DiskRoom& room, Time now) {
+  return {"disk",
+          fmt::format("less than {} are left in {}, where the store is: nothing is granted once that disk is full",
+                      format_size(little_room), room.directory),
+          "free space there", now};
 }
 
 }  // namespace
@@ -269,6 +280,7 @@ std::vector<Warning> Engine::warnings() {
   std::vector<Warning> all;
   if (options_.rules.safe_mode) all.push_back(safe_mode_warning(*options_.rules.safe_mode, now()));
   if (!store_problem_.empty()) all.push_back(store_warning(store_problem_, store_problem_since_));
+  if (const auto room = store_.disk_room(); room && room->left < little_room) all.push_back(disk_warning(*room, now()));
   const std::string& unread = probe_.problem().empty() ? state_.snapshot_problem() : probe_.problem();
   if (!unread.empty()) {
     all.push_back({"gpu", "the GPUs cannot be read, nothing is granted: " + unread,

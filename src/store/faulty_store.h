@@ -30,6 +30,7 @@ class FaultyStore final : public Store {
   bool maybe_remembered(std::uint32_t uid, std::string_view key) const override {
     return inner_.maybe_remembered(uid, key);
   }
+  std::optional<DiskRoom> disk_room() const override { return inner_.disk_room(); }
 
  private:
   void report(std::uint64_t inner_sequence);

@@ -164,11 +164,16 @@ Status sync_directory(const fs::path& directory) {
   return {};
 }
 
-std::string free_space(const fs::path& directory) {
+std::optional<Bytes> bytes_free(const fs::path& directory) {
   struct statvfs space {};
-  if (::statvfs(directory.c_str(), &space) != 0) return fmt::format("free space in {} unknown", directory.string());
-  const Bytes free{static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize)};
-  return fmt::format("{} free in {}", format_size(free), directory.string());
+  if (::statvfs(directory.c_str(), &space) != 0) return std::nullopt;
+  return Bytes{static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize)};
+}
+
+std::string free_space(const fs::path& directory) {
+  const auto free = bytes_free(directory);
+  if (!free) return fmt::format("free space in {} unknown", directory.string());
+  return fmt::format("{} free in {}", format_size(*free), directory.string());
 }
 
 }  // namespace sublet::store

@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/units.h"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +35,7 @@ Error set_aside(const std::filesystem::path& database, std::string_view why);
 // Makes the rename of `path` durable.
 Status sync_directory(const std::filesystem::path& directory);
 
-std::string free_space(const std::filesystem::path& directory);  // "17.2 GiB free in /d"
+std::optional<Bytes> bytes_free(const std::filesystem::path& directory);  // unset: cannot be told
+std::string free_space(const std::filesystem::path& directory);           // "17.2 GiB free in /d"
 
 }  // namespace sublet::store

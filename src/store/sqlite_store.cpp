@@ -186,6 +186,12 @@ bool SqliteStore::maybe_remembered(std::uint32_t uid, std::string_view key) cons
   return keys_.contains(uid, key) && !planted(Bug::keys_are_forgotten);
 }
 
+std::optional<DiskRoom> SqliteStore::disk_room() const {
+  const auto left = bytes_free(path_.parent_path());
+  if (!left) return std::nullopt;
+  return DiskRoom{*left, path_.parent_path().string()};
+}
+
 // ------------------------------------------------------------------------------------------------ writer thread
 
 void SqliteStore::write_loop() {

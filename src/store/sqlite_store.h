@@ -35,6 +35,7 @@ class SqliteStore final : public Store {
   Backlog backlog() const override;
   void read(std::function<void(Reader&)> work) override;
   bool maybe_remembered(std::uint32_t uid, std::string_view key) const override;
+  std::optional<DiskRoom> disk_room() const override;
 
   // Without a thread: one round of the writer, which takes at most so many batches into its transaction.
   void pump(std::size_t at_most = SIZE_MAX);

@@ -152,6 +152,12 @@ struct Backlog {
   bool full() const { return batches >= limit; }
 };
 
+// What the file system of the store has left.
+struct DiskRoom {
+  Bytes left;
+  std::string directory;
+};
+
 // All methods belong to the engine's loop thread.
 class Store {
  public:
@@ -179,6 +185,9 @@ class Store {
 
   // Whether an answer to (uid, key) may be stored or queued; false is certain, true asks for a read. Never blocks.
   virtual bool maybe_remembered(std::uint32_t uid, std::string_view key) const = 0;
+
+  // Unset: it is on no disk, or nobody can tell. Asks the file system each time, which takes microseconds.
+  virtual std::optional<DiskRoom> disk_room() const { return {}; }
 };
 
 }  // namespace sublet::store
