@@ -160,6 +160,25 @@ TEST(HeldRoom, NobodyYieldsByTurnsForOneBehindWhoWouldNotLeaveAgain) {
   EXPECT_EQ(w.state_of(w.runs), LeaseState::active) << "it is not paused for nothing";
 }
 
+// It has enough that is free, and is not its own: nobody yields for it.
+TEST(HeldRoom, WhoYieldsForNobodyMakesNoRoomForThoseBehind) {
+  Card c;
+  Lease pinned = c.want(8 * GiB, Tier::standard, "pinned");
+  pinned.pausable = Pausable::no;
+  c.attach(c.submit(pinned, true));
+  const LeaseId yields = c.start(6 * GiB, Tier::standard, "yields"), grows = c.start(2 * GiB, Tier::standard, "grows");
+  const LeaseId large = c.start(20 * GiB, Tier::standard, "large");
+  c.live(360s);
+  c.step(Resize{grows, 0, 8 * GiB});
+  ASSERT_EQ(c.at(grows).vram, 2 * GiB) << "8 GiB are free, and held for the large one";
+  c.step(Pause{yields, 0, "its owner wants it so", plenty});
+  ASSERT_EQ(c.state_of(yields), LeaseState::pausing);
+  EXPECT_EQ(c.at(grows).vram, 2 * GiB);
+  c.obey();
+  EXPECT_EQ(c.at(grows).vram, 2 * GiB);
+  EXPECT_EQ(c.state_of(large), LeaseState::queued);
+}
+
 // With equal priorities and time limits that come true, the first for whom room is held starts no later than was said,
 // whatever comes behind it; and everybody starts some day.
 TEST(HeldRoom, NobodyBehindDelaysWhoHasRoomHeld) {

@@ -158,7 +158,8 @@ void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
   if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
   const Asking asking{waiter, ordered, /*told=*/false};
   RoomPlan plan = plan_room(state_, rules_, asking, now_);
-  if (plan.found && plan.victims.empty() && !plan.under_way) return;  // it comes by itself
+  // It comes by itself, or is there.
+  if (plan.found && plan.victims.empty() && (!plan.under_way || is_free(waiter, plan.devices))) return;
   const std::vector<std::string> barred = barred_from(waiter);
   const bool may =
       asking.ground() == Ground::order ||
@@ -171,6 +172,16 @@ void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   // A word whose victims cannot yield any more takes no right away.
   if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred, counted);
+}
+
+// The room is there, and if it is not the waiter's that is because it is held for somebody else: whoever yields there
+// does not yield for this one.
+bool Stepper::is_free(const Lease& waiter, const std::vector<std::string>& devices) const {
+  return std::all_of(devices.begin(), devices.end(), [&](const std::string& uuid) {
+    const Device& device = state_.devices_.at(uuid);
+    return state_.known(device, rules_, now_) &&
+           state_.effective_free(device, rules_, now_) >= state_.need(waiter, uuid);
+  });
 }
 
 // Up to which tier others are kept out. Those who yield on somebody's word, and stand above the asker, wait to come

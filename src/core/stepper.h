@@ -136,6 +136,7 @@ class Stepper {
   std::vector<LeaseId> askers_in_turn(const std::vector<Making>& before) const;
   std::vector<std::string> barred_from(const Lease& waiter) const;
   void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);
+  bool is_free(const Lease& waiter, const std::vector<std::string>& devices) const;
   Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
   void look_again_at(Time at);
   bool begin_making(Making making);

@@ -87,7 +87,7 @@ class Oracle {
   const Reading* known(const std::string& device, Time now) const;
   Bytes capacity(const Reading& reading) const;
   Bytes settling(const Lease& ended, const std::string& device, const Reading& reading) const;
-  Bytes coming_free(const std::string& device, const Reading& reading) const;
+  Bytes coming_free(const std::string& device, const Reading& reading, const std::vector<core::Victim>& victims) const;
   void check_making(const core::State& state, const core::Making& making, Time now, bool again);
   void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
                       Time now);

@@ -57,11 +57,13 @@ Bytes Oracle::settling(const Lease& ended, const std::string& device, const Read
   return std::max(later ? end->second.each : Bytes{}, counted(ended, device, reading));
 }
 
-// From those who have ended, and from those who yield already and are expected to.
-Bytes Oracle::coming_free(const std::string& device, const Reading& reading) const {
+// From those who have ended, and from those who yield already and are expected to; but for those who are to yield now.
+Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
+                          const std::vector<core::Victim>& victims) const {
   Bytes coming;
   for (const auto& [id, lease] : leases_) {
-    if (!is_on(lease, device)) continue;
+    const auto is_it = [&id = id](const core::Victim& victim) { return victim.lease == id; };
+    if (!is_on(lease, device) || std::any_of(victims.begin(), victims.end(), is_it)) continue;
     // What is given up, with a card that was lost, say, is not waited for; nor is it free while it is listed.
     if (lease.ended() && engine_->state().charge(id, device).settling) coming += settling(lease, device, reading);
     if (lease.state == LeaseState::pausing && !engine_->state().stuck(id))
@@ -75,12 +77,8 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading) con
 // All of them are needed, and together they are enough. Of a set that is gone through already, less is left each time.
 void Oracle::check_making(const core::State& state, const core::Making& making, Time now, bool again) {
   const auto asker = leases_.find(making.asker);
-  const auto yields = [this](const core::Victim& victim) {  // asked by the very step that chose it
-    return leases_.at(victim.lease).state == LeaseState::pausing;
-  };
   const auto& victims = making.victims;
   if (asker == leases_.end() || making.ground != core::Ground::tier || victims.empty()) return;
-  if (std::any_of(victims.begin(), victims.end(), yields)) return;
   struct Here {
     std::string device;
     const Reading* reading;
@@ -92,11 +90,14 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     if (reading == nullptr) return;
     const Bytes free = capacity(*reading) - claimed(device, *reading);
     if (free != state.effective_free(state.devices().at(device), config_.rules, now)) return;
-    everywhere.push_back({device, reading, state.need(asker->second, device) - free - coming_free(device, *reading)});
+    everywhere.push_back(
+        {device, reading, state.need(asker->second, device) - free - coming_free(device, *reading, victims)});
   }
   const auto gain = [&](const core::Victim& victim, const Here& here) {
     const Lease& lease = leases_.at(victim.lease);
     if (!is_on(lease, here.device)) return Bytes{};
+    // The very step that chose them asked the first, and may have ended several.
+    if (lease.ended()) return settling(lease, here.device, *here.reading);
     const Bytes all = counted(lease, here.device, *here.reading);
     if (victim.ends) return all;
     const bool declared = victim.method == PauseMethod::cooperative && lease.cooperation;
