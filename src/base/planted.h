@@ -46,6 +46,7 @@ enum class Bug {
   failures_do_not_count,
   outsiders_go_unnamed,
   pauses_are_not_counted,
+  returns_take_nothing,
   // engine
   answered_before_durable,
   done_before_durable,
@@ -69,6 +70,7 @@ enum class Bug {
   who_came_is_not_locked,
   weighed_before_locked,
   room_is_not_made_sure_of,
+  nobody_else_allocates,
   restored_inside_a_park,
   lost_counts_as_done,
   refused_and_locked,

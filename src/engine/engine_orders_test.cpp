@@ -28,12 +28,15 @@ class OneCard final : public Probe {
   const std::string& library() const override { return none_; }
   const std::string& driver_version() const override { return none_; }
   const std::string& problem() const override { return none_; }
-  void tell() {
+  // So much of it is used, by nobody who is listed with it.
+  void tell(Bytes used = {}) {
     gpu::GpuDevice card;
     card.uuid = "GPU-1";
     card.name = "Simulated";
     card.simulated = true;
     card.total = 24 * GiB;
+    card.used = used;
+    if (used > Bytes{}) card.processes.push_back({.process = {4322, 6}, .used = Bytes{}});
     gpu::GpuSnapshot snapshot;
     snapshot.devices = {card};
     events_.snapshot(std::move(snapshot), monotonic_ns());
@@ -69,7 +72,9 @@ class NotingParker final : public Parker {
   void park(LeaseId lease, Program, Duration give_up, List, Touch touch, Weigh, Done done) override {
     orders.emplace_back("park"), given_up.push_back(give_up), waiting[lease] = std::move(done), ask = std::move(touch);
   }
-  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room>, Duration give_up, Done done) override {
+  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room> needs, Duration give_up,
+              Done done) override {
+    room = std::move(needs);
     orders.emplace_back("unpark"), given_up.push_back(give_up), waiting[lease] = std::move(done), tree = std::move(its);
   }
   bool busy(LeaseId lease) const override { return waiting.contains(lease); }
@@ -92,6 +97,7 @@ class NotingParker final : public Parker {
   Touch ask;
   std::optional<bool> may;
   std::vector<ProcessRef> tree;  // of the last unpark
+  std::vector<Room> room;
 };
 
 class EngineOrders : public testing::Test {
@@ -223,6 +229,32 @@ TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
   settle();
   EXPECT_EQ(parker_->orders.back(), "unpark");
   EXPECT_EQ(parker_->tree, (std::vector<ProcessRef>{{4321, 5}})) << "whom it locked, not who lives by now";
+}
+
+TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
+  for (const bool full : {false, true}) {
+    SCOPED_TRACE(full ? "full" : "free");
+    run();
+    pause();
+    settle();
+    ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}}};
+    parked.host_bytes = GiB;
+    parker_->waiting.extract(id_).mapped()(parked);
+    settle();
+    for (int proof = 0; proof < 2; ++proof) probe_->tell(), settle();
+    ASSERT_EQ(state(), LeaseState::paused);
+    request(core::Resume{id_});  // there is room in the table, and by the newest reading
+    if (full) probe_->tell(24 * GiB);
+    settle();
+    ASSERT_EQ(parker_->orders.back(), "unpark");
+    EXPECT_EQ(parker_->room.empty(), !full);
+    parker_->answer(id_);
+    settle();
+    request(core::ProgramEnded{id_, 0, false});
+    settle();
+    probe_->tell();
+    settle();
+  }
 }
 
 TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {

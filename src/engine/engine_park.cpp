@@ -30,11 +30,11 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
   return programs_.tree(lease);
 }
 
-// Where processes under no lease use the card, its free bytes are anybody's until the restore takes them; and a program
-// that took bytes again while it was parked may have taken them out of the room for its own restore, which would fail
-// for good without it.
-// So may one that held more than its lease gives it, and one of whose processes some run on while the others are
-// parked.
+// Where processes under no lease use the card, its free bytes are anybody's until the restore takes them; where it is
+// seen to be full, they are taken, by a program that uses more than its lease, say, or one that is not listed; and a
+// program that took bytes again while it was parked may have taken them out of the room for its own restore, which
+// would fail for good without it. So may one that held more than its lease gives it, and one of whose processes some
+// run on while the others are parked.
 std::vector<Room> Engine::room_for(LeaseId id) const {
   std::vector<Room> room;
   const core::Lease* lease = state_.find(id);
@@ -43,7 +43,13 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     const auto device = state_.devices().find(uuid);
     if (device == state_.devices().end()) continue;
     core::State::ToRestore needed = state_.to_restore(*lease, uuid);
-    const bool alone = device->second.unleased <= Bytes{} && lease->parking->settled;
+    const bool shared = device->second.unleased > Bytes{} && !planted(Bug::nobody_else_allocates);
+    const core::DeviceReading& seen = device->second.reading;
+    // What it is seen to hold there is what it took since, or was never parked: host memory tells which.
+    const bool holds = state_.charge(id, uuid).used > lease->parking->residue;
+    const Bytes parked = holds ? std::min(needed.all, lease->parking->entry) : needed.all;
+    const bool fits = parked <= seen.total - seen.driver_reserved - seen.used;
+    const bool alone = !shared && fits && lease->parking->settled;
     if (alone && needed.all + needed.beside <= lease->vram) continue;
     room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin});
   }

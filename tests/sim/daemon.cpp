@@ -95,7 +95,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
       verdict_(verdict),
       oracle_(oracle),
       disk_(disk),
-      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, false, {}, {}}),
+      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, false, {}, {}, {}}),
       parts_(make_machine(life_, io_, wall)) {
   const Clock* clock = parts_.machine.clock.get();
   const auto lease_of = [this](ProcessRef process) {
@@ -106,6 +106,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     parts_.programs->scan();  // as the engine is about to
     oracle_.reading(reading, clock->at_monotonic(asked_ns), lease_of);
   };
+  life_->restores = [this](LeaseId lease, const std::vector<engine::Room>& room) { oracle_.restores(lease, room); };
   life_->answers = [this](LeaseId lease, const engine::ParkOutcome& outcome) { oracle_.answers(lease, outcome); };
   engine::Options options;
   options.rules = config.rules;

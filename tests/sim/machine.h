@@ -26,6 +26,8 @@ struct Life {
   bool reconciled = false;  // the store was opened anew: what was ordered before may still be under way
   // A reading is about to be told.
   std::function<void(const gpu::GpuSnapshot&, std::int64_t asked_ns)> reading;
+  // A program is about to be restored by the driver, with so much made sure of first.
+  std::function<void(LeaseId, const std::vector<engine::Room>&)> restores;
   // What it is about to be told came of the order to yield.
   std::function<void(LeaseId, const engine::ParkOutcome&)> answers;
 };

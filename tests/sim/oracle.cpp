@@ -34,6 +34,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   undone_at_.clear();
   undone_.clear();
   refuses_.clear();
+  said_at_.clear();
   to_blame_.clear();
   returns_by_.clear();
   makings_.clear();
@@ -106,7 +107,7 @@ void Oracle::intended(const store::Batch& batch) {
                     [&] { return "an empty reason for " + to_string(reason.lease); });
   }
   // Who gives room up first, as it is stored.
-  std::vector<const Lease*> granted;
+  std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
@@ -117,15 +118,20 @@ void Oracle::intended(const store::Batch& batch) {
     leases_[lease.id] = lease;
     follow_return(before ? &*before : nullptr, lease);
     follow_word(before ? &*before : nullptr, lease, batch.now);
-    if (lease.reserves() && (!held || grown)) granted.push_back(&lease);
+    if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
   }
-  for (const Lease* lease : granted) check_room(*lease, batch.now, "given");
+  for (const auto& [before, lease] : granted) {
+    check_room(*lease, batch.now, "given");
+    follow_given(before ? &*before : nullptr, *lease, batch.now);
+  }
   for (const LeaseId id : batch.settled) {
     const auto lease = leases_.find(id);
     verdict_.expect(lease == leases_.end() || lease->second.ended(), "settled-alive",
                     [&] { return to_string(id) + " is settled and has not ended"; });
     leases_.erase(id);
   }
+  if (!batch.settled.empty())
+    std::erase_if(given_, [this](const auto& entry) { return !leases_.contains(entry.first.first); });
   std::erase_if(leases_, [](const auto& entry) { return entry.second.ended() && !entry.second.had_process; });
 }
 

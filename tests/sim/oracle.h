@@ -34,6 +34,7 @@ class Oracle {
   void revoked(LeaseId lease) { revoked_.insert(lease); }  // somebody wants it taken
   void told(LeaseId lease, std::uint64_t generation);
   void answers(LeaseId lease, const engine::ParkOutcome& outcome);  // who was asked to yield
+  void restores(LeaseId lease, const std::vector<engine::Room>& room);
   void held(LeaseId lease, bool held, Time now);
 
   void trace(bool on) { trace_ = on; }
@@ -68,6 +69,7 @@ class Oracle {
   void check_displaced(const Lease& lease, Time now);
   void check_turn(const Lease& lease, Time now);
   void check_yielded(const Lease& lease);
+  bool seen_to_lie(const Lease& lease) const;
   void check_named(const core::Reason& reason);
   void check_method(const Lease* before, const Lease& lease, Time now);
   void check_left_alone(const Lease& lease, Time now);
@@ -94,6 +96,12 @@ class Oracle {
   void check_makings(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);
+
+  bool stands_before(const Lease& a, const Lease& b, Time now) const;
+  bool end_is_known(const Lease& lease, Time now) const;
+  const Lease* held_for(const std::string& device, const Lease& given, Time now) const;
+  void follow_given(const Lease* was, const Lease& lease, Time now);
+  void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);
 
   void check_sums(const core::State& state, Time now);
   void check_queue(const core::State& state, Time now);
@@ -131,15 +139,17 @@ class Oracle {
   std::map<LeaseId, Time> undone_at_;        // runs again since, after one that came to nothing
   std::map<LeaseId, int> undone_;            // how many did, in a row
   std::set<LeaseId> refuses_;                // who was asked to yield, and was just heard to have failed
+  std::map<LeaseId, Time> said_at_;          // pausing, and said then that it has yielded
   std::map<LeaseId, int> to_blame_;          // failed to yield, so many times in a row, and that is to be known
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   using OnDevice = std::pair<LeaseId, std::string>;
-  std::map<LeaseId, Word> word_at_;   // has its room on somebody's word
-  std::map<OnDevice, Bytes> asked_;   // held when it was asked to yield
-  std::map<OnDevice, Bytes> coming_;  // yielding, or being brought back: what it will hold
-  std::map<LeaseId, Seen> makings_;   // who is to yield, by for whom
-  std::map<LeaseId, Time> named_at_;  // the reading by which it was seen who is in its way
-  std::set<LeaseId> over_;            // ended, once and for all
+  std::map<LeaseId, Word> word_at_;                                // has its room on somebody's word
+  std::map<OnDevice, Bytes> asked_;                                // held when it was asked to yield
+  std::map<OnDevice, Bytes> coming_;                               // yielding, or being brought back: what it will hold
+  std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
+  std::map<LeaseId, Seen> makings_;                                // who is to yield, by for whom
+  std::map<LeaseId, Time> named_at_;                               // the reading by which it was seen who is in its way
+  std::set<LeaseId> over_;                                         // ended, once and for all
   std::uint64_t last_id_ = 0;
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
   std::map<LeaseId, std::string> last_words_;

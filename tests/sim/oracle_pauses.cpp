@@ -123,11 +123,12 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   if (before.state == LeaseState::pausing && lease.state == LeaseState::resuming && !paused) {
     undoing_.insert(lease.id);
     ++undone_[lease.id];
-    if (refuses_.contains(lease.id)) to_blame_[lease.id] = engine_->state().standing(lease.id).failures + 1;
+    if (refuses_.contains(lease.id) || seen_to_lie(before))
+      to_blame_[lease.id] = engine_->state().standing(lease.id).failures + 1;
   } else if (lease.state != LeaseState::resuming) {
     undoing_.erase(lease.id);
   }
-  if (lease.state != LeaseState::pausing) refuses_.erase(lease.id);
+  if (lease.state != LeaseState::pausing) refuses_.erase(lease.id), said_at_.erase(lease.id);
   if (lease.state == LeaseState::active && was_undoing) undone_at_[lease.id] = batch.now;
   if (lease.state == LeaseState::paused) undone_.erase(lease.id);
 }
@@ -136,8 +137,29 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
 void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
-  const bool failed = outcome.kind != engine::ParkOutcome::Kind::done;
-  if (failed && outcome.code != "withdrawn" && outcome.code != "outgrown") refuses_.insert(id);
+  if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now();
+  else if (outcome.code != "withdrawn" && outcome.code != "outgrown") refuses_.insert(id);
+}
+
+// It said that it has yielded, and for longer than that ever took to be seen it is seen to hold more than it may keep.
+bool Oracle::seen_to_lie(const Lease& lease) const {
+  const auto said = said_at_.find(lease.id);
+  if (said == said_at_.end() || !lease.parking) return false;
+  Bytes bytes;
+  bool holds = false;
+  std::optional<Time> began;
+  for (const std::string& uuid : lease.devices) {
+    const Reading* reading = known(uuid, engine_->now());
+    if (reading == nullptr || (began && *began != reading->began)) return false;
+    began = reading->began;
+    const auto used = reading->of.find(lease.id);
+    holds |= used != reading->of.end() && used->second > lease.parking->residue;
+    if (const auto asked = asked_.find({lease.id, uuid}); asked != asked_.end()) bytes += asked->second;
+  }
+  const Duration most = config_.rules.verify_timeout;
+  const auto takes =
+      engine_->state().costs().predict(lease.whose(), lease.devices, lease.parking->method, core::Move::settle, bytes);
+  return holds && *began - said->second >= std::clamp(takes.longest, std::min<Duration>(2s, most), most);
 }
 
 // The time that it was parked, and the time that it had its room, are all the time since its grant.
@@ -180,6 +202,35 @@ void Oracle::check_yielded(const Lease& lease) {
     const bool hidden = known && unseen != found->second.unseen.end() && unseen->second > 256 * MiB;
     verdict_.expect(!hidden || config_.ghosts > 0 || config_.lies > 0 || config_.lost_cards > 0, "paused-unlisted",
                     says);
+  }
+}
+
+// A restore that is tried without room is the last one: none is while others are seen to have taken it, or could at any
+// moment, unless the room is made sure of first. (That it was free when this was decided is looked at as of everything
+// that is given; nobody is told to go on before that is durable.)
+void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
+  const auto lease = leases_.find(id);
+  if (engine_ == nullptr || lease == leases_.end()) return;
+  const auto& parking = lease->second.parking;
+  if (parking && parking->settled && parking->entry <= Bytes{}) return;  // said, as far as was measured, to be nothing
+  for (const std::string& uuid : lease->second.devices) {
+    const std::size_t card = *world_.card_of(uuid);
+    const Bytes parked = world_.parked_by(id, card);
+    const Reading* reading = known(uuid, engine_->now());
+    if (parked <= Bytes{} || reading == nullptr) continue;
+    const bool sure = std::any_of(room.begin(), room.end(), [&uuid = uuid](const engine::Room& its) {
+      return its.uuid == uuid && its.all > Bytes{};
+    });
+    const auto own = reading->of.find(id);
+    const Bytes others = reading->used - (own == reading->of.end() ? Bytes{} : own->second);
+    const Bytes free = reading->total - reading->driver_reserved - others - world_.held_by(id, card);
+    const auto unleased = reading->of.find(LeaseId{});
+    const bool shared = unleased != reading->of.end() && unleased->second > Bytes{};
+    verdict_.expect(sure || (free >= parked && !shared), "restored-while-blocked", [&, &uuid = uuid] {
+      return fmt::format("{} is to get {} back on {}, {} are seen to be free there{}", to_string(id),
+                         format_size(parked), uuid, format_size(free),
+                         shared ? ", and programs under no lease use it" : "");
+    });
   }
 }
 

@@ -34,6 +34,7 @@ void Oracle::after_step(bool overdue) {
 void Oracle::slept(Duration asleep) {
   for (auto& [id, by] : returns_by_) by = by + asleep;
   napped_ += asleep;
+  for (auto& [id, at] : said_at_) at = at + asleep;
 }
 
 // Who waits is not kept waiting by a driver that does not return.

@@ -53,6 +53,7 @@ void Orders::begin(LeaseId id, Order order) {
 void Orders::begin_park(LeaseId lease, Duration give_up) { begin(lease, {.parks = true, .give_up = give_up}); }
 
 void Orders::begin_unpark(LeaseId lease, Duration give_up, const std::vector<engine::Room>& room) {
+  life_->restores(lease, room);
   begin(lease, {.parks = false, .give_up = give_up, .room = room});
 }
 

@@ -115,17 +115,21 @@ Bytes World::held_by(LeaseId lease, std::size_t card) const {
   return held;
 }
 
-Bytes World::kept_by(LeaseId lease, Kept kept) const {
+Bytes World::kept_by(LeaseId lease, std::size_t card, Kept kept) const {
   Bytes sum;
-  for (const auto& [ref, process] : processes_) {
-    if (process.lease != lease) continue;
-    for (const Bytes bytes : process.*kept) sum += bytes;
-  }
+  for (const auto& [ref, process] : processes_)
+    if (process.lease == lease) sum += (process.*kept)[card];
   return sum;
 }
 
-Bytes World::parked_by(LeaseId lease) const { return kept_by(lease, &Process::parked); }
-Bytes World::put_away_by(LeaseId lease) const { return kept_by(lease, &Process::put_away); }
+Bytes World::parked_by(LeaseId lease, std::size_t card) const { return kept_by(lease, card, &Process::parked); }
+Bytes World::put_away_by(LeaseId lease, std::size_t card) const { return kept_by(lease, card, &Process::put_away); }
+
+Bytes World::put_away_by(LeaseId lease) const {
+  Bytes sum;
+  for (std::size_t card = 0; card < cards_.size(); ++card) sum += put_away_by(lease, card);
+  return sum;
+}
 
 bool World::quiet(LeaseId lease) const {
   return std::any_of(processes_.begin(), processes_.end(), [lease](const auto& entry) {

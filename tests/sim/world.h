@@ -75,8 +75,10 @@ class World {
   void kill_some_program(Random& random);
   // What of the program's bytes is on the card, its processes together.
   Bytes held_by(LeaseId lease, std::size_t card) const;
-  Bytes parked_by(LeaseId lease) const;    // by the driver
-  Bytes put_away_by(LeaseId lease) const;  // by itself
+  // What of them was on that card, and is on the host.
+  Bytes parked_by(LeaseId lease, std::size_t card) const;    // by the driver
+  Bytes put_away_by(LeaseId lease, std::size_t card) const;  // by itself
+  Bytes put_away_by(LeaseId lease) const;
   bool quiet(LeaseId lease) const;
   bool rests(LeaseId lease) const;                 // it has yielded by itself
   bool waits_for_the_driver(LeaseId lease) const;  // which has locked or parked it
@@ -144,7 +146,7 @@ class World {
   std::vector<Process*> processes_of(LeaseId lease);
   // What they have there has room on all cards.
   bool has_room(const std::vector<Process*>& processes, Kept kept);
-  Bytes kept_by(LeaseId lease, Kept kept) const;
+  Bytes kept_by(LeaseId lease, std::size_t card, Kept kept) const;
   void free_all(Process& process);
   std::string why_full(std::size_t card) const;
 
