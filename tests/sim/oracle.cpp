@@ -276,8 +276,7 @@ std::optional<Bytes> Oracle::seen_to_use(LeaseId lease, const std::string& uuid)
   const auto device = engine_->state().devices().find(uuid);
   if (found == readings_.end() || device == engine_->state().devices().end()) return std::nullopt;
   if (device->second.read_at != found->second.began) return std::nullopt;  // of a moment at which the machine slept
-  const auto used = found->second.of.find(lease);
-  return used == found->second.of.end() ? Bytes{} : used->second;
+  return found->second.used_by(lease);
 }
 
 bool Oracle::is_moved(const Lease& lease) {
@@ -336,8 +335,7 @@ Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   };
   // Returns what it is seen to use.
   const auto count = [&](LeaseId id, Bytes promised) {
-    const auto used = reading.of.find(id);
-    const Bytes uses = used == reading.of.end() ? Bytes{} : used->second;
+    const Bytes uses = reading.used_by(id);
     leases += std::max(promised, uses);
     seen += uses;
     counted.push_back(id);

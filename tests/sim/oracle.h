@@ -54,6 +54,11 @@ class Oracle {
     Bytes total, driver_reserved, used;
     std::map<LeaseId, Bytes> of;      // by lease; {}: of nobody's
     std::map<LeaseId, Bytes> unseen;  // the same, of what was not listed and really is there
+
+    Bytes used_by(LeaseId lease) const {
+      const auto found = of.find(lease);
+      return found == of.end() ? Bytes{} : found->second;
+    }
   };
   struct End {
     Time at;

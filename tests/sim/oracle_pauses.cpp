@@ -152,8 +152,7 @@ bool Oracle::seen_to_lie(const Lease& lease) const {
     const Reading* reading = known(uuid, engine_->now());
     if (reading == nullptr || (began && *began != reading->began)) return false;
     began = reading->began;
-    const auto used = reading->of.find(lease.id);
-    holds |= used != reading->of.end() && used->second > lease.parking->residue;
+    holds |= reading->used_by(lease.id) > lease.parking->residue;
     if (const auto asked = asked_.find({lease.id, uuid}); asked != asked_.end()) bytes += asked->second;
   }
   const Duration most = config_.rules.verify_timeout;
@@ -221,11 +220,9 @@ void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
     const bool sure = std::any_of(room.begin(), room.end(), [&uuid = uuid](const engine::Room& its) {
       return its.uuid == uuid && its.all > Bytes{};
     });
-    const auto own = reading->of.find(id);
-    const Bytes others = reading->used - (own == reading->of.end() ? Bytes{} : own->second);
+    const Bytes others = reading->used - reading->used_by(id);
     const Bytes free = reading->total - reading->driver_reserved - others - world_.held_by(id, card);
-    const auto unleased = reading->of.find(LeaseId{});
-    const bool shared = unleased != reading->of.end() && unleased->second > Bytes{};
+    const bool shared = reading->used_by({}) > Bytes{};
     verdict_.expect(sure || (free >= parked && !shared), "restored-while-blocked", [&, &uuid = uuid] {
       return fmt::format("{} is to get {} back on {}, {} are seen to be free there{}", to_string(id),
                          format_size(parked), uuid, format_size(free),

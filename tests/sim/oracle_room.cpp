@@ -29,9 +29,8 @@ bool Oracle::is_on(const Lease& lease, const std::string& device) {
 
 // What it is counted with on one of its devices, by what was read and what was promised.
 Bytes Oracle::counted(const Lease& lease, const std::string& device, const Reading& reading) const {
-  const auto used = reading.of.find(lease.id);
   const auto coming = coming_.find({lease.id, device});
-  Bytes bytes = used == reading.of.end() ? Bytes{} : used->second;
+  Bytes bytes = reading.used_by(lease.id);
   if (lease.reserves()) bytes = std::max(bytes, lease.reserved_each());
   if (lease.reserves() && coming != coming_.end()) bytes = std::max(bytes, coming->second);
   return bytes;
@@ -223,9 +222,7 @@ void Oracle::check_outsiders_named(const core::State& state, const Lease& lease,
     if (!process.lease) outsiders += process.held[*world_.card_of(device)];
   outsiders = std::min(outsiders, reading.of.at(LeaseId{}));
   const auto asked = asked_.find({lease.id, device});
-  const auto uses = reading.of.find(lease.id);
-  const Bytes held = std::max(lease.vram, asked == asked_.end() ? Bytes{} : asked->second) +
-                     (uses == reading.of.end() ? Bytes{} : uses->second);
+  const Bytes held = std::max(lease.vram, asked == asked_.end() ? Bytes{} : asked->second) + reading.used_by(lease.id);
   const Bytes most = std::max(held, state.charge(lease.id, device).needed);  // what it took while it was paused, too
   const Bytes all = capacity(reading);
   if (leases + most > all || leases + lease.vram + outsiders <= all) return;

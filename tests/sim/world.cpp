@@ -123,11 +123,10 @@ Bytes World::kept_by(LeaseId lease, std::size_t card, Kept kept) const {
 }
 
 Bytes World::parked_by(LeaseId lease, std::size_t card) const { return kept_by(lease, card, &Process::parked); }
-Bytes World::put_away_by(LeaseId lease, std::size_t card) const { return kept_by(lease, card, &Process::put_away); }
 
 Bytes World::put_away_by(LeaseId lease) const {
   Bytes sum;
-  for (std::size_t card = 0; card < cards_.size(); ++card) sum += put_away_by(lease, card);
+  for (std::size_t card = 0; card < cards_.size(); ++card) sum += kept_by(lease, card, &Process::put_away);
   return sum;
 }
 

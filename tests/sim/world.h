@@ -75,10 +75,8 @@ class World {
   void kill_some_program(Random& random);
   // What of the program's bytes is on the card, its processes together.
   Bytes held_by(LeaseId lease, std::size_t card) const;
-  // What of them was on that card, and is on the host.
-  Bytes parked_by(LeaseId lease, std::size_t card) const;    // by the driver
-  Bytes put_away_by(LeaseId lease, std::size_t card) const;  // by itself
-  Bytes put_away_by(LeaseId lease) const;
+  Bytes parked_by(LeaseId lease, std::size_t card) const;  // by the driver, of what was on that card
+  Bytes put_away_by(LeaseId lease) const;                  // by itself, of all cards
   bool quiet(LeaseId lease) const;
   bool rests(LeaseId lease) const;                 // it has yielded by itself
   bool waits_for_the_driver(LeaseId lease) const;  // which has locked or parked it
