@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/pair.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -91,6 +91,53 @@ TEST(Estimate, ByTheMedianOfEarlierRuns) {
   w.pass(5s);
   EXPECT_EQ(w.info(id).eta, 15s);
   EXPECT_SAYS(w.info(id).basis, "the median of 3 earlier runs of 'train'");
+}
+
+// One program that has the card, is parked for 100 s, and runs on.
+struct ParkedMeanwhile : Pair {
+  ParkedMeanwhile() {
+    rules.automatic = false;
+    step(Release{waiter});
+  }
+  void park_meanwhile() {
+    settle();
+    pass(100s);
+    measure({});
+    resume();
+    unparked();
+    ASSERT_EQ(state_of(victim), LeaseState::active);
+  }
+  void end() { step(ProgramEnded{victim, 0, false}); }
+};
+
+TEST(Estimate, ARunIsNoLongerForHavingBeenParked) {
+  ParkedMeanwhile w;
+  const Consumer consumer = w.at(w.victim).whose();
+  w.pass(3s);
+  w.measure(9 * GiB);
+  w.park_meanwhile();
+  w.pass(2s);
+  ASSERT_EQ(w.state.history(consumer), nullptr);
+  w.end();
+  ASSERT_NE(w.state.history(consumer), nullptr);
+  EXPECT_GE(w.state.history(consumer)->median, 5s);
+  EXPECT_LT(w.state.history(consumer)->median, 6s);
+}
+
+TEST(Estimate, TheTimeThatAHolderWasParkedIsNoneThatItHasRun) {
+  ParkedMeanwhile w;
+  w.pass(5s);
+  w.end();
+  w.snapshot({gpu(0, 24 * GiB)});
+  w.victim = w.run(10 * GiB, 7);
+  w.pass(2s);
+  w.measure(9 * GiB);
+  w.park_meanwhile();
+  const LeaseId id = w.submit(20 * GiB);
+  const QueueInfo info = queue_info(w.state, w.rules, w.at(id), w.now);
+  ASSERT_TRUE(info.eta) << info.basis;
+  EXPECT_GT(*info.eta, 2s) << info.basis;
+  EXPECT_LE(*info.eta, 3s) << info.basis;
 }
 
 TEST(Estimate, AnOverdueHolderMakesItUnknownInsteadOfNow) {

@@ -132,7 +132,7 @@ class Forecast {
     for (std::size_t room = 0; room < rooms_.size(); ++room)
       for (const auto& [charged, id] : rooms_[room].device->by_charge) {
         const Lease& lease = *state_.find(id);
-        expect(lease, room, charged, started(lease));
+        expect(lease, room, charged, lease.granted_at.value_or(now_), lease.runs_since(now_));
       }
     for (const LeaseId id : state_.queue().in_order(waiters_followed)) {
       const Lease& lease = *state_.find(id);
@@ -150,11 +150,10 @@ class Forecast {
     }
   }
 
-  Time started(const Lease& lease) const { return lease.granted_at.value_or(now_); }
-
-  void expect(const Lease& lease, std::size_t room, Bytes bytes, Time start) {
+  // `given`: when it got the bytes, `start`: since when it runs, its pauses left out.
+  void expect(const Lease& lease, std::size_t room, Bytes bytes, Time given, Time start) {
     const Expected end = expected_end(state_, rules_, lease, start, now_);
-    rooms_[room].taken.push_back({start, end.known() ? end.at : Time::never(), bytes});
+    rooms_[room].taken.push_back({given, end.known() ? end.at : Time::never(), bytes});
     if (end.known()) ends_.push({end.at, ends_known_++, {&lease, room, bytes, start, end.basis}});
   }
 
@@ -192,7 +191,7 @@ class Forecast {
     for (const std::size_t room : rooms) {
       const Bytes bytes = lease.waits_in_place() ? need(lease, room) : share;
       rooms_[room].free -= bytes;
-      expect(lease, room, bytes, lease.waits_in_place() ? started(lease) : at_);
+      expect(lease, room, bytes, at_, lease.runs_since(at_));
     }
   }
 
@@ -309,7 +308,7 @@ class Forecast {
     const auto left = held_->left.find(room);
     if (left == held_->left.end()) return free;
     const Lease& lease = *waiting_[index].lease;
-    const Expected end = expected_end(state_, rules_, lease, lease.waits_in_place() ? started(lease) : at_, now_);
+    const Expected end = expected_end(state_, rules_, lease, lease.runs_since(at_), now_);
     if (held_->start && end.known() && end.at <= *held_->start) return free;
     return std::min(free, left->second);
   }
@@ -336,7 +335,7 @@ class Forecast {
     }
     for (const ChargedLease& entry : nearest.device->by_charge) {
       const Lease& holder = *state_.find(entry.lease);
-      const Time start = started(holder);
+      const Time start = holder.runs_since(now_);
       const Expected end = expected_end(state_, rules_, holder, start, now_);
       if (!end.known()) return name_of(holder) + " " + expected_text(state_, holder, end.basis, start, now_);
     }

@@ -40,7 +40,7 @@ Ends ends_on(const State& state, const Rules& rules, const Lease& waiter, const 
   for (const auto& [bytes, id] : device.by_charge) {
     if (id == waiter.id) continue;
     const Lease& lease = *state.find(id);
-    const Time start = lease.granted_at.value_or(now);
+    const Time start = lease.runs_since(now);
     const Expected end = expected_end(state, rules, lease, start, now);
     if (end.basis == Basis::settling) ends.known.push_back({now, bytes});
     else if (end.known()) ends.known.push_back({end.at, bytes});
@@ -221,7 +221,7 @@ Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& 
   const Entry& entry = entries_[held->entry];
   if (!entry.key.before(key)) return free;  // it stands before, or is the one
   if (const std::optional<Time> start = terms(held->entry).start) {
-    const Expected end = expected_end(state_, rules_, lease, lease.granted_at.value_or(now_), now_);
+    const Expected end = expected_end(state_, rules_, lease, lease.runs_since(now_), now_);
     if (end.known() && end.at <= *start) return free;
   }
   return std::min(free, left(*held));

@@ -224,6 +224,8 @@ struct Lease {
     return parked_for + (parked_at ? std::max(now - *parked_at, Duration{}) : Duration{});
   }
   void count_parked(Time now);  // its state may have changed
+  // When it would have begun if it had never been parked: it has run for `now` less this. `now` before its grant.
+  Time runs_since(Time now) const { return granted_at ? *granted_at + parked_until(now) : now; }
   // What it may hold on each of its devices without being listed there, because it is parked: what the driver keeps of
   // it belongs to no listed process.
   Bytes kept_unseen() const { return parked() || state == LeaseState::resuming ? parking->residue : Bytes{}; }

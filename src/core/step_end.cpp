@@ -180,7 +180,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   // How long a consumer takes is learned from runs that came to their own good end.
   std::optional<Duration> run;
   if (ran && why == EndReason::released && !lease.stop_requested && lease.exit_status.value_or(0) == 0)
-    run = now_ - *lease.granted_at;
+    run = now_ - lease.runs_since(now_);
   state_.remember(lease.whose(), lease.peak_used, run);
   if ((why == EndReason::expired || why == EndReason::revoked) && program_may_live(lease)) {
     stop_program(lease);

@@ -272,7 +272,7 @@ Victim as_victim(const State& state, const Lease& lease, const Device& device, T
   victim.ends = !method;
   victim.gain = state.charged(lease, device.reading.uuid);
   if (!method) {
-    victim.cost = start_again + std::max(now - lease.granted_at.value_or(now), Duration{});
+    victim.cost = start_again + std::max(now - lease.runs_since(now), Duration{});
     return victim;
   }
   victim.method = state.standing(lease.id).next.value_or(*method);
@@ -308,7 +308,7 @@ std::optional<Time> room_by_itself(const State& state, const Rules& rules, const
   std::vector<std::pair<Time, Bytes>> ends;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    const Expected end = expected_end(state, rules, lease, lease.granted_at.value_or(now), now);
+    const Expected end = expected_end(state, rules, lease, lease.runs_since(now), now);
     const Bytes bytes = state.charged(lease, device.reading.uuid);
     if (end.basis == Basis::settling) ends.emplace_back(now, bytes);
     else if (end.known()) ends.emplace_back(end.at, bytes);

@@ -410,7 +410,8 @@ TYPED_TEST(StoreContract, LearnsFromTheLastRunsOfEachConsumer) {
   nameless.consumer = "";
   core::Lease other = ended_lease(25, {25'000}, Duration(77));
   other.consumer = "infer";
-  core::Lease theirs = ended_lease(27, {15'000}, Duration(88));
+  core::Lease theirs = ended_lease(27, {15'000}, Duration(100));
+  theirs.parked_for = Duration(9), theirs.parked_at = Time{14'997};  // it ended parked
   theirs.uid = 1001;
   batch.changed.insert(batch.changed.end(), {killed, stopped, cancelled, nameless, other, theirs, make_lease(26)});
   this->commit(batch);

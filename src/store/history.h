@@ -13,7 +13,7 @@ namespace sublet::store {
 inline std::optional<Duration> run_of(const core::Lease& lease) {
   if (!lease.ended() || lease.end_reason != core::EndReason::released || lease.stop_requested) return std::nullopt;
   if (lease.exit_status.value_or(0) != 0 || !lease.granted_at || !lease.ended_at) return std::nullopt;
-  return std::max(*lease.ended_at - *lease.granted_at, Duration::zero());
+  return std::max(*lease.ended_at - lease.runs_since(*lease.ended_at), Duration::zero());
 }
 
 // Whether there is anything to be learned from it; what teaches nothing is no use of its consumer either.

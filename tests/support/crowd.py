@@ -206,9 +206,14 @@ def children_of(pid):
     return found
 
 
+WANTED = 1.5  # the card so many times, by those of a random crowd who live at one time
+SHARES = (0.04, 0.5)  # of the card, that each of them wants
+
+
 def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
     """So many random programs over so long, most of them honest, while things go wrong around them."""
     crowd = Crowd(daemon, rng)
+    longest = 2 * WANTED * seconds / (programs * sum(SHARES) / 2)
     rude_ones = (*RUDE, "again", "again") if robbers else RUDE
     began = time.monotonic()
     next_trouble = began
@@ -218,8 +223,8 @@ def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
         if crowd.started < min(programs, 1 + programs * now / seconds) and len(crowd.living) < at_once:
             rude = rng.random() < 0.2
             kind = rng.choice(rude_ones if rude else [kind for kind in KINDS if kind not in RUDE])
-            most = 0.2 if kind == "pinned" else 0.5
-            crowd.start(kind, int(CARD * rng.uniform(0.04, most)), rng.uniform(0.3, min(8, seconds / 5)),
+            share = rng.uniform(*SHARES)
+            crowd.start(kind, int(CARD * min(share, 0.2 if kind == "pinned" else 1)), rng.uniform(0.3, longest),
                         rng.choice(("batch", "standard", "standard", "interactive")))
         if time.monotonic() >= next_trouble:
             next_trouble = time.monotonic() + rng.uniform(0.5, 5)
@@ -227,6 +232,8 @@ def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
                         crowd.let_an_outsider_in, crowd.let_an_outsider_in, crowd.kill_the_daemon))()
         moment(0.05)
     crowd.finish()
+    # Of a few, chance may have all fit.
+    assert programs < 100 or crowd.sums["pauses"] > programs / 10, "they want more than the card: some must yield"
     return crowd
 
 
