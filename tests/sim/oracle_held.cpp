@@ -26,7 +26,7 @@ bool Oracle::stands_before(const Lease& a, const Lease& b, Time now) const {
 bool Oracle::end_is_known(const Lease& lease, Time now) const {
   if (lease.ended()) return true;
   if (lease.stop_requested && lease.stop_at) return *lease.stop_at + config_.rules.grace > now;
-  const Time start = lease.granted_at.value_or(now);
+  const Time start = lease.granted_at ? *lease.granted_at + lease.parked_until(now) : now;  // its pauses left out
   if (lease.owner.kind != core::OwnerKind::token && lease.ttl)
     return lease.expires_at.value_or(start + *lease.ttl) > now;
   const core::ConsumerHistory* history = engine_->state().history(lease.whose());
@@ -74,7 +74,8 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
     if (id != waiter->id && end_is_known(lease, now)) return;  // so may be its start
     const Bytes bytes = counted(lease, device, *reading);
     leases += bytes;
-    if (lease.parked() && id != waiter->id) parked += bytes;
+    if (id == given.id && was.parked()) parked += was.reserved_each();
+    else if (lease.parked() && id != waiter->id) parked += bytes;
     Bytes its;
     if (const auto found = given_.find({id, device}); found != given_.end() && id != waiter->id)
       for (const auto& [at, what] : found->second)
