@@ -20,6 +20,7 @@ namespace {
 
 constexpr Bytes driver_residue = 64 * MiB;  // at most, of what is parked by the driver
 constexpr std::size_t tried_by_force = 12;  // all sets of so many
+constexpr Duration decided_anew = 3s;       // when nothing else changes: at the next reading
 
 }  // namespace
 
@@ -127,11 +128,12 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
   for (const core::Victim& victim : victims) verdict_.expect(!enough(victim.lease), "victim-for-nothing", says);
 }
 
-// Those are tried of whom there is no doubt that they could be asked: programs of a lower tier that Sublet started,
-// whose pauses never failed. What it costs them is what was learned of them.
+// Those are tried of whom there is no doubt that they could be asked, and could be when it was decided: programs of a
+// lower tier that Sublet started, whose pauses never failed. What it costs them is what was learned of them.
 void Oracle::check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
                             Time now) {
   struct Candidate {
+    LeaseId lease;
     Bytes gain;
     Duration cost{};
   };
@@ -144,7 +146,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     const core::Standing standing = state.standing(lease.id);
     const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
     return lower && program && may && !lease.unfit && !lease.ordered && !lease.stop_requested &&
-           now - standing.restored > 3s && standing.spared_until <= now &&
+           now - standing.restored > 3s && standing.spared_until + decided_anew <= now &&
            (record == nullptr || record->reliability() >= 1);
   };
   std::vector<Candidate> sure;
@@ -160,7 +162,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     const auto takes = [&, &lease = lease](core::Move move) {
       return state.costs().predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes).likely;
     };
-    sure.push_back({counted(lease, device, reading) - std::min(driver_residue, lease.vram),
+    sure.push_back({id, counted(lease, device, reading) - std::min(driver_residue, lease.vram),
                     takes(core::Move::pause) + takes(core::Move::resume)});
   }
   if (sure.size() > tried_by_force) return;
@@ -171,8 +173,13 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     for (std::size_t i = 0; i < sure.size(); ++i)
       if ((set >> i & 1) != 0) all.gain += sure[i].gain, all.cost += sure[i].cost;
     verdict_.expect(all.gain < lacks || all.cost >= cost, "dearer-than-needed", [&] {
-      return fmt::format("{} that {} lacks on {} cost {}, and could cost {}", format_size(lacks),
-                         to_string(making.asker), device, format_duration(cost), format_duration(all.cost));
+      std::string text = fmt::format("{} that {} lacks on {} cost {}, and could cost {}; chosen:", format_size(lacks),
+                                     to_string(making.asker), device, format_duration(cost), format_duration(all.cost));
+      for (const core::Victim& victim : making.victims) text += " " + to_string(victim.lease);
+      text += "; instead of";
+      for (std::size_t i = 0; i < sure.size(); ++i)
+        if ((set >> i & 1) != 0) text += " " + to_string(sure[i].lease) + " with " + format_size(sure[i].gain);
+      return text;
     });
   }
 }
