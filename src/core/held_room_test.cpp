@@ -116,6 +116,28 @@ TEST(HeldRoom, IsNotHeldFromThoseWhoMustComeBackFirst) {
   EXPECT_EQ(w.state_of(large), LeaseState::active);
 }
 
+// As soon as that one is back the large one has its room held, also from those who are looked at in the same step.
+TEST(HeldRoom, IsHeldOnceThoseAreBackWhoHadToBeFirst) {
+  Card w;
+  w.rules.automatic = false;
+  const LeaseId small = w.start(2 * GiB, Tier::standard, "small");
+  const Bytes all = State::capacity(w.state.devices().at(uuid_of(0)), w.rules);
+  const LeaseId large = w.submit(w.want(all, Tier::standard, "large"), true);
+  w.live(400s);
+  ASSERT_TRUE(w.step(Pause{small, 0, "its owner asked", plenty}).outcome.has_value());
+  w.obey();
+  ASSERT_EQ(w.state_of(small), LeaseState::paused);
+  w.now = w.now + 20ms;
+  w.snapshot({gpu(0, 24 * GiB, {uses(99, all)})});
+  w.step(Resume{small});
+  const LeaseId behind = w.submit(w.want(2 * GiB, Tier::standard, "behind"), true);
+  ASSERT_EQ(w.state_of(small), LeaseState::paused);
+  w.measure();
+  EXPECT_EQ(w.state_of(small), LeaseState::resuming);
+  EXPECT_EQ(w.state_of(behind), LeaseState::queued) << "it would keep the large one out";
+  EXPECT_EQ(w.state_of(large), LeaseState::queued);
+}
+
 // One that cannot be paused and one that can, a large one that has waited for long, and one behind it that would fit in
 // place of the second.
 struct Behind : Card {

@@ -75,7 +75,8 @@ void Stepper::grant_waiting() {
     else if (lease.resize) grow(lease);
     else grant(lease, *turn);
     state_.reindex(rules_, now_);
-    if (held && !held->given(key, lease.devices)) held.reset();
+    // What is back is in nobody's way any more for whom no room was held because of it.
+    if (held && (lease.parking || !held->given(key, lease.devices))) held.reset();
     for (const std::string& device : lease.devices) look_at(device);
   }
   state_.opened_.clear();

@@ -108,6 +108,7 @@ void Oracle::intended(const store::Batch& batch) {
   }
   // Who gives room up first, as it is stored.
   std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is
+  came_back_.clear();
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
@@ -118,6 +119,7 @@ void Oracle::intended(const store::Batch& batch) {
     leases_[lease.id] = lease;
     follow_return(before ? &*before : nullptr, lease);
     follow_word(before ? &*before : nullptr, lease, batch.now);
+    if (grown && before->parked()) came_back_[lease.id] = before->reserved_each();
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
   }
   for (const auto& [before, lease] : granted) {

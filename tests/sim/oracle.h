@@ -148,9 +148,10 @@ class Oracle {
   std::map<LeaseId, int> to_blame_;          // failed to yield, so many times in a row, and that is to be known
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   using OnDevice = std::pair<LeaseId, std::string>;
-  std::map<LeaseId, Word> word_at_;                                // has its room on somebody's word
-  std::map<OnDevice, Bytes> asked_;                                // held when it was asked to yield
-  std::map<OnDevice, Bytes> coming_;                               // yielding, or being brought back: what it will hold
+  std::map<LeaseId, Word> word_at_;     // has its room on somebody's word
+  std::map<OnDevice, Bytes> asked_;     // held when it was asked to yield
+  std::map<OnDevice, Bytes> coming_;    // yielding, or being brought back: what it will hold
+  std::map<LeaseId, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
   std::map<LeaseId, Seen> makings_;                                // who is to yield, by for whom
   std::map<LeaseId, Time> named_at_;                               // the reading by which it was seen who is in its way

@@ -74,7 +74,8 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
     if (id != waiter->id && end_is_known(lease, now)) return;  // so may be its start
     const Bytes bytes = counted(lease, device, *reading);
     leases += bytes;
-    if (id == given.id && was.parked()) parked += was.reserved_each();
+    const auto back = came_back_.find(id);
+    if (back != came_back_.end()) parked += back->second;
     else if (lease.parked() && id != waiter->id) parked += bytes;
     Bytes its;
     if (const auto found = given_.find({id, device}); found != given_.end() && id != waiter->id)
