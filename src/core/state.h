@@ -169,7 +169,8 @@ class State {
   // Bytes that a waiter needs on one of its devices: less than it asks for where it holds some already, more where its
   // processes took some while they were paused.
   Bytes need(const Lease& lease, std::string_view device) const;
-  // So much of what it is charged there it was given after `since`: granted, back from a pause, or by which it grew.
+  // So much of what it is charged there it was given after `since`: granted, back from a pause, or by which it grew. A
+  // restart forgets the last two.
   Bytes given_since(const Lease& lease, std::string_view device, Time since) const;
   // Of one that is paused: by so much its return takes more than its size, on that of its devices where it is most.
   Bytes beyond_size(const Lease& lease) const;

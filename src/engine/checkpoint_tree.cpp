@@ -290,25 +290,22 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member
   co_return Trouble{std::string(to_string(answer.reply.refusal)), answer.reply.detail};
 }
 
-// Of a lease that was parked half-way the other processes still hold what is theirs, and what is not known of those
-// that are parked is no more than the rest.
+// What is known of others is theirs: of a lease that was parked half-way they still hold it, a process that came too
+// late for the pause does, and of one that is gone nothing comes back. What is not known of those that are parked is no
+// more than the rest.
 CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& parked,
                                                     const std::vector<Room>& room) const {
-  const auto lives = [](const Member& member) { return !member.gone; };
-  const bool all = parked.size() == static_cast<std::size_t>(std::ranges::count_if(members_, lives));
+  const bool all = parked.size() == static_cast<std::size_t>(std::ranges::count(members_, false, &Member::gone));
   Ballast ballast;
   for (const Room& needed : room) {
     Bytes bytes, rest = needed.all;
-    bool all_known = true;
-    for (const Member& member : members_) {
-      const bool is_parked = std::ranges::find(parked, &member) != parked.end();
-      const auto known = needed.of.find(member.process);
-      if (known == needed.of.end()) all_known &= !is_parked;
-      else if (is_parked) bytes += known->second;
-      else if (member.is(ParkState::running) || member.is(ParkState::locked)) rest -= known->second;
+    std::size_t known = 0;
+    for (const auto& [process, its] : needed.of) {
+      if (std::ranges::find(parked, process, &Member::process) == parked.end()) rest -= its;
+      else bytes += its, ++known;
     }
-    if (!all_known) bytes = std::max(bytes, rest);
-    ballast.push_back({needed.uuid, all ? needed.all : std::min(bytes, needed.all), needed.margin});
+    if (all || known < parked.size()) bytes = std::max(bytes, rest);
+    ballast.push_back({needed.uuid, std::min(bytes, needed.all), needed.margin});
   }
   if (planted(Bug::room_is_not_made_sure_of)) ballast.clear();
   std::erase_if(ballast, [](const gpu::BallastWish& wish) { return wish.bytes <= Bytes{}; });

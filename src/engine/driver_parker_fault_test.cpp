@@ -71,6 +71,18 @@ TEST_F(Parking, WhatIsNotKnownIsNoMoreThanWhatTheOthersLeave) {
   ends_right(tree[1]);
 }
 
+// It came when the others were parked, and they would wait for ever for what it holds.
+TEST_F(Parking, WhatAProcessHoldsThatCameTooLateIsNotNeeded) {
+  const std::vector<ProcessRef> tree{load()};
+  expect(park(tree), Kind::done);
+  const ProcessRef late = load();
+  const Bytes others = used();
+  expect(unpark(tree, {{card(), GiB, {{tree[0], alloc}}}}), Kind::unknown, "no_room");
+  expect(unpark(tree, {{card(), GiB, {{tree[0], alloc}, {late, others}}}}), Kind::done);
+  ends_right(tree[0]);
+  ends_right(late);
+}
+
 TEST_F(Parking, ACheckpointThatFailsUnderWayIsFinalForThatOne) {
   const std::vector<ProcessRef> tree{load(), load()};
   fault("checkpoint-fail", tree[1], {"--after", "50"});

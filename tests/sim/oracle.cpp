@@ -121,6 +121,7 @@ void Oracle::intended(const store::Batch& batch) {
     follow_word(before ? &*before : nullptr, lease, batch.now);
     if (grown && before->parked()) came_back_[lease.id] = before->reserved_each();
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
+    if (held && lease.state == LeaseState::active && before->state == LeaseState::active) follow_shrunk(*before, lease);
   }
   for (const auto& [before, lease] : granted) {
     check_room(*lease, batch.now, "given");
@@ -317,6 +318,12 @@ void Oracle::follow_restart() {
     const Lease* lease = durable(entry.first.first);
     return lease == nullptr || !is_moved(*lease);
   });
+  // By which it grew, and when it was back, nobody stores.
+  std::erase_if(given_, [&](const auto& entry) {
+    const Lease* lease = durable(entry.first.first);
+    return lease == nullptr || entry.second.empty() || lease->granted_at != entry.second.front().first;
+  });
+  for (auto& [key, given] : given_) given.resize(1);
   std::erase_if(word_at_, [&](const auto& entry) {
     const Lease* lease = durable(entry.first);
     return lease == nullptr || !lease->ordered || !has_room(*lease) || waits(*lease);

@@ -106,6 +106,7 @@ class Oracle {
   bool end_is_known(const Lease& lease, Time now) const;
   const Lease* held_for(const std::string& device, const Lease& given, Time now) const;
   void follow_given(const Lease* was, const Lease& lease, Time now);
+  void follow_shrunk(const Lease& was, const Lease& lease);
   void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);
 
   void check_sums(const core::State& state, Time now);

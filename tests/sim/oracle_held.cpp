@@ -62,6 +62,19 @@ void Oracle::follow_given(const Lease* was, const Lease& lease, Time now) {
   }
 }
 
+// What it gives back is what it was given last.
+void Oracle::follow_shrunk(const Lease& was, const Lease& lease) {
+  for (const std::string& device : lease.devices) {
+    auto& given = given_[{lease.id, device}];
+    for (Bytes less = was.reserved_each() - lease.reserved_each(); less > Bytes{} && !given.empty();) {
+      Bytes& newest = given.back().second;
+      const Bytes taken = std::min(less, newest);
+      less -= taken, newest -= taken;
+      if (newest <= Bytes{}) given.pop_back();
+    }
+  }
+}
+
 void Oracle::check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now) {
   if (config_.rules.reserve_after <= Duration{}) return;
   const Lease* waiter = held_for(device, was, now);
