@@ -65,12 +65,13 @@ std::vector<LeaseId> Stepper::askers_in_turn(const std::vector<Making>& before) 
   return found;
 }
 
-// Where room is held for somebody before it, to whom it would not leave again what it was given: nobody yields there
-// for such a one, unless on somebody's word.
+// Where room is held for somebody before it, to whom it would not leave again what it was given, in its turn: nobody
+// yields there for such a one, unless on somebody's word. Turns are of one device each.
 std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
   const QueueKey* key = state_.queue_.key(waiter.id);
   std::vector<std::string> devices;
-  if (waiter.pausable != Pausable::no || key == nullptr) return devices;
+  const bool leaves_again = waiter.pausable != Pausable::no && waiter.device_count == 1;
+  if (leaves_again || key == nullptr) return devices;
   const HeldRooms held(state_, rules_, now_);
   for (const HeldRooms::Entry& entry : held.entries())
     if (entry.key.before(*key)) devices.insert(devices.end(), entry.room.devices.begin(), entry.room.devices.end());
@@ -212,7 +213,7 @@ bool Stepper::begin_making(Making making) {
 // -------------------------------------------------------------------------------- turns
 
 void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred, std::set<LeaseId>& counted) {
-  if (waiter.waits_in_place() ? waiter.devices.size() != 1 : waiter.device_count != 1) return;
+  if (waiter.device_count != 1) return;
   for (const std::string& uuid : state_.where_might_yield(waiter.tier)) {
     const Device& device = state_.devices_.at(uuid);
     if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) continue;

@@ -34,15 +34,14 @@ class Agenda {
     return true;
   }
   // Time goes on and nothing happens, not even what is due: nobody runs.
-  void stand_still(Duration d) { now_ns_ += d.count(), stood_still_ += d; }
+  void stand_still(Duration d) { now_ns_ += d.count(); }
   // The machine sleeps: this clock stands, and the wall clock goes on.
   void sleep(Duration d) { slept_ += d, ++now_ns_; }
   Duration slept() const { return slept_; }
-  Duration lost() const { return slept_ + stood_still_; }  // to those who are to be in time
 
  private:
   std::int64_t now_ns_ = 1'000'000'000'000;
-  Duration slept_{}, stood_still_{};
+  Duration slept_{};
   std::uint64_t last_ = 0;
   std::map<Id, std::function<void()>> entries_;
 };

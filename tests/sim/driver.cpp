@@ -82,9 +82,9 @@ Driver::Call Driver::call_for(const Helper& helper, CheckpointCall call) {
     default:
       if (random_.chance(70)) return {0s, false, {}};
   }
-  if (!random_.chance(stuck)) return {random_.time(1ms, at_most), false, {}};
-  if (const auto found = world_.processes().find(helper.target); found != world_.processes().end())
-    world_.note_hung(found->second.lease);
+  const auto found = world_.processes().find(helper.target);
+  if (found == world_.processes().end() || !random_.chance(stuck)) return {random_.time(1ms, at_most), false, {}};
+  world_.note_hung(found->second.lease);
   return {random_.time(1ms, 60s), random_.chance(50), {}};
 }
 

@@ -108,7 +108,7 @@ void Oracle::intended(const store::Batch& batch) {
   }
   // Who gives room up first, as it is stored.
   std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is
-  came_back_.clear();
+  came_back_.clear(), cleared_.clear();
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
@@ -116,6 +116,8 @@ void Oracle::intended(const store::Batch& batch) {
     const bool held = before && before->reserves();
     const bool grown = held && lease.reserves() && lease.reserved_each() > before->reserved_each() &&
                        (before->state == LeaseState::active || before->parked());
+    if (held && lease.end_reason == core::EndReason::revoked)
+      cleared_.insert(lease.devices.begin(), lease.devices.end());
     leases_[lease.id] = lease;
     follow_return(before ? &*before : nullptr, lease);
     follow_word(before ? &*before : nullptr, lease, batch.now);

@@ -148,6 +148,7 @@ class Oracle {
   std::map<LeaseId, Time> said_at_;          // pausing, and said then that it has yielded
   std::map<LeaseId, int> to_blame_;          // failed to yield, so many times in a row, and that is to be known
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
+  std::set<std::string> cleared_;            // by the newest decision: devices on which somebody was ended for others
   using OnDevice = std::pair<LeaseId, std::string>;
   std::map<LeaseId, Word> word_at_;     // has its room on somebody's word
   std::map<OnDevice, Bytes> asked_;     // held when it was asked to yield

@@ -58,7 +58,8 @@ void Oracle::follow_given(const Lease* was, const Lease& lease, Time now) {
     if (!grows) given.clear();
     const Bytes had = was != nullptr && was->reserves() ? was->reserved_each() : Bytes{};
     given.emplace_back(now, lease.reserved_each() - had);
-    if (!for_it && was != nullptr && waits(*was)) check_left_over(*was, lease, device, now);
+    const bool at_once = cleared_.contains(device) && lease.pausable != core::Pausable::no && lease.device_count == 1;
+    if (!for_it && !at_once && was != nullptr && waits(*was)) check_left_over(*was, lease, device, now);
   }
 }
 

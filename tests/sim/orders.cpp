@@ -46,7 +46,6 @@ void Orders::begin(LeaseId id, Order order) {
   });
   for (const Process* process : processes_of(id))
     if (process->state != ParkState::running) order.not_running.insert(process->ref);
-  order.lost = life_->agenda.lost();
   orders_.insert_or_assign(id, std::move(order));
 }
 
@@ -111,8 +110,6 @@ void Orders::asks(LeaseId lease, ProcessRef process, const gpu::CheckpointComman
   const auto found = orders_.find(lease);
   if (found == orders_.end()) return;  // forgotten: it goes on to its end
   const Order& order = found->second;
-  // Later than it would have been, and nobody can tell from what: its owner may end it as it is.
-  if (order.lost != life_->agenda.lost()) life_->world.note_hung(lease);
   const auto says = [&](std::string_view what) {
     return [&, what] { return fmt::format("{} of process {}: {}", to_string(command.call), process.pid, what); };
   };

@@ -37,7 +37,6 @@ class Orders {
   struct Order {
     bool parks;
     Duration give_up;
-    Duration lost{};  // time, before it began
     std::vector<engine::Room> room{};
     std::set<ProcessRef> not_running{};  // before it began
     std::set<ProcessRef> aside{};        // used no CUDA when they were asked; what they begin after that nobody sees

@@ -82,8 +82,17 @@ void Simulation::crash(Random& random) {
 void Simulation::stall(Duration d) {
   agenda_.stand_still(d);
   if (!daemon_) return;
-  oracle_.lagged(daemon_->engine().now());
+  lag();
   if (d > config_.rules.reconnect / 3) oracle_.stood_still(daemon_->engine().now());
+}
+
+// The daemon hears of a driver call that came back meanwhile, or at once, only as it goes on; and what it decided just
+// before is only done now. Nobody can tell that from a driver that hangs: an owner may end such a program as it is.
+void Simulation::lag() {
+  const engine::Engine& engine = daemon_->engine();
+  oracle_.lagged(engine.now());
+  for (const auto& [id, lease] : engine.state().leases())
+    if (lease.parking) world_.note_hung(id);
 }
 
 void Simulation::happen(const Event& event) {
@@ -109,8 +118,7 @@ void Simulation::happen(const Event& event) {
       const Duration asleep = random.time(2s, 3h);
       agenda_.sleep(asleep);
       oracle_.slept(asleep);
-      // The daemon hears of a driver call that came back meanwhile, or at once, only as it goes on.
-      if (daemon_) oracle_.lagged(daemon_->engine().now());
+      if (daemon_) lag();
       break;
     }
     case Kind::crash: crash(random); break;
