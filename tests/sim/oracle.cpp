@@ -112,16 +112,16 @@ void Oracle::intended(const store::Batch& batch) {
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
-    check_change(before ? &*before : nullptr, lease, batch);
     const bool held = before && before->reserves();
     const bool grown = held && lease.reserves() && lease.reserved_each() > before->reserved_each() &&
                        (before->state == LeaseState::active || before->parked());
+    if (grown && before->parked()) follow_back(*before, batch.now);
+    check_change(before ? &*before : nullptr, lease, batch);
     if (held && lease.end_reason == core::EndReason::revoked)
       cleared_.insert(lease.devices.begin(), lease.devices.end());
     leases_[lease.id] = lease;
     follow_return(before ? &*before : nullptr, lease);
     follow_word(before ? &*before : nullptr, lease, batch.now);
-    if (grown && before->parked()) came_back_[lease.id] = before->reserved_each();
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
     if (held && lease.state == LeaseState::active && before->state == LeaseState::active) follow_shrunk(*before, lease);
   }
@@ -335,7 +335,7 @@ void Oracle::follow_restart() {
 }
 
 // What must be counted as taken there, by what was read and what was promised since.
-Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
+Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading) const {
   const auto is_on = [&device](const std::vector<std::string>& devices) {
     return std::find(devices.begin(), devices.end(), device) != devices.end();
   };
@@ -371,7 +371,12 @@ Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   for (const auto& [id, used] : reading.of) {
     if (!is_counted(id)) others += used;
   }
-  return leases + std::max(others, reading.used - seen);
+  return {leases, std::max(others, reading.used - seen)};
+}
+
+Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
+  const Claims its = claims(device, reading);
+  return its.leases + its.others;
 }
 
 void Oracle::check_room(const Lease& lease, Time now, const char* what) {

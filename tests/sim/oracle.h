@@ -60,6 +60,9 @@ class Oracle {
       return found == of.end() ? Bytes{} : found->second;
     }
   };
+  struct Claims {
+    Bytes leases, others;
+  };
   struct End {
     Time at;
     Bytes each;  // what it is charged on each of its devices until it is measured
@@ -88,7 +91,8 @@ class Oracle {
   static bool is_on(const Lease& lease, const std::string& device);
   static bool waits(const Lease& lease);
   static bool has_room(const Lease& lease);
-  Bytes claimed(const std::string& device, const Reading& reading) const;
+  Claims claims(const std::string& device, const Reading& reading) const;
+  Bytes claimed(const std::string& device, const Reading& reading) const;  // the sum
 
   Bytes counted(const Lease& lease, const std::string& device, const Reading& reading) const;
   const Reading* known(const std::string& device, Time now) const;
@@ -105,6 +109,8 @@ class Oracle {
   bool stands_before(const Lease& a, const Lease& b, Time now) const;
   bool end_is_known(const Lease& lease, Time now) const;
   const Lease* held_for(const std::string& device, const Lease& given, Time now) const;
+  std::optional<Time> limit(const Lease& lease) const;
+  void follow_back(const Lease& parked, Time now);
   void follow_given(const Lease* was, const Lease& lease, Time now);
   void follow_shrunk(const Lease& was, const Lease& lease);
   void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);
@@ -150,10 +156,10 @@ class Oracle {
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   std::set<std::string> cleared_;            // by the newest decision: devices on which somebody was ended for others
   using OnDevice = std::pair<LeaseId, std::string>;
-  std::map<LeaseId, Word> word_at_;     // has its room on somebody's word
-  std::map<OnDevice, Bytes> asked_;     // held when it was asked to yield
-  std::map<OnDevice, Bytes> coming_;    // yielding, or being brought back: what it will hold
-  std::map<LeaseId, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
+  std::map<LeaseId, Word> word_at_;      // has its room on somebody's word
+  std::map<OnDevice, Bytes> asked_;      // held when it was asked to yield
+  std::map<OnDevice, Bytes> coming_;     // yielding, or being brought back: what it will hold
+  std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
   std::map<LeaseId, Seen> makings_;                                // who is to yield, by for whom
   std::map<LeaseId, Time> named_at_;                               // the reading by which it was seen who is in its way

@@ -22,13 +22,19 @@ bool Oracle::stands_before(const Lease& a, const Lease& b, Time now) const {
   return aging > 0 ? a.id < b.id : a.waits_since() < b.waits_since();
 }
 
+// Nobody's time is up before they could renew it.
+std::optional<Time> Oracle::limit(const Lease& lease) const {
+  const auto found = forgiven_.find(lease.id);
+  if (!lease.expires_at || found == forgiven_.end()) return lease.expires_at;
+  return std::max(*lease.expires_at, found->second);
+}
+
 // When it gives its room back, where that is known: by its time limit, or by how long such programs ran before.
 bool Oracle::end_is_known(const Lease& lease, Time now) const {
   if (lease.ended()) return true;
   if (lease.stop_requested && lease.stop_at) return *lease.stop_at + config_.rules.grace > now;
   const Time start = lease.granted_at ? *lease.granted_at + lease.parked_until(now) : now;  // its pauses left out
-  if (lease.owner.kind != core::OwnerKind::token && lease.ttl)
-    return lease.expires_at.value_or(start + *lease.ttl) > now;
+  if (lease.owner.kind != core::OwnerKind::token && lease.ttl) return limit(lease).value_or(start + *lease.ttl) > now;
   const core::ConsumerHistory* history = engine_->state().history(lease.whose());
   return history != nullptr && history->median && start + *history->median > now;
 }
@@ -47,6 +53,13 @@ const Oracle::Lease* Oracle::held_for(const std::string& device, const Lease& gi
   const bool fixed = first->waits_in_place() || !first->wanted_device.empty() || config_.cards.size() == 1;
   const bool one = first->waits_in_place() ? first->devices.size() == 1 : first->device_count == 1;
   return fixed && one ? first : nullptr;
+}
+
+void Oracle::follow_back(const Lease& parked, Time now) {
+  for (const std::string& device : parked.devices) {
+    const Reading* reading = known(device, now);
+    came_back_[{parked.id, device}] = reading ? counted(parked, device, *reading) : parked.reserved_each();
+  }
 }
 
 // `was`: as it stood when it waited for that.
@@ -82,13 +95,12 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
   const Reading* reading = known(device, now);
   if (waiter == nullptr || reading == nullptr) return;
   const Time due = waiter->waits_since() + config_.rules.reserve_after;
-  Bytes leases, parked, since;
+  Bytes parked, since;
   for (const auto& [id, lease] : leases_) {
     if (!is_on(lease, device) || (!lease.reserves() && !lease.ended())) continue;
     if (id != waiter->id && end_is_known(lease, now)) return;  // so may be its start
     const Bytes bytes = counted(lease, device, *reading);
-    leases += bytes;
-    const auto back = came_back_.find(id);
+    const auto back = came_back_.find({id, device});
     if (back != came_back_.end()) parked += back->second;
     else if (lease.parked() && id != waiter->id) parked += bytes;
     Bytes its;
@@ -97,7 +109,7 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
         if (at > due) its += what;
     since += std::min(its, bytes);
   }
-  const Bytes all = capacity(*reading), others = claimed(device, *reading) - leases;
+  const Bytes all = capacity(*reading), others = claims(device, *reading).others;
   const Bytes here = waiter->waits_in_place() ? counted(*waiter, device, *reading) : Bytes{};
   const Bytes least = waiter->waits_in_place() ? std::max(waiter->wanted_vram() - here, Bytes{}) : waiter->least();
   if (here + least + parked + others > all) return;  // it waits for those first who are parked

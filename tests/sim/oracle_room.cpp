@@ -166,8 +166,12 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
                     takes(core::Move::pause) + takes(core::Move::resume)});
   }
   if (sure.size() > tried_by_force) return;
+  // What was learned since may have changed what they cost.
   Duration cost{};
-  for (const core::Victim& victim : making.victims) cost += victim.cost;
+  for (const core::Victim& victim : making.victims) {
+    const auto same = std::ranges::find(sure, victim.lease, &Candidate::lease);
+    cost += same == sure.end() ? victim.cost : std::min(victim.cost, same->cost);
+  }
   for (std::size_t set = 1; set < std::size_t{1} << sure.size(); ++set) {
     Candidate all;
     for (std::size_t i = 0; i < sure.size(); ++i)
