@@ -292,7 +292,8 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member
 
 // What is known of others is theirs: of a lease that was parked half-way they still hold it, a process that came too
 // late for the pause does, and of one that is gone nothing comes back. What is not known of those that are parked is no
-// more than the rest.
+// more than the rest; and where even that could never be free, because a driver left half of it on the card, say, no
+// more than they take of host memory.
 CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& parked,
                                                     const std::vector<Room>& room) const {
   const bool all = parked.size() == static_cast<std::size_t>(std::ranges::count(members_, false, &Member::gone));
@@ -305,11 +306,23 @@ CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& 
       else bytes += its, ++known;
     }
     if (all || known < parked.size()) bytes = std::max(bytes, rest);
+    if (needed.most && bytes > *needed.most) bytes = std::min(bytes, on_host(parked).value_or(bytes));
     ballast.push_back({needed.uuid, std::min(bytes, needed.all), needed.margin});
   }
   if (planted(Bug::room_is_not_made_sure_of)) ballast.clear();
   std::erase_if(ballast, [](const gpu::BallastWish& wish) { return wish.bytes <= Bytes{}; });
   return ballast;
+}
+
+// What is parked of them is part of that. Unset: nobody can tell.
+std::optional<Bytes> CheckpointTree::on_host(const std::vector<Member*>& parked) const {
+  Bytes sum;
+  for (const Member* member : parked) {
+    const Bytes its = options_.resident(member->process);
+    if (its <= Bytes{}) return std::nullopt;
+    sum += its;
+  }
+  return sum;
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore_all(const std::vector<Room>& room) {

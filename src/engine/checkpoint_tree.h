@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ class CheckpointTree {
   template <typename Said>
   Later<Said> asked(const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom);
   Later<Trouble> lock_all(const Parker::List& list, const Parker::Touch& touch);
+  std::optional<Bytes> on_host(const std::vector<Member*>& parked) const;
   Ballast ballast_for(const std::vector<Member*>& parked, const std::vector<Room>& room) const;
   Later<Trouble> restore_all(const std::vector<Room>& room);
   Later<Trouble> try_room(Member& member, Ballast ballast);

@@ -16,7 +16,7 @@ namespace sublet::engine {
 struct ParkerOptions {
   // A helper for a process of a lease, which starts when it is first asked.
   std::function<std::shared_ptr<CheckpointHelper>(LeaseId, ProcessRef)> helper;
-  std::function<Bytes(ProcessRef)> resident;         // of its memory on the host
+  std::function<Bytes(ProcessRef)> resident;         // of its memory on the host, and on swap devices
   Duration lock_timeout = std::chrono::seconds(10);  // for one process to finish the work that it has submitted
 };
 

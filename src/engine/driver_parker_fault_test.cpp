@@ -83,6 +83,15 @@ TEST_F(Parking, WhatAProcessHoldsThatCameTooLateIsNotNeeded) {
   ends_right(late);
 }
 
+// Half of it is still on the card, and nobody measured which: no more is parked than it takes of host memory.
+TEST_F(Parking, RoomThatCanNeverBeIsNotWaitedFor) {
+  const std::vector<ProcessRef> tree{load()};
+  expect(park(tree), Kind::done);
+  expect(unpark(tree, {{card(), GiB + 2 * MiB, {}, {}, GiB + 2 * MiB}}), Kind::unknown, "no_room");
+  expect(unpark(tree, {{card(), GiB + 2 * MiB, {}, {}, GiB}}), Kind::done);
+  ends_right(tree[0]);
+}
+
 TEST_F(Parking, ACheckpointThatFailsUnderWayIsFinalForThatOne) {
   const std::vector<ProcessRef> tree{load(), load()};
   fault("checkpoint-fail", tree[1], {"--after", "50"});

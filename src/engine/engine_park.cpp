@@ -51,7 +51,8 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     const bool fits = parked <= seen.total - seen.driver_reserved - seen.used;
     const bool alone = !shared && fits && lease->parking->settled;
     if (alone && needed.all + needed.beside <= lease->vram) continue;
-    room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin});
+    const Bytes most = seen.total - seen.driver_reserved - state_.charge(id, uuid).used;
+    room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin, most});
   }
   return room;
 }

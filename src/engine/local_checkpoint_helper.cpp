@@ -30,9 +30,10 @@ bool brings_back(gpu::CheckpointCall call) {
 constexpr Duration first_pause = std::chrono::milliseconds(20), longest_pause = std::chrono::seconds(2);
 
 // By our own reading: a helper is as much its user's as ours, and the ledger, which is settled with it, is everybody's.
-Bytes resident(ProcessRef process) {
+Bytes on_host(ProcessRef process) {
   const auto root = proc::ProcRoot::open();
-  return root ? proc::resident_bytes(*root, process).value_or(Bytes{}) : Bytes{};
+  const auto memory = root ? proc::process_memory(*root, process) : std::nullopt;
+  return memory ? memory->resident + memory->swapped : Bytes{};
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ ParkerOptions local_parking(asio::io_context& io, LocalParking options) {
     }
     return std::make_shared<LocalCheckpointHelper>(io, std::move(of_helper), process, reaper);
   };
-  return {.helper = make, .resident = resident, .lock_timeout = lock_timeout};
+  return {.helper = make, .resident = on_host, .lock_timeout = lock_timeout};
 }
 
 // --- children that end

@@ -37,6 +37,7 @@ struct Room {
   Bytes all;                            // for all of its processes
   std::map<ProcessRef, Bytes> of = {};  // for each, where that is known
   Bytes margin{};                       // beside it, where there is so much
+  std::optional<Bytes> most{};          // as much as can ever be free there, beside what it holds there itself
 };
 
 class Parker {
