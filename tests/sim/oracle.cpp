@@ -301,7 +301,10 @@ void Oracle::follow_word(const Lease* before, const Lease& lease, Time now) {
   const Bytes wanted = before == nullptr ? Bytes{} : before->resize ? before->resize->vram : before->vram;
   const bool more = before != nullptr && lease.vram > std::max(before->vram, wanted);
   const bool as_wanted = before != nullptr && (!before->resize || lease.vram == wanted);
-  if (!has_room(lease) || waits(lease) || lapsed || more) word_at_.erase(lease.id);
+  // It had yielded, and was given room again, all in one step.
+  const bool anew = before != nullptr && before->state == LeaseState::pausing && lease.state == LeaseState::resuming &&
+                    !lease.ordered;
+  if (!has_room(lease) || waits(lease) || lapsed || more || anew) word_at_.erase(lease.id);
   else if (before != nullptr && waits(*before) && before->ordered && as_wanted)
     word_at_[lease.id] = {now, *before->ordered};
 }

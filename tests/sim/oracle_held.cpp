@@ -94,6 +94,8 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
   const Lease* waiter = held_for(device, was, now);
   const Reading* reading = known(device, now);
   if (waiter == nullptr || reading == nullptr) return;
+  // It comes back with more than it had, and waits for more than its size.
+  if (waiter->parked() && reading->used_by(waiter->id) > waiter->parking->residue) return;
   const Time due = waiter->waits_since() + config_.rules.reserve_after;
   Bytes parked, since;
   for (const auto& [id, lease] : leases_) {

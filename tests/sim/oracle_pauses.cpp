@@ -220,7 +220,9 @@ void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
     const bool sure = std::any_of(room.begin(), room.end(), [&uuid = uuid](const engine::Room& its) {
       return its.uuid == uuid && its.all > Bytes{};
     });
-    const Bytes others = reading->used - reading->used_by(id);
+    const auto unseen = reading->unseen.find(id);
+    const Bytes its = reading->used_by(id) + (unseen == reading->unseen.end() ? Bytes{} : unseen->second);
+    const Bytes others = reading->used - its;
     const Bytes free = reading->total - reading->driver_reserved - others - world_.held_by(id, card);
     const bool shared = reading->used_by({}) > Bytes{};
     verdict_.expect(sure || (free >= parked && !shared), "restored-while-blocked", [&, &uuid = uuid] {
