@@ -22,11 +22,10 @@ bool Oracle::stands_before(const Lease& a, const Lease& b, Time now) const {
   return aging > 0 ? a.id < b.id : a.waits_since() < b.waits_since();
 }
 
-// Nobody's time is up before they could renew it.
+// Nobody's time is up before they could renew it: after a restart it may be later than what is stored.
 std::optional<Time> Oracle::limit(const Lease& lease) const {
-  const auto found = forgiven_.find(lease.id);
-  if (!lease.expires_at || found == forgiven_.end()) return lease.expires_at;
-  return std::max(*lease.expires_at, found->second);
+  const Lease* its = engine_->state().find(lease.id);
+  return its == nullptr ? lease.expires_at : its->expires_at;
 }
 
 // When it gives its room back, where that is known: by its time limit, or by how long such programs ran before.
@@ -66,13 +65,15 @@ void Oracle::follow_back(const Lease& parked, Time now) {
 void Oracle::follow_given(const Lease* was, const Lease& lease, Time now) {
   const bool grows = was != nullptr && was->reserves() && !was->parked();
   const bool for_it = makings_.contains(lease.id);  // others yielded for it alone
+  const bool cleared =
+      std::ranges::any_of(lease.devices, [&](const auto& device) { return cleared_.contains(device); });
+  const bool may = (lease.pausable != core::Pausable::no && lease.device_count == 1) || lease.ordered;
   for (const std::string& device : lease.devices) {
     auto& given = given_[{lease.id, device}];
     if (!grows) given.clear();
     const Bytes had = was != nullptr && was->reserves() ? was->reserved_each() : Bytes{};
     given.emplace_back(now, lease.reserved_each() - had);
-    const bool at_once = cleared_.contains(device) && lease.pausable != core::Pausable::no && lease.device_count == 1;
-    if (!for_it && !at_once && was != nullptr && waits(*was)) check_left_over(*was, lease, device, now);
+    if (!for_it && !(cleared && may) && was != nullptr && waits(*was)) check_left_over(*was, lease, device, now);
   }
 }
 
