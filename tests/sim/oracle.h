@@ -76,6 +76,7 @@ class Oracle {
   void check_room(const Lease& lease, Time now, const char* what);
   void check_displaced(const Lease& lease, Time now);
   void check_turn(const Lease& lease, Time now);
+  bool others_move(const Lease& lease, const std::string& device) const;
   void check_yielded(const Lease& lease);
   bool seen_to_lie(const Lease& lease) const;
   void check_named(const core::Reason& reason);

@@ -184,6 +184,16 @@ void Oracle::check_left_alone(const Lease& lease, Time now) {
   });
 }
 
+// Whether another there has come, gone, or moved since it was asked.
+bool Oracle::others_move(const Lease& lease, const std::string& device) const {
+  return std::any_of(leases_.begin(), leases_.end(), [&](const auto& entry) {
+    const Lease& other = entry.second;
+    if (other.id == lease.id || !is_on(other, device)) return false;
+    const Time since = std::max(other.granted_at.value_or(Time{}), other.resumed_at.value_or(Time{}));
+    return other.parking || other.ended() || since >= lease.parking->since;
+  });
+}
+
 // Who counts as paused was seen to hold no more than it may keep, wherever it had its room.
 void Oracle::check_yielded(const Lease& lease) {
   for (const std::string& uuid : lease.devices) {
@@ -196,11 +206,12 @@ void Oracle::check_yielded(const Lease& lease) {
     };
     verdict_.expect(known && (used == found->second.of.end() || used->second <= lease.parking->residue),
                     "paused-unseen", says);
-    // Bytes of nobody that go at the same time could hide as many, and a reading that is not believed anything.
+    // Bytes of others that go at the same time could hide as many, and a reading that is not believed anything.
     const auto unseen = known ? found->second.unseen.find(lease.id) : found->second.unseen.end();
     const bool hidden = known && unseen != found->second.unseen.end() && unseen->second > 256 * MiB;
-    verdict_.expect(!hidden || config_.ghosts > 0 || config_.lies > 0 || config_.lost_cards > 0, "paused-unlisted",
-                    says);
+    const bool others = known && (found->second.used_by({}) > Bytes{} || !ends_.empty() || others_move(lease, uuid));
+    verdict_.expect(!hidden || others || config_.ghosts > 0 || config_.lies > 0 || config_.lost_cards > 0,
+                    "paused-unlisted", says);
   }
 }
 

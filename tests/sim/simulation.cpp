@@ -82,17 +82,8 @@ void Simulation::crash(Random& random) {
 void Simulation::stall(Duration d) {
   agenda_.stand_still(d);
   if (!daemon_) return;
-  lag();
+  oracle_.lagged(daemon_->engine().now());
   if (d > config_.rules.reconnect / 3) oracle_.stood_still(daemon_->engine().now());
-}
-
-// The daemon hears of a driver call that came back meanwhile, or at once, only as it goes on; and what it decided just
-// before is only done now. Nobody can tell that from a driver that hangs: an owner may end such a program as it is.
-void Simulation::lag() {
-  const engine::Engine& engine = daemon_->engine();
-  oracle_.lagged(engine.now());
-  for (const auto& [id, lease] : engine.state().leases())
-    if (lease.parking) world_.note_hung(id);
 }
 
 void Simulation::happen(const Event& event) {
@@ -118,7 +109,8 @@ void Simulation::happen(const Event& event) {
       const Duration asleep = random.time(2s, 3h);
       agenda_.sleep(asleep);
       oracle_.slept(asleep);
-      if (daemon_) lag();
+      // The daemon hears of a driver call that came back meanwhile, or at once, only as it goes on.
+      if (daemon_) oracle_.lagged(daemon_->engine().now());
       break;
     }
     case Kind::crash: crash(random); break;
@@ -128,7 +120,12 @@ void Simulation::happen(const Event& event) {
 void Simulation::after_step(const char* what) {
   ++steps_;
   if (counter_ != nullptr) *counter_ = steps_;
-  if (daemon_) daemon_->turn();
+  if (daemon_) {
+    daemon_->turn();
+    const core::State& state = daemon_->engine().state();
+    for (const LeaseId id : state.away())
+      if (state.stuck(id)) world_.note_hung(id);  // told so, its owner may end it as it is
+  }
   if (trace_) fmt::print("{} {} {}\n", steps_, agenda_.now_ns() / 1'000'000, what);
   verdict_.mix(static_cast<std::uint64_t>(agenda_.now_ns()));
   oracle_.after_step(agenda_.next_ns() < agenda_.now_ns());

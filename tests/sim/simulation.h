@@ -58,7 +58,6 @@ class Simulation {
   void after_step(const char* what);
   void start_daemon(std::uint64_t seed);
   void stall(Duration d);
-  void lag();
   void crash(Random& random);
   void wind_down();
   bool run_until(const std::function<bool()>& done, Duration at_most, bool all);
