@@ -210,7 +210,10 @@ void Oracle::check_yielded(const Lease& lease) {
     const auto unseen = known ? found->second.unseen.find(lease.id) : found->second.unseen.end();
     const bool hidden = known && unseen != found->second.unseen.end() && unseen->second > 256 * MiB;
     const bool others = known && (found->second.used_by({}) > Bytes{} || !ends_.empty() || others_move(lease, uuid));
-    verdict_.expect(!hidden || others || config_.ghosts > 0 || config_.lies > 0 || config_.lost_cards > 0,
+    // What was in no list when it was asked either may be anybody's.
+    const auto asked = asked_.find({lease.id, uuid});
+    const bool listed = asked != asked_.end() && asked->second > Bytes{};
+    verdict_.expect(!hidden || others || !listed || config_.ghosts > 0 || config_.lies > 0 || config_.lost_cards > 0,
                     "paused-unlisted", says);
   }
 }
