@@ -65,9 +65,9 @@ struct Release {
 
 // What the machine can still take of parked bytes.
 struct HostMemory {
-  Bytes available;                // MemAvailable
-  std::optional<Bytes> headroom;  // of the cgroup that would be charged; unset: it has no limit
-  bool may_swap = false;          // what is parked there may be written to a swap device
+  Bytes available;                      // MemAvailable
+  std::optional<Bytes> headroom;        // of the cgroup that would be charged; unset: it has no limit
+  bool may_swap = false;                // what is parked there may be written to a swap device
   std::optional<double> pressure = {};  // part of the last 10 s for which it kept everybody waiting; unset: not told
 };
 
@@ -130,7 +130,7 @@ struct Parked {
   std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
   bool undone = false;
   std::optional<Unfit> unfit = {};  // then `detail` says why
-  bool stuck = false;       // a call of the driver was given up, and has not returned
+  bool stuck = false;               // a call of the driver was given up, and has not returned
 };
 
 // What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is
@@ -143,6 +143,11 @@ struct Unparked {
   bool no_room = false;         // not_yet: what it needs on its devices is not free there, so none was tried
   std::string code = {};        // not_yet: a word for why, so that the same is not told again each time
   bool nothing_parked = false;  // never: none of it is in host memory, it is on its devices still
+};
+
+// A call of the driver's has returned that had been given up: what came of it is found out by trying again, at once.
+struct DriverReturned {
+  LeaseId lease;
 };
 
 // Whether any process of a lease lives: of its program, or booked to it. Told of leases that are parked and whose owner
@@ -227,6 +232,6 @@ struct Tick {};
 
 using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant,
                           Release, HeldChanged, ProgramEnded, ProgramFailed, Touching, Weighed, Parked, Unparked,
-                          Inhabited, Snapshot, SnapshotFailed, Woke, Tick>;
+                          DriverReturned, Inhabited, Snapshot, SnapshotFailed, Woke, Tick>;
 
 }  // namespace sublet::core

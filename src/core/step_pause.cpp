@@ -309,6 +309,14 @@ std::string Stepper::beside_text(const Lease& lease) const {
          format_size(lease.parking->entry) + " are to come back into its " + format_size(lease.vram);
 }
 
+Result<LeaseId> Stepper::on(const DriverReturned& fact) {
+  Lease* lease = find(fact.lease);
+  if (lease == nullptr || lease->state != LeaseState::resuming)
+    return not_found(to_string(fact.lease) + " is not being resumed");
+  if (!state_.sides_.at(lease->id).acting) look_again(*lease);
+  return lease->id;
+}
+
 Result<LeaseId> Stepper::on(const Unparked& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || lease->state != LeaseState::resuming)

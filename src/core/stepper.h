@@ -50,6 +50,7 @@ class Stepper {
   Result<LeaseId> on(const Weighed& fact);
   Result<LeaseId> on(const Parked& fact);
   Result<LeaseId> on(const Unparked& fact);
+  Result<LeaseId> on(const DriverReturned& fact);
   Result<LeaseId> on(const Inhabited& fact);  // step_away.cpp
   Result<LeaseId> on(const Cooperate& fact);  // step_method.cpp
   Result<LeaseId> on(const Grant& fact);

@@ -38,7 +38,7 @@ struct DriverParker::State : std::enable_shared_from_this<State> {
     LeaseId lease;  // none: it was forgotten, and the helper is stuck
   };
 
-  State(asio::io_context& i, ParkerOptions o, Returned r) : io(i), options(std::move(o)), returned(std::move(r)) {}
+  State(asio::io_context& i, ParkerOptions o) : io(i), options(std::move(o)) {}
 
   std::shared_ptr<CheckpointTree> begin(LeaseId lease);
   void run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asio::awaitable<ParkOutcome> order, Done done);
@@ -52,7 +52,7 @@ struct DriverParker::State : std::enable_shared_from_this<State> {
 
   asio::io_context& io;
   const ParkerOptions options;
-  const Returned returned;
+  std::function<void(LeaseId)> returned;
   std::map<LeaseId, Lease> leases;
   std::map<ProcessRef, Owned> helpers;
   bool ended = false;
@@ -152,8 +152,8 @@ void DriverParker::State::end() {
   for (auto& [process, owned] : std::exchange(helpers, {})) owned.helper->dismiss();
 }
 
-DriverParker::DriverParker(asio::io_context& io, ParkerOptions options, Returned returned)
-    : state_(std::make_shared<State>(io, std::move(options), std::move(returned))) {}
+DriverParker::DriverParker(asio::io_context& io, ParkerOptions options)
+    : state_(std::make_shared<State>(io, std::move(options))) {}
 
 DriverParker::~DriverParker() { state_->end(); }
 
@@ -175,6 +175,8 @@ bool DriverParker::busy(LeaseId lease) const {
   const auto found = state_->leases.find(lease);
   return found != state_->leases.end() && found->second.busy;
 }
+
+void DriverParker::when_returned(std::function<void(LeaseId)> told) { state_->returned = std::move(told); }
 
 void DriverParker::forget(LeaseId lease) { state_->forget(lease); }
 

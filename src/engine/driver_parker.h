@@ -22,10 +22,7 @@ struct ParkerOptions {
 
 class DriverParker final : public Parker {
  public:
-  // A call of this lease that was given up has returned: the next unpark will find out what came of it.
-  using Returned = std::function<void(LeaseId)>;
-
-  DriverParker(boost::asio::io_context& io, ParkerOptions options, Returned returned = {});
+  DriverParker(boost::asio::io_context& io, ParkerOptions options);
   ~DriverParker() override;  // the helpers end by themselves; nobody is told of what was under way
   DriverParker(const DriverParker&) = delete;
   DriverParker& operator=(const DriverParker&) = delete;
@@ -34,6 +31,7 @@ class DriverParker final : public Parker {
   void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Duration give_up,
               Done done) override;
   bool busy(LeaseId lease) const override;
+  void when_returned(std::function<void(LeaseId)> told) override;
   // Its helpers end, which unlocks processes that only wait; one that is parked stays so. A stuck helper is kept, so
   // that its process never gets a second.
   void forget(LeaseId lease) override;

@@ -59,7 +59,8 @@ class Parking : public ::testing::Test {
 
   void fresh_parker() {
     parker_.reset();
-    parker_.emplace(io_, local_parking(io_, options_), [this](LeaseId returned) { ++returned_[returned]; });
+    parker_.emplace(io_, local_parking(io_, options_));
+    parker_->when_returned([this](LeaseId returned) { ++returned_[returned]; });
   }
 
   // --- programs

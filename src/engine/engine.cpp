@@ -461,6 +461,7 @@ Status Engine::start() {
   cooperation_.open(static_cast<std::uint64_t>(clock_.now().ns / 1000),
                     {.told = [this](LeaseId lease) { announce(lease); },
                      .runs_late = [this](LeaseId lease) { tick(core::Unparked{lease}); }});
+  parker_.when_returned([this](LeaseId lease) { tick(core::DriverReturned{lease}); });
   if (Status opened = open_store(); !opened) {
     if (opened.error().code == Code::InUse) return opened;  // another daemon has it: not ours to run beside
     store_problem_ = opened.error().detail;

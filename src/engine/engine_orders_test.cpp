@@ -78,6 +78,7 @@ class NotingParker final : public Parker {
     orders.emplace_back("unpark"), given_up.push_back(give_up), waiting[lease] = std::move(done), tree = std::move(its);
   }
   bool busy(LeaseId lease) const override { return waiting.contains(lease); }
+  void when_returned(std::function<void(LeaseId)> told) override { returned = std::move(told); }
   void forget(LeaseId lease) override { waiting.erase(lease); }
   void answer(LeaseId lease) {
     const auto done = waiting.extract(lease);
@@ -94,6 +95,7 @@ class NotingParker final : public Parker {
   std::vector<std::string> orders;
   std::vector<Duration> given_up;  // of each, after which a call is
   std::map<LeaseId, Done> waiting;
+  std::function<void(LeaseId)> returned;
   Touch ask;
   std::optional<bool> may;
   std::vector<ProcessRef> tree;  // of the last unpark
@@ -268,9 +270,21 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   EXPECT_GE(std::ranges::min(parker_->given_up), std::chrono::seconds(30));
   EXPECT_LE(std::ranges::max(parker_->given_up), std::chrono::hours(4));
   EXPECT_TRUE(engine_->state().stuck(id_));
+  parker_->returned(id_);
+  settle();
+  EXPECT_EQ(parker_->orders.size(), 2U) << "somebody is looking already";
+  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+  settle();
+  ASSERT_EQ(parker_->orders.size(), 2U) << "it is tried again later …";
+  parker_->returned(id_);
+  settle();
+  ASSERT_EQ(parker_->orders.size(), 3U) << "… or at once, when there is reason to";
   parker_->answer(id_);
   settle();
   EXPECT_EQ(state(), LeaseState::active);
+  parker_->returned(id_);
+  settle();
+  EXPECT_EQ(parker_->orders.size(), 3U);
 }
 
 TEST_F(EngineOrders, NobodyIsLockedForALeaseThatHasEndedOrWhenItCannotBeStored) {

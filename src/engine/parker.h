@@ -75,6 +75,9 @@ class Parker {
 
   virtual bool busy(LeaseId lease) const = 0;  // an order is under way
 
+  // Told each time that a call of a lease was given up and has returned: the next unpark will find out what came of it.
+  virtual void when_returned(std::function<void(LeaseId)> told) = 0;
+
   // The lease has ended. Of an order under way nobody is told.
   virtual void forget(LeaseId lease) = 0;
 };

@@ -15,6 +15,7 @@ class SimParker final : public engine::Parker {
   void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,
               Done done) override;
   bool busy(LeaseId lease) const override;
+  void when_returned(std::function<void(LeaseId)> told) override { parker_.when_returned(std::move(told)); }
   void forget(LeaseId lease) override;
 
  private:
