@@ -228,6 +228,7 @@ std::string others_text(const State& state, const Rules& rules, const Asking& as
   if (!plan.found || plan.victims.empty()) return {};
   std::string text =
       "an administrator's word would have " + names_of(state, leases_of(plan.victims)) + " yield, and so can ";
+  if (!beyond_ledger(state, rules, plan.victims).empty()) return {};
   if (plan.victims.size() > 1) return text + "their owners";
   const bool ends = plan.victims.front().ends;
   return text + "its owner: `sublet " + (ends ? "stop " : "pause ") + to_string(plan.victims.front().lease) + "`";
@@ -259,8 +260,16 @@ Sooner sooner_by_others(const State& state, const Rules& rules, const Lease& lea
 
 RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking& asking, Time now) {
   RoomPlan room = plan_room(state, rules, asking, now);
-  if (room.found) return room;
-  if (RoomPlan later = plan_later(state, rules, asking, now); later.found) return later;
+  if (!room.found) {
+    if (RoomPlan later = plan_later(state, rules, asking, now); later.found) room = std::move(later);
+  }
+  if (room.found) {
+    const std::string beyond = beyond_ledger(state, rules, room.victims);
+    if (beyond.empty()) return room;
+    room.found = false;
+    room.why_not = names_of(state, leases_of(room.victims)) + " would have to yield, " + beyond;
+    room.victims.clear();
+  }
   room.hint = what_else(state, rules, asking, room, now);
   return room;
 }
@@ -268,7 +277,7 @@ RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking&
 std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now) {
   if (state.making_for(lease.id) != nullptr || state.ordered(lease.id)) return {};
   const RoomPlan room = plan_now_or_later(state, rules, Asking{lease, Ordered{lease.uid, false}}, now);
-  if (!room.found || room.victims.empty()) return {};
+  if (!room.found || room.victims.empty() || !beyond_ledger(state, rules, room.victims).empty()) return {};
   for (const Victim& victim : room.victims)
     if (state.find(victim.lease)->uid != lease.uid) return {};
   return "its owner's word is enough: `sublet preempt " + to_string(lease.id) + "` has " +
@@ -277,11 +286,12 @@ std::string owners_word(const State& state, const Rules& rules, const Lease& lea
          (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
 }
 
-std::string how_to_have_it(const State& state, const Lease& holder, const Lease& waiter) {
+std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter) {
   const std::string id = to_string(holder.id);
   if (holder.stop_requested) return "its program has been told to end";
   const std::string stop = "end it (`sublet stop " + id + "`)";
-  const bool can_pause = holder.state == LeaseState::active && pause_method_of(state, holder).has_value();
+  const bool can_pause = holder.state == LeaseState::active && pause_method_of(state, holder).has_value() &&
+                         !beyond_ledger(state, rules, holder);
   const std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
   return (holder.uid == waiter.uid ? "it is the same user's, who can " : "its owner or an admin can ") + pause + stop;
 }

@@ -124,6 +124,23 @@ TEST(Prospects, ASpotLeaseThatIsEndedHasItsTime) {
   EXPECT_FALSE(queue_info(w.state, w.rules, w.at(urgent), w.now).eta);
 }
 
+TEST(Prospects, WhomHostMemoryCannotTakeNobodyCountsOn) {
+  Card w;
+  w.rules.ledger_limit = 12 * GiB;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  EXPECT_EQ(w.state.makings().size(), 0U) << "nobody is asked in vain";
+  EXPECT_FALSE(queue_info(w.state, w.rules, w.at(urgent), w.now).eta);
+  const RoomPlan room = room_plan(w.state, w.rules, w.at(urgent), Ordered{w.at(urgent).uid, true}, w.now);
+  EXPECT_FALSE(room.found);
+  ASSERT_EQ(room.spared.size(), 1U);
+  EXPECT_EQ(room.spared[0].lease, batch);
+  EXPECT_SAYS(room.spared[0].why, "host memory takes no more than 12.0 GiB of parked bytes now");
+  EXPECT_FALSE(w.step(Preempt{urgent, 0, Ordered{w.at(urgent).uid, true}}).outcome.has_value()) << "no word is taken for it";
+  w.rules.ledger_limit = 20 * GiB;
+  EXPECT_TRUE(room_plan(w.state, w.rules, w.at(urgent), {}, w.now).found);
+}
+
 TEST(Prospects, AWordIsTakenWhileTheVictimIsComingBack) {
   OnItsWay w(Tier::standard);
   w.rules.automatic = false;

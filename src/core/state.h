@@ -197,6 +197,9 @@ class State {
     Prediction takes;  // from `since`
   };
   std::optional<Moving> moving(LeaseId id) const;
+  // The bytes that a pause of it moves, or its way back: what it is seen to use, or what it held when it was asked to
+  // yield. Of one that has no room yet: its size.
+  Bytes to_move(const Lease& lease) const;
   // What has to be free on one of its devices before the driver restores there what it may have parked of it: of all
   // its processes, and of each, where it is known what that one held when it was asked to yield.
   struct ToRestore {

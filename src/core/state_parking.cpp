@@ -57,6 +57,7 @@ void State::enter(const Lease& lease, int sign) {
   Bytes& of_user = ledger_of_[lease.uid];
   of_user += bytes;
   if (of_user == Bytes{}) ledger_of_.erase(lease.uid);
+  room_stale_ |= sign < 0 && lease.parking->entry > Bytes{};  // others may fit in there now
   if (sign > 0) away_.insert(lease.id);
   else away_.erase(lease.id);
 }
@@ -189,6 +190,16 @@ std::optional<State::Moving> State::moving(LeaseId id) const {
   }
   now.takes = costs_.predict(lease->whose(), lease->devices, lease->parking->method, now.move, now.bytes);
   return now;
+}
+
+// What the driver parked was measured; what others saved of what they gave up says nothing of what they take back.
+Bytes State::to_move(const Lease& lease) const {
+  if (!lease.reserves()) return lease.vram;
+  if (!lease.parking) return use(lease.id).used;
+  if (lease.parking->settled && lease.parking->method == PauseMethod::driver) return lease.parking->entry;
+  Bytes held;
+  for (const Yielded& its : lease.parking->yielded) held += its.all;
+  return held;
 }
 
 State::ToRestore State::to_restore(const Lease& lease, std::string_view device) const {

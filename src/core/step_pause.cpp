@@ -193,7 +193,6 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
     note("yielded");
     touch(*lease);
   }
-  learn(*lease, Move::pause, side.moved, now_ - side.moving_since);
   side.yielded_at = now_;
   side.proofs = 0;
   if (planted(Bug::yielding_is_not_verified)) return settle_down(*lease), lease->id;
@@ -257,7 +256,7 @@ void Stepper::bring_back(Lease& lease) {
   side.back_at = now_;
   side.grown.clear();
   side.moving_since = now_;
-  side.moved = lease.parking->entry;
+  side.moved = state_.to_move(lease);
   side.empty_since.reset();
   explain(lease, "resuming",
           "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +

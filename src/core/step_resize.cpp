@@ -55,8 +55,7 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
 // What is in use is not given away: nobody could have it.
 Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
   if (state_.snapshot_began_ < state_.sides_.at(lease.id).restored_at)
-    return Error{Code::InUse,
-                 "what the processes of " + name_of(lease) + " were just given back is not measured yet",
+    return Error{Code::InUse, "what the processes of " + name_of(lease) + " were just given back is not measured yet",
                  "try again in a moment"};
   for (const std::string& uuid : lease.devices) {
     const Charge& charge = state_.charge(lease.id, uuid);

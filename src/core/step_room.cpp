@@ -218,7 +218,7 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
     const Device& device = state_.devices_.at(uuid);
     if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) continue;
     if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) continue;
-    const Contenders contenders = contenders_on(state_, waiter, device, now_);
+    const Contenders contenders = contenders_on(state_, rules_, waiter, device, now_);
     if (contenders.residents.empty()) continue;
     count_turns(contenders, counted);
     auto turn = turn_of(state_, rules_, waiter, device, contenders, now_);

@@ -107,6 +107,7 @@ void Stepper::settle_down(Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
   side.failures = 0;
   remember_pause(lease, lease.parking->method, true);
+  learn(lease, Move::pause, side.moved, *side.yielded_at - side.moving_since);  // not before: a liar's word is none
   learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
   explain(lease, "paused",
           "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +

@@ -18,8 +18,9 @@ constexpr std::size_t waiters_counted = 8;
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
   const auto method = pause_method_of(state, lease);
-  const Bytes bytes = lease.parking ? lease.parking->entry : lease.vram;
-  return state.costs().predict(lease.whose(), devices, method ? *method : PauseMethod::driver, move, bytes).likely;
+  const PauseMethod next = method ? *method : PauseMethod::driver;
+  const PauseMethod by = lease.parking ? lease.parking->method : next;
+  return state.costs().predict(lease.whose(), devices, by, move, state.to_move(lease)).likely;
 }
 
 }  // namespace
@@ -29,14 +30,14 @@ bool waits_for(const Lease& lease, const Device& device) {
   return lease.device_count == 1 && (lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid);
 }
 
-Contenders contenders_on(const State& state, const Lease& waiter, const Device& device, Time now) {
+Contenders contenders_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
   Contenders contenders;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
     if (lease.devices.size() != 1 || !pause_method_of(state, lease) || nothing_to_park(state, lease)) continue;
-    if (now < state.standing(id).spared_until) continue;
+    if (now < state.standing(id).spared_until || beyond_ledger(state, rules, lease)) continue;
     contenders.residents.push_back(id);
   }
   if (contenders.residents.empty()) return {};

@@ -17,7 +17,7 @@ namespace sublet::core {
 struct Contenders {
   std::vector<LeaseId> residents, waiters;
 };
-Contenders contenders_on(const State& state, const Lease& waiter, const Device& device, Time now);
+Contenders contenders_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
 
 // Whether it waits for room on this device, and on no second one.
 bool waits_for(const Lease& lease, const Device& device);
@@ -28,7 +28,6 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
                                 const Contenders& contenders, Time now);
 
 // How long a lease has its room on these devices before a turn takes it away again: see pause.min_residency.
-Duration residency(const State& state, const Rules& rules, const Lease& lease,
-                   const std::vector<std::string>& devices);
+Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);
 
 }  // namespace sublet::core

@@ -207,6 +207,9 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
       now < lease.granted_at.value_or(Time{}) + start_up)
     return because([] { return "it was given its room a moment ago, and its program is only being started"; },
                    *lease.granted_at + start_up);
+  if (pausable)
+    if (const auto takes = beyond_ledger(state, rules, lease))
+      return because([&] { return beyond_ledger_text(*takes, held_by(state, lease)); });
   const bool by_order = asking.by_order(lease);
   if (!by_order && !asking.by_rules)
     return because([] { return "it is not the program of the user on whose word room is made"; });

@@ -66,15 +66,24 @@ void Oracle::check_turn(const Lease& lease, Time now) {
   const auto found = id ? leases_.find(*id) : leases_.end();
   if (found == leases_.end()) return;
   const Lease& next = found->second;
-  const auto takes = [&](const Lease& its, core::Move move, Bytes bytes) {
+  const auto takes = [&](const Lease& its, core::Move move, bool is_leaving = false) {
     const auto method = core::pause_method_of(engine_->state(), its);
-    const core::PauseMethod by = method ? *method : core::PauseMethod::driver;
+    core::PauseMethod by = method ? *method : core::PauseMethod::driver;
+    Bytes bytes = its.reserves() ? Bytes{} : its.vram;
+    if (its.parking && !is_leaving) {
+      by = its.parking->method;
+      const bool measured = its.parking->settled && by == core::PauseMethod::driver;
+      if (measured) bytes = its.parking->entry;
+      else
+        for (const core::Yielded& yielded : its.parking->yielded) bytes += yielded.all;
+    } else if (its.reserves()) {
+      for (const std::string& uuid : its.devices) bytes += seen_to_use(its.id, uuid).value_or(Bytes{});
+    }
     return engine_->state().costs().predict(its.whose(), lease.devices, by, move, bytes).likely;
   };
-  const Bytes comes = next.parking ? next.parking->entry : next.vram;
-  const Duration in = takes(next, core::Move::resume, comes);
-  const Duration away = takes(next, core::Move::pause, comes) + in;
-  const Duration switching = takes(lease, core::Move::pause, lease.vram) + (next.parking ? in : Duration{});
+  const Duration in = takes(next, core::Move::resume);
+  const Duration away = takes(next, core::Move::pause) + in;
+  const Duration switching = takes(lease, core::Move::pause, /*is_leaving=*/true) + (next.parking ? in : Duration{});
   const auto quantum =
       Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / config_.rules.overhead));
   const Duration least = std::max(quantum, config_.rules.min_residency.value_or(std::max<Duration>(10s, 10 * away)));
