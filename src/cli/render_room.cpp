@@ -106,10 +106,21 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
   const auto wait = number_at(room, "wait_ms");
   std::string out = *table;
   if (!first.empty()) out += fmt::format("Not yet: {}.\n", visible(first));
-  return out + fmt::format("It takes about {} {}until there is room{}; {} with the way back.\n",
+  // Of those that are ended nobody knows when they have; and they have no way back.
+  std::int64_t cost = 0;
+  std::size_t ended = 0;
+  for (const json& victim : victims) {
+    if (ends(victim)) ++ended;
+    else cost += number_at(victim, "cost_ms").value_or(0);
+  }
+  if (ended == victims.size())
+    return out +
+           fmt::format("There is room{} once {} ended.\n", on_devices(room, look), ended == 1 ? "it has" : "they have");
+  return out + fmt::format("It takes about {} {}until there is room{}{}; {} with the way back{}.\n",
                            about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0) + wait.value_or(0))),
                            wait || first.empty() ? "" : "from then on ", on_devices(room, look),
-                           about(std::chrono::milliseconds(number_at(room, "cost_ms").value_or(0))));
+                           ended == 0 ? "" : ", or until those have ended that are ended",
+                           about(std::chrono::milliseconds(cost)), ended == 0 ? "" : " of the others");
 }
 
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {

@@ -303,7 +303,11 @@ TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
             "LEASE    CONSUMER  USER  TIER   HOW       FREES    MOVES  PAUSE  AT MOST   BACK  KNOWN FROM\n"
             "lease-1  train     ana   batch  driver  8.0 GiB  6.0 GiB   6.3s       1m  850ms  3 pauses of it\n"
             "lease-2  eval      ben   spot   ended   1.0 GiB        -      -        -      -  it cannot be paused\n"
-            "It takes about 6.3s until there is room on gpu0; 1m with the way back.\n");
+            "It takes about 6.3s until there is room on gpu0, or until those have ended that are ended; "
+            "7.2s with the way back of the others.\n");
+  json spot = room;
+  spot["victims"].erase(0);
+  EXPECT_TRUE(render_room(spot, Common{}, at_noon())->ends_with("There is room on gpu0 once it has ended.\n"));
   json nobody = room;
   nobody["victims"] = json::array();
   EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Nobody has to yield: there is room, or it comes by itself.\n");

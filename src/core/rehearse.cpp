@@ -3,6 +3,7 @@
 
 #include "core/prospects.h"
 #include "core/step.h"
+#include "core/words.h"
 
 #include <algorithm>
 
@@ -57,6 +58,15 @@ Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit&
     return found;
   }
   found.queue = queue_info(after, rules, found.lease, now);
+  // In the copy it has ended; here it runs, and has its time to end.
+  for (const Victim& victim : found.room.victims) {
+    if (const Lease* its = after.find(victim.lease); !victim.ends || (its != nullptr && !its->ended())) continue;
+    found.would = Would::make_room;
+    found.queue.eta.reset();
+    found.queue.basis =
+        "room is made for it: " + name_of(*state.find(victim.lease)) + " is ended, and has its time to end";
+    return found;
+  }
   if (const Making* making = after.making_for(found.lease.id)) {
     found.would = Would::make_room;
     if (making->ground == Ground::turn) found.room = plan_of(*making);

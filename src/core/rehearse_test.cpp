@@ -79,6 +79,23 @@ TEST(Rehearse, WhoWouldBeEndedAtOnceIsNamedToo) {
   EXPECT_EQ(w.state_of(id), LeaseState::active);
 }
 
+TEST(Rehearse, WhoseProgramWouldBeEndedHasItsTimeAndNothingIsSaidToHaveEnded) {
+  Rehearsed w;
+  Lease spot = wish(20 * GiB, "spot");
+  spot.tier = Tier::spot;
+  spot.pausable = Pausable::no;
+  spot.owner.kind = OwnerKind::connection;
+  const LeaseId id = w.submit(std::move(spot), true);
+  w.step(Attach{id, 0, kept_process(7), true, {}});
+  const auto found = w.would(w.asking(10 * GiB));
+  EXPECT_EQ(found.would, Would::make_room);
+  ASSERT_EQ(found.room.victims.size(), 1u);
+  EXPECT_TRUE(found.room.victims[0].ends);
+  EXPECT_FALSE(found.queue.eta);
+  EXPECT_SAYS(found.queue.basis, "is ended, and has its time to end");
+  EXPECT_EQ(w.state_of(id), LeaseState::active);
+}
+
 TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {
   Rehearsed w;
   const LeaseId batch = w.program(20 * GiB, 100, Tier::interactive);

@@ -43,7 +43,7 @@ bool Oracle::end_is_known(const Lease& lease, Time now) const {
 const Oracle::Lease* Oracle::held_for(const std::string& device, const Lease& given, Time now) const {
   const Lease* first = nullptr;
   for (const auto& [id, lease] : leases_) {
-    if (id == given.id || !waits(lease) || now - lease.waits_since() <= config_.rules.reserve_after) continue;
+    if (id == given.id || !waits(lease) || now - lease.waits_since() < config_.rules.reserve_after) continue;
     const bool here =
         lease.waits_in_place() ? is_on(lease, device) : lease.wanted_device.empty() || lease.wanted_device == device;
     if (here && (first == nullptr || stands_before(lease, *first, now))) first = &lease;
