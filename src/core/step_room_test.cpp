@@ -144,6 +144,21 @@ TEST(Room, ASpotLeaseThatCannotBePausedIsEndedWithNotice) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
 }
 
+TEST(Room, ASpotLeaseIsNotEndedForAWaitThatIsShorterThanItsGrace) {
+  Card w;
+  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
+  lease.pausable = Pausable::no;
+  const LeaseId spot = w.submit(lease, true);
+  w.attach(spot);
+  w.step(Renew{spot, 0, 20s});
+  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  EXPECT_EQ(w.state_of(spot), LeaseState::active);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+  w.step(Renew{spot, 0, 10min});
+  w.live(1s);
+  EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
+}
+
 TEST(Room, ASpotLeaseWhoseProgramIsOnlyBeingStartedIsNotEndedForThat) {
   Card w;
   const LeaseId spot = w.submit(w.want(20 * GiB, Tier::spot, "crawl"), true);

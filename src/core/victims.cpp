@@ -96,7 +96,10 @@ void weigh_wait(const State& state, const Rules& rules, const Asking& asking, On
   if (!plan.found || all_ordered) return;
   const Bytes need = state.need(asking.lease, plan.device->reading.uuid);
   const auto by_itself = room_by_itself(state, rules, *plan.device, need, now);
-  const Duration price = plan.pause;  // a higher tier does not wait for what it costs others to come back
+  const auto ends = [&](const Victim& victim) { return victim.ends && state.find(victim.lease)->had_process; };
+  const bool ended = std::any_of(plan.victims.begin(), plan.victims.end(), ends);
+  // A higher tier does not wait for what it costs others to come back, or to start again; who is ended has its grace.
+  const Duration price = plan.pause + (ended ? rules.grace : Duration{});
   if (!by_itself || *by_itself - now > price) return;
   plan.found = false;
   plan.again = *by_itself + Duration(1);
