@@ -63,7 +63,7 @@ std::string hint_line(const json& room) {
   return hint.empty() ? "" : fmt::format("  hint: {}\n", visible(hint));
 }
 
-std::string waiting(const json& reply, const Look& look) {
+Result<std::string> waiting(const json& reply, const Common& common, const Look& look) {
   const json& queue = member(reply, "queue");
   std::string out = fmt::format("It would have to wait: {}.\n", queue_phrase(reply, look));
   const std::string basis = text_at(queue, "basis");
@@ -75,9 +75,11 @@ std::string waiting(const json& reply, const Look& look) {
     return out + fmt::format("Nobody is made to yield: {}.\n", text_at(room, "why_not")) + spared_lines(room) +
            hint_line(room);
   if (list_at(room, "victims").empty()) return out;
-  if (const std::string first = text_at(room, "wait_for"); !first.empty())
-    return out + fmt::format("Others could yield, but not yet: {}.\n", visible(first));
-  return out + "Others could yield, and are not asked to by themselves: sublet preempt has them asked.\n";
+  out += text_at(room, "wait_for").empty()
+             ? "Others could yield, and are not asked to by themselves: sublet preempt has them asked.\n"
+             : "Others will yield, or could:\n";
+  const auto table = render_room(room, common, look);
+  return table ? out + *table : table;
 }
 
 }  // namespace
@@ -125,7 +127,7 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
 
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {
   const std::string would = text_at(reply, "would");
-  if (would == "wait") return waiting(reply, look);
+  if (would == "wait") return waiting(reply, common, look);
   const std::string with = fmt::format("with {}{}", size_at(reply, "vram_bytes"), on_devices(reply, look));
   if (would == "start") return fmt::format("It would start at once, {}.\n", with);
   auto room = render_room(member(reply, "room"), common, look);

@@ -90,7 +90,8 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     const bool enough = holder.bytes >= lacking;
     const std::string how = holder.lease ? "; " + how_to_have_it(state, rules, *state.find(holder.lease), lease) : "";
     helps.push_back("the end of " + holder.what + " would free " + format_size(holder.bytes) +
-                    (enough ? ", which is enough" : ", which is not enough alone") + how);
+                    (enough ? ", which is enough" : ", which is not enough alone") +
+                    (enough && lease.device_count > 1 ? " there" : "") + how);
   }
   if (lease.device_count > 1)
     helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");

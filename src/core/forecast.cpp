@@ -333,15 +333,27 @@ class Forecast {
         if (may_use(waiter, device)) return unknown_text(state_, device, rules_, now_);
       return "no device was read yet";
     }
-    for (const ChargedLease& entry : nearest.device->by_charge) {
+    if (std::string open = without_end(waiter, *nearest.device); !open.empty()) return open;
+    const Bytes whole = waiter.waits_in_place() ? waiter.wanted_vram() : waiter.least();
+    if (State::capacity(*nearest.device, rules_) - nearest.device->other < whole)
+      return "programs under no lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
+    if (waiter.device_count > 1)
+      for (const auto& [uuid, device] : state_.devices())
+        if (std::string open = may_use(waiter, device) ? without_end(waiter, device) : ""; !open.empty()) return open;
+    return state_.queue().place(waiter.id) > 1 ? "what stands before it in the queue has no known end"
+                                               : "by the ends that are known its room is not there";
+  }
+
+  // The first of the others there whose end nobody knows, and why; "": there is none.
+  std::string without_end(const Lease& waiter, const Device& device) const {
+    for (const ChargedLease& entry : device.by_charge) {
+      if (entry.lease == waiter.id) continue;
       const Lease& holder = *state_.find(entry.lease);
       const Time start = holder.runs_since(now_);
       const Expected end = expected_end(state_, rules_, holder, start, now_);
       if (!end.known()) return name_of(holder) + " " + expected_text(state_, holder, end.basis, start, now_);
     }
-    if (State::capacity(*nearest.device, rules_) - nearest.device->other < waiter.least())
-      return "programs under no lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
-    return "what stands before it in the queue has no known end";
+    return {};
   }
 
   const State& state_;

@@ -3,6 +3,7 @@
 
 #include "core/prospects.h"
 #include "core/step.h"
+#include "core/victims.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -18,6 +19,22 @@ RoomPlan plan_of(const Making& making) {
   room.victims = making.victims;
   room.under_way = making.victims.empty();
   for (const Victim& victim : making.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
+  return room;
+}
+
+// The same once their time is over.
+RoomPlan plan_of(const State& state, const NextTurn& turn, Time now) {
+  RoomPlan room;
+  room.found = true;
+  room.devices = {turn.device};
+  room.wait = std::max(turn.at - now, Duration{});
+  for (const LeaseId id : turn.leaves) {
+    const Lease& leaves = *state.find(id);
+    room.victims.push_back(as_victim(state, leaves, state.devices().at(turn.device), now));
+    room.pause += room.victims.back().pause.likely, room.cost += room.victims.back().cost;
+    room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(leaves) + ": it has its turn for " +
+                     format_duration(*room.wait) + " more";
+  }
   return room;
 }
 
@@ -71,6 +88,9 @@ Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit&
     found.would = Would::make_room;
     if (making->ground == Ground::turn) found.room = plan_of(*making);
   }
+  for (const auto& [device, turn] : after.turns())
+    if (found.would == Would::wait && !found.room.found && holds(turn.enters, found.lease.id))
+      found.room = plan_of(after, turn, now);
   return found;
 }
 

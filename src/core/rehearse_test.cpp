@@ -96,6 +96,19 @@ TEST(Rehearse, WhoseProgramWouldBeEndedHasItsTimeAndNothingIsSaidToHaveEnded) {
   EXPECT_EQ(w.state_of(id), LeaseState::active);
 }
 
+TEST(Rehearse, WhoseTurnComesIsToldWhoLeaves) {
+  Rehearsed w;
+  const LeaseId equal = w.program(20 * GiB, 100, Tier::standard);
+  const auto found = w.would(w.asking(10 * GiB));
+  EXPECT_EQ(found.would, Would::wait);
+  EXPECT_SAYS(found.queue.basis, "its turn comes then");
+  ASSERT_TRUE(found.room.found);
+  ASSERT_EQ(found.room.victims.size(), 1u);
+  EXPECT_EQ(found.room.victims[0].lease, equal);
+  EXPECT_GT(found.room.wait, Duration{});
+  EXPECT_SAYS(found.room.wait_for, "it has its turn for");
+}
+
 TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {
   Rehearsed w;
   const LeaseId batch = w.program(20 * GiB, 100, Tier::interactive);
