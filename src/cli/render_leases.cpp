@@ -61,6 +61,13 @@ Cell pid_cell(const json& row, const Look&) {
   return {pid ? fmt::format("{}", *pid) : "-", Paint::none};
 }
 
+// "595 MiB parked by itself": a program that yields does so on its own.
+std::string parked_by(const json& row, const json& pause) {
+  const std::string method = text_at(pause, "method");
+  return fmt::format("{} parked by {}", size_at(row, "parked_bytes"),
+                     method == "cooperative" ? "itself" : "the " + method);
+}
+
 // What its state alone does not tell, in a few words.
 Cell reason_cell(const json& row, const Look& look) {
   const std::string state = text_at(row, "state");
@@ -81,8 +88,7 @@ Cell reason_cell(const json& row, const Look& look) {
   if (const json& pause = member(row, "pause"); pause.is_object()) {
     const std::string reason = text_at(pause, "reason");
     if (state == "paused" || state == "poisoned") {
-      const std::string parked =
-          fmt::format("{} parked by the {}: {}", size_at(row, "parked_bytes"), text_at(pause, "method"), reason);
+      const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
       if (state == "poisoned") return {parked, Paint::red};
       if (!flag_at(pause, "returns")) return {parked, Paint::cyan};
       return {fmt::format("{}; {}{}", parked, blocked.empty() ? "wants back, " : "", place), Paint::yellow};

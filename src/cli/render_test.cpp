@@ -64,6 +64,19 @@ TEST(Ps, OtherColumns) {
             "lease-4    -      1h        -     3  -\n");
 }
 
+TEST(Ps, SaysWhoParkedIt) {
+  json lease = leases["leases"][0];
+  lease["state"] = "paused";
+  lease["parked_bytes"] = 595 << 20;
+  Common common;
+  common.columns = {"reason"};
+  for (const auto& [method, whom] : {std::pair("driver", "the driver"), std::pair("cooperative", "itself")}) {
+    lease["pause"] = {{"method", method}, {"reason", "its owner asked for it"}};
+    EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()),
+              std::string("REASON\n595 MiB parked by ") + whom + ": its owner asked for it\n");
+  }
+}
+
 TEST(Ps, SurvivesAReplyThatIsNone) {
   const auto rendered = [](const char* text) { return *render_leases(json::parse(text), Common{}, at_noon()); };
   EXPECT_EQ(rendered(R"({"leases": [7, null, {}, {"devices": [3], "queue": []}]})"),
