@@ -21,6 +21,11 @@ Cell device_state_cell(const json& row, const Look&) {
   return {state, state == "ok" ? Paint::green : Paint::red};
 }
 
+// What is not known is not zero.
+Cell known_size(const json& row, const char* key) {
+  return text_at(row, "state") == "ok" ? size_cell(row, key) : Cell{};
+}
+
 constexpr Column device_columns[] = {
     {"gpu", "GPU", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
     {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }},
@@ -30,10 +35,10 @@ constexpr Column device_columns[] = {
     {"total", "TOTAL", true, true, +[](const json& r, const Look&) { return size_cell(r, "total_bytes"); }},
     {"driver", "DRIVER", false, true,
      +[](const json& r, const Look&) { return size_cell(r, "driver_reserved_bytes"); }},
-    {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
+    {"used", "USED", true, true, +[](const json& r, const Look&) { return known_size(r, "used_bytes"); }},
     {"leased", "LEASED", true, true, +[](const json& r, const Look&) { return size_cell(r, "leased_bytes"); }},
-    {"other", "OTHER", true, true, +[](const json& r, const Look&) { return size_cell(r, "other_bytes"); }},
-    {"free", "FREE", true, true, +[](const json& r, const Look&) { return size_cell(r, "effective_free_bytes"); }},
+    {"other", "OTHER", true, true, +[](const json& r, const Look&) { return known_size(r, "other_bytes"); }},
+    {"free", "FREE", true, true, +[](const json& r, const Look&) { return known_size(r, "effective_free_bytes"); }},
     {"state", "STATE", true, false, device_state_cell},
     {"seen", "SEEN", true, true, age_cell},
     {"simulated", "SIMULATED", false, false,

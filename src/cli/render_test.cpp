@@ -116,6 +116,16 @@ TEST(Gpus, ShowsMemory) {
             "gpu0  Card (simulated)  24.0 GiB  7.0 GiB  8.0 GiB  1.0 GiB  14.2 GiB  ok     350ms  -\n");
 }
 
+TEST(Gpus, WhatIsNotKnownIsNotZero) {
+  json away = device;
+  away["state"] = "lost";
+  Common common;
+  common.columns = {"total", "used", "leased", "other", "free"};
+  EXPECT_EQ(*render_devices({{"devices", json::array({away})}}, common, at_noon()),
+            "   TOTAL  USED   LEASED  OTHER  FREE\n"
+            "24.0 GiB     -  8.0 GiB      -     -\n");
+}
+
 TEST(Proclist, NamesThoseUnderNoLease) {
   const json list = json::parse(R"json({"processes": [
     {"pid": 42, "start_ticks": 1, "user": "ana", "uid": 1000, "command": "python train.py", "device": "GPU-1111",
