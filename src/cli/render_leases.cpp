@@ -137,6 +137,13 @@ Cell start_cell(const json& row, const Look&) {
   return {eta ? fmt::format("~{}", compact(std::chrono::seconds(*eta))) : "unknown", Paint::none};
 }
 
+// "1.0 GiB→3.0 GiB" of one that has the first and waits to grow.
+Cell wanted_cell(const json& row, const Look&) {
+  const json& resize = member(row, "resize");
+  const std::string now = size_at(row, "vram_bytes");
+  return {resize.is_object() ? fmt::format("{}→{}", now, size_at(resize, "vram_bytes")) : now, Paint::none};
+}
+
 constexpr Column waiting_columns[] = {
     {"place", "PLACE", true, true,
      +[](const json& r, const Look&) { return number_cell(member(r, "queue"), "place"); }},
@@ -148,7 +155,7 @@ constexpr Column waiting_columns[] = {
     {"state", "STATE", false, false, lease_state_cell},
     {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
     {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
-    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
+    {"vram", "VRAM", true, true, wanted_cell},
     {"short", "SHORT", true, true,
      +[](const json& r, const Look&) { return size_cell(member(r, "queue"), "short_bytes"); }},
     {"waited", "WAITED", true, true, waited_cell},

@@ -95,6 +95,17 @@ TEST(Queue, ShowsPlaceShortageAndHolders) {
             "firefox, pid 9 (under no lease) 200 MiB\n");
 }
 
+TEST(Queue, ShowsWhatOneWantsThatWaitsToGrow) {
+  json lease = leases["leases"][1];
+  lease["state"] = "active";
+  lease["resize"] = {{"vram_bytes", 6LL << 30}};
+  Common common;
+  common.columns = {"id", "vram", "short"};
+  EXPECT_EQ(*render_queue({{"queue", {lease}}}, common, at_noon()),
+            "ID                  VRAM    SHORT\n"
+            "lease-2  4.0 GiB→6.0 GiB  1.0 GiB\n");
+}
+
 TEST(Queue, WithoutADeviceSaysWhyInstead) {
   json lease = leases["leases"][1];
   lease["queue"] = json::parse(R"({"place": 2, "short_bytes": 4294967296, "device": null, "eta_seconds": null,
