@@ -102,8 +102,16 @@ void Load::take_again() {
   }
 }
 
+// A process that is locked to be parked is held up in whatever it calls next, not only where it waits.
+template <typename Call>
+void Load::timed(Call call, nanoseconds expected) {
+  const auto start = Clock::now();
+  call();
+  result_.longest_stall = std::max<nanoseconds>(result_.longest_stall, Clock::now() - start - expected);
+}
+
 void Load::launch(Handle kernel, std::uint64_t threads, std::vector<std::uint64_t> arguments) {
-  driver_.launch(kernel, threads, stream_, arguments.data(), static_cast<int>(arguments.size()));
+  timed([&] { driver_.launch(kernel, threads, stream_, arguments.data(), static_cast<int>(arguments.size())); });
   ++result_.launches;
 }
 
@@ -113,9 +121,7 @@ void Load::wait_for_device(nanoseconds busy) {
   const auto kernels = static_cast<std::int64_t>(result_.launches - launches_waited_for_);
   const nanoseconds expected = busy + kernels * std::chrono::milliseconds(1);
   launches_waited_for_ = result_.launches;
-  const auto start = Clock::now();
-  driver_.synchronize(stream_);
-  result_.longest_stall = std::max<nanoseconds>(result_.longest_stall, Clock::now() - start - expected);
+  timed([&] { driver_.synchronize(stream_); }, expected);
 }
 
 void Load::prove_kernels() {
@@ -146,7 +152,7 @@ void Load::prove_kernels() {
 
 void Load::allocate(std::uint64_t bytes) {
   try {
-    allocations_.push_back({driver_.allocate(bytes), bytes, {}});
+    timed([&] { allocations_.push_back({driver_.allocate(bytes), bytes, {}}); });
   } catch (const CudaError& error) {
     std::size_t free_bytes = 0, total_bytes = 0;
     driver_.memory_info(free_bytes, total_bytes);
@@ -207,7 +213,7 @@ void Load::check_piece(const Piece& piece) {
 void Load::check_page_by_copy(const Piece& piece) {
   std::array<std::uint64_t, page_bytes / word> page{};
   const std::uint64_t offset = options_.dense ? 0 : piece.page_offset;
-  driver_.copy_to_host(page.data(), piece.address + offset, page_bytes);
+  timed([&] { driver_.copy_to_host(page.data(), piece.address + offset, page_bytes); });
   for (std::uint64_t i = 0; i < page.size(); ++i)
     if (page[i] != kernels::random_word(piece.page_seed, i)) ++result_.errors;
 }
@@ -215,11 +221,11 @@ void Load::check_page_by_copy(const Piece& piece) {
 void Load::verify(std::size_t first, std::size_t count) {
   const std::size_t end = std::min(first + count, pieces_.size());
   if (first >= end) return;
-  driver_.clear(found_, word);
+  timed([&] { driver_.clear(found_, word); });
   for (std::size_t i = first; i < end; ++i) check_piece(pieces_[i]);
   wait_for_device();
   std::uint64_t found = 0;
-  driver_.copy_to_host(&found, found_, word);
+  timed([&] { driver_.copy_to_host(&found, found_, word); });
   if (found == 0) check_page_by_copy(pieces_[first]);  // else it would count the same words again
   result_.errors += found;
   for (std::size_t i = first; i < end; ++i) result_.verified_bytes += pieces_[i].bytes;

@@ -22,7 +22,7 @@ struct LoadResult {
   std::uint64_t launches = 0;
   std::chrono::nanoseconds fill_time{};
   std::chrono::nanoseconds compute_time{};
-  std::chrono::nanoseconds longest_stall{};  // of one wait for the device, beyond the work that it had
+  std::chrono::nanoseconds longest_stall{};  // of one call of the driver, beyond the work that it waited for
 };
 
 // One 2 MiB piece of what is filled (the last may be shorter) and what it must hold: a pattern of 16 bytes
@@ -77,6 +77,8 @@ class Load {
   void check_piece(const Piece& piece);
   void verify(std::size_t first, std::size_t count);
   void check_page_by_copy(const Piece& piece);
+  template <typename Call>
+  void timed(Call call, std::chrono::nanoseconds expected = {});
   void launch(Handle kernel, std::uint64_t threads, std::vector<std::uint64_t> arguments);
   void wait_for_device(std::chrono::nanoseconds busy = {});
 

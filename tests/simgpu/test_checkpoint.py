@@ -131,6 +131,17 @@ def test_many_rounds_while_it_computes(quick, parkers):
     assert status == 128 + simcards.SIGTERM and said["ok"]
 
 
+def test_a_program_says_for_how_long_it_was_held_up(quick, parkers):
+    # Nothing runs on the card: it is not in a wait for the device that its next call finds it locked.
+    load = quick.load("--alloc", "16MiB", "--seconds", "1h", "--verify", "--busy", 0).wait_filled()
+    parker = parkers(quick)
+    assert parker("lock", load.pid) == OK and parker("checkpoint", load.pid) == OK
+    quick.load("--alloc", "16MiB", "--seconds", "1s").end()  # so long
+    assert parker("restore", load.pid) == OK and parker("unlock", load.pid) == OK
+    _, said = load.end(simcards.SIGTERM)
+    assert said["ok"] and 900 <= said["longest_stall_ms"] < 10_000, said
+
+
 def test_a_large_sparse_program_is_parked_without_ram(make_cards, parkers):
     cards = make_cards(QUICK.replace("1x1GiB", "1x24GiB"))
     load = cards.load("--alloc", "20GiB", "--seconds", "1h").wait_filled()
