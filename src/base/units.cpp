@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/units.h"
 
+#include "base/size_bounds.h"
+
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -74,11 +76,31 @@ std::int64_t size_unit(std::string unit) {
   return scale;
 }
 
-// To the nearest whole number, of two that are as near to the even one; neither is negative.
-std::int64_t divided(std::int64_t number, std::int64_t by) {
+enum class Rounding { nearest, down, up };
+
+// The nearest is, of two whole numbers that are as near, the even one; neither argument is negative.
+std::int64_t divided(std::int64_t number, std::int64_t by, Rounding rounding) {
   const std::int64_t whole = number / by;
-  const std::int64_t twice = 2 * (number % by);
-  return twice > by || (twice == by && whole % 2 == 1) ? whole + 1 : whole;
+  const std::int64_t rest = number % by;
+  const bool nearer = 2 * rest > by || (2 * rest == by && whole % 2 == 1);
+  return rounding == Rounding::up ? whole + (rest > 0) : whole + (rounding == Rounding::nearest && nearer);
+}
+
+// In integers: every decision says its sizes several times, and to print a double with one digit takes long.
+std::string size_text(Bytes bytes, Rounding rounding) {
+  static constexpr std::array<std::pair<std::int64_t, const char*>, 4> units{
+      {{1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}}};
+  const bool negative = bytes.count < 0;
+  const std::int64_t size = negative ? -bytes.count : bytes.count;
+  for (const auto& [unit, name] : units) {
+    if (size < unit) continue;
+    std::string text = negative ? "-" : "";
+    const std::int64_t tenths = size < 100 * unit ? divided(10 * size, unit, rounding) : 1000;
+    if (tenths < 1000) text += std::to_string(tenths / 10) + '.' + static_cast<char>('0' + tenths % 10);
+    else text += std::to_string(divided(size, unit, rounding));
+    return text + ' ' + name;
+  }
+  return std::to_string(bytes.count) + " B";
 }
 
 }  // namespace
@@ -102,22 +124,9 @@ Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
   return Bytes{static_cast<std::int64_t>(total)};
 }
 
-// In integers: every decision says its sizes several times, and to print a double with one digit takes long.
-std::string format_size(Bytes bytes) {
-  static constexpr std::array<std::pair<std::int64_t, const char*>, 4> units{
-      {{1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}}};
-  const bool negative = bytes.count < 0;
-  const std::int64_t size = negative ? -bytes.count : bytes.count;
-  for (const auto& [unit, name] : units) {
-    if (size < unit) continue;
-    std::string text = negative ? "-" : "";
-    const std::int64_t tenths = size < 100 * unit ? divided(10 * size, unit) : 1000;
-    if (tenths < 1000) text += std::to_string(tenths / 10) + '.' + static_cast<char>('0' + tenths % 10);
-    else text += std::to_string(divided(size, unit));
-    return text + ' ' + name;
-  }
-  return std::to_string(bytes.count) + " B";
-}
+std::string format_size(Bytes bytes) { return size_text(bytes, Rounding::nearest); }
+std::string format_size_down(Bytes bytes) { return size_text(bytes, Rounding::down); }
+std::string format_size_up(Bytes bytes) { return size_text(bytes, Rounding::up); }
 
 Result<Duration> parse_duration(std::string_view text) {
   constexpr auto hint = "write a duration such as 90s, 5m, 1h30m or 2d; a bare number is seconds";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/units.h"
 
+#include "base/size_bounds.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -119,6 +121,26 @@ TEST(FormatSize, RoundsAsThePrintingOfADoubleDoes) {
     if (size < 1024) continue;
     const double value = static_cast<double>(size) / static_cast<double>(unit);
     ASSERT_EQ(format_size({size}), fmt::format("{:.{}f} {}", value, value < 99.95 ? 1 : 0, name)) << size;
+  }
+}
+
+TEST(FormatSize, BoundsAreNotCrossedByWhoTypesThem) {
+  EXPECT_EQ(format_size({3'919'157'658}), "3.7 GiB") << "3.65";
+  EXPECT_EQ(format_size_down({3'919'157'658}), "3.6 GiB");
+  EXPECT_EQ(format_size_up({3'876'208'000}), "3.7 GiB") << "3.61";
+  EXPECT_EQ(format_size_up({99 * 1024 + 972}), "100 KiB");
+  EXPECT_EQ(format_size_down({100 * 1024 + 1023}), "100 KiB");
+  EXPECT_EQ(format_size_up({100 * 1024 + 1}), "101 KiB");
+  for (const Bytes whole : {Bytes{17}, KiB, 512 * MiB, 6 * GiB, 100 * GiB}) {
+    EXPECT_EQ(format_size_down(whole), format_size(whole));
+    EXPECT_EQ(format_size_up(whole), format_size(whole));
+  }
+  std::uint64_t random = 1;
+  for (int i = 0; i < 20'000; ++i) {
+    random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+    const Bytes size{static_cast<std::int64_t>(random >> (14 + i % 40))};
+    ASSERT_LE(*parse_size(format_size_down(size), true), size);
+    ASSERT_GE(*parse_size(format_size_up(size), true), size);
   }
 }
 

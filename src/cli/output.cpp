@@ -2,6 +2,7 @@
 #include "cli/output.h"
 
 #include "base/clock.h"
+#include "base/size_bounds.h"
 #include "base/text.h"
 #include "cli/screen.h"
 
@@ -111,6 +112,11 @@ std::optional<Time> time_at(const nlohmann::json& object, std::string_view key) 
 std::string size_at(const nlohmann::json& object, std::string_view key) {
   const auto bytes = number_at(object, key);
   return bytes ? format_size(Bytes{*bytes}) : "-";
+}
+
+std::string size_at_most(const nlohmann::json& object, std::string_view key) {
+  const auto bytes = number_at(object, key);
+  return bytes ? format_size_down(Bytes{*bytes}) : "-";
 }
 
 std::string device_name(const std::string& uuid, const Look& look) {

@@ -43,8 +43,9 @@ const nlohmann::json& member(const nlohmann::json& object, std::string_view key)
 const nlohmann::json& list_at(const nlohmann::json& object, std::string_view key);  // an empty list if it is none
 std::optional<Time> time_at(const nlohmann::json& object, std::string_view key);
 
-std::string size_at(const nlohmann::json& object, std::string_view key);  // "6.0 GiB" or "-"
-std::string device_name(const std::string& uuid, const Look& look);       // "gpu0", or the start of the uuid
+std::string size_at(const nlohmann::json& object, std::string_view key);       // "6.0 GiB" or "-"
+std::string size_at_most(const nlohmann::json& object, std::string_view key);  // the same, never more than there is
+std::string device_name(const std::string& uuid, const Look& look);            // "gpu0", or the start of the uuid
 std::optional<Time> parse_rfc3339(std::string_view text);
 std::string compact(Duration duration);  // "45s", "12m", "3h", "9d": one unit, rounded down
 std::string coming(Duration left);       // "in about 5 min", or "at once"

@@ -26,6 +26,11 @@ Cell known_size(const json& row, const char* key) {
   return text_at(row, "state") == "ok" ? size_cell(row, key) : Cell{};
 }
 
+// Never more than can be had: it is what people ask for next.
+Cell free_cell(const json& row, const Look&) {
+  return text_at(row, "state") == "ok" ? Cell{size_at_most(row, "effective_free_bytes")} : Cell{};
+}
+
 constexpr Column device_columns[] = {
     {"gpu", "GPU", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
     {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }},
@@ -38,7 +43,7 @@ constexpr Column device_columns[] = {
     {"used", "USED", true, true, +[](const json& r, const Look&) { return known_size(r, "used_bytes"); }},
     {"leased", "LEASED", true, true, +[](const json& r, const Look&) { return size_cell(r, "leased_bytes"); }},
     {"other", "OTHER", true, true, +[](const json& r, const Look&) { return known_size(r, "other_bytes"); }},
-    {"free", "FREE", true, true, +[](const json& r, const Look&) { return known_size(r, "effective_free_bytes"); }},
+    {"free", "FREE", true, true, free_cell},
     {"state", "STATE", true, false, device_state_cell},
     {"seen", "SEEN", true, true, age_cell},
     {"simulated", "SIMULATED", false, false,

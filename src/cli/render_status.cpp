@@ -75,8 +75,9 @@ std::string device_lines(const json& device, const Look& look) {
   // What is not known is not zero.
   const bool known = state == "ok";
   if (known) out += fmt::format("  {}\n", device_bar(device, bar_width));
-  out += fmt::format("  free {}   leased {}   used {}", known ? size_at(device, "effective_free_bytes") : "unknown",
-                     size_at(device, "leased_bytes"), known ? size_at(device, "used_bytes") : "unknown");
+  out +=
+      fmt::format("  free {}   leased {}   used {}", known ? size_at_most(device, "effective_free_bytes") : "unknown",
+                  size_at(device, "leased_bytes"), known ? size_at(device, "used_bytes") : "unknown");
   if (bytes(device, "other_bytes") > 0) {
     out += paint(fmt::format("   under no lease {}", size_at(device, "other_bytes")), Paint::yellow, look);
   }

@@ -163,6 +163,15 @@ json status_reply() {
           {"warnings", json::array()}};
 }
 
+TEST(Gpus, FreeIsNeverMoreThanCanBeHad) {
+  json reply = status_reply();
+  reply["devices"][0]["effective_free_bytes"] = 3'919'157'658;  // 3.65 GiB
+  Common common;
+  common.columns = {"free"};
+  EXPECT_EQ(*render_devices(reply, common, at_noon()), "   FREE\n3.6 GiB\n");
+  EXPECT_NE(render_status(reply, json(), at_noon()).find("free 3.6 GiB "), std::string::npos);
+}
+
 TEST(Status, TheWholeAtAGlance) {
   json two = leases;
   two["leases"].erase(3);

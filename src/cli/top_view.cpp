@@ -45,7 +45,7 @@ void devices(Lines& out, const json& status, std::size_t columns) {
   for (const auto& device : list_at(status, "devices")) {
     const bool well = text_at(device, "state") == "ok";
     std::string numbers =
-        fmt::format(" {} free of {}", size_at(device, "effective_free_bytes"), size_at(device, "total_bytes"));
+        fmt::format(" {} free of {}", size_at_most(device, "effective_free_bytes"), size_at(device, "total_bytes"));
     if (!well) numbers = fmt::format(" {}", text_at(device, "state"));  // what is not known is not zero
     else if (number_at(device, "other_bytes").value_or(0) > 0)
       numbers += fmt::format(", {} under no lease", size_at(device, "other_bytes"));

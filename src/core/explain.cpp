@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/explain.h"
 
+#include "base/size_bounds.h"
 #include "core/held_room.h"
 #include "core/methods.h"
 #include "core/prospects.h"
@@ -50,7 +51,7 @@ std::vector<std::string> help_hopeless(const State& state, const Rules& rules, c
     if (!device.lost && may_use(lease, device)) most = std::max(most, State::capacity(device, rules));
   std::vector<std::string> helps;
   if (most > Bytes{} && lease.device_count == 1)
-    helps.push_back("ask for " + format_size(most) + " or less: so much the devices that are there can hold");
+    helps.push_back("ask for " + format_size_down(most) + " or less: so much the devices that are there can hold");
   if (!lease.wanted_device.empty() && state.devices().size() > 1)
     helps.emplace_back("ask for any device instead of that one alone");
   helps.push_back("the device's return: `sublet doctor` says what the driver reports. After " +
@@ -96,7 +97,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   // Who grows keeps what it has; who is paused comes back as it was.
   const Bytes has = lease.resize ? lease.resize->vram - state.need(lease, device.reading.uuid) : Bytes{};
   if (nearest.free > Bytes{} && !lease.parking)
-    helps.push_back("ask for " + format_size(has + nearest.free) + " or less" +
+    helps.push_back("ask for " + format_size_down(has + nearest.free) + " or less" +
                     (lease.device_count > 1 ? " on each device" : "") + ": that much is free on " + name_of(device) +
                     " now");
   for (const Holder& holder : holders_of(state, device, lease, 3)) {

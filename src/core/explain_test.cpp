@@ -72,6 +72,13 @@ TEST(QueueInfo, OfWhoGrowsNamesTheOthersAndWhatItMayHaveAtOnce) {
   EXPECT_SAYS(said, "the end of lease-1");
   EXPECT_FALSE(contains(said, "the end of lease-2")) << said;
   ASSERT_TRUE(w.step(Resize{mine, 0, 12 * GiB, false}).outcome.has_value()) << "as it was told";
+
+  Explained odd;
+  odd.run(24 * GiB - Bytes{3'919'157'658}, 100);  // 3.65 GiB are free
+  const LeaseId waits = odd.submit(4 * GiB);
+  said.clear();
+  for (const std::string& help : what_would_help(odd.state, odd.rules, odd.at(waits), odd.now)) said += help + "\n";
+  EXPECT_SAYS(said, "ask for 3.6 GiB or less");
 }
 
 TEST(Estimate, ByTheTimeLimitOfTheHolder) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes that change while a lease is active: less at once, more at once or when it is its turn.
+#include "base/size_bounds.h"
 #include "core/held_room.h"
 #include "core/stepper.h"
 #include "core/words.h"
@@ -47,7 +48,7 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
     return Error{Code::TooLarge,
                  name_of(lease) + " cannot grow to " + format_size(vram) + "; at most " +
                      capacity_text(device, rules_) + " can be had",
-                 "ask for " + format_size(State::capacity(device, rules_)) + " or less"};
+                 "ask for " + format_size_down(State::capacity(device, rules_)) + " or less"};
   }
   return {};
 }
@@ -66,7 +67,7 @@ Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
                      name_of(state_.devices_.at(uuid)) + ", more than " + format_size(vram),
                  charge.untold
                      ? "end them first"
-                     : "free what the program does not need, then ask for " + format_size(charge.used) + " or more"};
+                     : "free what the program does not need, then ask for " + format_size_up(charge.used) + " or more"};
   }
   const Bytes before = lease.vram;
   if (lease.resize) forget_resize(lease, "its owner wants less instead");

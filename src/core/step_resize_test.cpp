@@ -32,6 +32,8 @@ TEST(Resize, DoesNotGiveAwayWhatIsInUse) {
   EXPECT_SAYS(refused.error().detail, "use 5.0 GiB on gpu0, more than 4.0 GiB");
   EXPECT_EQ(w.at(w.mine).vram, 8 * GiB);
   EXPECT_TRUE(w.resize(w.mine, 5 * GiB).has_value());
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, Bytes{3'876'208'000}, w.mine)})});  // 3.61 GiB
+  EXPECT_SAYS(w.resize(w.mine, GiB).error().hint, "ask for 3.7 GiB or more");
   auto untold = uses(7, {}, w.mine);
   untold.used.reset();
   w.snapshot({gpu(0, 24 * GiB, {untold}, 5 * GiB)});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A new lease: what can be refused at once, its place in the queue, and what is said to one who must wait.
+#include "base/size_bounds.h"
 #include "core/explain.h"
 #include "core/stepper.h"
 #include "core/words.h"
@@ -61,7 +62,7 @@ Status Stepper::check_form(const Lease& asked) const {
   if (asked.min_vram < Bytes{} || asked.min_vram > asked.vram)
     return bad_request("the least size, " + format_size(asked.min_vram) + ", is not between nothing and the " +
                            format_size(asked.vram) + " that are asked for",
-                       "ask for " + format_size(asked.min_vram) + " or more, or leave the least size out");
+                       "ask for " + format_size_up(asked.min_vram) + " or more, or leave the least size out");
   if (asked.vram > largest_request)
     return Error{Code::TooLarge, "the lease asks for " + format_size(asked.vram) + "; no device has that much",
                  "`sublet gpus` says how much each has"};
@@ -85,7 +86,7 @@ Status Stepper::check_size(const Lease& asked) const {
                                                     : "no " + std::to_string(asked.device_count) +
                                                           " devices can ever hold that: the last of them has ";
   return Error{Code::TooLarge, "the lease " + need_text(asked) + "; " + which + capacity_text(*tightest, rules_),
-               "ask for " + format_size(most) + " or less"};
+               "ask for " + format_size_down(most) + " or less"};
 }
 
 Status Stepper::check_size_on(const Lease& asked, const Device* device) const {
@@ -93,7 +94,7 @@ Status Stepper::check_size_on(const Lease& asked, const Device* device) const {
     return not_found("there is no device '" + asked.wanted_device + "'", "the devices are: " + list_devices(state_));
   if (device == nullptr || !device->read_at || asked.least() <= State::capacity(*device, rules_)) return {};
   return Error{Code::TooLarge, "the lease " + need_text(asked) + "; at most " + capacity_text(*device, rules_),
-               "ask for " + format_size(State::capacity(*device, rules_)) + " or less"};
+               "ask for " + format_size_down(State::capacity(*device, rules_)) + " or less"};
 }
 
 Status Stepper::check_tag(const Lease& asked) const {

@@ -32,6 +32,32 @@ TEST(Submit, MoreThanAnyDeviceHasIsTooLargeAtOnce) {
   EXPECT_EQ(w.device_of(w.submit(on_small)), uuid_of(1));
 }
 
+// The size of a hint such as "ask for 3.6 GiB or less", as one who types it means it.
+Bytes told(std::string_view hint) {
+  hint.remove_prefix(std::min(hint.size(), hint.find("ask for ") + 8));
+  return parse_size(hint.substr(0, hint.find(" or "))).value();
+}
+
+TEST(Submit, TheSizeOfAHintIsTakenAsItIsPrinted) {
+  const Bytes odd{3'919'157'658};  // 3.65 GiB
+  World w;
+  w.snapshot({gpu(0, odd)});
+  Lease on_one = wish(4 * GiB);
+  on_one.wanted_device = uuid_of(0);
+  for (const Lease& lease : {wish(4 * GiB), on_one}) {
+    const Error refused = w.ask(lease).error();
+    EXPECT_SAYS(refused.detail, "3.6 GiB of 3.7 GiB on gpu0");
+    w.step(Release{w.submit(told(refused.hint))});
+  }
+  const LeaseId mine = w.submit(GiB);
+  const Error refused = w.step(Resize{mine, 0, 4 * GiB, true}).outcome.error();
+  EXPECT_TRUE(w.step(Resize{mine, 0, told(refused.hint), true}).outcome.has_value()) << refused.hint;
+
+  Lease least = wish(odd);
+  least.min_vram = odd + Bytes{1};
+  EXPECT_GE(told(w.ask(least).error().hint), least.min_vram);
+}
+
 TEST(Submit, AnAbsurdSizeIsTooLargeThoughNoDeviceWasRead) {
   World w;
   EXPECT_EQ(w.ask(wish({std::int64_t{1} << 62})).error().code, Code::TooLarge);

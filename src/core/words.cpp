@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/words.h"
 
+#include "base/size_bounds.h"
+
 #include <algorithm>
 #include <climits>
 
@@ -33,7 +35,7 @@ std::string list_devices(const State& state) {
 }
 
 std::string capacity_text(const Device& device, const Rules& rules) {
-  return format_size(State::capacity(device, rules)) + " of " + format_size(device.reading.total) + " on " +
+  return format_size_down(State::capacity(device, rules)) + " of " + format_size(device.reading.total) + " on " +
          name_of(device) + " (the driver keeps " + format_size(device.reading.driver_reserved) + ", " +
          format_size(rules.headroom) + " is headroom)";
 }
@@ -66,8 +68,8 @@ std::string hopeless_text(const State& state, const Rules& rules, const Lease& l
   if (gone > 3) missing += "; and " + std::to_string(gone - 3) + " more";
   if (roomiest == nullptr) return missing;
   if (there > 0) return missing + "; only " + std::to_string(there) + " of the others can hold it";
-  return missing + "; no other can hold it: the most is " + format_size(State::capacity(*roomiest, rules)) + " on " +
-         name_of(*roomiest);
+  return missing + "; no other can hold it: the most is " + format_size_down(State::capacity(*roomiest, rules)) +
+         " on " + name_of(*roomiest);
 }
 
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now) {
