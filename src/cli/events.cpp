@@ -78,18 +78,25 @@ int follow(const Common& common, const EventsFlags& flags) {
   bool connected = false;
   for (bool told = false;;) {
     if (auto opened = stream.open(target_of(flags), last_id); !opened) {
-      if (!connected || !opened.error().passing()) return fail(common, opened.error());
+      if (!connected || flags.no_follow || !opened.error().passing()) return fail(common, opened.error());
       if (!std::exchange(told, true)) say(common, "the daemon is away; waiting for it");
       ::poll(nullptr, 0, 500);
       continue;
     }
     connected = true;
     told = false;
+    bool gap = false;  // a slow reader is told of it, cut off, and goes on from there
     while (const auto event = stream.next(silence)) {
       if (!print(common, *event, look)) return kFailed;
+      gap = gap || event->type == "gap";
     }
-    if (flags.no_follow) return kOk;
-    last_id = stream.last_id();
+    if (flags.no_follow && stream.complete()) return kOk;
+    const bool further = std::exchange(last_id, stream.last_id()) != stream.last_id();
+    if (flags.no_follow && !(gap && further)) {
+      print_error("the daemon broke off before the last event",
+                  last_id == "0" ? "sublet status" : "the rest: sublet events --no-follow --since " + last_id);
+      return kFailed;
+    }
   }
 }
 

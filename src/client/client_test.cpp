@@ -237,6 +237,29 @@ TEST_F(ClientTest, AnEventStreamThatIsRefusedSaysWhy) {
   EXPECT_EQ(opened.error().error.code, Code::NotFound);
 }
 
+TEST_F(ClientTest, AnEventStreamThatIsRefusedBeforeItHasAskedSaysWhy) {
+  FakeServer server(path, [](const FakeRequest&) {
+    return FakeServer::Out{"HTTP/1.1 429 X\r\n\r\n{\"code\":\"Quota\",\"detail\":\"too many connections\"}", true};
+  });
+  EventStream stream(Endpoint{path});
+  // It has heard enough while most of the rest is not sent yet.
+  const auto opened = stream.open("/v1/events HTTP/1.1\r\n\r\n" + std::string(4 << 20, 'x'), "");
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().error.detail, "too many connections");
+}
+
+TEST_F(ClientTest, AnEventStreamThatWasCutOffIsToldFromOneThatHasEnded) {
+  const std::string head = "HTTP/1.1 200 OK\r\n\r\nid: ab-2\nevent: lease\ndata: {}\n\n";
+  for (const auto& [more, complete] : {std::pair(": end\nid: ab-3\n\n", true), std::pair(": alive\n\n", false)}) {
+    FakeServer server(path, [&, more = more](const FakeRequest&) { return FakeServer::Out{head + more, true}; });
+    EventStream stream(Endpoint{path});
+    ASSERT_TRUE(stream.open("/v1/events?follow=false", ""));
+    while (stream.next(5s)) {
+    }
+    EXPECT_EQ(stream.complete(), complete);
+  }
+}
+
 TEST(Encode, EscapesWhatAPathMayNotHold) { EXPECT_EQ(encode("a b/ü\r\n"), "a%20b%2F%C3%BC%0D%0A"); }
 
 TEST(Keys, DifferAndArePrintable) {

@@ -38,11 +38,17 @@ boost::system::result<void, Failure> EventStream::open(const std::string& target
   socket_ = std::move(*socket);
   buffer_.clear();
   last_id_ = last_id;
+  complete_ = false;
   std::string more = "Accept: text/event-stream\r\n";
   if (!last_id.empty()) more += fmt::format("Last-Event-ID: {}\r\n", last_id);
   const std::string text = to_text({"GET", target, {}, {}, {}}, endpoint_, more);
   const Failure lost{FailureKind::lost, {Code::Unavailable, "the daemon does not answer", {}}, 0, {}};
-  if (::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) return lost;
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (sent > 0) rest.remove_prefix(static_cast<std::size_t>(sent));
+    else if (errno == EPIPE || errno == ECONNRESET) break;  // it may refuse early and close; that can still be read
+    else if (errno != EINTR) return lost;
+  }
   auto end = std::string::npos;
   while ((end = buffer_.find("\r\n\r\n")) == std::string::npos) {
     if (!read_more(answer_within)) return lost;
@@ -75,6 +81,7 @@ std::optional<StreamedEvent> EventStream::take(std::string_view block) {
   while (!block.empty()) {
     const auto line = block.substr(0, block.find('\n'));
     block.remove_prefix(line.size() + 1);
+    if (line == ": end") complete_ = true;
     const auto colon = line.find(": ");
     if (colon == std::string_view::npos || colon == 0) continue;  // a comment
     const auto value = line.substr(colon + 2);

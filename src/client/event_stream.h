@@ -29,6 +29,9 @@ class EventStream {
   // Where to go on after a stream has ended: the id of the last event that was returned.
   const std::string& last_id() const { return last_id_; }
 
+  // Whether the daemon said that there is no more, rather than that it was cut off.
+  bool complete() const { return complete_; }
+
  private:
   bool read_more(Duration silence);
   std::optional<StreamedEvent> take(std::string_view block);
@@ -37,6 +40,7 @@ class EventStream {
   Fd socket_;
   std::string buffer_;
   std::string last_id_;
+  bool complete_ = false;
 };
 
 }  // namespace sublet::client

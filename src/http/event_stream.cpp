@@ -81,7 +81,11 @@ class EventStream {
         good = !ended_;
         continue;
       }
-      good = !ended_ && wanted_.follow && co_await wait();
+      if (!wanted_.follow) {
+        if (after_ >= engine_.log().last()) co_await say_end();
+        co_return;
+      }
+      good = co_await wait();
     }
   }
 
@@ -108,6 +112,13 @@ class EventStream {
     after_ = events.back()->number;
     ended_ = !co_await flush() || ended_;
     co_return true;
+  }
+
+  // Told from a stream that was cut off, which ends as well.
+  asio::awaitable<void> say_end() {
+    out_ += fmt::format(": end\nid: {}\n\n", name_of(after_));
+    end_frame(after_);
+    co_await flush();
   }
 
   // Until there is news, with a sign of life from time to time; false when the peer has gone.

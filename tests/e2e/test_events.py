@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stream of events: what is told, to whom, and where a reader goes on."""
 import json
+import pathlib
 import re
 import select
 
@@ -221,6 +222,41 @@ def test_the_command_line_follows_over_a_restart(daemon):
     assert told.count("\n") == 1 and f"{last['id']} granted: " in told and "(train, " in told
     assert daemon.cli("events", "--type", "nothing").returncode == 2
     assert daemon.cli("events", "--since", "nothing").returncode == 2
+
+
+def make_events(api, count):
+    for _ in range(count // 2):
+        api.post(f"/v1/leases/{api.post('/v1/leases', ASK)['id']}/release", {})
+
+
+def test_a_slow_pager_gets_all_of_it(start_daemon):
+    daemon = start_daemon(config=QUICK + '[limits]\nwrite_time = "300ms"\n')
+    api = daemon.api()
+    make_events(api, 2400)
+
+    def connections():
+        return pathlib.Path("/proc/net/unix").read_text().count(str(daemon.socket))
+
+    before = connections()
+    pager = daemon.spawn("sublet", "events", "--no-follow", "--json")
+    wait_until(lambda: select_ready(pager) and connections() == before, "it is given up")
+    out, err = pager.communicate(timeout=60)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert pager.returncode == 0, err
+    assert "gap" in {event["type"] for event in events}, "it was not slow enough"
+    stored, _ = history(daemon)
+    seen = [event for event in events if event["type"] != "gap"]
+    assert len(seen) >= 2400 and seen == stored[:len(seen)]
+
+
+def test_a_daemon_that_dies_in_the_middle_is_told(daemon):
+    make_events(daemon.api(), 2400)
+    pager = daemon.spawn("sublet", "events", "--no-follow", "--json")
+    wait_until(lambda: select_ready(pager), "it has begun")
+    daemon.kill()
+    out, err = pager.communicate(timeout=60)
+    assert pager.returncode == 1 and 0 < out.count("\n") < 2400, err
+    assert "broke off" in err and "--since " in err, err
 
 
 def select_ready(process):
