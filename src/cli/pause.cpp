@@ -62,8 +62,21 @@ std::string by_whom(const json& lease) {
   return text_at(member(lease, "pause"), "method") == "cooperative" ? " by itself" : "";
 }
 
+// "its pause was undone: it timed out": by what the daemon said of it since it last began, where that can be had.
+std::string undone(const json& why) {
+  constexpr std::string_view start = "the pause is undone: ";
+  std::string out = "its pause was undone";
+  const auto& reasons = list_at(why, "reasons");
+  for (auto reason = reasons.rbegin(); reason != reasons.rend(); ++reason) {
+    const std::string text = text_at(*reason, "text");
+    if (text.starts_with(start)) return out + ": " + text.substr(start.size());
+    if (text_at(*reason, "code") == "pausing") break;
+  }
+  return out;
+}
+
 // What became of it, when nothing more is under way; `before`: there never was.
-int tell(const Common& common, const json& lease, const std::string& wanted, bool before) {
+int tell(const Common& common, client::Client& client, const json& lease, const std::string& wanted, bool before) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
   if (common.json) fmt::print("{}\n", lease.dump());
@@ -78,7 +91,7 @@ int tell(const Common& common, const json& lease, const std::string& wanted, boo
   }
   std::string now = state;
   if (state == "ended") now += ": " + text_at(lease, "end_reason");
-  if (state == "active") now += ": its pause was undone";
+  if (state == "active") now += ": " + undone(ask_also(client, lease_target({id, {}}, "/why")));
   print_error(fmt::format("{} is {}", id, now), "sublet why " + id);
   return kFailed;
 }
@@ -144,7 +157,7 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
       return fail(unavailable("the daemon answered nonsense", "is it of another version? sublet status"));
     if (!under_way(lease)) {
       talk.line().clear();
-      return tell(common, lease, wanted, first);
+      return tell(common, *client, lease, wanted, first);
     }
     if (flags.no_wait) {
       if (common.json) fmt::print("{}\n", lease.dump());
