@@ -44,6 +44,13 @@ Result<Fd> new_file(const std::string& path) {
   return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
 }
 
+// It may be made before it is of use, but who waits for it to work should know.
+void warn_without_tcp(const Common& common, client::Client& client) {
+  const json status = ask_also(client, "/v1/status");
+  if (member(status, "daemon").is_object() && text_at(member(status, "daemon"), "tcp").empty())
+    say(common, "nobody can use it yet: tokens are for callers over TCP, and `api.tcp` is not set");
+}
+
 int create(const Common& common, const TokenFlags& flags) {
   auto client = connect(common);
   if (!client) return fail(client.error());
@@ -77,11 +84,13 @@ int create(const Common& common, const TokenFlags& flags) {
     if (common.json) fmt::print("{}\n", shown.dump());
     else fmt::print("{}\n", text_at(*made, "id"));
     say(common, fmt::format("use it: export SUBLET_TOKEN_FILE={}", visible(flags.file)));
+    warn_without_tcp(common, *client);
     return kOk;
   }
   if (common.json) fmt::print("{}\n", reply->text);
   else fmt::print("{}", line);
   say(common, fmt::format("{} is shown this once; --file keeps it off the screen", text_at(*made, "id")));
+  warn_without_tcp(common, *client);
   return kOk;
 }
 

@@ -162,10 +162,7 @@ std::string spelled(bool truth) { return truth ? "true" : "false"; }
 
 std::string spelled(const std::string& path) { return path; }
 
-std::string spelled(const LoopbackAddress& address) {
-  if (address.host.empty()) return {};
-  return fmt::format("{}:{}", address.host == "::1" ? "[::1]" : address.host, address.port);
-}
+std::string spelled(const LoopbackAddress& address) { return address_text(address); }
 
 Status parse(std::string_view text, Duration& into) {
   const auto value = parse_duration(text);
@@ -255,6 +252,11 @@ std::string range_text(const Key& key) {
 }
 
 }  // namespace
+
+std::string address_text(const LoopbackAddress& address) {
+  if (address.host.empty()) return {};
+  return fmt::format("{}:{}", address.host == "::1" ? "[::1]" : address.host, address.port);
+}
 
 std::span<const Key> keys() { return table; }
 std::span<const LaterKey> later_keys() { return later_table; }

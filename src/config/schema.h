@@ -39,6 +39,7 @@ std::span<const LaterKey> later_keys();
 std::string_view type_name(const Key& key);
 std::string value_text(const Key& key, const Config& config);  // as it stands in the file: "10s" quoted, 256
 std::string default_text(const Key& key);
+std::string address_text(const LoopbackAddress& address);  // "[::1]:8080", "" for none
 
 // The value of `text` ("10s", without quotes) into `config`; the range is checked. The detail names no key.
 Status set_value(const Key& key, std::string_view text, Config& config);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/wiring.h"
 
+#include "config/schema.h"
+
 #include <fmt/format.h>
 
 #include <sys/resource.h>
@@ -55,6 +57,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;
   options.dir = dir;
+  options.tcp = config::address_text(config.api.tcp);
   options.program_env = places.program_env;
   options.leases_per_user = static_cast<int>(config.limits.leases);
   return options;

@@ -204,6 +204,14 @@ def test_no_secret_is_in_the_store(served):
         assert secret.encode() not in files
 
 
+def test_a_token_that_nobody_can_use_yet_is_told_as_that(daemon, served, tmp_path):
+    unserved = daemon.cli("token", "create", "--scope", "read", "--file", tmp_path / "unserved", check=0)
+    assert "nobody can use it yet" in unserved.stderr and "`api.tcp`" in unserved.stderr
+    assert daemon.get("/v1/status")["daemon"]["tcp"] is None
+    assert "nobody" not in served.cli("token", "create", "--scope", "read", check=0).stderr
+    assert served.api().get("/v1/status")["daemon"]["tcp"] == f"127.0.0.1:{served.port}"
+
+
 def test_the_command_line_over_tcp(served, tmp_path):
     file = tmp_path / "token"
     made = served.cli("token", "create", "--scope", "submit", "--name", "ci", "--file", file, check=0)
