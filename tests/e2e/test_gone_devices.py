@@ -68,7 +68,7 @@ def test_what_only_a_card_that_stays_away_could_hold_is_rejected(start_daemon):
     assert "rejected" in said and "hint:" in said
     for tag in ("large", "named"):
         assert ended(daemon, tag)["end_reason"] == "rejected"
-    assert "at most 1.9 GiB" in daemon.cli("why", "large").stdout
+    assert "at most 1.8 GiB" in daemon.cli("why", "large").stdout
     assert "has been gone for" in daemon.cli("why", "named").stdout
     assert states(daemon) == {"gpu0": "ok"} and "gone for too long: forgotten" in daemon.log()
     assert daemon.api().post("/v1/leases", ASK).status == 422
@@ -93,7 +93,7 @@ def test_a_daemon_that_starts_again_on_a_smaller_machine_rejects_what_never_fits
     rejected = api.get(f"/v1/leases/{waiter['id']}?wait=30s&since=queued")
     assert (rejected["state"], rejected["end_reason"]) == ("ended", "rejected")
     told = api.get(f"/v1/leases/{waiter['id']}/why")["reasons"][-1]["text"]
-    assert ("there is no device" if by_name else "at most 1.9 GiB") in told, told
+    assert ("there is no device" if by_name else "at most 1.8 GiB") in told, told
     failed = api.get(f"/v1/leases/{blocker['id']}?wait=30s&since=active")
     assert failed["end_reason"] == "failed"
     assert daemon.process.poll() is None
