@@ -136,7 +136,8 @@ TEST(Prospects, WhomHostMemoryCannotTakeNobodyCountsOn) {
   ASSERT_EQ(room.spared.size(), 1U);
   EXPECT_EQ(room.spared[0].lease, batch);
   EXPECT_SAYS(room.spared[0].why, "host memory takes no more than 12.0 GiB of parked bytes now");
-  EXPECT_FALSE(w.step(Preempt{urgent, 0, Ordered{w.at(urgent).uid, true}}).outcome.has_value()) << "no word is taken for it";
+  EXPECT_FALSE(w.step(Preempt{urgent, 0, Ordered{w.at(urgent).uid, true}}).outcome.has_value())
+      << "no word is taken for it";
   w.rules.ledger_limit = 20 * GiB;
   EXPECT_TRUE(room_plan(w.state, w.rules, w.at(urgent), {}, w.now).found);
 }
