@@ -50,6 +50,26 @@ std::optional<Method> method_of(bhttp::verb method) {
   }
 }
 
+// What a header says twice is not chosen from; and an empty key is one that its sender believes to have.
+Status check_headers(const bhttp::request<bhttp::string_body>& message) {
+  for (const char* name : {"Authorization", "Idempotency-Key", "Sublet-Lease-Token", "Last-Event-ID"}) {
+    if (message.count(name) > 1)
+      return bad_request(fmt::format("the header {} is given twice", name), "send it once, with what is meant");
+  }
+  const auto key = message.find("Idempotency-Key");
+  if (key == message.end() || !key->value().empty()) return {};
+  return bad_request("Idempotency-Key is empty, which protects no retry",
+                     "for example 32 random hexadecimal digits, new ones for each request; or leave the header out");
+}
+
+// What follows "Bearer" in any case (RFC 9110, 11.1); "" for another scheme.
+std::string_view bearer_token(std::string_view authorization) {
+  constexpr std::string_view scheme = "Bearer ";
+  if (!beast::iequals(authorization.substr(0, scheme.size()), scheme)) return {};
+  authorization.remove_prefix(std::min(authorization.find_first_not_of(' ', scheme.size()), authorization.size()));
+  return authorization;
+}
+
 Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Method method,
                            const SessionContext& context) {
   Request request;
@@ -144,6 +164,7 @@ class Session {
 
   // Nothing when the peer is gone.
   asio::awaitable<std::optional<Response>> respond(const bhttp::request<bhttp::string_body>& message) {
+    if (auto checked = check_headers(message); !checked) co_return problem(checked.error());
     if (context_.peer.tcp) {
       if (auto refusal = admit(message)) co_return refusal;
     }
@@ -171,11 +192,8 @@ class Session {
       return problem(
           denied("the Host header, or the target, names another host", "ask for 127.0.0.1, [::1] or localhost"));
     }
-    constexpr std::string_view scheme = "Bearer ";
-    std::string_view given = to_text(message[bhttp::field::authorization]);
-    const bool bearer = given.starts_with(scheme);
-    if (bearer) given.remove_prefix(scheme.size());
-    const store::AccessToken* token = bearer ? context_.engine.token_of(given) : nullptr;
+    const store::AccessToken* token =
+        context_.engine.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
     const engine::Peer before = std::exchange(context_.peer, engine::Peer{.user = "unknown", .tcp = true});
     if (token == nullptr) return std::nullopt;  // what a stranger may ask for is the route's matter
     const auto scope = engine::parse_scope(token->scope);

@@ -324,4 +324,16 @@ def test_what_is_said_twice_is_refused(daemon):
     before = len(api.get("/v1/leases?all=true")["leases"])
     refused = api.post("/v1/leases", b'{"vram_bytes": 1073741824, "ttl_seconds": 60, "vram_bytes": 2147483648}')
     assert refused.status == 400 and refused["detail"] == "the field 'vram_bytes' is given twice"
+    for header in ("Idempotency-Key", "Sublet-Lease-Token", "Last-Event-ID", "Authorization"):
+        told = said_to(daemon, f"GET /v1/leases HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}: a\r\n"
+                               f"{header.lower()}: a")
+        assert told.startswith("HTTP/1.1 400 ") and f"the header {header} is given twice" in told and '"hint"' in told
     assert len(api.get("/v1/leases?all=true")["leases"]) == before
+
+
+def test_an_empty_key_is_refused(daemon):
+    """It would protect nothing, and whoever sends it believes otherwise."""
+    api = daemon.api()
+    refused = api.post("/v1/leases", ASK, Idempotency_Key="")
+    assert (refused.status, refused["code"]) == (400, "BadRequest") and "is empty" in refused["detail"]
+    assert not api.get("/v1/leases?all=true")["leases"]
