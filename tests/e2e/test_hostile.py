@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from tests.support import contract
 from tests.support.sublet import BIN, GIB, wait_until, watches_itself
 from tests.support.tcp import start_with_tcp
 
@@ -175,6 +176,8 @@ def test_at_the_limit_the_number_of_connections_is_told_without_those_that_wait(
             answer = refused[0].recv(65536).decode()
     assert answer.startswith("HTTP/1.1 503 ") and "has 4 connections open, the limit" in answer
     assert "Content-Type: application/problem+json\r\n" in answer and "Cache-Control: no-store\r\n" in answer
+    problem = json.loads(answer.split("\r\n\r\n", 1)[1])
+    contract.check_reply("GET", "/healthz", 503, "application/problem+json", problem)  # it may have been to be that
 
 
 GARBAGE = [
