@@ -132,7 +132,7 @@ class Engine {
 
   // --- the event stream ---
   const EventLog& log() const { return log_; }
-  // Returns when there are new durable events, or at the deadline.
+  // Returns when there are new durable events, a token was revoked, or at the deadline.
   boost::asio::awaitable<void> new_events(std::chrono::steady_clock::time_point deadline);
 
   // --- reading ---

@@ -95,6 +95,9 @@ Result<Answered> Engine::revoke_token(std::uint64_t number, const Remember& reme
   if (const Status may = may_decide(); !may) return may.error();
   tokens_.erase(number);
   write("token_revoked", {.revoked = {number}}, remember, answer);
+  // Whoever waits or reads events in its name is to be told now.
+  for (const auto& timer : followers_) timer->cancel();
+  for (const auto& [lease, timer] : watchers_) timer->cancel();
   return answer;
 }
 

@@ -54,9 +54,11 @@ asio::awaitable<Result<Events>> stored_events(engine::Engine& engine, std::uint6
 
 class EventStream {
  public:
-  EventStream(Stream& stream, engine::Engine& engine, FollowEvents wanted, Duration write_time)
+  EventStream(Stream& stream, engine::Engine& engine, const Admission& admission, FollowEvents wanted,
+              Duration write_time)
       : stream_(stream),
         engine_(engine),
+        admission_(admission),
         wanted_(std::move(wanted)),
         write_time_(write_time),
         life_(engine.log().life()),
@@ -72,6 +74,11 @@ class EventStream {
     if (!wanted_.gap.empty()) add_gap(wanted_.gap, wanted_.after_text);
     bool good = co_await flush();
     while (good) {
+      if (const auto refusal = admission_.refusal()) {
+        add_gap(refusal->body.at("detail").get<std::string>(), name_of(after_));
+        co_await flush();
+        co_return;
+      }
       if (engine_.log().life() != life_) {  // the store was replaced while we read: nothing leads from here to there
         add_gap("another store took the place of the one that was read", {});
         co_await flush();
@@ -124,9 +131,13 @@ class EventStream {
   // Until there is news, with a sign of life from time to time; false when the peer has gone.
   asio::awaitable<bool> wait() {
     using namespace asio::experimental::awaitable_operators;
-    const auto result = co_await (engine_.new_events(Clock::now() + wanted_.heartbeat) || peer_gone(stream_));
-    if (result.index() == 1) co_return false;
-    if (after_ < engine_.log().last()) co_return true;
+    const auto sign_due = Clock::now() + std::chrono::duration_cast<Clock::duration>(wanted_.heartbeat);
+    while (Clock::now() < sign_due) {
+      const auto look = std::min(sign_due, admission_.look_again());
+      const auto result = co_await (engine_.new_events(look) || peer_gone(stream_));
+      if (result.index() == 1) co_return false;
+      if (after_ < engine_.log().last() || admission_.refusal()) co_return true;
+    }
     // The number goes with it, so that a reader whose filter lets nothing through does not fall behind.
     out_ += fmt::format(": alive\nid: {}\n\n", name_of(after_));
     end_frame(after_);
@@ -226,6 +237,7 @@ class EventStream {
 
   Stream& stream_;
   engine::Engine& engine_;
+  const Admission& admission_;
   FollowEvents wanted_;
   Duration write_time_;
   std::string life_;
@@ -243,8 +255,9 @@ class EventStream {
 
 }  // namespace
 
-asio::awaitable<void> stream_events(Stream& stream, engine::Engine& engine, FollowEvents wanted, Duration write_time) {
-  EventStream events(stream, engine, std::move(wanted), write_time);
+asio::awaitable<void> stream_events(Stream& stream, engine::Engine& engine, const Admission& admission,
+                                    FollowEvents wanted, Duration write_time) {
+  EventStream events(stream, engine, admission, std::move(wanted), write_time);
   co_await events.run();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may make which call: every route, asked by everybody.
+#include "http/admission.h"
 #include "http/contract.h"
 #include "http/resources.h"
 #include "http/routes.h"
@@ -280,6 +281,44 @@ TEST_F(Roles, WhatIsKeptOfALeasesTokenDoesNotOpenIt) {
   EXPECT_EQ(request.lease_token, store::hash_secret(lease.at("token").get<std::string>()));
   request.peer = on_socket(owner_uid, Role::user);
   EXPECT_EQ(std::get<Response>(dispatch(request, engine_)).status, 403);
+}
+
+TEST_F(Roles, WhatIsOpenIsRefusedOnceItsTokenIsWorthNoMore) {
+  Role now = Role::admin;
+  const Admission::RoleOf role_of = [&](std::uint32_t uid) { return uid == owner_uid ? now : Role::nobody; };
+  const auto admitted = [&](const char* body, Role as) {
+    json made;
+    EXPECT_EQ(ask(Method::post, "/v1/tokens", body, on_socket(owner_uid, as), &made), 201);
+    Admission admission(engine_, role_of);
+    admission.by(engine_.token_of(made.at("token").get<std::string>()));
+    EXPECT_FALSE(admission.refusal());
+    return std::pair(admission, "/v1/tokens/" + made.at("id").get<std::string>());
+  };
+  const auto [admin, admins] = admitted(R"({"scope":"admin"})", Role::admin);
+  const auto [user, users] = admitted(R"({"scope":"submit","ttl_seconds":5})", Role::user);
+  now = Role::user;
+  ASSERT_TRUE(admin.refusal());
+  EXPECT_EQ(admin.refusal()->status, 403);
+  EXPECT_FALSE(user.refusal());
+  now = Role::nobody;
+  EXPECT_EQ(user.refusal()->status, 403);
+  now = Role::user;
+  EXPECT_FALSE(user.refusal());
+  EXPECT_EQ(ask(Method::del, users, "", on_socket(owner_uid, Role::user)), 200);
+  EXPECT_EQ(user.refusal()->status, 401);
+}
+
+TEST_F(Roles, WhoeverWaitsByATokenLooksAgainUntilItExpires) {
+  using Clock = std::chrono::steady_clock;
+  const Admission::RoleOf role_of = [](std::uint32_t) { return Role::user; };
+  Admission admission(engine_, role_of);
+  EXPECT_EQ(admission.look_again(), Clock::time_point::max());  // nothing was shown that could be taken back
+  store::AccessToken token{.uid = owner_uid, .scope = "read"};
+  admission.by(&token);
+  EXPECT_LE(admission.look_again(), Clock::now() + std::chrono::minutes(1));
+  token.expires_at = engine_.now() + std::chrono::seconds(2);
+  admission.by(&token);
+  EXPECT_LE(admission.look_again(), Clock::now() + std::chrono::seconds(2));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "http/admission.h"
 #include "http/answer_text.h"
 #include "http/event_stream.h"
 #include "http/message.h"
@@ -95,7 +96,10 @@ Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Me
 class Session {
  public:
   Session(Protocol::socket socket, SessionContext context)
-      : stream_(std::move(socket)), context_(std::move(context)), peer_(std::make_shared<PeerWatch>(stream_.socket())) {
+      : stream_(std::move(socket)),
+        context_(std::move(context)),
+        admission_(context_.engine, context_.role_of),
+        peer_(std::make_shared<PeerWatch>(stream_.socket())) {
     ++context_.usage->connections;
   }
   ~Session() {
@@ -195,28 +199,16 @@ class Session {
     const store::AccessToken* token =
         context_.engine.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
     const engine::Peer before = std::exchange(context_.peer, engine::Peer{.user = "unknown", .tcp = true});
+    admission_.by(token);
     if (token == nullptr) return std::nullopt;  // what a stranger may ask for is the route's matter
-    const auto scope = engine::parse_scope(token->scope);
-    const engine::Role role = scope == engine::Scope::admin ? engine::Role::admin : engine::Role::user;
-    // What its owner may do no more, nobody does in its name.
-    if (context_.role_of(token->uid) < role) return outlived(*token, role);
+    if (auto refusal = admission_.refusal()) return refusal;
     engine::Peer& peer = context_.peer;
     peer.uid = token->uid;
     peer.user = token->user;
-    peer.scope = scope;
-    peer.role = role;
+    peer.scope = engine::parse_scope(token->scope);
+    peer.role = Admission::role_of(*token);
     if (before.scope && before.uid == peer.uid) return std::nullopt;
     return count_as(context_.usages.of(peer.uid));
-  }
-
-  static Response outlived(const store::AccessToken& token, engine::Role role) {
-    const bool admin = role == engine::Role::admin;
-    return problem(denied(
-        fmt::format("token-{} acts for user {}, who {}", token.number, token.user,
-                    admin ? "is no admin any more" : "may not use this daemon any more"),
-        fmt::format("an admin can add the account to the group '{}', or the token is revoked: sublet token revoke "
-                    "token-{}",
-                    admin ? "sublet-admin" : "sublet", token.number)));
   }
 
   std::optional<Response> count_as(std::shared_ptr<Usage> usage) {
@@ -253,7 +245,7 @@ class Session {
   asio::awaitable<std::optional<Response>> follow(FollowEvents wanted) {
     if (context_.usage->waiters >= context_.limits.waiters) co_return too_many_waits();
     const Waiting waiting(context_.usage);
-    co_await stream_events(stream_, context_.engine, std::move(wanted), context_.limits.write_time);
+    co_await stream_events(stream_, context_.engine, admission_, std::move(wanted), context_.limits.write_time);
     co_return std::nullopt;
   }
 
@@ -272,8 +264,9 @@ class Session {
       const auto watcher = engine.watch(wait.lease);
       const auto timer = watcher->second;
       peer_->start(timer);
-      while (!peer_->gone() && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait)) {
-        timer->expires_at(deadline);
+      while (!peer_->gone() && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait) &&
+             !admission_.refusal()) {
+        timer->expires_at(std::min(deadline, admission_.look_again()));
         co_await timer->async_wait(quiet);
       }
       engine.unwatch(watcher);
@@ -281,6 +274,7 @@ class Session {
     waiting.reset();
     if (wait.hold && wait.release_hold) engine.unhold(wait.lease, context_.id);
     if (peer_->gone()) co_return std::nullopt;
+    if (auto refusal = admission_.refusal()) co_return refusal;
     co_return after_waiting(wait);
   }
 
@@ -354,6 +348,7 @@ class Session {
 
   Stream stream_;
   SessionContext context_;
+  Admission admission_;
   std::shared_ptr<PeerWatch> peer_;
 };
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/admission.h"
+
+#include <fmt/format.h>
+
+namespace sublet::http {
+namespace {
+
+// What the account database says is a minute old at most; so it makes little difference.
+constexpr Duration look_interval = std::chrono::seconds(10);
+
+Response outlived(const store::AccessToken& token) {
+  const bool admin = Admission::role_of(token) == engine::Role::admin;
+  return problem(
+      denied(fmt::format("token-{} acts for user {}, who {}", token.number, token.user,
+                         admin ? "is no admin any more" : "may not use this daemon any more"),
+             fmt::format("an admin can add the account to the group '{}', or the token is revoked: sublet token revoke "
+                         "token-{}",
+                         admin ? "sublet-admin" : "sublet", token.number)));
+}
+
+}  // namespace
+
+std::optional<Response> Admission::refusal() const {
+  if (!token_) return std::nullopt;
+  const auto found = engine_.tokens().find(token_->number);
+  // Another store may have given its number to another.
+  const bool same = found != engine_.tokens().end() && found->second.hash == token_->hash;
+  if (!same || token_->expired(engine_.now())) {
+    return problem(401, denied(fmt::format("token-{} was revoked, or has expired", token_->number),
+                               "another one is made by: sublet token create"));
+  }
+  // What its owner may do no more, nobody does in its name.
+  if (role_of_(token_->uid) < role_of(*token_)) return outlived(*token_);
+  return std::nullopt;
+}
+
+std::chrono::steady_clock::time_point Admission::look_again() const {
+  using Clock = std::chrono::steady_clock;
+  if (!token_) return Clock::time_point::max();
+  Duration left = look_interval;
+  if (token_->expires_at) left = std::min<Duration>(left, *token_->expires_at - engine_.now());
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(left);
+}
+
+}  // namespace sublet::http
