@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API over TCP: switched on by configuration, opened by access tokens; and what the store keeps of secrets."""
-import concurrent.futures
 import contextlib
 import json
 import os
@@ -179,31 +178,33 @@ def test_tokens_are_revoked_expire_and_outlive_a_restart(served):
     assert int(later["id"].split("-")[1]) > int(short["id"].split("-")[1])  # numbers are not given twice
 
 
-def test_what_is_open_ends_with_its_token(start_daemon):
+def test_what_is_open_ends_with_its_token(served):
     """Revoked or expired: what was let in by it hears nothing of what comes then."""
-    served = start_with_tcp(start_daemon, QUICK + "[limits]\nwaiters = 6\n")
     api = served.api()
     holder = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
     waiting = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))["id"]
-    short, long, other = (api.post("/v1/tokens", {"scope": "read", **ttl}) for ttl in ({"ttl_seconds": 5}, {}, {}))
-    with concurrent.futures.ThreadPoolExecutor() as pool, contextlib.ExitStack() as stack:
+    short, long, other = (api.post("/v1/tokens", {"scope": "read", **ttl}) for ttl in ({"ttl_seconds": 4}, {}, {}))
+    with contextlib.ExitStack() as stack:
         def opened(token):
-            stream = stack.enter_context(Stream(served, "?heartbeat=5m", token=token["token"]))
-            wait = pool.submit(TcpApi(served.port, token["token"]).get, f"/v1/leases/{waiting}?wait=60s&since=queued")
-            return stream, wait
-        (ends, refused), (going, still), (last, later) = map(opened, (long, other, short))
-        one_more = f"/v1/leases/{waiting}?wait=1s&since=queued"
-        wait_until(lambda: api.get(one_more).status == 503, "all of them wait")
+            """A wait and, once that has been read, a stream."""
+            wait = stack.enter_context(contextlib.closing(TcpApi(served.port).connection))
+            wait.request("GET", f"/v1/leases/{waiting}?wait=60s&since=queued",
+                         headers={"Authorization": f"Bearer {token['token']}"})
+            return wait, stack.enter_context(Stream(served, "?heartbeat=5m", token=token["token"]))
+        def answer(wait):
+            reply = wait.getresponse()
+            return reply.status, json.loads(reply.read())
+        (refused, ends), (still, going), (later, last) = map(opened, (long, other, short))
         assert api.call("DELETE", f"/v1/tokens/{long['id']}").status == 200
-        for stream, wait, token in ((ends, refused, long), (last, later, short)):
+        for wait, stream, token in ((refused, ends, long), (later, last, short)):
             began = time.monotonic()
             gap = stream.next()
             assert gap["type"] == "gap" and f"{token['id']} was revoked, or has expired" in gap["text"]
             assert stream.next() is None and time.monotonic() < began + 8  # sooner than it is looked at anyway
-            reply = wait.result(30)
-            assert (reply.status, reply["code"]) == (401, "Denied") and token["id"] in reply["detail"]
+            status, body = answer(wait)
+            assert (status, body["code"]) == (401, "Denied") and token["id"] in body["detail"]
         api.post(f"/v1/leases/{holder['id']}/release", {})
-        assert still.result(60)["state"] != "queued"
+        assert answer(still)[1]["state"] != "queued"
         assert going.until(lambda event: event.get("lease") == waiting)
 
 
