@@ -129,23 +129,26 @@ class Server::Impl {
     engine::Peer peer =
         peer_of(engine_.programs().root(), socket.native_handle(), options_.own_uid, options_.own_daemon);
     auto usage = usages_.of(peer.uid);
-    welcome(Protocol::socket(std::move(socket)), std::move(peer), std::move(usage));
+    if (usage->full(options_.limits)) {
+      const Response refusal = too_many_connections(peer.user, *usage);
+      asio::co_spawn(io_, turn_away(std::move(socket), answer_text(refusal, {.keep_alive = false})), asio::detached);
+      return;
+    }
+    start(Protocol::socket(std::move(socket)), std::move(peer), std::move(usage));
   }
 
   void welcome(tcp::socket socket) {
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
-    welcome(Protocol::socket(std::move(socket)), engine::Peer{.user = "unknown", .tcp = true}, usages_.of_strangers());
+    auto usage = usages_.of_strangers();
+    // Nobody who has a token is kept from showing it by those who only sit there: they make room for who comes.
+    if (usage->full(options_.limits)) usage->drop_oldest();
+    start(Protocol::socket(std::move(socket)), engine::Peer{.user = "unknown", .tcp = true}, std::move(usage));
   }
 
-  void welcome(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
+  void start(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
     SessionContext context{engine_,         std::move(peer), ++last_session_, std::move(usage),
                            options_.limits, usages_,         role_of_};
-    if (context.usage->full(options_.limits)) {
-      const Response refusal = too_many_connections(context.peer.user, *context.usage);
-      asio::co_spawn(io_, turn_away(std::move(socket), answer_text(refusal, {.keep_alive = false})), asio::detached);
-      return;
-    }
     asio::co_spawn(io_, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
       if (!failure) return;
       try {

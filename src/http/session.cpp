@@ -100,11 +100,11 @@ class Session {
         context_(std::move(context)),
         admission_(context_.engine, context_.role_of),
         peer_(std::make_shared<PeerWatch>(stream_.socket())) {
-    ++context_.usage->connections;
+    place_ = context_.usage->connections.insert(context_.usage->connections.end(), &stream_);
   }
   ~Session() {
     peer_->stop();
-    --context_.usage->connections;
+    context_.usage->connections.erase(place_);
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -136,6 +136,8 @@ class Session {
     stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.header_time));
     auto [error, header_size] = co_await bhttp::async_read_header(stream_, buffer, parser, quiet);
     if (!error && !parser.is_done()) {
+      // Whoever shows a token is no stranger while the body comes; who is refused is told so when all of it is there.
+      if (context_.peer.tcp) admit(parser.get());
       stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.body_time));
       auto [body_error, body_size] = co_await bhttp::async_read(stream_, buffer, parser, quiet);
       error = body_error;
@@ -198,25 +200,24 @@ class Session {
     }
     const store::AccessToken* token =
         context_.engine.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
-    const engine::Peer before = std::exchange(context_.peer, engine::Peer{.user = "unknown", .tcp = true});
+    context_.peer = engine::Peer{.user = "unknown", .tcp = true};
     admission_.by(token);
     if (token == nullptr) return std::nullopt;  // what a stranger may ask for is the route's matter
     if (auto refusal = admission_.refusal()) return refusal;
+    if (auto refusal = count_as(token->user, context_.usages.of(token->uid))) return refusal;
     engine::Peer& peer = context_.peer;
     peer.uid = token->uid;
     peer.user = token->user;
     peer.scope = engine::parse_scope(token->scope);
     peer.role = Admission::role_of(*token);
-    if (before.scope && before.uid == peer.uid) return std::nullopt;
-    return count_as(context_.usages.of(peer.uid));
+    return std::nullopt;
   }
 
-  std::optional<Response> count_as(std::shared_ptr<Usage> usage) {
+  std::optional<Response> count_as(std::string_view user, std::shared_ptr<Usage> usage) {
     if (usage == context_.usage) return std::nullopt;
-    if (usage->full(context_.limits)) return too_many_connections(context_.peer.user, *usage);
-    --context_.usage->connections;
+    if (usage->full(context_.limits)) return too_many_connections(user, *usage);
+    usage->connections.splice(usage->connections.end(), context_.usage->connections, place_);
     context_.usage = std::move(usage);
-    ++context_.usage->connections;
     return std::nullopt;
   }
 
@@ -349,10 +350,16 @@ class Session {
   Stream stream_;
   SessionContext context_;
   Admission admission_;
+  std::list<Stream*>::iterator place_;  // in `context_.usage`
   std::shared_ptr<PeerWatch> peer_;
 };
 
 }  // namespace
+
+void Usage::drop_oldest() {
+  const auto oldest = std::ranges::find_if(connections, [](const Stream* one) { return one->socket().is_open(); });
+  if (oldest != connections.end()) (*oldest)->close();
+}
 
 Response too_many_connections(std::string_view user, const Usage& usage) {
   return problem(unavailable(fmt::format("user {} has {} connections open, the limit", user, usage.busy()),

@@ -4,10 +4,12 @@
 
 #include "engine/engine.h"
 #include "http/message.h"
+#include "http/stream.h"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 
+#include <list>
 #include <memory>
 
 namespace sublet::http {
@@ -25,10 +27,12 @@ struct Limits {
 
 // What all sessions of a user share.
 struct Usage {
-  int connections = 0;
+  std::list<Stream*> connections;  // in the order in which they came
   int waiters = 0;
-  int busy() const { return connections - waiters; }  // connections, besides those that wait
+  int busy() const { return static_cast<int>(connections.size()) - waiters; }  // connections, besides those that wait
   bool full(const Limits& limits) const { return busy() >= limits.connections; }
+  // Closes the one that came first; its session takes leave by itself, in a moment.
+  void drop_oldest();
 };
 
 // One that waits, counted as long as this lives.
@@ -47,7 +51,8 @@ class Waiting {
 class Usages {
  public:
   std::shared_ptr<Usage> of(std::uint32_t uid) { return get(by_user_[uid]); }
-  std::shared_ptr<Usage> of_strangers() { return get(strangers_); }  // who came over TCP and showed no token yet
+  // Who came over TCP and showed no token yet. Each of them is only reading its request, or being refused.
+  std::shared_ptr<Usage> of_strangers() { return get(strangers_); }
 
  private:
   static std::shared_ptr<Usage> get(std::shared_ptr<Usage>& usage) {

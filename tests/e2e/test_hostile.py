@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import contract
 from tests.support.sublet import BIN, GIB, wait_until, watches_itself
-from tests.support.tcp import start_with_tcp
+from tests.support.tcp import TcpApi, start_with_tcp
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 SHORT = ('[gpu]\ninterval_idle = "1s"\n'
@@ -91,9 +91,36 @@ def test_strangers_over_tcp_may_not_sit_there(daemon):
 def test_strangers_over_tcp_use_up_their_own_places_only(start_daemon):
     daemon = start_with_tcp(start_daemon, '[limits]\nconnections = 16\nheader_time = "1m"\n')
     with many(daemon, 64, tcp=True) as sockets:
-        refused = wait_until(lambda: sum(map(closed, sockets)) == 48, "those beyond the limit are refused")
-        assert refused
+        wait_until(lambda: sum(map(closed, sockets)) == 48, "only so many may sit there")
+        assert not any(map(closed, sockets[48:])), "who came first goes first"
         assert_serves(daemon)  # the owner of the daemon, on its socket
+
+
+def test_strangers_over_tcp_keep_nobody_out_who_has_a_token(start_daemon):
+    daemon = start_with_tcp(start_daemon, '[limits]\nconnections = 4\nheader_time = "1m"\nbody_time = "1m"\n')
+    token = daemon.api().post("/v1/tokens", {"scope": "submit"})["token"]
+    body = json.dumps(ASK)
+    with many(daemon, 4, tcp=True), dial(daemon, tcp=True) as sending:
+        sending.sendall(f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                        f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body[:9]}".encode())
+        assert TcpApi(daemon.port, token).get("/v1/status").status == 200
+        with many(daemon, 16, tcp=True) as others:
+            wait_until(lambda: sum(map(closed, others)) == 12, "they only drive each other out")
+            sending.sendall(body[9:].encode())
+            assert sending.recv(65536).startswith(b"HTTP/1.1 201 "), "who has shown a token and still sends stays"
+            assert TcpApi(daemon.port, token).get("/v1/status").status == 200
+
+
+def test_who_is_refused_for_its_users_limit_is_refused_again(start_daemon):
+    daemon = start_with_tcp(start_daemon, "[limits]\nconnections = 2\n")
+    token = daemon.api().post("/v1/tokens", {"scope": "read"})["token"]
+    first, one_too_many = TcpApi(daemon.port, token), TcpApi(daemon.port, token)
+    assert first.get("/v1/status").status == 200
+    for _ in range(2):  # the second time on a connection that has been refused
+        refused = one_too_many.get("/v1/leases")
+        assert refused.status == 503 and "has 2 connections open, the limit" in refused["detail"]
+    first.close()
+    wait_until(lambda: one_too_many.get("/v1/leases").status == 200, "its place is free")
 
 
 @pytest.mark.parametrize("part", ["header", "body"])
