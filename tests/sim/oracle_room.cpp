@@ -145,9 +145,11 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     const bool may = lease.pausable == core::Pausable::automatic || lease.pausable == core::Pausable::driver;
     const core::Standing standing = state.standing(lease.id);
     const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
+    Bytes holds;
+    for (const std::string& uuid : lease.devices) holds += state.charged(lease, uuid);
     const Bytes fits = state.ledger_free(config_.rules, {Bytes{std::int64_t{1} << 60}, {}, false}, lease.uid);
-    return lower && program && may && counted(lease, device, reading) <= fits && !lease.unfit && !lease.ordered &&
-           !lease.stop_requested && now - standing.restored > 3s && standing.spared_until + decided_anew <= now &&
+    return lower && program && may && holds <= fits && !lease.unfit && !lease.ordered && !lease.stop_requested &&
+           now - standing.restored > 3s && standing.spared_until + decided_anew <= now &&
            (record == nullptr || record->reliability() >= 1);
   };
   std::vector<Candidate> sure;
