@@ -88,16 +88,14 @@ Bytes held_by(const State& state, const Lease& lease) {
   return bytes;
 }
 
-std::optional<Bytes> beyond_ledger(const State& state, const Rules& rules, const Lease& lease) {
-  if (lease.parking) return std::nullopt;
-  const HostMemory any{Bytes{std::int64_t{1} << 61}, std::nullopt, false};
-  const Bytes takes = state.ledger_free(rules, any, lease.uid);
-  return held_by(state, lease) > takes ? std::optional(takes) : std::nullopt;
+Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid) {
+  return state.ledger_free(rules, {Bytes{std::int64_t{1} << 61}, std::nullopt, false}, uid);
 }
 
-std::string beyond_ledger_text(Bytes takes, Bytes held) {
-  return "host memory takes no more than " + format_size(takes) +
-         " of parked bytes now (`ledger.limit`), and it holds " + format_size(held);
+std::optional<Bytes> beyond_ledger(const State& state, const Rules& rules, const Lease& lease) {
+  if (lease.parking) return std::nullopt;
+  const Bytes takes = ledger_left(state, rules, lease.uid);
+  return held_by(state, lease) > takes ? std::optional(takes) : std::nullopt;
 }
 
 bool may_be_ended(const Lease& lease) {

@@ -30,11 +30,12 @@ bool may_be_ended(const Lease& lease);
 // What its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);
 
+// What the ledger's own limits leave to the user, or to all, whatever the machine has of host memory.
+Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid);
+
 // The most that the ledger takes of it now, where that is less than what it holds, whatever the machine has of host
 // memory. Unset: it may take it, or has it already.
 std::optional<Bytes> beyond_ledger(const State& state, const Rules& rules, const Lease& lease);
-// So to people: "host memory takes …".
-std::string beyond_ledger_text(Bytes takes, Bytes held);
 
 // Whether there is any ground at all on which somebody else could be given its room; does not change while a lease
 // keeps its owner and its program's word that it yields by itself.

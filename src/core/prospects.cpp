@@ -34,7 +34,6 @@ std::string takes_text(std::size_t count, Duration takes) {
 
 // Why host memory surely does not take what they hold, whatever the machine has of it; "" if it may.
 std::string beyond_ledger(const State& state, const Rules& rules, const std::vector<Victim>& victims) {
-  const HostMemory any{Bytes{std::int64_t{1} << 61}, std::nullopt, false};
   std::map<std::uint32_t, Bytes> of_user;
   Bytes all;
   for (const Victim& victim : victims) {
@@ -43,7 +42,7 @@ std::string beyond_ledger(const State& state, const Rules& rules, const std::vec
     all += held_by(state, lease);
     of_user[lease.uid] += held_by(state, lease);
     const Bytes free =
-        std::min(state.ledger_free(rules, any), state.ledger_free(rules, any, lease.uid) + all - of_user[lease.uid]);
+        std::min(ledger_left(state, rules, {}), ledger_left(state, rules, lease.uid) + all - of_user[lease.uid]);
     if (all > free)
       return "but host memory takes no more than " + format_size(free) + " of parked bytes now, and " +
              (victims.size() == 1 ? "it holds " : "they hold ") + format_size(all);

@@ -212,7 +212,10 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
                    *lease.granted_at + start_up);
   if (pausable)
     if (const auto takes = beyond_ledger(state, rules, lease))
-      return because([&] { return beyond_ledger_text(*takes, held_by(state, lease)); });
+      return because([&] {
+        return "host memory takes no more than " + format_size(*takes) +
+               " of parked bytes now (`ledger.limit`), and it holds " + format_size(held_by(state, lease));
+      });
   const bool by_order = asking.by_order(lease);
   if (!by_order && !asking.by_rules)
     return because([] { return "it is not the program of the user on whose word room is made"; });

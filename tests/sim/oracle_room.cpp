@@ -3,6 +3,7 @@
 // outsider that has taken the room is named.
 // The sums are the oracle's own; where the engine, for its own reasons, promises less than they allow, nothing is said.
 #include "core/blocked.h"
+#include "core/methods.h"
 #include "oracle.h"
 
 #include <fmt/format.h>
@@ -147,7 +148,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
     Bytes holds;
     for (const std::string& uuid : lease.devices) holds += state.charged(lease, uuid);
-    const Bytes fits = state.ledger_free(config_.rules, {Bytes{std::int64_t{1} << 60}, {}, false}, lease.uid);
+    const Bytes fits = core::ledger_left(state, config_.rules, lease.uid);
     return lower && program && may && holds <= fits && !lease.unfit && !lease.ordered && !lease.stop_requested &&
            now - standing.restored > 3s && standing.spared_until + decided_anew <= now &&
            (record == nullptr || record->reliability() >= 1);
