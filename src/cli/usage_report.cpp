@@ -6,6 +6,20 @@
 #include <memory>
 
 namespace sublet::cli {
+namespace {
+
+// Said beside the table: what it lacks, or that it has no row.
+std::string remark(const nlohmann::json& body, const Look& look) {
+  if (!member(body, "complete").is_boolean() || flag_at(body, "complete"))
+    return list_at(body, "rows").empty() ? "no lease in that time" : "";
+  const auto since = time_at(body, "complete_since");
+  return fmt::format(
+      "leases that ended {} ago or earlier are not all counted\n"
+      "  hint: `store.ended_per_user` and `store.keep_ended` say how many ended ones are kept, and how long",
+      since ? compact(look.now - *since) : "some time");
+}
+
+}  // namespace
 
 Action add_report(Command command, Common& common) {
   struct Flags {
@@ -41,11 +55,8 @@ Action add_report(Command command, Common& common) {
     const auto seconds = flags->since.value_or(std::chrono::hours(24)) / std::chrono::seconds(1);
     const std::string target = fmt::format("/v1/report?since={}s&by={}", seconds, client::encode(flags->by));
     return show(common, target, [&](const auto& body, auto&) {
-      const bool cut_off = member(body, "complete").is_boolean() && !flag_at(body, "complete");
-      return with_remark(common, render_report(body, common, look_for(common)),
-                         list_at(body, "rows").empty() ? "no lease in that time"
-                         : cut_off ? "only the newest leases of that time are counted: there are too many"
-                                   : "");
+      const Look look = look_for(common);
+      return with_remark(common, render_report(body, common, look), remark(body, look));
     });
   };
 }

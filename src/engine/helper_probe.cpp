@@ -2,6 +2,7 @@
 #include "engine/helper_probe.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "gpu/probe_client.h"
 
 #include <fmt/format.h>
@@ -97,12 +98,14 @@ asio::awaitable<void> HelperProbe::run() {
     const std::string problem = co_await ask();
     if (stopped_) co_return;
     if (problem.empty()) {
+      if (!problem_.empty()) log::info("the GPUs are read again");
       problem_.clear();
       pause = first_pause;
       co_await rest(busy_ ? options_.interval_busy : options_.interval_idle);
       continue;
     }
     if (helper_) abandon();
+    if (problem != problem_) log::warn("the GPUs cannot be read, nothing is granted: {}; trying again", problem);
     problem_ = problem;
     events_.problem(problem);
     co_await system_.wait(pause);

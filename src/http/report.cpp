@@ -21,9 +21,13 @@ struct Job {
   Usage usage;
   std::unordered_set<std::uint64_t> live;  // counted already: they may end while the past is read
   std::size_t read = 0;
-  bool complete = true;
+  std::optional<Time> complete_since;  // leases that ended by then are missing
   std::function<void(Reply)> done;
 };
+
+void miss(Job& job, Time until) {
+  if (until > job.usage.window().from) job.complete_since = std::max(job.complete_since.value_or(until), until);
+}
 
 // Whether the past may hold more that matters.
 bool take(Job& job, const std::vector<Lease>& ended, std::optional<store::EndedBefore>& place) {
@@ -34,8 +38,9 @@ bool take(Job& job, const std::vector<Lease>& ended, std::optional<store::EndedB
   job.read += ended.size();
   if (ended.size() < slice) return false;
   place = store::EndedBefore{*ended.back().ended_at, ended.back().id};
-  job.complete = job.read < most;
-  return job.complete;
+  if (job.read < most) return true;
+  miss(job, place->ended_at);
+  return false;
 }
 
 void finish(Job& job, const std::string& by) {
@@ -43,7 +48,8 @@ void finish(Job& job, const std::string& by) {
                     {{"from", format_rfc3339(job.usage.window().from)},
                      {"to", format_rfc3339(job.usage.window().to)},
                      {"by", by},
-                     {"complete", job.complete},
+                     {"complete", !job.complete_since},
+                     {"complete_since", format_rfc3339(job.complete_since.value_or(job.usage.window().from))},
                      {"rows", job.usage.rows()},
                      {"total", job.usage.total()}},
                     {}});
@@ -56,6 +62,12 @@ void read_on(const std::shared_ptr<Job>& job, std::string by, std::optional<stor
     const bool more = ended && take(*job, *ended, place);
     std::optional<Error> failure;
     if (!ended) failure = ended.error();
+    if (ended && !more) {
+      // Last of all, so that what went while it was read counts as well.
+      const auto forgotten = reader.forgotten();
+      if (forgotten) miss(*job, *forgotten);
+      else failure = forgotten.error();
+    }
     return [job, by, place, more, failure] {
       if (failure) return job->done(problem(*failure));
       if (more) return read_on(job, by, place);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/server.h"
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "http/answer_text.h"
@@ -112,11 +113,17 @@ class Server::Impl {
   template <typename Acceptor>
   asio::awaitable<void> accept_loop(Acceptor& acceptor) {
     asio::steady_timer pause(io_);
+    std::optional<std::int64_t> said_ns;
     while (true) {
       auto [error, socket] = co_await acceptor.async_accept(quiet);
       if (error == asio::error::operation_aborted) co_return;
       if (error) {  // out of descriptors, most likely: those who are connected go on, the others wait in the backlog
-        log::warn("cannot accept a connection: {}, trying again", error.message());
+        const std::int64_t now_ns = monotonic_ns();
+        // It may come and go with every connection that ends.
+        if (!said_ns || now_ns - *said_ns >= Duration(std::chrono::minutes(1)).count()) {
+          log::warn("cannot accept connections: {}; those that are open go on, others wait", error.message());
+          said_ns = now_ns;
+        }
         pause.expires_after(std::chrono::milliseconds(200));
         co_await pause.async_wait(quiet);
         continue;

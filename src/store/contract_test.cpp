@@ -213,15 +213,19 @@ TYPED_TEST(StoreContract, ForgetsOldEndedLeasesButNoNumber) {
     batch.reasons.push_back({LeaseId{id}, {1}, "ended", "released"});
   }
   this->commit(batch);
+  const auto forgotten = [&] { return this->ask([](Reader& reader) { return reader.forgotten(); }); };
   EXPECT_EQ(this->ended_ids(100).size(), 29U);
+  EXPECT_EQ(forgotten(), Time{});
   this->let_prune({121});
   EXPECT_EQ(this->ended_ids(100).size(), 11U) << "21 … 30, and the one that settles";
+  EXPECT_EQ(forgotten(), Time{20});
   this->let_prune({1000});
   EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{2}));
   EXPECT_TRUE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{30}); }).empty());
   const Loaded loaded = this->reopen();
   EXPECT_EQ(loaded.leases.size(), 2U);
   EXPECT_EQ(loaded.last_id, 30U);
+  EXPECT_EQ(forgotten(), Time{30});
 }
 
 TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
@@ -239,6 +243,7 @@ TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
   this->commit(batch);
   this->let_prune({60});
   EXPECT_EQ(this->ended_ids(100), (std::vector<std::uint64_t>{1, 2, 3, 4, 11, 12, 13, 14}));
+  EXPECT_EQ(this->ask([](Reader& reader) { return reader.forgotten(); }), Time{95}) << "of lease 5";
   EXPECT_TRUE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{5}); }).empty());
   EXPECT_FALSE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{4}); }).empty());
 

@@ -19,6 +19,7 @@ class FailedReader final : public Reader {
   }
   Result<std::vector<core::Reason>> reasons(LeaseId) override { return error_; }
   Result<std::optional<Remembered>> remembered(std::uint32_t, std::string_view) override { return error_; }
+  Result<Time> forgotten() override { return error_; }
   Result<std::vector<LoggedEvent>> events(std::uint64_t, std::size_t) override { return error_; }
 
  private:

@@ -135,6 +135,12 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
   last_time = std::max(last_time, batch.now);
 }
 
+void MemoryStore::Tables::forget(LeaseId id) {
+  latest_forgotten = std::max(latest_forgotten, leases.at(id).lease.ended_at.value_or(Time{}));
+  leases.erase(id);
+  reasons_of.erase(id);
+}
+
 void MemoryStore::Tables::prune_users(const Limits& limits) {
   std::map<std::uint32_t, std::set<std::pair<Time, LeaseId>>> settled;  // of each user, the oldest end first
   std::map<std::uint32_t, std::size_t> ended;
@@ -147,19 +153,16 @@ void MemoryStore::Tables::prune_users(const Limits& limits) {
     for (std::size_t left = ended[uid]; left > limits.ended_per_user && !oldest.empty(); --left) {
       const LeaseId id = oldest.begin()->second;
       oldest.erase(oldest.begin());
-      leases.erase(id);
-      reasons_of.erase(id);
+      forget(id);
     }
   }
 }
 
 void MemoryStore::Tables::prune(const Limits& limits) {
-  std::erase_if(leases, [&](const auto& entry) {
-    const auto& [id, row] = entry;
-    const bool old = row.settled && row.lease.ended_at && *row.lease.ended_at < last_time - limits.keep_ended;
-    if (old) reasons_of.erase(id);
-    return old;
-  });
+  for (auto entry = leases.begin(); entry != leases.end();) {
+    const auto& [id, row] = *entry++;
+    if (row.settled && row.lease.ended_at && *row.lease.ended_at < last_time - limits.keep_ended) forget(id);
+  }
   prune_users(limits);
   while (!answers_by_age.empty() && (answers_by_age.size() > limits.remembered_rows ||
                                      answers.at(answers_by_age.front()).at < last_time - limits.keep_remembered)) {
@@ -235,6 +238,8 @@ Result<std::optional<Remembered>> MemoryStore::Tables::remembered(std::uint32_t 
   if (found == answers.end()) return std::optional<Remembered>();
   return std::optional(found->second);
 }
+
+Result<Time> MemoryStore::Tables::forgotten() { return latest_forgotten; }
 
 Result<std::vector<LoggedEvent>> MemoryStore::Tables::events(std::uint64_t after, std::size_t limit) {
   std::vector<LoggedEvent> found;

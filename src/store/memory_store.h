@@ -44,10 +44,12 @@ class MemoryStore final : public Store {
                                            std::optional<EndedBefore> before) override;
     Result<std::vector<core::Reason>> reasons(LeaseId id) override;
     Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) override;
+    Result<Time> forgotten() override;
     Result<std::vector<LoggedEvent>> events(std::uint64_t after, std::size_t limit) override;
 
     void put(const Batch& batch, const Limits& limits);
     void prune(const Limits& limits);
+    void forget(LeaseId id);
     void prune_users(const Limits& limits);
     Loaded load() const;
 
@@ -57,6 +59,7 @@ class MemoryStore final : public Store {
     std::deque<AnswerKey> answers_by_age;
     std::uint64_t last_id = 0;
     Time last_time;
+    Time latest_forgotten;
     std::string boot_id;
     std::optional<std::int64_t> clock_offset_ns;
     std::map<std::uint64_t, AccessToken> tokens;

@@ -134,6 +134,8 @@ class Reader {
                                                  std::optional<EndedBefore> before = {}) = 0;
   virtual Result<std::vector<core::Reason>> reasons(LeaseId id) = 0;  // oldest first
   virtual Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) = 0;
+  // When the latest of those leases ended that are no longer kept; what ended after it is all there. Time{}: none.
+  virtual Result<Time> forgotten() = 0;
   // The first kept events with a number above `after`, in order.
   virtual Result<std::vector<LoggedEvent>> events(std::uint64_t after, std::size_t limit) = 0;
 };

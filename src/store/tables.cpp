@@ -39,13 +39,14 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
                 "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"),
       set_meta_(*database_, "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"),
       old_leases_(*database_,
-                  "SELECT id, uid FROM leases WHERE state = 'ended' AND settled = 1 AND ended_at < ? "
+                  "SELECT id, uid, ended_at FROM leases WHERE state = 'ended' AND settled = 1 AND ended_at < ? "
                   "ORDER BY ended_at LIMIT ?"),
       count_ended_(*database_,
                    "SELECT count(*) FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' AND uid = ?"),
-      oldest_of_user_(*database_,
-                      "SELECT id FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' AND uid = ? AND "
-                      "settled = 1 ORDER BY ended_at LIMIT ?"),
+      oldest_of_user_(
+          *database_,
+          "SELECT id, ended_at FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' AND uid = ? AND "
+          "settled = 1 ORDER BY ended_at LIMIT ?"),
       drop_lease_(*database_, "DELETE FROM leases WHERE id = ?"),
       drop_reasons_(*database_, "DELETE FROM reasons WHERE lease = ?"),
       old_answers_(*database_, "SELECT number, uid, key, at FROM remembered ORDER BY number LIMIT ?"),
@@ -62,6 +63,7 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
                                                "ORDER BY ended_at DESC, id DESC LIMIT ?")),
       reasons_(*database_, "SELECT at, code, text FROM reasons WHERE lease = ? ORDER BY seq"),
       answer_(*database_, "SELECT fingerprint, status, body, at FROM remembered WHERE uid = ? AND key = ?"),
+      forgotten_(*database_, "SELECT coalesce((SELECT value FROM meta WHERE key = 'forgotten'), 0)"),
       put_event_(*database_, "INSERT OR REPLACE INTO events (number, type, lease, data) VALUES (?, ?, ?, ?)"),
       drop_events_(*database_, "DELETE FROM events WHERE number < ?"),
       events_(*database_, "SELECT number, type, lease, data FROM events WHERE number > ? ORDER BY number LIMIT ?"),
@@ -192,28 +194,32 @@ Result<bool> Tables::prune(Time now, std::size_t slice, std::vector<AnswerKey>& 
 }
 
 Result<bool> Tables::prune_leases(Time before, std::size_t slice) {
-  std::vector<std::int64_t> ids;
+  Dropping old;
   old_leases_ << before.ns << number(slice);
   for (;;) {
     const auto row = old_leases_.step();
     if (!row) return row.error();
     if (!*row) break;
-    ids.push_back(old_leases_.integer());
+    old.ids.push_back(old_leases_.integer());
     Ended& of_user = counts_[static_cast<std::uint32_t>(old_leases_.integer())];
+    old.latest_end = old_leases_.integer();  // in their order
     if (of_user.at_most > 0) --of_user.at_most;
     if (of_user.too_many > 0) --of_user.too_many;
   }
-  return drop_leases(ids);
+  return drop_leases(old);
 }
 
-Result<bool> Tables::drop_leases(const std::vector<std::int64_t>& ids) {
-  for (const std::int64_t id : ids) {
+Result<bool> Tables::drop_leases(const Dropping& dropping) {
+  for (const std::int64_t id : dropping.ids) {
     drop_lease_ << id;
     if (auto done = drop_lease_.run(); !done) return done.error();
     drop_reasons_ << id;
     if (auto done = drop_reasons_.run(); !done) return done.error();
   }
-  return !ids.empty();
+  if (dropping.ids.empty()) return false;
+  max_meta_ << "forgotten" << dropping.latest_end;
+  if (auto done = max_meta_.run(); !done) return done.error();
+  return true;
 }
 
 // A lease may be written more than once after its end: what is counted on the way is an upper bound. The table is asked
@@ -236,20 +242,22 @@ Result<bool> Tables::prune_users(std::size_t slice) {
     if (auto counted = count_ended(uid, of_user); !counted) return counted.error();
     if (of_user.too_many == 0) continue;
     const std::size_t wanted = std::min(of_user.too_many, left);
-    std::vector<std::int64_t> ids;
+    Dropping oldest;
     oldest_of_user_ << std::int64_t{uid} << number(wanted);
     for (;;) {
       const auto row = oldest_of_user_.step();
       if (!row) return row.error();
       if (!*row) break;
-      ids.push_back(oldest_of_user_.integer());
+      oldest.ids.push_back(oldest_of_user_.integer());
+      oldest.latest_end = oldest_of_user_.integer();
     }
-    if (auto dropped = drop_leases(ids); !dropped) return dropped;
-    left -= ids.size();
-    of_user.at_most -= ids.size();
-    of_user.too_many -= ids.size();
+    if (auto dropped = drop_leases(oldest); !dropped) return dropped;
+    const std::size_t gone = oldest.ids.size();
+    left -= gone;
+    of_user.at_most -= gone;
+    of_user.too_many -= gone;
     // What has not settled yet stays, and is asked for when an eighth has come again.
-    if (ids.size() < wanted) of_user = {limits_.ended_per_user, 0};
+    if (gone < wanted) of_user = {limits_.ended_per_user, 0};
   }
   return left < slice;
 }
@@ -457,6 +465,13 @@ Result<std::optional<Remembered>> Tables::remembered(std::uint32_t uid, std::str
   found.at.ns = answer_.integer();
   answer_.reset();
   return std::optional(std::move(found));
+}
+
+Result<Time> Tables::forgotten() {
+  if (const auto row = forgotten_.step(); !row) return row.error();
+  const Time latest{forgotten_.integer()};
+  forgotten_.reset();
+  return latest;
 }
 
 Result<std::vector<LoggedEvent>> Tables::events(std::uint64_t after, std::size_t limit) {

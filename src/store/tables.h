@@ -39,6 +39,7 @@ class Tables final : public Reader {
                                          std::optional<EndedBefore> before) override;
   Result<std::vector<core::Reason>> reasons(LeaseId id) override;
   Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) override;
+  Result<Time> forgotten() override;
   Result<std::vector<LoggedEvent>> events(std::uint64_t after, std::size_t limit) override;
 
   Database& database() { return *database_; }
@@ -48,6 +49,12 @@ class Tables final : public Reader {
   struct Ended {
     std::size_t at_most = 0;   // as many there are, or fewer
     std::size_t too_many = 0;  // of these, to be removed before they are counted again
+  };
+
+  // Leases that are about to be forgotten.
+  struct Dropping {
+    std::vector<std::int64_t> ids;
+    std::int64_t latest_end = 0;
   };
 
   Status put_reason(const core::Reason& reason);
@@ -61,7 +68,7 @@ class Tables final : public Reader {
   Result<bool> prune_leases(Time before, std::size_t slice);
   Status count_ended(std::uint32_t uid, Ended& of_user);
   Result<bool> prune_users(std::size_t slice);
-  Result<bool> drop_leases(const std::vector<std::int64_t>& ids);
+  Result<bool> drop_leases(const Dropping& dropping);
   Result<bool> prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped);
   Status load_history(Loaded& loaded);
   Status load_moves(Loaded& loaded);
@@ -80,7 +87,7 @@ class Tables final : public Reader {
   Statement put_lease_, settle_, last_reason_, put_reason_, trim_reasons_, put_answer_, max_meta_, set_meta_;
   Statement old_leases_, count_ended_, oldest_of_user_, drop_lease_, drop_reasons_, old_answers_, drop_answer_,
       answer_bounds_;
-  Statement lease_by_id_, lease_by_tag_, lease_by_tag_and_user_, ended_, ended_of_user_, reasons_, answer_;
+  Statement lease_by_id_, lease_by_tag_, lease_by_tag_and_user_, ended_, ended_of_user_, reasons_, answer_, forgotten_;
   Statement put_event_, drop_events_, events_, first_event_;
   std::uint64_t last_id_ = 0;  // of the transaction under way
   std::optional<Time> last_time_;

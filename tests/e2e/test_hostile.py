@@ -256,6 +256,7 @@ def test_descriptors_run_out_and_come_back(daemon):
         wait_until(lambda: "cannot accept" in daemon.log(), "descriptors have run out")
         assert old.lease(lease["id"])["state"] == "active"  # who is connected is served
         assert old.post(f"/v1/leases/{lease['id']}/renew", {}).status == 200
+        assert daemon.log().count("cannot accept") == 1, "said once, however often it is tried"
     resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
     wait_until(lambda: daemon.api().get("/healthz").status == 200, "it accepts again")
     assert_serves(daemon)

@@ -24,7 +24,7 @@ def past(daemon):
 
 def reported(daemon, by):
     report = daemon.json("report", "--by", by)
-    assert report["by"] == by and report["complete"] and report["from"] < report["to"]
+    assert report["by"] == by and report["complete"] and report["from"] == report["complete_since"] < report["to"]
     return report
 
 
@@ -139,6 +139,26 @@ def test_wrong_questions_are_usage_errors(daemon, arguments, says):
 def test_an_empty_question_is_a_wrong_one(daemon):
     refused = daemon.api().get("/v1/report?by=")
     assert (refused.status, refused["code"]) == (400, "BadRequest") and "user" in refused["detail"]
+
+
+def test_what_is_no_longer_kept_is_said(start_daemon):
+    daemon = start_daemon(config="[store]\nended_per_user = 16\n")
+    api = daemon.api()
+    ask = {"vram_bytes": GIB, "owner": {"connection": True}, "consumer": "many", "wait_seconds": 60}
+    for _ in range(40):
+        assert api.post(f"/v1/leases/{api.post('/v1/leases', ask)['id']}/release", {}).status == 200
+    wait_until(lambda: len(daemon.get("/v1/leases?all=true&limit=1000")["leases"]) <= 18, "the oldest are gone")
+
+    def check():
+        report = daemon.json("report")
+        kept = [at(lease["ended_at"]) for lease in daemon.get("/v1/leases?all=true&limit=1000")["leases"]]
+        assert at(report["from"]) < at(report["complete_since"]) <= min(kept) and report["total"]["leases"] == len(kept)
+        said = daemon.cli("report", check=0).stderr
+        assert "ago or earlier are not all counted" in said and "store.ended_per_user" in said
+
+    check()
+    daemon.restart()
+    check()
 
 
 def test_nothing_to_report_is_said(daemon):
