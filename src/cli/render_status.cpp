@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `status`: daemon, cards, leases and what is wrong, on one screen. What is wrong stands last, next to the prompt.
+#include "base/size_bounds.h"
 #include "cli/render.h"
 #include "cli/screen.h"
 
@@ -110,6 +111,15 @@ std::string outsider_line(const json& process, const Look& look) {
   return paint(out, Paint::yellow, look) + "\n";
 }
 
+// The three limits, whichever of them is the least now.
+std::string ledger_limits(const json& ledger) {
+  const Bytes left{std::max<std::int64_t>(bytes(ledger, "limit_bytes") - bytes(ledger, "parked_bytes"), 0)};
+  std::string out = fmt::format("  {} are left by ledger.limit, {} by the machine, ", format_size_down(left),
+                                size_at_most(ledger, "host_bytes"));
+  if (!number_at(ledger, "cgroup_bytes")) return out + "any size by the control groups\n";
+  return out + size_at_most(ledger, "cgroup_bytes") + " by the control groups\n";
+}
+
 // What host memory is promised to; nothing while it is nothing.
 std::string ledger_lines(const json& ledger, const Look& look) {
   const auto& entries = list_at(ledger, "entries");
@@ -119,9 +129,9 @@ std::string ledger_lines(const json& ledger, const Look& look) {
     return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
   };
   std::string out = fmt::format("\nin host memory: {} of {}, {} more would fit", size_at(ledger, "parked_bytes"),
-                                size_at(ledger, "limit_bytes"), size_at(ledger, "free_bytes"));
+                                size_at(ledger, "limit_bytes"), size_at_most(ledger, "free_bytes"));
   if (list_at(ledger, "users").size() > 1) out += fmt::format(", {} for one user", size_at(ledger, "share_bytes"));
-  out += "\n";
+  out += "\n" + ledger_limits(ledger);
   if (const double pressure = ratio_at(ledger, "pressure_ratio"); pressure > ratio_at(ledger, "max_pressure_ratio"))
     out += paint(
         fmt::format("  it is short: everybody waited for it for {:.0f} % of the last 10 s; nobody is paused now\n",

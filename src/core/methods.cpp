@@ -103,6 +103,14 @@ bool may_be_ended(const Lease& lease) {
   return lease.tier == Tier::spot && (ours || !lease.had_process);
 }
 
+bool is_ended_for_room(const State& state, const Rules& rules, const Lease& lease) {
+  if (!may_be_ended(lease)) return false;
+  if (pause_methods_of(state, lease).empty()) return true;
+  Bytes most = rules.ledger_limit;
+  if (rules.host_memory) most = std::min(most, *rules.host_memory - rules.ledger_reserve);
+  return !lease.parking && held_by(state, lease) > most;
+}
+
 bool might_yield(const Lease& lease) {
   if (lease.tier == Tier::spot) return true;
   return lease.pausable != Pausable::no && (lease.owner.kind == OwnerKind::process || lease.cooperation);

@@ -27,6 +27,10 @@ Bytes residue_of(const Lease& lease, PauseMethod method);
 // none whose bytes would stay.
 bool may_be_ended(const Lease& lease);
 
+// Room is made of it by ending its program: one that may be ended, and that can never be parked, because it has no
+// method, or holds more than host memory could take if nothing else were in there.
+bool is_ended_for_room(const State& state, const Rules& rules, const Lease& lease);
+
 // What its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);
 

@@ -112,7 +112,7 @@ std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId le
     if (!holds(turn.enters, lease)) continue;
     std::vector<Victim> leaves;
     for (const LeaseId id : turn.leaves)
-      leaves.push_back(as_victim(state, *state.find(id), state.devices().at(uuid), now));
+      leaves.push_back(as_victim(state, rules, *state.find(id), state.devices().at(uuid), now));
     const Duration takes = yields_in(state, leaves);
     Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
                   "its turn comes then: " + names_of(state, turn.leaves) +

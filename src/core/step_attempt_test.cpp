@@ -422,17 +422,17 @@ TEST(Blame, ARestartIsNobodysFailure) {
 
 TEST(Blame, HowPausesWentBeforeIsInThePriceOfANewLeaseToo) {
   Attempt w;
-  const Duration trusted = as_victim(w.state, w.at(w.victim), w.state.devices().begin()->second, w.now).cost;
+  const Duration trusted = as_victim(w.state, w.rules, w.at(w.victim), w.state.devices().begin()->second, w.now).cost;
   w.pause();
   w.refused();
   w.runs();
-  const Duration once = as_victim(w.state, w.at(w.victim), w.state.devices().begin()->second, w.now).cost;
+  const Duration once = as_victim(w.state, w.rules, w.at(w.victim), w.state.devices().begin()->second, w.now).cost;
   EXPECT_EQ(once - trusted, 10s) << "one of one came to nothing";
   const LearnedRecord learned{anas("serve"), PauseMethod::driver, *w.state.record(anas("serve"), PauseMethod::driver)};
   w.state = State::load(w.stored(), {}, w.state.last_id(), w.rules, w.now, {}, {}, {learned});
   w.step(Tick{});
   w.measure(9 * GiB);
-  EXPECT_EQ(as_victim(w.state, w.at(w.victim), w.state.devices().begin()->second, w.now).cost, once);
+  EXPECT_EQ(as_victim(w.state, w.rules, w.at(w.victim), w.state.devices().begin()->second, w.now).cost, once);
 }
 
 }  // namespace

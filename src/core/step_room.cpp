@@ -232,7 +232,7 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
       continue;
     }
     Making making{waiter.id, waiter.tier, Ground::turn, {uuid}, {}};
-    for (const LeaseId id : turn->leaves) making.victims.push_back(as_victim(state_, *find(id), device, now_));
+    for (const LeaseId id : turn->leaves) making.victims.push_back(as_victim(state_, rules_, *find(id), device, now_));
     std::sort(making.victims.begin(), making.victims.end());
     if (begin_making(std::move(making))) return;
   }

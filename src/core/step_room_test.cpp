@@ -185,6 +185,37 @@ TEST(Room, ASpotLeaseThatCanBePausedIsPaused) {
   EXPECT_EQ(w.state_of(spot), LeaseState::paused);
 }
 
+TEST(Room, ASpotLeaseThatHostMemoryCouldNeverTakeIsEnded) {
+  const auto ends = [](Bytes limit, std::optional<Bytes> machine, Tier tier = Tier::spot) {
+    Card w;
+    w.rules.ledger_limit = limit;
+    w.rules.host_memory = machine;
+    const LeaseId held = w.start(20 * GiB, tier, "crawl");
+    w.start(10 * GiB, Tier::standard);
+    return w.at(held).end_reason == EndReason::revoked;
+  };
+  EXPECT_TRUE(ends(19 * GiB, {}));
+  EXPECT_FALSE(ends(20 * GiB, {}));
+  EXPECT_TRUE(ends(32 * GiB, 21 * GiB)) << "2 GiB of the machine's are kept free";
+  EXPECT_FALSE(ends(32 * GiB, 22 * GiB));
+  EXPECT_FALSE(ends(19 * GiB, {}, Tier::batch)) << "nobody else ever is";
+}
+
+TEST(Room, ASpotLeaseThatHostMemoryDoesNotTakeForNowIsNotEnded) {
+  Card w;
+  w.rules.ledger_limit = 20 * GiB;
+  const LeaseId first = w.start(15 * GiB, Tier::spot, "first");
+  w.start(12 * GiB, Tier::standard);
+  w.obey();
+  ASSERT_EQ(w.state_of(first), LeaseState::paused);
+  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
+  ASSERT_EQ(w.state_of(second), LeaseState::active);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive);
+  w.obey();
+  EXPECT_EQ(w.state_of(second), LeaseState::active) << "15 of 20 GiB are taken, and come free again";
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+}
+
 TEST(Room, OnSomebodysWordEqualsYieldToo) {
   Card w;
   const LeaseId holder = w.start(20 * GiB, Tier::standard);

@@ -63,7 +63,7 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
       plan.spared.push_back(std::move(*left_alone));
       continue;
     }
-    candidates.push_back(as_victim(state, lease, device, now, predict));
+    candidates.push_back(as_victim(state, rules, lease, device, now, predict));
     gain += std::max(candidates.back().gain, Bytes{});
   }
   auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
@@ -201,8 +201,9 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
     });
   }
   if (lease.stop_requested) return because([] { return "its program is being ended already"; });
+  const bool ends = is_ended_for_room(state, rules, lease);
   const bool pausable = !pause_methods_of(state, lease).empty();
-  if (!pausable && !may_be_ended(lease)) return because([&] { return pause_method_of(state, lease).error().detail; });
+  if (!pausable && !ends) return because([&] { return pause_method_of(state, lease).error().detail; });
   if (nothing_to_park(state, lease))
     return because([] { return "nothing of its program has been seen on a card yet that could be parked"; });
   const bool has_no_program = lease.owner.kind == OwnerKind::connection && !lease.had_process;
@@ -210,7 +211,7 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
       now < lease.granted_at.value_or(Time{}) + start_up)
     return because([] { return "it was given its room a moment ago, and its program is only being started"; },
                    *lease.granted_at + start_up);
-  if (pausable)
+  if (!ends)
     if (const auto takes = beyond_ledger(state, rules, lease))
       return because([&] {
         return "host memory takes no more than " + format_size(*takes) +
@@ -269,18 +270,19 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims) {
   return takes;
 }
 
-Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now) {
+Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now) {
   Predictor predict(state.costs());
-  return as_victim(state, lease, device, now, predict);
+  return as_victim(state, rules, lease, device, now, predict);
 }
 
-Victim as_victim(const State& state, const Lease& lease, const Device& device, Time now, Predictor& predict) {
+Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now,
+                 Predictor& predict) {
   const auto method = pause_method_of(state, lease);
   Victim victim;
   victim.lease = lease.id;
-  victim.ends = !method;
+  victim.ends = !method || is_ended_for_room(state, rules, lease);
   victim.gain = state.charged(lease, device.reading.uuid);
-  if (!method) {
+  if (victim.ends) {
     victim.cost = start_again + std::max(now - lease.runs_since(now), Duration{});
     return victim;
   }
@@ -363,15 +365,15 @@ OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, c
 
 // Who is on several of the devices may be enough where others were chosen as well: those are left out, the dearest
 // first.
-void leave_out_needless(const State& state, const std::vector<OnDevice>& plans, std::vector<Victim>& victims, Time now,
-                        Predictor& predict) {
+void leave_out_needless(const State& state, const Rules& rules, const std::vector<OnDevice>& plans,
+                        std::vector<Victim>& victims, Time now, Predictor& predict) {
   if (plans.size() < 2 || victims.size() < 2) return;
   std::vector<std::vector<Bytes>> gains(plans.size());  // of each victim, on each of the devices
   for (std::size_t on = 0; on < plans.size(); ++on) {
     for (const Victim& victim : victims) {
       const bool there = plans[on].device->leases.contains(victim.lease);
-      gains[on].push_back(there ? as_victim(state, *state.find(victim.lease), *plans[on].device, now, predict).gain
-                                : Bytes{});
+      gains[on].push_back(
+          there ? as_victim(state, rules, *state.find(victim.lease), *plans[on].device, now, predict).gain : Bytes{});
     }
   }
   for (std::size_t dearest = victims.size(); dearest-- > 0;) {
@@ -431,7 +433,7 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
   }
   std::sort(room.victims.begin(), room.victims.end());
   plans.resize(count);
-  leave_out_needless(state, plans, room.victims, now, predict);
+  leave_out_needless(state, rules, plans, room.victims, now, predict);
   if (!room.found) room.victims.clear();
   for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
   return room;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
@@ -27,6 +28,11 @@ std::vector<std::string> parking_words(const Places& places, const std::string& 
   return words;
 }
 
+std::optional<Bytes> host_memory() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? std::optional(Bytes{std::int64_t{pages} * size}) : std::nullopt;
+}
+
 }  // namespace
 
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir) {
@@ -41,6 +47,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .max_age = config.gpu.max_age,
                    .ledger_limit = config.ledger.limit,
                    .ledger_reserve = config.ledger.reserve,
+                   .host_memory = host_memory(),
                    .ledger_user_share = config.ledger.user_share,
                    .ledger_max_pressure = config.ledger.max_pressure,
                    .allow_swap = config.ledger.allow_swap,

@@ -73,6 +73,16 @@ def test_a_spot_program_that_cannot_be_paused_is_ended_with_notice(daemon):
     assert spot.wait(timeout=60) == 128 + signal.SIGTERM
 
 
+def test_a_spot_program_that_host_memory_could_never_take_is_ended_with_notice(start_daemon):
+    daemon = start_parking(start_daemon, '[ledger]\nlimit = "2GiB"\n')
+    spot = filled(daemon, "spot", "3GiB", "1GiB", "--tier", "spot")
+    preview = daemon.cli("run", "--dry-run", "--vram", "2GiB", "--", "true").stdout
+    assert "it cannot be paused" in preview, preview
+    assert run(daemon, "urgent", "2GiB", "1GiB", seconds=1).wait(timeout=60) == 0
+    assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
+    assert spot.wait(timeout=60) == 128 + signal.SIGTERM
+
+
 def in_the_middle(daemon, *asks):
     """A program that is asked to yield, and has not before `daemon.ctl("clear")`; and who it is asked for."""
     batch = filled(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")

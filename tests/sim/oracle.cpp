@@ -243,7 +243,14 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
   const bool by_itself = lease.cooperation && (lease.pausable == P::automatic || lease.pausable == P::cooperative);
   const bool by_driver =
       lease.owner.kind == core::OwnerKind::process && (lease.pausable == P::automatic || lease.pausable == P::driver);
-  verdict_.expect(!displaced || !(by_itself || by_driver), "pausable-and-ended", says("it could have been paused"));
+  const auto never_fits = [&] {  // not even into host memory that holds nothing else
+    Bytes holds;
+    for (const std::string& uuid : lease.devices)
+      holds += std::max((before == nullptr ? lease : *before).vram, seen_to_use(lease.id, uuid).value_or(Bytes{}));
+    return holds > config_.rules.ledger_limit;
+  };
+  verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits(), "pausable-and-ended",
+                  says("it could have been paused"));
   const bool by_connection =
       lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
   verdict_.expect(!by_connection || (unheld != unheld_.end() && now >= unheld->second + config_.rules.linger &&
