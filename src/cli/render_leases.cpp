@@ -208,7 +208,9 @@ std::string progress_phrase(const json& lease) {
   const bool stuck = flag_at(member(lease, "pause"), "stuck");
   if (!progress.is_object()) return stuck ? "stuck: the driver does not return" : "";
   const std::string move = text_at(progress, "move");
-  if (move == "settle") return size_at(progress, "total_bytes") + " yielded, being measured gone";
+  if (move == "settle")
+    return fmt::format("{} said to be yielded, {} still seen there", size_at(progress, "total_bytes"),
+                       size_at(lease, "used_bytes"));
   std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
                                 move == "resume" ? "restored" : "parked");
   if (number_at(progress, "bytes_per_second").value_or(0) > 0)

@@ -142,7 +142,7 @@ void write_queue_info(JsonText& out, const core::QueueInfo& info) {
   for (const std::string& device : info.held_devices) out.value(device);
   out.end_array();
   maybe_text(out, "held_for", info.held_for ? to_string(info.held_for) : std::string());
-  out.field("eta_seconds", info.eta ? std::optional(seconds(*info.eta)) : std::nullopt);
+  out.field("eta_seconds", info.eta ? std::optional(whole_seconds(*info.eta)) : std::nullopt);
   out.field("basis", info.basis).end_object();
 }
 
@@ -179,7 +179,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   write_blocked(out, detailed ? core::blocked_by_outsiders(state, engine.rules(), lease, engine.now()) : std::nullopt);
   write_parking(out, lease, engine, *foretold);
   const auto turn = core::leaves_in(state, lease.id, engine.now());
-  out.field("next_turn_seconds", turn ? std::optional(seconds(*turn)) : std::nullopt);
+  out.field("next_turn_seconds", turn ? std::optional(whole_seconds(*turn)) : std::nullopt);
   out.end_object();
 }
 
