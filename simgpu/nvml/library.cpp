@@ -8,10 +8,6 @@
 #include <functional>
 #include <thread>
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/lsan_interface.h>
-#endif
-
 namespace simgpu::nvml {
 namespace {
 
@@ -38,13 +34,7 @@ std::uint64_t nanoseconds_since(std::uint64_t start_ticks) {
 
 // Never destroyed: a client may ask from a destructor of its own that runs at exit.
 Library& Library::instance() {
-  static auto* library = [] {
-    auto* made = new Library;
-#ifdef __SANITIZE_ADDRESS__
-    __lsan_ignore_object(made);  // once this file is unloaded, nothing points to it any more
-#endif
-    return made;
-  }();
+  static auto* library = new Library;
   return *library;
 }
 
