@@ -75,7 +75,7 @@ class Collector {
   explicit Collector(const std::vector<int>& fds) : left_(fds.size()) {
     for (const int fd : fds) {
       epoll_event event{};
-      event.events = EPOLLIN | EPOLLET;
+      event.events = EPOLLIN | EPOLLET | EPOLLONESHOT;
       event.data.fd = fd;
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
     }

@@ -108,7 +108,7 @@ bool is_ended_for_room(const State& state, const Rules& rules, const Lease& leas
   if (pause_methods_of(state, lease).empty()) return true;
   Bytes most = rules.ledger_limit;
   if (rules.host_memory) most = std::min(most, *rules.host_memory - rules.ledger_reserve);
-  return !lease.parking && held_by(state, lease) > most;
+  return !lease.parking && lease.reserved() > std::max(most, Bytes{});
 }
 
 bool might_yield(const Lease& lease) {

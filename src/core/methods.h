@@ -28,7 +28,8 @@ Bytes residue_of(const Lease& lease, PauseMethod method);
 bool may_be_ended(const Lease& lease);
 
 // Room is made of it by ending its program: one that may be ended, and that can never be parked, because it has no
-// method, or holds more than host memory could take if nothing else were in there.
+// method, or was given more than host memory could take if nothing else were in there. (What it holds beyond that it
+// may give back: not for that is anybody ended.)
 bool is_ended_for_room(const State& state, const Rules& rules, const Lease& lease);
 
 // What its processes hold, or may take, on all its devices together.

@@ -290,7 +290,7 @@ std::string how_to_have_it(const State& state, const Rules& rules, const Lease& 
   if (holder.stop_requested) return "its program has been told to end";
   const std::string stop = "end it (`sublet stop " + id + "`)";
   const bool can_pause = holder.state == LeaseState::active && pause_method_of(state, holder).has_value() &&
-                         !beyond_ledger(state, rules, holder);
+                         !beyond_ledger(state, rules, holder) && !is_ended_for_room(state, rules, holder);
   const std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
   return (holder.uid == waiter.uid ? "it is the same user's, who can " : "its owner or an admin can ") + pause + stop;
 }

@@ -201,6 +201,28 @@ TEST(Room, ASpotLeaseThatHostMemoryCouldNeverTakeIsEnded) {
   EXPECT_FALSE(ends(19 * GiB, {}, Tier::batch)) << "nobody else ever is";
 }
 
+TEST(Room, NobodysTurnEndsASpotLeaseThatHostMemoryCouldNeverTake) {
+  Card w;
+  w.rules.host_memory = 21 * GiB;
+  const LeaseId first = w.start(20 * GiB, Tier::spot, "first");
+  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
+  w.live(10min);
+  EXPECT_EQ(w.state_of(first), LeaseState::active);
+  EXPECT_EQ(w.state_of(second), LeaseState::queued);
+  EXPECT_TRUE(w.state.turns().empty());
+}
+
+TEST(Room, ASpotLeaseThatHoldsTooMuchForAMomentIsNotEnded) {
+  Card w;
+  w.rules.ledger_limit = 15 * GiB;
+  const LeaseId over = w.start(12 * GiB, Tier::spot, "over");
+  w.programs.at(over).second = 18 * GiB;
+  w.measure();
+  const LeaseId urgent = w.start(10 * GiB, Tier::standard);
+  EXPECT_EQ(w.state_of(over), LeaseState::active) << "of what it was given, host memory takes all";
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+}
+
 TEST(Room, ASpotLeaseThatHostMemoryDoesNotTakeForNowIsNotEnded) {
   Card w;
   w.rules.ledger_limit = 20 * GiB;

@@ -244,10 +244,8 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
   const bool by_driver =
       lease.owner.kind == core::OwnerKind::process && (lease.pausable == P::automatic || lease.pausable == P::driver);
   const auto never_fits = [&] {  // not even into host memory that holds nothing else
-    Bytes holds;
-    for (const std::string& uuid : lease.devices)
-      holds += std::max((before == nullptr ? lease : *before).vram, seen_to_use(lease.id, uuid).value_or(Bytes{}));
-    return holds > config_.rules.ledger_limit;
+    const Bytes each = (before == nullptr ? lease : *before).vram;
+    return static_cast<std::int64_t>(lease.devices.size()) * each > config_.rules.ledger_limit;
   };
   verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits(), "pausable-and-ended",
                   says("it could have been paused"));
