@@ -116,7 +116,7 @@ std::string ledger_limits(const json& ledger) {
   const Bytes left{std::max<std::int64_t>(bytes(ledger, "limit_bytes") - bytes(ledger, "parked_bytes"), 0)};
   std::string out = fmt::format("  {} are left by ledger.limit, {} by the machine, ", format_size_down(left),
                                 size_at_most(ledger, "host_bytes"));
-  if (!number_at(ledger, "cgroup_bytes")) return out + "any size by the control groups\n";
+  if (!number_at(ledger, "cgroup_bytes")) return out + "and no limit of a control group is known\n";
   return out + size_at_most(ledger, "cgroup_bytes") + " by the control groups\n";
 }
 

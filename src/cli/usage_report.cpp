@@ -15,7 +15,7 @@ std::string remark(const nlohmann::json& body, const Look& look) {
   const auto since = time_at(body, "complete_since");
   return fmt::format(
       "leases that ended {} ago or earlier are not all counted\n"
-      "  hint: `store.ended_per_user` and `store.keep_ended` say how many ended ones are kept, and how long",
+      "  hint: look back less far (--since); `store.ended_per_user` and `store.keep_ended` say what is kept",
       since ? compact(look.now - *since) : "some time");
 }
 

@@ -340,7 +340,11 @@ std::string Stepper::yield_text(const Making& making) const {
 
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
 void Stepper::end_spot(Lease& lease, const Making& making) {
-  end(lease, EndReason::revoked, yield_text(making) + ", and it is of the tier spot and cannot be paused", "displaced");
+  std::string text = yield_text(making) + ", and it is of the tier spot and cannot be paused";
+  if (!pause_methods_of(state_, lease).empty())
+    text += ": host memory could never take the " + format_size(lease.reserved()) +
+            " that it was given (`ledger.limit`, and what the machine has without `ledger.reserve`)";
+  end(lease, EndReason::revoked, text, "displaced");
 }
 
 // Who fails again and again is left alone for longer and longer; what was not its own fault is tried again soon.
