@@ -146,10 +146,8 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     const bool may = lease.pausable == core::Pausable::automatic || lease.pausable == core::Pausable::driver;
     const core::Standing standing = state.standing(lease.id);
     const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
-    Bytes holds;
-    for (const std::string& uuid : lease.devices) holds += state.charged(lease, uuid);
-    const Bytes fits = core::ledger_left(state, config_.rules, lease.uid);
-    return lower && program && may && holds <= fits && !lease.unfit && !lease.ordered && !lease.stop_requested &&
+    const bool fits = core::held_by(state, lease) <= core::ledger_left(state, config_.rules, lease.uid);
+    return lower && program && may && fits && !lease.unfit && !lease.ordered && !lease.stop_requested &&
            now - standing.restored > 3s && standing.spared_until + decided_anew <= now &&
            (record == nullptr || record->reliability() >= 1);
   };
