@@ -103,7 +103,8 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   for (const Holder& holder : holders_of(state, device, lease, 3)) {
     if (holder.lease && state.find(holder.lease)->ended()) continue;
     const bool enough = holder.bytes >= lacking;
-    const std::string how = holder.lease ? "; " + how_to_have_it(state, rules, *state.find(holder.lease), lease) : "";
+    const std::string how =
+        holder.lease ? "; " + how_to_have_it(state, rules, *state.find(holder.lease), lease, now) : "";
     helps.push_back("the end of " + holder.what + " would free " + format_size(holder.bytes) +
                     (enough ? ", which is enough" : ", which is not enough alone") +
                     (enough && lease.device_count > 1 ? " there" : "") + how);

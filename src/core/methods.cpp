@@ -17,6 +17,9 @@ constexpr Bytes driver_residue = 64 * MiB;
 // A program that yields by itself does it better than the driver can, unless it fails as often as not.
 constexpr double trusted = 0.5;
 
+// The program of a lease that was given its room a moment ago is only being started.
+constexpr Duration start_up = std::chrono::seconds(5);
+
 // Why there is none, in the order in which something can be done about it.
 Error no_method(const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
@@ -46,10 +49,10 @@ Error no_method(const Lease& lease) {
 }  // namespace
 
 // Whoever starts a program by `sublet run` has thereby agreed to all of them.
-std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease) {
+PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   const bool any =
       lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && planted(Bug::pins_do_not_hold));
-  std::vector<PauseMethod> methods;
+  PauseMethods methods;
   if (lease.cooperation && (any || lease.pausable == Pausable::cooperative))
     methods.push_back(PauseMethod::cooperative);
   const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || planted(Bug::grants_do_not_matter);
@@ -70,13 +73,6 @@ Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
   return methods.front();
 }
 
-bool nothing_to_park(const State& state, const Lease& lease) {
-  if (lease.state != LeaseState::active) return false;
-  const auto methods = pause_methods_of(state, lease);
-  const Use use = state.use(lease.id);
-  return methods == std::vector{PauseMethod::driver} && use.used == Bytes{} && !use.untold;
-}
-
 Bytes residue_of(const Lease& lease, PauseMethod method) {
   const bool declared = method == PauseMethod::cooperative && lease.cooperation;
   return std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
@@ -92,23 +88,81 @@ Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uin
   return state.ledger_free(rules, {Bytes{std::int64_t{1} << 61}, std::nullopt, false}, uid);
 }
 
-std::optional<Bytes> beyond_ledger(const State& state, const Rules& rules, const Lease& lease) {
-  if (lease.parking) return std::nullopt;
-  const Bytes takes = ledger_left(state, rules, lease.uid);
-  return held_by(state, lease) > takes ? std::optional(takes) : std::nullopt;
-}
+namespace {
 
-bool may_be_ended(const Lease& lease) {
+// A spot lease that can never be parked may be ended instead: one whose program Sublet can end, or that has none whose
+// bytes would stay. What it holds beyond what it was given it may give back: not for that is anybody ended.
+bool is_ended(const State& state, const Rules& rules, const Lease& lease, const PauseMethods& methods) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
-  return lease.tier == Tier::spot && (ours || !lease.had_process);
+  if (lease.tier != Tier::spot || (!ours && lease.had_process)) return false;
+  return methods.empty() || (!lease.parking && lease.reserved() > most_parkable(state, rules, lease).bytes);
 }
 
-bool is_ended_for_room(const State& state, const Rules& rules, const Lease& lease) {
-  if (!may_be_ended(lease)) return false;
-  if (pause_methods_of(state, lease).empty()) return true;
-  Bytes most = rules.ledger_limit;
-  if (rules.host_memory) most = std::min(most, *rules.host_memory - rules.ledger_reserve);
-  return !lease.parking && lease.reserved() > std::max(most, Bytes{});
+// Who has no program yet may soon have one that can be parked.
+bool is_starting(const Lease& lease, Time now) {
+  const bool has_no_program = lease.owner.kind == OwnerKind::connection && !lease.had_process;
+  return lease.pausable != Pausable::no && has_no_program && now < lease.granted_at.value_or(Time{}) + start_up;
+}
+
+bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods& methods) {
+  if (lease.state != LeaseState::active || methods.size() != 1 || methods[0] != PauseMethod::driver) return false;
+  const Use use = state.use(lease.id);
+  return use.used == Bytes{} && !use.untold;
+}
+
+}  // namespace
+
+WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  using Obstacle = WayToYield::Obstacle;
+  const PauseMethods methods = pause_methods_of(state, lease);
+  const auto hindered = [&methods](Obstacle by) {
+    WayToYield way;
+    if (!methods.empty()) way.method = methods.front();
+    way.obstacle = by;
+    return way;
+  };
+  if (is_ended(state, rules, lease, methods)) {
+    if (!methods.empty() || !is_starting(lease, now)) return {WayToYield::Kind::end};
+    WayToYield way = hindered(Obstacle::starting);
+    way.until = *lease.granted_at + start_up;
+    return way;
+  }
+  if (methods.empty()) return hindered(Obstacle::no_method);
+  if (nothing_on_card(state, lease, methods)) return hindered(Obstacle::nothing_on_card);
+  if (!lease.parking) {  // else the ledger has entered it already
+    const Bytes takes = ledger_left(state, rules, lease.uid);
+    if (held_by(state, lease) > takes) {
+      WayToYield way = hindered(Obstacle::ledger);
+      way.takes = takes;
+      return way;
+    }
+  }
+  return {WayToYield::Kind::park, methods.front()};
+}
+
+std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way) {
+  switch (way.obstacle) {
+    case WayToYield::Obstacle::starting:
+      return "it was given its room a moment ago, and its program is only being started";
+    case WayToYield::Obstacle::nothing_on_card:
+      return "nothing of its program has been seen on a card yet that could be parked";
+    case WayToYield::Obstacle::ledger:
+      return "host memory takes no more than " + format_size(way.takes) +
+             " of parked bytes now (`sublet status` shows its limits), and it holds " +
+             format_size(held_by(state, lease));
+    case WayToYield::Obstacle::none:
+    case WayToYield::Obstacle::no_method: break;
+  }
+  return no_method(lease).detail;
+}
+
+MostParkable most_parkable(const State& state, const Rules& rules, const Lease& lease) {
+  MostParkable most{rules.ledger_limit, "`ledger.limit`"};
+  if (!state.alone(lease.uid)) most = {State::ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
+  if (rules.host_memory && *rules.host_memory - rules.ledger_reserve < most.bytes)
+    most = {std::max(*rules.host_memory - rules.ledger_reserve, Bytes{}),
+            "what the machine has, less `ledger.reserve`"};
+  return most;
 }
 
 bool might_yield(const Lease& lease) {

@@ -5,42 +5,65 @@
 #include "core/lease.h"
 #include "core/state.h"
 
-#include <vector>
+#include <boost/container/static_vector.hpp>
 
 namespace sublet::core {
 
+using PauseMethods = boost::container::static_vector<PauseMethod, 2>;
+
 // By what it could be paused, the best first: what it supports, its owner allows, and went well before.
-std::vector<PauseMethod> pause_methods_of(const State& state, const Lease& lease);
+PauseMethods pause_methods_of(const State& state, const Lease& lease);
 
 // The first of them, or, as PauseUnsafe, why there is none. Says nothing of whether it is the moment: its state, the
 // room in host memory.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
-// Only the driver could park it, and nothing of its program has been seen on a card, so that there is nothing to park:
-// it is being started, or does something else. Whoever asked it to yield would wait for nothing.
-bool nothing_to_park(const State& state, const Lease& lease);
-
 // What it keeps, and reserves, on each of its devices while it is paused so.
 Bytes residue_of(const Lease& lease, PauseMethod method);
 
-// A spot lease that cannot be paused may be ended instead, with notice: one whose program Sublet can end, or that has
-// none whose bytes would stay.
-bool may_be_ended(const Lease& lease);
+// How room is made of what a lease holds, as things are with it: whoever asks for it, and whatever the machine has of
+// host memory at the moment.
+struct WayToYield {
+  enum class Kind {
+    park,
+    end,   // spot only: its program is ended with notice, for it can never be parked
+    none,  // not now, or never: `obstacle`
+  };
+  enum class Obstacle {
+    none,
+    no_method,        // pause_method_of says why
+    starting,         // its program is, until `until`, and may then be one that can be parked
+    nothing_on_card,  // only the driver could park it, and it has seen nothing of its program: who asked it would wait
+                      // for nothing
+    ledger,           // by its own limits the ledger takes no more than `takes` now, which is less than it holds
+  };
+  Kind kind = Kind::none;
+  PauseMethod method{};  // by which it is, or would be, parked
+  Obstacle obstacle{};
+  Bytes takes;
+  Time until = Time::never();
 
-// Room is made of it by ending its program: one that may be ended, and that can never be parked, because it has no
-// method, or was given more than host memory could take if nothing else were in there. (What it holds beyond that it
-// may give back: not for that is anybody ended.)
-bool is_ended_for_room(const State& state, const Rules& rules, const Lease& lease);
+  bool parks() const { return kind == Kind::park; }
+  bool ends() const { return kind == Kind::end; }
+};
+WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+// What is in the way of it, in words; a way of the kind none only.
+std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way);
+
+// The most that could be parked of it if nothing else were in host memory: while others of the machine's users have
+// leases, no more than one user's share.
+struct MostParkable {
+  Bytes bytes;
+  std::string_view bound;  // by what, in words
+};
+MostParkable most_parkable(const State& state, const Rules& rules, const Lease& lease);
 
 // What its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);
 
 // What the ledger's own limits leave to the user, or to all, whatever the machine has of host memory.
 Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid);
-
-// The most that the ledger takes of it now, where that is less than what it holds, whatever the machine has of host
-// memory. Unset: it may take it, or has it already.
-std::optional<Bytes> beyond_ledger(const State& state, const Rules& rules, const Lease& lease);
 
 // Whether there is any ground at all on which somebody else could be given its room; does not change while a lease
 // keeps its owner and its program's word that it yields by itself.

@@ -32,6 +32,16 @@ std::string takes_text(std::size_t count, Duration takes) {
   return (count == 1 ? "its pause takes about " : "their pauses take about ") + format_duration(takes);
 }
 
+bool any_ends(const std::vector<Victim>& victims) {
+  return std::any_of(victims.begin(), victims.end(), [](const Victim& victim) { return victim.ends; });
+}
+
+std::string takes_text(const State& state, const std::vector<Victim>& victims) {
+  if (!any_ends(victims)) return takes_text(victims.size(), yields_in(state, victims));
+  return victims.size() == 1 ? "it cannot be paused, and is ended: it has its time to end"
+                             : "not all of them can be paused: who is ended has its time to end";
+}
+
 // Why host memory surely does not take what they hold, whatever the machine has of it; "" if it may.
 std::string beyond_ledger(const State& state, const Rules& rules, const std::vector<Victim>& victims) {
   std::map<std::uint32_t, Bytes> of_user;
@@ -90,17 +100,15 @@ Yielding yielding_on(const State& state, const std::vector<std::string>& devices
 
 Sooner by_making(const State& state, const Rules& rules, const Making& making, Time now) {
   Yielding yielding = yielding_on(state, making.devices, now);
-  bool ends = false;
   for (const Victim& victim : making.victims) {
     yielding.who.push_back(victim.lease);
-    ends |= victim.ends;
     yielding.takes += yields_in(state, victim);
     add_left(yielding.left, victim.ends ? std::nullopt : std::optional(yields_in(state, victim)));
   }
   if (yielding.who.empty()) return {};
   Sooner sooner{yielding.left, "room is being made for it by " + names_of(state, yielding.who)};
   if (!yielding.slow.empty()) sooner.basis += ": " + yielding.slow + ", which takes longer than it should";
-  else if (ends) sooner.basis += ", not all of whom can be paused: who is ended has its time to end";
+  else if (any_ends(making.victims)) sooner.basis += ": " + takes_text(state, making.victims);
   else sooner.basis += ": " + takes_text(yielding.who.size(), yielding.takes);
   return unless_beyond_ledger(std::move(sooner), state, rules, making.victims);
 }
@@ -150,7 +158,7 @@ RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking
   hasty.told = true;
   for (const Victim& victim : room.victims) {
     const Lease& lease = *state.find(victim.lease);
-    const auto left_alone = spared(state, rules, hasty, lease, now);
+    const auto left_alone = spared(state, rules, hasty, lease, way_to_yield(state, rules, lease, now), now);
     if (!left_alone) continue;
     const auto in = may_be_asked_in(state, rules, asking, *left_alone, now);
     room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(lease) + ": " + left_alone->why;
@@ -188,9 +196,9 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
   }
   const RoomPlan later = plan_later(state, rules, asking, now);
   if (!later.found || later.wait_for.empty()) return {};
-  const Duration takes = yields_in(state, later.victims);
-  Sooner sooner{{}, later.wait_for + "; then " + takes_text(later.victims.size(), takes)};
-  if (later.wait && is_first_there(state, lease, later.devices)) sooner.in = *later.wait + takes;
+  Sooner sooner{{}, later.wait_for + "; then " + takes_text(state, later.victims)};
+  if (later.wait && !any_ends(later.victims) && is_first_there(state, lease, later.devices))
+    sooner.in = *later.wait + yields_in(state, later.victims);
   return unless_beyond_ledger(std::move(sooner), state, rules, later.victims);
 }
 
@@ -281,16 +289,14 @@ std::string owners_word(const State& state, const Rules& rules, const Lease& lea
     if (state.find(victim.lease)->uid != lease.uid) return {};
   return "its owner's word is enough: `sublet preempt " + to_string(lease.id) + "` has " +
          names_of(state, leases_of(room.victims)) + ", of the same user, yield for it; " +
-         takes_text(room.victims.size(), yields_in(state, room.victims)) +
-         (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
+         takes_text(state, room.victims) + (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
 }
 
-std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter) {
+std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter, Time now) {
   const std::string id = to_string(holder.id);
   if (holder.stop_requested) return "its program has been told to end";
   const std::string stop = "end it (`sublet stop " + id + "`)";
-  const bool can_pause = holder.state == LeaseState::active && pause_method_of(state, holder).has_value() &&
-                         !beyond_ledger(state, rules, holder) && !is_ended_for_room(state, rules, holder);
+  const bool can_pause = holder.state == LeaseState::active && way_to_yield(state, rules, holder, now).parks();
   const std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
   return (holder.uid == waiter.uid ? "it is the same user's, who can " : "its owner or an admin can ") + pause + stop;
 }

@@ -26,6 +26,6 @@ RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking&
 std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 // How a holder's room could be had; "" if not by asking anybody.
-std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter);
+std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter, Time now);
 
 }  // namespace sublet::core

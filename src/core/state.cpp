@@ -167,7 +167,9 @@ Lease& State::add(Lease lease) {
   const auto [at, fresh] = leases_.emplace(id, std::move(lease));
   assert(fresh && "an id is used once");
   sides_.emplace(id, Side{});
-  if (!at->second.ended() && !at->second.tag.empty()) tags_[{at->second.uid, at->second.tag}] = id;
+  if (at->second.ended()) return at->second;
+  ++live_of_[at->second.uid];
+  if (!at->second.tag.empty()) tags_[{at->second.uid, at->second.tag}] = id;
   return at->second;
 }
 
@@ -176,7 +178,7 @@ void State::drop(LeaseId id) {
   const auto side = sides_.find(id);
   assert(lease != leases_.end() && side != sides_.end());
   if (side->second.due != Time::never()) timers_.erase({side->second.due, id});
-  free_tag(lease->second);
+  if (!lease->second.ended()) retire(lease->second);
   if (queue_.contains(id)) queue_.erase(id);
   away_.erase(id);
   // One that was ended to make room may go before the next look at who else is to yield.
@@ -186,7 +188,10 @@ void State::drop(LeaseId id) {
   leases_.erase(lease);
 }
 
-void State::free_tag(const Lease& lease) {
+void State::retire(const Lease& lease) {
+  const auto live = live_of_.find(lease.uid);
+  assert(live != live_of_.end());
+  if (--live->second == 0) live_of_.erase(live);
   const auto tag = tags_.find({lease.uid, lease.tag});
   if (tag != tags_.end() && tag->second == lease.id) tags_.erase(tag);
 }

@@ -183,7 +183,7 @@ class State {
   Bytes ledger_of(std::uint32_t uid) const;                     // of this user's programs
   // The most of it that may be one user's, unless that one is alone: nobody else has leases.
   static Bytes ledger_share(const Rules& rules);
-  bool alone(std::uint32_t uid) const;  // walks over the leases
+  bool alone(std::uint32_t uid) const;
   // What may still be entered: for a program of that user; unset: of whoever may take all.
   Bytes ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid = {}) const;
 
@@ -298,7 +298,7 @@ class State {
   // Each keeps all indices in step with the change it makes.
   Lease& add(Lease lease);
   void drop(LeaseId id);
-  void free_tag(const Lease& lease);
+  void retire(const Lease& lease);  // it is live no more
   void book(Lease& lease);          // lease.devices is set: its bytes count there from now on
   void unbook(const Lease& lease);  // what its processes are listed with counts as `other` again
   void unbook(const Lease& lease, Device& device);
@@ -353,6 +353,7 @@ class State {
   std::optional<std::pair<Bytes, Duration>> indexed_under_;  // the rules that the indices rest on
   Queue queue_;
   std::map<std::pair<std::uint32_t, std::string>, LeaseId> tags_;
+  std::map<std::uint32_t, std::size_t> live_of_;                           // leases of each user that have not ended
   std::set<std::pair<Time, LeaseId>> timers_;                              // each lease that has a deadline, once
   std::map<Consumer, std::pair<ConsumerHistory, std::uint64_t>> history_;  // with the sequence of its last use
   std::map<std::uint64_t, Consumer> history_order_;

@@ -31,10 +31,7 @@ Bytes State::ledger_of(std::uint32_t uid) const {
   return found == ledger_of_.end() ? Bytes{} : found->second;
 }
 
-bool State::alone(std::uint32_t uid) const {
-  return std::none_of(leases_.begin(), leases_.end(),
-                      [uid](const auto& entry) { return entry.second.uid != uid && !entry.second.ended(); });
-}
+bool State::alone(std::uint32_t uid) const { return live_of_.size() == live_of_.count(uid); }
 
 Bytes State::ledger_share(const Rules& rules) {
   return Bytes{static_cast<std::int64_t>(static_cast<double>(rules.ledger_limit.count) * rules.ledger_user_share)};

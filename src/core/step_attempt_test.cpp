@@ -388,7 +388,8 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
   }
   EXPECT_EQ(w.standing().failures, 0);
   w.weighed(HostMemory{4 * GiB, std::nullopt});
-  const auto spares = spared(w.state, w.rules, Asking{w.at(w.urgent)}, w.at(w.victim), w.now);
+  const auto spares = spared(w.state, w.rules, Asking{w.at(w.urgent)}, w.at(w.victim),
+                             way_to_yield(w.state, w.rules, w.at(w.victim), w.now), w.now);
   ASSERT_TRUE(spares);
   EXPECT_SAYS(spares->why, "it could not be asked");
   EXPECT_SAYS(spares->why, "host memory takes 2.0 GiB more of parked bytes");

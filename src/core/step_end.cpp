@@ -170,7 +170,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   } else {
     state_.unbook(lease);
   }
-  state_.free_tag(lease);
+  state_.retire(lease);
   lease.state = LeaseState::ended;
   lease.end_reason = why;
   lease.ended_at = now_;

@@ -341,9 +341,12 @@ std::string Stepper::yield_text(const Making& making) const {
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
 void Stepper::end_spot(Lease& lease, const Making& making) {
   std::string text = yield_text(making) + ", and it is of the tier spot and cannot be paused";
-  if (!pause_methods_of(state_, lease).empty())
-    text += ": host memory could never take the " + format_size(lease.reserved()) +
-            " that it was given (`ledger.limit`, and what the machine has without `ledger.reserve`)";
+  if (!pause_methods_of(state_, lease).empty()) {
+    const MostParkable most = most_parkable(state_, rules_, lease);
+    text += ": of the " + format_size(lease.reserved()) +
+            " that it was given, host memory could never take more than " + format_size(most.bytes) + " (" +
+            std::string(most.bound) + ")";
+  }
   end(lease, EndReason::revoked, text, "displaced");
 }
 

@@ -126,118 +126,6 @@ TEST(Room, NothingIsPausedForAWaitThatIsShorter) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
 }
 
-TEST(Room, ASpotLeaseThatCannotBePausedIsEndedWithNotice) {
-  Card w;
-  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
-  lease.pausable = Pausable::no;
-  const LeaseId spot = w.submit(lease, true);
-  w.attach(spot);
-  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
-  EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
-  EXPECT_EQ(w.signals(spot, false), 1) << "SIGTERM first";
-  EXPECT_EQ(w.signals(spot, true), 0);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued) << "its bytes are not measured gone";
-  w.live(31s);
-  EXPECT_EQ(w.signals(spot, true), 1) << "its grace is over";
-  w.quit(spot);
-  w.live(1s);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-}
-
-TEST(Room, ASpotLeaseIsNotEndedForAWaitThatIsShorterThanItsGrace) {
-  Card w;
-  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
-  lease.pausable = Pausable::no;
-  const LeaseId spot = w.submit(lease, true);
-  w.attach(spot);
-  w.step(Renew{spot, 0, 20s});
-  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
-  EXPECT_EQ(w.state_of(spot), LeaseState::active);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
-  w.step(Renew{spot, 0, 10min});
-  w.live(1s);
-  EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
-}
-
-TEST(Room, ASpotLeaseWhoseProgramIsOnlyBeingStartedIsNotEndedForThat) {
-  Card w;
-  const LeaseId spot = w.submit(w.want(20 * GiB, Tier::spot, "crawl"), true);
-  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
-  ASSERT_EQ(w.state_of(spot), LeaseState::active) << "in a moment it is one that can be paused";
-  w.attach(spot);
-  w.live(1s);
-  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-
-  Card never;
-  const LeaseId held = never.submit(never.want(20 * GiB, Tier::spot, "crawl"), true);
-  const LeaseId waits = never.start(10 * GiB, Tier::batch);
-  never.live(6s);
-  EXPECT_TRUE(never.gone(held)) << "no program came";
-  EXPECT_TRUE(never.at(waits).reserves());
-}
-
-TEST(Room, ASpotLeaseThatCanBePausedIsPaused) {
-  Card w;
-  const LeaseId spot = w.start(20 * GiB, Tier::spot, "crawl");
-  w.start(10 * GiB, Tier::standard);
-  w.obey();
-  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
-}
-
-TEST(Room, ASpotLeaseThatHostMemoryCouldNeverTakeIsEnded) {
-  const auto ends = [](Bytes limit, std::optional<Bytes> machine, Tier tier = Tier::spot) {
-    Card w;
-    w.rules.ledger_limit = limit;
-    w.rules.host_memory = machine;
-    const LeaseId held = w.start(20 * GiB, tier, "crawl");
-    w.start(10 * GiB, Tier::standard);
-    return w.at(held).end_reason == EndReason::revoked;
-  };
-  EXPECT_TRUE(ends(19 * GiB, {}));
-  EXPECT_FALSE(ends(20 * GiB, {}));
-  EXPECT_TRUE(ends(32 * GiB, 21 * GiB)) << "2 GiB of the machine's are kept free";
-  EXPECT_FALSE(ends(32 * GiB, 22 * GiB));
-  EXPECT_FALSE(ends(19 * GiB, {}, Tier::batch)) << "nobody else ever is";
-}
-
-TEST(Room, NobodysTurnEndsASpotLeaseThatHostMemoryCouldNeverTake) {
-  Card w;
-  w.rules.host_memory = 21 * GiB;
-  const LeaseId first = w.start(20 * GiB, Tier::spot, "first");
-  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
-  w.live(10min);
-  EXPECT_EQ(w.state_of(first), LeaseState::active);
-  EXPECT_EQ(w.state_of(second), LeaseState::queued);
-  EXPECT_TRUE(w.state.turns().empty());
-}
-
-TEST(Room, ASpotLeaseThatHoldsTooMuchForAMomentIsNotEnded) {
-  Card w;
-  w.rules.ledger_limit = 15 * GiB;
-  const LeaseId over = w.start(12 * GiB, Tier::spot, "over");
-  w.programs.at(over).second = 18 * GiB;
-  w.measure();
-  const LeaseId urgent = w.start(10 * GiB, Tier::standard);
-  EXPECT_EQ(w.state_of(over), LeaseState::active) << "of what it was given, host memory takes all";
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
-}
-
-TEST(Room, ASpotLeaseThatHostMemoryDoesNotTakeForNowIsNotEnded) {
-  Card w;
-  w.rules.ledger_limit = 20 * GiB;
-  const LeaseId first = w.start(15 * GiB, Tier::spot, "first");
-  w.start(12 * GiB, Tier::standard);
-  w.obey();
-  ASSERT_EQ(w.state_of(first), LeaseState::paused);
-  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
-  ASSERT_EQ(w.state_of(second), LeaseState::active);
-  const LeaseId urgent = w.start(10 * GiB, Tier::interactive);
-  w.obey();
-  EXPECT_EQ(w.state_of(second), LeaseState::active) << "15 of 20 GiB are taken, and come free again";
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
-}
-
 TEST(Room, OnSomebodysWordEqualsYieldToo) {
   Card w;
   const LeaseId holder = w.start(20 * GiB, Tier::standard);
@@ -423,6 +311,7 @@ struct TwoCards : World {
 };
 
 // Its program imports for a while before it takes anything, or is a shell between two steps.
+
 TEST(Room, WhoseProgramHasNothingOnTheCardYetIsAskedOnceItHas) {
   Card w;
   const LeaseId early = w.submit(w.want(20 * GiB, Tier::batch, "imports"), true);
@@ -438,15 +327,6 @@ TEST(Room, WhoseProgramHasNothingOnTheCardYetIsAskedOnceItHas) {
   w.live(1s);
   EXPECT_EQ(w.state_of(early), LeaseState::paused);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-}
-
-TEST(Room, ASpotLeaseWithNothingOnTheCardYetIsNotEndedForThat) {
-  Card w;
-  const LeaseId early = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
-  w.step(Attach{early, 0, kept_process(50), true, {}});
-  w.start(10 * GiB, Tier::interactive, "infer");
-  w.live(60s);
-  EXPECT_EQ(w.state_of(early), LeaseState::active);
 }
 
 TEST(Room, OneAtATimeOnAnyDeviceOfAVictim) {
@@ -469,26 +349,6 @@ TEST(Room, WhoYieldsOnOneCardForAGangSparesOthersOnTheOther) {
   gang.device_count = 2;
   w.submit(gang);
   EXPECT_EQ(w.weighed(), std::vector{both}) << "on the second card nobody else could, and on the first it is enough";
-}
-
-TEST(Room, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
-  World w;
-  const auto cards = [] { return std::vector{gpu(0, 8 * GiB), gpu(1, 8 * GiB)}; };
-  w.snapshot(cards());
-  Lease both = wish(6 * GiB, "crawl");
-  both.tier = Tier::spot;
-  both.device_count = 2;
-  const LeaseId spot = w.submit(both);
-  w.pass(20s);  // nothing is known any more, so that both wait
-  for (int card = 0; card < 2; ++card) {
-    Lease asker = wish(6 * GiB, "train");
-    asker.wanted_device = uuid_of(card);
-    w.submit(asker);
-  }
-  w.snapshot(cards());
-  EXPECT_TRUE(w.gone(spot));
-  EXPECT_TRUE(w.at({spot.number + 1}).reserves());
-  EXPECT_TRUE(w.at({spot.number + 2}).reserves());
 }
 
 }  // namespace

@@ -36,9 +36,8 @@ Contenders contenders_on(const State& state, const Rules& rules, const Lease& wa
     const Lease& lease = *state.find(id);
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
-    if (lease.devices.size() != 1 || !pause_method_of(state, lease) || nothing_to_park(state, lease)) continue;
-    if (now < state.standing(id).spared_until || beyond_ledger(state, rules, lease)) continue;
-    if (is_ended_for_room(state, rules, lease)) continue;  // nobody's turn ends another
+    if (lease.devices.size() != 1 || now < state.standing(id).spared_until) continue;
+    if (!way_to_yield(state, rules, lease, now).parks()) continue;  // nobody's turn ends another
     contenders.residents.push_back(id);
   }
   if (contenders.residents.empty()) return {};

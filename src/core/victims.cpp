@@ -16,8 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A spot lease whose program is being started will be one that can be paused.
-constexpr Duration start_up = 5s;
 // A spot lease that is ended loses all it did, and starts again from nothing.
 constexpr Duration start_again = 60s;
 // What each try that comes to nothing adds to the price, of as many as there will be by how it went before.
@@ -47,6 +45,38 @@ std::vector<Giver> givers_of(const std::vector<Victim>& victims) {
   return givers;
 }
 
+// Of a consumer whose pauses came to something every other time, one try more is to be expected.
+Duration futile(const State& state, const Consumer& consumer, PauseMethod method) {
+  const MethodRecord* record = state.record(consumer, method);
+  const double tries = record == nullptr ? 0 : 1 / record->reliability() - 1;
+  return Duration(static_cast<std::int64_t>(tries * static_cast<double>(futile_try.count())));
+}
+
+// On one of its devices.
+Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, const Device& device, Time now,
+                 Predictor& predict) {
+  Victim victim;
+  victim.lease = lease.id;
+  victim.ends = way.ends();
+  victim.gain = state.charged(lease, device.reading.uuid);
+  if (victim.ends) {
+    victim.cost = start_again + std::max(now - lease.runs_since(now), Duration{});
+    return victim;
+  }
+  victim.method = state.standing(lease.id).next.value_or(way.method);
+  victim.gain -= residue_of(lease, victim.method);
+  for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
+  if (lease.parking) {  // on its way back
+    Bytes whole;
+    for (const Yielded& its : lease.parking->yielded) whole += its.all;
+    victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
+  }
+  victim.pause = predict(lease.whose(), lease.devices, victim.method, Move::pause, victim.bytes);
+  victim.resume = predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
+  victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.whose(), victim.method);
+  return victim;
+}
+
 OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now,
                  Predictor& predict) {
   OnDevice plan;
@@ -59,11 +89,12 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     const bool yields = lease.state == LeaseState::pausing && !passed_over(state, id);
     plan.under_way |= yields;
     if (id == asking.lease.id || lease.ended() || yields) continue;
-    if (auto left_alone = spared(state, rules, asking, lease, now)) {
+    const WayToYield way = way_to_yield(state, rules, lease, now);
+    if (auto left_alone = spared(state, rules, asking, lease, way, now)) {
       plan.spared.push_back(std::move(*left_alone));
       continue;
     }
-    candidates.push_back(as_victim(state, rules, lease, device, now, predict));
+    candidates.push_back(as_victim(state, lease, way, device, now, predict));
     gain += std::max(candidates.back().gain, Bytes{});
   }
   auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
@@ -171,19 +202,12 @@ std::string left_alone_text(const Standing& standing, Time now) {
   return "it could not be asked " + ago + ", and that is looked at again in " + until + why;
 }
 
-// Of a consumer whose pauses came to something every other time, one try more is to be expected.
-Duration futile(const State& state, const Consumer& consumer, PauseMethod method) {
-  const MethodRecord* record = state.record(consumer, method);
-  const double tries = record == nullptr ? 0 : 1 / record->reliability() - 1;
-  return Duration(static_cast<std::int64_t>(tries * static_cast<double>(futile_try.count())));
-}
-
 }  // namespace
 
 bool passed_over(const State& state, LeaseId id) { return state.stuck(id) && !planted(Bug::stuck_ones_hold_up); }
 
 std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
-                             Time now) {
+                             const WayToYield& way, Time now) {
   const auto because = [&](const auto& words, Time until = Time::never()) {
     return Spared{lease.id, asking.told ? std::string(words()) : std::string(), until};
   };
@@ -201,22 +225,7 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
     });
   }
   if (lease.stop_requested) return because([] { return "its program is being ended already"; });
-  const bool ends = is_ended_for_room(state, rules, lease);
-  const bool pausable = !pause_methods_of(state, lease).empty();
-  if (!pausable && !ends) return because([&] { return pause_method_of(state, lease).error().detail; });
-  if (nothing_to_park(state, lease))
-    return because([] { return "nothing of its program has been seen on a card yet that could be parked"; });
-  const bool has_no_program = lease.owner.kind == OwnerKind::connection && !lease.had_process;
-  if (!pausable && lease.pausable != Pausable::no && has_no_program &&
-      now < lease.granted_at.value_or(Time{}) + start_up)
-    return because([] { return "it was given its room a moment ago, and its program is only being started"; },
-                   *lease.granted_at + start_up);
-  if (!ends)
-    if (const auto takes = beyond_ledger(state, rules, lease))
-      return because([&] {
-        return "host memory takes no more than " + format_size(*takes) +
-               " of parked bytes now (`ledger.limit`), and it holds " + format_size(held_by(state, lease));
-      });
+  if (way.kind == WayToYield::Kind::none) return because([&] { return obstacle_text(state, lease, way); }, way.until);
   const bool by_order = asking.by_order(lease);
   if (!by_order && !asking.by_rules)
     return because([] { return "it is not the program of the user on whose word room is made"; });
@@ -272,32 +281,7 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims) {
 
 Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now) {
   Predictor predict(state.costs());
-  return as_victim(state, rules, lease, device, now, predict);
-}
-
-Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now,
-                 Predictor& predict) {
-  const auto method = pause_method_of(state, lease);
-  Victim victim;
-  victim.lease = lease.id;
-  victim.ends = !method || is_ended_for_room(state, rules, lease);
-  victim.gain = state.charged(lease, device.reading.uuid);
-  if (victim.ends) {
-    victim.cost = start_again + std::max(now - lease.runs_since(now), Duration{});
-    return victim;
-  }
-  victim.method = state.standing(lease.id).next.value_or(*method);
-  victim.gain -= residue_of(lease, victim.method);
-  for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
-  if (lease.parking) {  // on its way back
-    Bytes whole;
-    for (const Yielded& its : lease.parking->yielded) whole += its.all;
-    victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
-  }
-  victim.pause = predict(lease.whose(), lease.devices, victim.method, Move::pause, victim.bytes);
-  victim.resume = predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
-  victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.whose(), victim.method);
-  return victim;
+  return as_victim(state, lease, way_to_yield(state, rules, lease, now), device, now, predict);
 }
 
 Bytes being_yielded(const State& state, const Device& device) {
@@ -366,14 +350,14 @@ OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, c
 // Who is on several of the devices may be enough where others were chosen as well: those are left out, the dearest
 // first.
 void leave_out_needless(const State& state, const Rules& rules, const std::vector<OnDevice>& plans,
-                        std::vector<Victim>& victims, Time now, Predictor& predict) {
+                        std::vector<Victim>& victims, Time now) {
   if (plans.size() < 2 || victims.size() < 2) return;
   std::vector<std::vector<Bytes>> gains(plans.size());  // of each victim, on each of the devices
   for (std::size_t on = 0; on < plans.size(); ++on) {
     for (const Victim& victim : victims) {
       const bool there = plans[on].device->leases.contains(victim.lease);
-      gains[on].push_back(
-          there ? as_victim(state, rules, *state.find(victim.lease), *plans[on].device, now, predict).gain : Bytes{});
+      gains[on].push_back(there ? as_victim(state, rules, *state.find(victim.lease), *plans[on].device, now).gain
+                                : Bytes{});
     }
   }
   for (std::size_t dearest = victims.size(); dearest-- > 0;) {
@@ -433,7 +417,7 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
   }
   std::sort(room.victims.begin(), room.victims.end());
   plans.resize(count);
-  leave_out_needless(state, rules, plans, room.victims, now, predict);
+  leave_out_needless(state, rules, plans, room.victims, now);
   if (!room.found) room.victims.clear();
   for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
   return room;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/making.h"
+#include "core/methods.h"
 #include "core/rules.h"
 #include "core/state.h"
 
@@ -29,9 +30,10 @@ struct Asking {
   bool by_order(const Lease& other) const { return ordered && (ordered->anybodys || ordered->uid == other.uid); }
 };
 
-// Whether it is this lease's moment to yield to the asker: nothing, or why not. Not of turns: turns.h.
+// Whether it is this lease's moment to yield to the asker, and the `way` it would: nothing, or why not. Not of turns:
+// turns.h.
 std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
-                             Time now);
+                             const WayToYield& way, Time now);
 
 // How much longer the lease takes to yield until it is measured gone, or to come back; unset: nobody knows, or it takes
 // longer than it ever should.
@@ -45,8 +47,6 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims);  // 
 bool passed_over(const State& state, LeaseId id);
 
 // What it would be to have this lease yield on one device.
-Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now,
-                 Predictor& predict);
 Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now);
 
 // What comes free on the device once all who yield already have done so.

@@ -23,6 +23,7 @@ Config::Config(std::uint64_t with) : seed(with) {
   rules.reserve_after = std::array<Duration, 3>{0s, 10s, 60s}[random.below(3)];
   rules.aging_per_minute = std::array{1.0, 0.0, 5.0}[random.below(3)];
   rules.ledger_limit = random.between(16, 64) * GiB;
+  rules.host_memory = host_memory;
   rules.verify_timeout = random.time(2s, 20s);
   rules.forget_after = 2min;
   rules.grace = random.time(5s, 30s);

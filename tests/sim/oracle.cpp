@@ -245,7 +245,11 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
       lease.owner.kind == core::OwnerKind::process && (lease.pausable == P::automatic || lease.pausable == P::driver);
   const auto never_fits = [&] {  // not even into host memory that holds nothing else
     const Bytes each = (before == nullptr ? lease : *before).vram;
-    return static_cast<std::int64_t>(lease.devices.size()) * each > config_.rules.ledger_limit;
+    const bool shared = std::ranges::any_of(leases_, [&](const auto& of) { return of.second.uid != lease.uid; });
+    const auto limit = static_cast<double>(config_.rules.ledger_limit.count);
+    const Bytes share{static_cast<std::int64_t>(shared ? limit * config_.rules.ledger_user_share : limit)};
+    return static_cast<std::int64_t>(lease.devices.size()) * each >
+           std::min(share, config_.host_memory - config_.rules.ledger_reserve);
   };
   verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits(), "pausable-and-ended",
                   says("it could have been paused"));

@@ -79,6 +79,9 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
 void Oracle::check_making(const core::State& state, const core::Making& making, Time now, bool again) {
   const auto asker = leases_.find(making.asker);
   const auto& victims = making.victims;
+  const bool ends = std::ranges::any_of(victims, &core::Victim::ends);
+  verdict_.expect(making.ground != core::Ground::turn || !ends, "turn-ends-somebody",
+                  [&] { return "for the turn of " + to_string(making.asker); });
   if (asker == leases_.end() || making.ground != core::Ground::tier || victims.empty()) return;
   struct Here {
     std::string device;

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases of the tier spot: the only ones that are ended to make room, and only those that can never be parked.
+#include "core/obedient.h"
+
+#include <numeric>
+
+namespace sublet::core::testing {
+namespace {
+
+TEST(Spot, OneThatCannotBePausedIsEndedWithNotice) {
+  Card w;
+  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
+  lease.pausable = Pausable::no;
+  const LeaseId spot = w.submit(lease, true);
+  w.attach(spot);
+  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
+  EXPECT_EQ(w.signals(spot, false), 1) << "SIGTERM first";
+  EXPECT_EQ(w.signals(spot, true), 0);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued) << "its bytes are not measured gone";
+  w.live(31s);
+  EXPECT_EQ(w.signals(spot, true), 1) << "its grace is over";
+  w.quit(spot);
+  w.live(1s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
+TEST(Spot, OneIsNotEndedForAWaitThatIsShorterThanItsGrace) {
+  Card w;
+  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
+  lease.pausable = Pausable::no;
+  const LeaseId spot = w.submit(lease, true);
+  w.attach(spot);
+  w.step(Renew{spot, 0, 20s});
+  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  EXPECT_EQ(w.state_of(spot), LeaseState::active);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+  w.step(Renew{spot, 0, 10min});
+  w.live(1s);
+  EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
+}
+
+TEST(Spot, OneWhoseProgramIsOnlyBeingStartedIsNotEndedForThat) {
+  Card w;
+  const LeaseId spot = w.submit(w.want(20 * GiB, Tier::spot, "crawl"), true);
+  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  ASSERT_EQ(w.state_of(spot), LeaseState::active) << "in a moment it is one that can be paused";
+  w.attach(spot);
+  w.live(1s);
+  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+
+  Card never;
+  const LeaseId held = never.submit(never.want(20 * GiB, Tier::spot, "crawl"), true);
+  const LeaseId waits = never.start(10 * GiB, Tier::batch);
+  never.live(6s);
+  EXPECT_TRUE(never.gone(held)) << "no program came";
+  EXPECT_TRUE(never.at(waits).reserves());
+}
+
+TEST(Spot, OneThatCanBePausedIsPaused) {
+  Card w;
+  const LeaseId spot = w.start(20 * GiB, Tier::spot, "crawl");
+  w.start(10 * GiB, Tier::standard);
+  w.obey();
+  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
+}
+
+TEST(Spot, OneThatHostMemoryCouldNeverTakeIsEnded) {
+  const auto ends = [](Bytes limit, std::optional<Bytes> machine, Tier tier = Tier::spot) {
+    Card w;
+    w.rules.ledger_limit = limit;
+    w.rules.host_memory = machine;
+    const LeaseId held = w.start(20 * GiB, tier, "crawl");
+    w.start(10 * GiB, Tier::standard);
+    return w.at(held).end_reason == EndReason::revoked;
+  };
+  EXPECT_TRUE(ends(19 * GiB, {}));
+  EXPECT_FALSE(ends(20 * GiB, {}));
+  EXPECT_TRUE(ends(32 * GiB, 21 * GiB)) << "2 GiB of the machine's are kept free";
+  EXPECT_FALSE(ends(32 * GiB, 22 * GiB));
+  EXPECT_FALSE(ends(19 * GiB, {}, Tier::batch)) << "nobody else ever is";
+}
+
+TEST(Spot, NobodysTurnEndsOneThatHostMemoryCouldNeverTake) {
+  Card w;
+  w.rules.host_memory = 21 * GiB;
+  const LeaseId first = w.start(20 * GiB, Tier::spot, "first");
+  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
+  w.live(10min);
+  EXPECT_EQ(w.state_of(first), LeaseState::active);
+  EXPECT_EQ(w.state_of(second), LeaseState::queued);
+  EXPECT_TRUE(w.state.turns().empty());
+}
+
+TEST(Spot, OneThatHoldsTooMuchForAMomentIsNotEnded) {
+  Card w;
+  w.rules.ledger_limit = 15 * GiB;
+  const LeaseId over = w.start(12 * GiB, Tier::spot, "over");
+  w.programs.at(over).second = 18 * GiB;
+  w.measure();
+  const LeaseId urgent = w.start(10 * GiB, Tier::standard);
+  EXPECT_EQ(w.state_of(over), LeaseState::active) << "of what it was given, host memory takes all";
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+}
+
+TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
+  Card w;
+  w.rules.ledger_limit = 20 * GiB;
+  const LeaseId first = w.start(15 * GiB, Tier::spot, "first");
+  w.start(12 * GiB, Tier::standard);
+  w.obey();
+  ASSERT_EQ(w.state_of(first), LeaseState::paused);
+  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
+  ASSERT_EQ(w.state_of(second), LeaseState::active);
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive);
+  w.obey();
+  EXPECT_EQ(w.state_of(second), LeaseState::active) << "15 of 20 GiB are taken, and come free again";
+  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+}
+
+TEST(Spot, OneWithNothingOnTheCardYetIsNotEndedForThat) {
+  Card w;
+  const LeaseId early = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
+  w.step(Attach{early, 0, kept_process(50), true, {}});
+  w.start(10 * GiB, Tier::interactive, "infer");
+  w.live(60s);
+  EXPECT_EQ(w.state_of(early), LeaseState::active);
+}
+
+TEST(Spot, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
+  World w;
+  const auto cards = [] { return std::vector{gpu(0, 8 * GiB), gpu(1, 8 * GiB)}; };
+  w.snapshot(cards());
+  Lease both = wish(6 * GiB, "crawl");
+  both.tier = Tier::spot;
+  both.device_count = 2;
+  const LeaseId spot = w.submit(both);
+  w.pass(20s);  // nothing is known any more, so that both wait
+  for (int card = 0; card < 2; ++card) {
+    Lease asker = wish(6 * GiB, "train");
+    asker.wanted_device = uuid_of(card);
+    w.submit(asker);
+  }
+  w.snapshot(cards());
+  EXPECT_TRUE(w.gone(spot));
+  EXPECT_TRUE(w.at({spot.number + 1}).reserves());
+  EXPECT_TRUE(w.at({spot.number + 2}).reserves());
+}
+
+TEST(Spot, OneThatCouldNeverBeParkedIsEndedWithNothingOnTheCardToo) {
+  Card w;
+  w.rules.ledger_limit = 15 * GiB;
+  const LeaseId idle = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
+  w.step(Attach{idle, 0, kept_process(50), true, {}});
+  w.start(10 * GiB, Tier::standard);
+  EXPECT_EQ(w.at(idle).end_reason, EndReason::revoked) << "else it would keep its room for ever";
+}
+
+TEST(Spot, WhatOneUserMayTakeOfTheLedgerCountsWhileAnotherWaits) {
+  const auto ends = [](std::uint32_t waiter) {
+    Card w;
+    w.rules.ledger_limit = 24 * GiB;  // 18 of it are one user's share
+    const LeaseId held = w.start(20 * GiB, Tier::spot, "crawl");
+    Lease urgent = w.want(10 * GiB, Tier::standard);
+    urgent.uid = waiter;
+    w.submit(urgent, true);
+    return w.at(held).end_reason == EndReason::revoked;
+  };
+  EXPECT_TRUE(ends(1001));
+  EXPECT_FALSE(ends(1000)) << "nobody else has leases, and all of the ledger is this user's";
+}
+
+TEST(Spot, WhoHasOneEndedIsToldThatItHasItsTimeToEnd) {
+  Card w;
+  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
+  lease.pausable = Pausable::no;
+  const LeaseId spot = w.submit(lease, true);
+  w.attach(spot);
+  const LeaseId equal = w.start(10 * GiB, Tier::spot, "infer");
+  const auto helps = what_would_help(w.state, w.rules, w.at(equal), w.now);
+  const std::string all = std::accumulate(helps.begin(), helps.end(), std::string());
+  EXPECT_SAYS(all, "`sublet preempt " + to_string(equal) + "` has " + to_string(spot));
+  EXPECT_SAYS(all, "it cannot be paused, and is ended: it has its time to end");
+  EXPECT_EQ(all.find("its pause takes"), std::string::npos) << all;
+}
+
+}  // namespace
+}  // namespace sublet::core::testing
