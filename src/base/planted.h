@@ -29,6 +29,7 @@ enum class Bug {
   ids_come_again,
   half_done_stays_so,
   anybody_yields,
+  turns_end_leases,
   all_yield_at_once,
   grants_do_not_matter,
   nobody_is_told_to_go_on,

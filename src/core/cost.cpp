@@ -24,6 +24,7 @@ constexpr double spread_expected = 0.15, spread_worth = 3;
 // whose spread is known), and nobody beyond 7.
 constexpr double to_p95 = 1.9, to_longest = 7.0;
 constexpr std::size_t entries_kept = 8192;
+constexpr std::size_t known_kept = 8192;  // fits; they are made again when they are asked for
 
 // Before anything was measured on this machine. Driver: measured on an H200 (PCIe gen 5), see docs/performance.md; the
 // others move at the speed of a bus of the last generation.
@@ -124,6 +125,7 @@ Line CostModel::line(const Key& key) const {
 }
 
 void CostModel::learn(const LearnedMove& learned) {
+  known_.clear();
   const auto add = [&](const Consumer& consumer, const std::string& device, const Line& expected) {
     Entry& entry = entries_[{consumer, device, learned.method, learned.move}];
     entry.curve.add(learned.sample, expected);
@@ -143,37 +145,34 @@ void CostModel::learn(const LearnedMove& learned) {
   if (oldest != entries_.end()) entries_.erase(oldest);
 }
 
-CostModel::Known CostModel::known(const Consumer& consumer, PauseMethod method, Move move, const Line& others) const {
-  const auto own = consumer.name.empty() ? entries_.end() : entries_.find({consumer, "", method, move});
-  if (own == entries_.end()) return {others, 0};
-  return {own->second.curve.fit(others), own->second.curve.samples().size()};
-}
-
 Prediction CostModel::Known::of(Bytes bytes) const {
   const double likely = line.at(bytes);
   return {seconds(likely), seconds(likely * (1 + to_p95 * line.spread)),
           seconds(likely * (1 + to_longest * line.spread)), samples};
 }
 
+const CostModel::Known& CostModel::known(const Consumer& consumer, const std::string& device, PauseMethod method,
+                                         Move move) const {
+  const auto found = known_.find(Asked{method, move, consumer.uid, consumer.name, device});
+  if (found != known_.end()) return found->second;
+  Known its;
+  if (consumer.name.empty()) {
+    its.line = line({{}, device, method, move});
+  } else {
+    its.line = known({}, device, method, move).line;
+    if (const auto own = entries_.find({consumer, "", method, move}); own != entries_.end())
+      its = {own->second.curve.fit(its.line), own->second.curve.samples().size()};
+  }
+  if (known_.size() >= known_kept) known_.clear();
+  return known_.emplace(Key{consumer, device, method, move}, its).first->second;
+}
+
 Prediction CostModel::predict(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method,
                               Move move, Bytes bytes) const {
-  return Predictor(*this)(consumer, devices, method, move, bytes);
-}
-
-const CostModel::Known& Predictor::known(const CostModel::Key& key) {
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  const CostModel::Key all{{}, key.device, key.method, key.move};
-  CostModel::Known its = key.consumer.name.empty() ? CostModel::Known{costs_.line(all), 0}
-                                                   : costs_.known(key.consumer, key.method, key.move, known(all).line);
-  return known_.emplace(key, std::move(its)).first->second;
-}
-
-Prediction Predictor::operator()(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method,
-                                 Move move, Bytes bytes) {
   static const std::vector<std::string> anywhere{""};
   std::optional<Prediction> slowest;
   for (const std::string& device : devices.empty() ? anywhere : devices) {
-    const Prediction its = known({consumer, device, method, move}).of(bytes);
+    const Prediction its = known(consumer, device, method, move).of(bytes);
     if (!slowest || slowest->likely < its.likely) slowest = its;
   }
   return *slowest;

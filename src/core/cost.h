@@ -94,6 +94,8 @@ class MoveCurve {
 // Three curves, each drawn to the next where it has little to go by: of the consumer; of the device, all consumers
 // together, for cards may sit on different links; of the machine, all devices together. A move over several devices
 // teaches consumer and machine alone: nobody knows on which link it waited, or whether they were used side by side.
+//
+// What was fitted is kept until something is learned, in const functions too: one thread at a time.
 class CostModel {
  public:
   void learn(const LearnedMove& learned);
@@ -119,26 +121,31 @@ class CostModel {
     std::size_t samples = 0;  // of this very consumer
     Prediction of(Bytes bytes) const;
   };
-  Known known(const Consumer& consumer, PauseMethod method, Move move, const MoveCurve::Line& others) const;
   const std::map<Key, Entry>& entries() const { return entries_; }
   MoveCurve::Line line(const Key& key) const;
 
  private:
+  // A Key of which nothing is copied.
+  struct Asked {
+    PauseMethod method;
+    Move move;
+    std::uint32_t uid;
+    std::string_view name, device;
+    auto operator<=>(const Asked&) const = default;
+  };
+  struct ByParts {
+    using is_transparent = void;
+    static Asked parts(const Key& key) {
+      return {key.method, key.move, key.consumer.uid, key.consumer.name, key.device};
+    }
+    static const Asked& parts(const Asked& asked) { return asked; }
+    bool operator()(const auto& a, const auto& b) const { return parts(a) < parts(b); }
+  };
+
   MoveCurve::Line line(const Key& key, const MoveCurve::Line& expected) const;
+  const Known& known(const Consumer& consumer, const std::string& device, PauseMethod method, Move move) const;
   std::map<Key, Entry> entries_;
-};
-
-// For many predictions at one moment: what was learned of each consumer, and device, is gone through once.
-class Predictor {
- public:
-  explicit Predictor(const CostModel& costs) : costs_(costs) {}
-  Prediction operator()(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method,
-                        Move move, Bytes bytes);
-
- private:
-  const CostModel::Known& known(const CostModel::Key& key);
-  const CostModel& costs_;
-  std::map<CostModel::Key, CostModel::Known> known_;  // of a consumer on a device; without a name: of all there
+  mutable std::map<Key, Known, ByParts> known_;  // of a consumer on a device; without a name: of all there
 };
 
 }  // namespace sublet::core

@@ -55,13 +55,12 @@ struct LeftAlone {
 
 // How a lease stands as one that may be asked to yield.
 struct Standing {
-  Time restored;         // back from a pause
-  Time came_back;        // since then it has its room: granted, grown on somebody's word, or back from a pause
-  Duration had{};        // of the turns that are counted at present: how long it had its room
-  Time tried_at;         // no pause came of it then …
-  Time spared_until;     // … and none is tried before this
-  LeftAlone left_alone;  // what was in the way
-  int failures = 0;      // of its pauses, in a row
+  Time restored;      // back from a pause
+  Time came_back;     // since then it has its room: granted, grown on somebody's word, or back from a pause
+  Duration had{};     // of the turns that are counted at present: how long it had its room
+  Time tried_at;      // no pause came of it then …
+  Time spared_until;  // … and none is tried before this
+  int failures = 0;   // of its pauses, in a row
   std::optional<PauseMethod> next;  // the method that it would be asked by now: another one has just failed
 };
 

@@ -238,6 +238,7 @@ void QueueTree::collect(Index at, int height, std::size_t& limit, std::vector<Qu
 }
 
 void QueueTree::first(std::size_t limit, std::vector<QueueKey>& out) const {
+  out.reserve(out.size() + std::min(limit, size()));
   collect(all_.below, height_, limit, out, [](const Entry&) { return true; });
 }
 

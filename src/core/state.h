@@ -148,6 +148,7 @@ class State {
   // Why the last attempt at a snapshot gave nothing at all; "" if it gave something.
   const std::string& snapshot_problem() const { return snapshot_problem_; }
   std::uint64_t last_id() const { return last_id_; }
+  std::uint64_t steps() const { return steps_; }  // so many were taken since it was loaded: it changes in none else
 
   // Known: the newest reading is usable and not older than rules.max_age.
   bool known(const Device& device, const Rules& rules, Time now) const;
@@ -219,6 +220,7 @@ class State {
   // --- who yields to whom ---
   const CostModel& costs() const { return costs_; }
   Standing standing(LeaseId id) const;
+  const LeftAlone& left_alone(LeaseId id) const;  // what was in the way of its last pause of which nothing came
   const std::vector<Making>& makings() const { return makings_; }
   const Making* making_on(std::string_view device) const;                  // null: none is made there
   const Making* making_for(LeaseId asker) const;                           // null: none is made for it
@@ -358,6 +360,7 @@ class State {
   std::map<Consumer, std::pair<ConsumerHistory, std::uint64_t>> history_;  // with the sequence of its last use
   std::map<std::uint64_t, Consumer> history_order_;
   std::uint64_t history_sequence_ = 0;
+  std::uint64_t steps_ = 0;
   std::uint64_t last_id_ = 0;
   Bytes ledger_entries_, ledger_unsettled_;
   std::map<std::uint32_t, Bytes> ledger_of_;  // Σ of it is ledger_entries_; by uid

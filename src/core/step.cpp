@@ -27,6 +27,7 @@ bool begins_something(const Fact& fact) {
 Plan step(State& state, const Rules& rules, const Fact& fact, Time now) { return Stepper(state, rules, now).run(fact); }
 
 Plan Stepper::run(const Fact& fact) {
+  ++state_.steps_;
   state_.queue_.set_aging(rules_.aging_per_minute);
   state_.reindex(rules_, now_);
   const auto& safe = rules_.safe_mode;

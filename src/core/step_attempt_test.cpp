@@ -407,7 +407,7 @@ TEST(Blame, WhatCouldNotBeMeasuredIsNobodysFailure) {
   ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
   w.runs();
   EXPECT_EQ(w.standing().failures, 0);
-  EXPECT_EQ(w.standing().left_alone.ground, LeftAlone::Ground::undone);
+  EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::undone);
   EXPECT_EQ(w.standing().spared_until, w.now + w.rules.cooldown);
 }
 

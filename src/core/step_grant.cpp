@@ -267,20 +267,20 @@ void Stepper::start_ttl(Lease& lease) {
 void Stepper::reject_hopeless() {
   if (state_.queue_.empty()) return;
   state_.reindex(rules_, now_);
-  const auto reject = [this](const auto& waiting, Bytes most, const std::string& why) {
+  const auto reject = [this](const auto& waiting, Bytes most, const auto& why) {
     for (const QueueTree* tree = waiting(); tree != nullptr; tree = waiting()) {
       const QueueKey* first = tree->first_above(most);
       if (first == nullptr) return;
       Lease& lease = *find(first->lease);
-      if (lease.parking) give_up_return(lease, "it needs more than can be had: " + why);
-      else if (lease.resize) forget_resize(lease, "it needs more than can ever be had: " + why);
-      else end(lease, EndReason::rejected, need_text(lease) + "; " + why);
+      if (lease.parking) give_up_return(lease, "it needs more than can be had: " + why());
+      else if (lease.resize) forget_resize(lease, "it needs more than can ever be had: " + why());
+      else end(lease, EndReason::rejected, need_text(lease) + "; " + why());
     }
   };
   for (const auto& [uuid, device] : state_.devices_) {
     if (!device.read_at || state_.queue_.named(uuid) == nullptr) continue;
     reject([this, &uuid = uuid] { return state_.queue_.named(uuid); }, State::capacity(device, rules_),
-           "at most " + capacity_text(device, rules_) + " can be had");
+           [this, &device = device] { return "at most " + capacity_text(device, rules_) + " can be had"; });
   }
   if (state_.unread() > 0 || state_.capacities_.empty()) return;
   std::vector<int> counts;
@@ -291,9 +291,13 @@ void Stepper::reject_hopeless() {
       return tree == state_.queue_.any().end() ? nullptr : &tree->second;
     };
     if (const Device* tightest = state_.capacity_for(count))
-      reject(waiting, State::capacity(*tightest, rules_),
-             "at most " + capacity_text(*tightest, rules_) + " can be had" + (count > 1 ? " on the last of them" : ""));
-    else reject(waiting, Bytes{-1}, "there are only " + std::to_string(state_.capacities_.size()) + " devices");
+      reject(waiting, State::capacity(*tightest, rules_), [this, tightest, count] {
+        return "at most " + capacity_text(*tightest, rules_) + " can be had" +
+               (count > 1 ? " on the last of them" : "");
+      });
+    else
+      reject(waiting, Bytes{-1},
+             [this] { return "there are only " + std::to_string(state_.capacities_.size()) + " devices"; });
   }
 }
 

@@ -101,7 +101,7 @@ TEST(Room, WhoCannotBeParkedIsLeftAloneForAWhileAndTheNextIsAsked) {
   EXPECT_EQ(w.state_of(cheap), LeaseState::active);
   EXPECT_EQ(w.state_of(dear), LeaseState::paused);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-  EXPECT_SAYS(w.state.standing(cheap).left_alone.why, "pid 102 is traced");
+  EXPECT_SAYS(w.state.left_alone(cheap).why, "pid 102 is traced");
 }
 
 TEST(Room, WithoutHostMemoryNobodyIsAsked) {
@@ -112,7 +112,7 @@ TEST(Room, WithoutHostMemoryNobodyIsAsked) {
   EXPECT_EQ(w.state_of(batch), LeaseState::active);
   EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
   EXPECT_TRUE(w.state.makings().empty()) << "a set that cannot be had holds nothing";
-  EXPECT_SAYS(w.state.standing(batch).left_alone.why, "host memory takes 2.0 GiB more");
+  EXPECT_SAYS(w.state.left_alone(batch).why, "host memory takes 2.0 GiB more");
   w.live(15s);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active) << "tried again when there is more";
 }

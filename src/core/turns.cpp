@@ -37,7 +37,8 @@ Contenders contenders_on(const State& state, const Rules& rules, const Lease& wa
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
     if (lease.devices.size() != 1 || now < state.standing(id).spared_until) continue;
-    if (!way_to_yield(state, rules, lease, now).parks()) continue;  // nobody's turn ends another
+    const WayToYield way = way_to_yield(state, rules, lease, now);
+    if (!way.parks() && !(way.ends() && planted(Bug::turns_end_leases))) continue;  // nobody's turn ends another
     contenders.residents.push_back(id);
   }
   if (contenders.residents.empty()) return {};
@@ -69,7 +70,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
   Bytes room = state.effective_free(device, rules, now) + being_yielded(state, device);
   for (const LeaseId id : contenders.residents) {
     const Lease& lease = *state.find(id);
-    const Bytes gain = state.charged(lease, uuid) - residue_of(lease, *pause_method_of(state, lease));
+    const Bytes gain = as_victim(state, rules, lease, device, now).gain;
     room += gain;
     candidates.push_back({&lease, true, state.standing(id).had, gain});
   }

@@ -53,8 +53,7 @@ Duration futile(const State& state, const Consumer& consumer, PauseMethod method
 }
 
 // On one of its devices.
-Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, const Device& device, Time now,
-                 Predictor& predict) {
+Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, const Device& device, Time now) {
   Victim victim;
   victim.lease = lease.id;
   victim.ends = way.ends();
@@ -71,14 +70,13 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
     for (const Yielded& its : lease.parking->yielded) whole += its.all;
     victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
   }
-  victim.pause = predict(lease.whose(), lease.devices, victim.method, Move::pause, victim.bytes);
-  victim.resume = predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
+  victim.pause = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::pause, victim.bytes);
+  victim.resume = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
   victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.whose(), victim.method);
   return victim;
 }
 
-OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now,
-                 Predictor& predict) {
+OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
   OnDevice plan;
   plan.device = &device;
   const Bytes lacks = plan.lacks = lacking(state, rules, asking, device, now);
@@ -89,12 +87,13 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     const bool yields = lease.state == LeaseState::pausing && !passed_over(state, id);
     plan.under_way |= yields;
     if (id == asking.lease.id || lease.ended() || yields) continue;
+    if (!asking.told && !asking.reaches(lease)) continue;
     const WayToYield way = way_to_yield(state, rules, lease, now);
     if (auto left_alone = spared(state, rules, asking, lease, way, now)) {
-      plan.spared.push_back(std::move(*left_alone));
+      if (asking.told || left_alone->until != Time::never()) plan.spared.push_back(std::move(*left_alone));
       continue;
     }
-    candidates.push_back(as_victim(state, lease, way, device, now, predict));
+    candidates.push_back(as_victim(state, lease, way, device, now));
     gain += std::max(candidates.back().gain, Bytes{});
   }
   auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
@@ -190,10 +189,10 @@ std::optional<Spared> keeps_its_word(const State& state, const Rules& rules, con
                 until};
 }
 
-std::string left_alone_text(const Standing& standing, Time now) {
-  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + standing.left_alone.why;
+std::string left_alone_text(const Standing& standing, const LeftAlone& left_alone, Time now) {
+  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + left_alone.why;
   const std::string until = format_duration(standing.spared_until - now);
-  switch (standing.left_alone.ground) {
+  switch (left_alone.ground) {
     case LeftAlone::Ground::failed: return "a pause of it failed " + ago + ", and it is left alone for " + until + why;
     case LeftAlone::Ground::undone:
       return "a pause of it was undone " + ago + ", and the next one is tried in " + until + why;
@@ -203,6 +202,10 @@ std::string left_alone_text(const Standing& standing, Time now) {
 }
 
 }  // namespace
+
+bool Asking::reaches(const Lease& other) const {
+  return by_order(other) || (by_rules && (other.tier < lease.tier || planted(Bug::anybody_yields)));
+}
 
 bool passed_over(const State& state, LeaseId id) { return state.stuck(id) && !planted(Bug::stuck_ones_hold_up); }
 
@@ -227,10 +230,9 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   if (lease.stop_requested) return because([] { return "its program is being ended already"; });
   if (way.kind == WayToYield::Kind::none) return because([&] { return obstacle_text(state, lease, way); }, way.until);
   const bool by_order = asking.by_order(lease);
-  if (!by_order && !asking.by_rules)
-    return because([] { return "it is not the program of the user on whose word room is made"; });
-  if (!by_order && lease.tier >= asking.lease.tier && !planted(Bug::anybody_yields))
-    return because([&] {
+  if (!asking.reaches(lease))
+    return because([&]() -> std::string {
+      if (!asking.by_rules) return "it is not the program of the user on whose word room is made";
       return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
              std::string(to_string(asking.lease.tier));
     });
@@ -240,7 +242,7 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   if (asking.patient) return std::nullopt;
   const Standing standing = state.standing(lease.id);
   if (now < standing.spared_until)
-    return because([&] { return left_alone_text(standing, now); }, standing.spared_until);
+    return because([&] { return left_alone_text(standing, state.left_alone(lease.id), now); }, standing.spared_until);
   const bool at_once = by_order || asking.lease.tier == Tier::critical;
   if (!at_once && now < standing.restored + breath)
     return because([] { return "it came back from a pause a moment ago"; }, standing.restored + breath);
@@ -280,8 +282,7 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims) {
 }
 
 Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now) {
-  Predictor predict(state.costs());
-  return as_victim(state, lease, way_to_yield(state, rules, lease, now), device, now, predict);
+  return as_victim(state, lease, way_to_yield(state, rules, lease, now), device, now);
 }
 
 Bytes being_yielded(const State& state, const Device& device) {
@@ -332,17 +333,16 @@ bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
 
 namespace {
 
-OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now,
-                 Predictor& predict) {
+OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
   // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
   const bool own_first = asking.ordered && !asking.ordered->anybodys;
   if (own_first) {
     Asking word = asking;
     word.by_rules = false;
-    OnDevice own = plan_on(state, rules, word, device, now, predict);
+    OnDevice own = plan_on(state, rules, word, device, now);
     if (own.found || !may_ask(state, rules, asking.lease)) return own;
   }
-  OnDevice plan = plan_on(state, rules, asking, device, now, predict);
+  OnDevice plan = plan_on(state, rules, asking, device, now);
   weigh_wait(state, rules, asking, plan, now);
   return plan;
 }
@@ -382,12 +382,11 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
   const std::vector<const Device*> devices = devices_for(state, asking.lease);
   const std::size_t count =
       asking.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(asking.lease.device_count);
-  Predictor predict(state.costs());
   std::size_t found = 0, leases = 0;
   for (const Device* device : devices) {
     if (found >= count && leases >= leases_looked_at) break;
     if (!state.known(*device, rules, now)) continue;
-    plans.push_back(best_on(state, rules, asking, *device, now, predict));
+    plans.push_back(best_on(state, rules, asking, *device, now));
     found += plans.back().found;
     leases += device->leases.size();
   }

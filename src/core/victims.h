@@ -28,6 +28,8 @@ struct Asking {
   Ground ground() const { return ordered ? Ground::order : Ground::tier; }
   // The word of an administrator reaches everybody's programs, that of a user the user's own.
   bool by_order(const Lease& other) const { return ordered && (ordered->anybodys || ordered->uid == other.uid); }
+  // Whether the other yields to this one at all: on that word, or to its tier.
+  bool reaches(const Lease& other) const;
 };
 
 // Whether it is this lease's moment to yield to the asker, and the `way` it would: nothing, or why not. Not of turns:

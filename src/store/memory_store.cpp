@@ -142,15 +142,15 @@ void MemoryStore::Tables::forget(LeaseId id) {
 }
 
 void MemoryStore::Tables::prune_users(const Limits& limits) {
-  std::map<std::uint32_t, std::set<std::pair<Time, LeaseId>>> settled;  // of each user, the oldest end first
   std::map<std::uint32_t, std::size_t> ended;
-  for (const auto& [id, row] : leases) {
-    if (!row.lease.ended()) continue;
-    ++ended[row.lease.uid];
-    if (row.settled) settled[row.lease.uid].emplace(row.lease.ended_at.value_or(Time{}), id);
-  }
-  for (auto& [uid, oldest] : settled) {
-    for (std::size_t left = ended[uid]; left > limits.ended_per_user && !oldest.empty(); --left) {
+  for (const auto& [id, row] : leases)
+    if (row.lease.ended()) ++ended[row.lease.uid];
+  for (auto& [uid, left] : ended) {
+    if (left <= limits.ended_per_user) continue;
+    std::set<std::pair<Time, LeaseId>> oldest;  // end first
+    for (const auto& [id, row] : leases)
+      if (row.settled && row.lease.uid == uid) oldest.emplace(row.lease.ended_at.value_or(Time{}), id);
+    for (; left > limits.ended_per_user && !oldest.empty(); --left) {
       const LeaseId id = oldest.begin()->second;
       oldest.erase(oldest.begin());
       forget(id);

@@ -48,6 +48,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   }
   follow_restart();
   stood_still(now);
+  checked_.reset();
   last_now_ = now;  // what was decided and not stored may be decided again
 }
 
@@ -68,6 +69,7 @@ void Oracle::stood_still(Time now) {
 
 void Oracle::reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
   const gpu::GpuSnapshot judged = gpu::judge(snapshot);
+  checked_.reset();
   if (!judged.problem.empty()) return;
   for (const auto& [uuid, reading] : readings_) unread_.insert(uuid);
   std::map<std::string, int> listed;
@@ -365,6 +367,8 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
     return uses;
   };
   std::vector<const Lease*> here;
+  here.reserve(leases_.size());
+  counted.reserve(leases_.size() + ends_.size());
   for (const auto& [id, lease] : leases_)
     if (lease.reserves() && is_on(lease.devices)) here.push_back(&lease);
   // One that has a device to itself may come back with more than it has: nobody else is promised any.

@@ -121,6 +121,7 @@ class Oracle {
   void check_served(const core::State& state, Time now);
   void check_due(Time now);
   void check_durable();
+  void follow_driver(const core::State& state, Time now);
   void check_stuck(const core::State& state, Time now);
   void check_blame(const core::State& state);
 
@@ -171,7 +172,8 @@ class Oracle {
   std::uint64_t leases_seen_ = 0, pauses_seen_ = 0;
   std::map<LeaseId, Time> back_by_;  // nobody may be gone for want of a connection before
   Time last_now_;
-  Duration napped_{};  // the machine slept so long, and the engine has not noticed
+  std::optional<std::uint64_t> checked_;  // after so many steps of the core
+  Duration napped_{};                     // the machine slept so long, and the engine has not noticed
   bool trace_ = false;
 };
 

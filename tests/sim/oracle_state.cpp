@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace sublet::sim {
 
@@ -21,14 +22,18 @@ void Oracle::after_step(bool overdue) {
   if (now - last_now_ >= napped_) napped_ = {};
   last_now_ = now;
   verdict_.mix(state.last_id() * 1000 + state.leases().size() * 10 + state.queue().size());
-  check_sums(state, now);
-  check_queue(state, now);
-  check_served(state, now);
+  // In a step of the world in which the core took none, all this is as it was.
+  if (std::exchange(checked_, state.steps()) != state.steps()) {
+    check_sums(state, now);
+    check_queue(state, now);
+    check_served(state, now);
+    check_blame(state);
+    follow_driver(state, now);
+  }
   check_makings(state, now);
   check_outsiders_named(state, now);
   if (!overdue) check_due(now), check_stuck(state, now);
   check_durable();
-  check_blame(state);
 }
 
 void Oracle::slept(Duration asleep) {
@@ -37,15 +42,14 @@ void Oracle::slept(Duration asleep) {
   for (auto& [id, at] : said_at_) at = at + asleep;
 }
 
-// Who waits is not kept waiting by a driver that does not return.
-void Oracle::check_stuck(const core::State& state, Time now) {
+// By when the driver should have parked whom it was asked to.
+void Oracle::follow_driver(const core::State& state, Time now) {
   constexpr Duration late = 15s;  // more than it is allowed beyond what such a pause took in the worst case
   for (const LeaseId id : state.away()) {
     const Lease& lease = *state.find(id);
-    const auto moving = state.moving(id);
-    const bool out = lease.state == LeaseState::pausing && lease.parking->method == core::PauseMethod::driver &&
-                     moving && moving->move == core::Move::pause;
-    if (!out) {
+    const bool yields = lease.state == LeaseState::pausing && lease.parking->method == core::PauseMethod::driver;
+    const auto moving = yields ? state.moving(id) : std::nullopt;
+    if (!moving || moving->move != core::Move::pause) {
       returns_by_.erase(id);
     } else if (!returns_by_.contains(id)) {
       const Bytes bytes = std::max(moving->bytes, lease.parking->entry);
@@ -55,6 +59,10 @@ void Oracle::check_stuck(const core::State& state, Time now) {
     }
   }
   std::erase_if(returns_by_, [&state](const auto& entry) { return !state.away().contains(entry.first); });
+}
+
+// Who waits is not kept waiting by a driver that does not return.
+void Oracle::check_stuck(const core::State& state, Time now) {
   if (returns_by_.empty()) return;
   for (const core::Making& making : state.makings()) {
     if (!making.victims.empty()) continue;
