@@ -321,7 +321,7 @@ def test_when_the_time_is_over_they_come_back(daemon):
 
 def test_ctrl_c_gives_up_the_room(daemon):
     program(daemon, "first", "3GiB", "2GiB")
-    daemon.ctl("set", "checkpoint_bandwidth", 64 * MIB)
+    daemon.ctl("set", "checkpoint_bandwidth", 256 * MIB)
     child = daemon.spawn("sublet", "free", "2GiB")
     wait_until(lambda: lease_of(daemon, "first")["state"] == "pausing", "it makes room")
     child.send_signal(signal.SIGINT)

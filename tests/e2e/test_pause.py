@@ -31,8 +31,9 @@ def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, 
     '''A restore without room would fail for good, and one into others' room would take it from them.'''
     go = tmp_path / "go"
     os.mkfifo(go)
-    script = (f"simgpu-load --alloc 1GiB --seconds 15 --verify & first=$!; read line < {go}; "
-              "simgpu-load --alloc 1GiB --seconds 600 & second=$!; wait $first; code=$?; kill $second; exit $code")
+    script = (f"simgpu-load --alloc 1GiB --seconds 600 --verify & first=$!; read line < {go}; "
+              "simgpu-load --alloc 1GiB --seconds 600 & second=$!; "
+              f"read line < {go}; kill $first; wait $first; code=$?; kill $second; exit $code")
     program = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "tree", "--", "sh", "-c", script)
     until_filled(daemon, "tree", "1GiB")
     assert daemon.cli("pause", "tree").returncode == 0
@@ -50,7 +51,8 @@ def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, 
     other.wait(60)
     until(daemon, "tree", "active")
     assert asked.wait(60) == 0, asked.communicate()
-    assert program.wait(60) == 0, f"every byte is as it was: {program.communicate()}"
+    go.write_text("enough\n")
+    assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
 def test_gives_its_room_away_and_gets_it_back(daemon):
@@ -74,15 +76,19 @@ def test_gives_its_room_away_and_gets_it_back(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_whole_trees(daemon):
-    one = "simgpu-load --alloc 600MiB --seconds 15 --verify"
-    script = f"{one} & first=$!; {one} && wait $first"
+def test_whole_trees(daemon, tmp_path):
+    enough = tmp_path / "enough"
+    os.mkfifo(enough)
+    one = "simgpu-load --alloc 600MiB --seconds 600 --verify"
+    script = (f"{one} & first=$!; {one} & second=$!; read line < {enough}; kill $first $second; "
+              "wait $first; code=$?; wait $second && exit 1; exit $code")
     tree = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "tree", "--", "sh", "-c", script)
     wait_until(lambda: lease_of(daemon, "tree").get("used_bytes", 0) >= 2 * (600 + 256) * MIB, "both have filled it")
     assert daemon.cli("pause", "tree").returncode == 0
     assert used_on_card(daemon) < 64 * MIB
     assert daemon.cli("resume", "tree").returncode == 0
-    assert tree.wait(timeout=60) == 0, tree.communicate()[1]
+    enough.write_text("it is\n")
+    assert tree.wait(timeout=60) == 128 + signal.SIGTERM, tree.communicate()[1]
 
 
 def test_a_paused_program_is_parked_over_a_restart(daemon):

@@ -14,6 +14,7 @@ import tempfile
 
 import pytest
 
+from .parking import until_filled
 from .sublet import BIN, Api, wait_until
 
 DAEMON = 1  # "daemon", an account of every Debian
@@ -163,8 +164,7 @@ class System:
         """One that fills `alloc` of the card and checks every byte of it until it is stopped."""
         child = self.run(uid, tag, *options.pop("program", ["simgpu-load"]), "--alloc", alloc, "--seconds", seconds,
                          "--verify", *more, **options)
-        wait_until(lambda: (now := self.get(f"/v1/leases/{tag}")).status == 200 and now["used_bytes"] >= 512 << 20,
-                   f"{tag} runs and has filled its memory")
+        until_filled(self, tag, alloc)
         return child
 
     def close(self):
