@@ -80,6 +80,7 @@ struct Owner {
   // Of `process`: the inode of its pidfd, by which a later run of the daemon knows that it is the same one. 0: no
   // proof, because the kernel gives all pidfds one inode (before 6.9) or the process was gone too soon.
   std::uint64_t inode = 0;
+  bool operator==(const Owner&) const = default;
 };
 
 // An active lease waits for this size; until then it keeps what it has.
@@ -214,6 +215,7 @@ struct Lease {
   Bytes peak_used;             // most its processes were ever seen to use on one of its devices
   std::vector<Booked> booked;  // each once, in the order in which they came
 
+  bool operator==(const Lease&) const = default;
   Consumer whose() const { return {uid, consumer}; }
   bool ended() const { return state == LeaseState::ended; }
   // A lease reserves from `offered` to `resuming`.

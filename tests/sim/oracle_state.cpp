@@ -106,8 +106,10 @@ void Oracle::check_blame(const core::State& state) {
 void Oracle::check_sums(const core::State& state, Time now) {
   Bytes entries, unsettled;
   int live = 0;
+  std::size_t booked = 0;  // by leases that have room, once for each of their devices
   for (const auto& [id, lease] : state.leases()) {
     live += !lease.ended();
+    booked += lease.reserves() ? lease.devices.size() : 0;
     if (lease.parking && !lease.ended()) {
       entries += lease.parking->entry;
       if (!lease.parking->settled) unsettled += lease.parking->entry;
@@ -134,23 +136,20 @@ void Oracle::check_sums(const core::State& state, Time now) {
     Bytes charged;
     std::size_t here = 0;
   };
-  std::map<std::string_view, Sum> sums;
-  for (const auto& [id, lease] : state.leases()) {
-    for (const std::string& uuid : lease.devices) {
+  for (const auto& [uuid, device] : state.devices()) {
+    Sum sum;
+    for (const auto& [id, lease] : state.leases()) {
+      if (!is_on(lease, uuid)) continue;
       if (!lease.reserves() && !(lease.ended() && state.charge(id, uuid).settling)) continue;
       const Bytes charged = state.charged(lease, uuid);
-      Sum& sum = sums[uuid];
       ++sum.here;
       sum.charged += charged;
-      const auto device = state.devices().find(uuid);
-      verdict_.expect(device != state.devices().end() && device->second.leases.contains(id), "device-index",
-                      [&, &id = id] { return to_string(id) + " is not booked on " + uuid; });
+      booked -= lease.reserves();
+      verdict_.expect(device.leases.contains(id), "device-index",
+                      [&, &id = id, &uuid = uuid] { return to_string(id) + " is not booked on " + uuid; });
       verdict_.expect(!lease.reserves() || charged >= lease.reserved_each(), "charged-too-little",
                       [&, &id = id] { return to_string(id); });
     }
-  }
-  for (const auto& [uuid, device] : state.devices()) {
-    const Sum& sum = sums[uuid];
     verdict_.expect(device.leases.size() == sum.here && device.charged == sum.charged, "device-sum", [&, &uuid = uuid] {
       return fmt::format("{} charges {} for {} leases, instead of {} for {}", uuid, format_size(device.charged),
                          device.leases.size(), format_size(sum.charged), sum.here);
@@ -164,6 +163,7 @@ void Oracle::check_sums(const core::State& state, Time now) {
                          format_size(state.effective_free(device, config_.rules, now)));
     });
   }
+  verdict_.expect(booked == 0, "device-index", [] { return std::string("somebody is on a device that there is not"); });
 }
 
 void Oracle::check_queue(const core::State& state, Time now) {
