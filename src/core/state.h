@@ -242,9 +242,8 @@ class State {
  private:
   friend class Stepper;
 
-  // The contest for room among equals, as far as the lease takes part in it.
+  // The contest for room among equals, of those in `contending_`.
   struct Turns {
-    bool counts = false;
     Duration had{};             // up to `since`
     std::optional<Time> since;  // it has its room and counts since then
   };

@@ -8,7 +8,6 @@
 #include "core/methods.h"
 #include "core/prospects.h"
 #include "core/stepper.h"
-#include "core/turns.h"
 #include "core/victims.h"
 #include "core/words.h"
 
@@ -35,11 +34,8 @@ void Stepper::make_room() {
     const std::vector<Making> before = std::exchange(state_.makings_, {});
     state_.turns_.clear();
     state_.room_look_at_ = Time::never();
-    std::set<LeaseId> counted;
-    for (const LeaseId asker : askers_in_turn(before)) look_for_room(*find(asker), counted);
-    for (const LeaseId id : state_.contending_)
-      if (Lease* lease = find(id); lease != nullptr && !counted.contains(id)) state_.sides_.at(id).turn = {};
-    state_.contending_ = std::move(counted);
+    for (const LeaseId asker : askers_in_turn(before)) look_for_room(*find(asker), before);
+    count_turns();
     bool freed = give_up(before);
     const std::vector<Making> makings = state_.makings_;
     for (const Making& making : makings) freed |= advance(making);
@@ -48,8 +44,8 @@ void Stepper::make_room() {
   }
 }
 
-// In the order of the queue; but what was begun on somebody's word is gone on with before those begin who would not go
-// ahead of it: else whoever yielded on that word would yield for them.
+// In the order of the queue; but what was begun on somebody's word, or because it is somebody's turn, is gone on with
+// before those begin who would not go ahead of it: else whoever yielded would yield for them, or for its own return.
 std::vector<LeaseId> Stepper::askers_in_turn(const std::vector<Making>& before) const {
   std::vector<LeaseId> found;
   const auto add = [&found](LeaseId id) {
@@ -57,12 +53,16 @@ std::vector<LeaseId> Stepper::askers_in_turn(const std::vector<Making>& before) 
   };
   for (const QueueKey& key : state_.askers_) {
     for (const Making& making : before)
-      if (making.ground == Ground::order && state_.ordered_.contains(making.asker) &&
-          state_.find(key.lease)->tier <= making.tier)
-        add(making.asker);
+      if (is_gone_on_with(making) && state_.find(key.lease)->tier <= making.tier) add(making.asker);
     add(key.lease);
   }
   return found;
+}
+
+bool Stepper::is_gone_on_with(const Making& making) const {
+  if (making.ground == Ground::order) return state_.ordered_.contains(making.asker);
+  const auto is_asker = [&making](const QueueKey& key) { return key.lease == making.asker; };
+  return making.ground == Ground::turn && std::any_of(state_.askers_.begin(), state_.askers_.end(), is_asker);
 }
 
 // Where room is held for somebody before it, to whom it would not leave again what it was given, in its turn: nobody
@@ -154,7 +154,7 @@ bool Stepper::give_up(const std::vector<Making>& before) {
   return freed;
 }
 
-void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
+void Stepper::look_for_room(const Lease& waiter, const std::vector<Making>& before) {
   const std::optional<Ordered>& ordered = waiter.ordered;
   if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
   const Asking asking{waiter, ordered, /*told=*/false};
@@ -166,13 +166,18 @@ void Stepper::look_for_room(const Lease& waiter, std::set<LeaseId>& counted) {
       asking.ground() == Ground::order ||
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
   if (plan.found && may) {
-    begin_making({waiter.id, keeps_out(asking, plan), asking.ground(), plan.devices, plan.victims});
+    // It goes on being its turn while the last of those who leave for it are on their way out.
+    const bool its_turn = plan.victims.empty() && std::any_of(before.begin(), before.end(), [&](const Making& old) {
+                            return old.asker == waiter.id && old.ground == Ground::turn;
+                          });
+    const Ground ground = its_turn && !ordered ? Ground::turn : asking.ground();
+    begin_making({waiter.id, keeps_out(asking, plan), ground, plan.devices, plan.victims});
     return;
   }
   look_again_at(plan.again);
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   // A word whose victims cannot yield any more takes no right away.
-  if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred, counted);
+  if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred);
 }
 
 // The room is there, and if it is not the waiter's that is because it is held for somebody else: whoever yields there
@@ -208,54 +213,6 @@ bool Stepper::begin_making(Making making) {
     if (state_.making_on(device) != nullptr) return false;  // of one that stands before it
   state_.makings_.push_back(std::move(making));
   return true;
-}
-
-// -------------------------------------------------------------------------------- turns
-
-void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred, std::set<LeaseId>& counted) {
-  if (waiter.device_count != 1) return;
-  for (const std::string& uuid : state_.where_might_yield(waiter.tier)) {
-    const Device& device = state_.devices_.at(uuid);
-    if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) continue;
-    if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) continue;
-    const Contenders contenders = contenders_on(state_, rules_, waiter, device, now_);
-    if (contenders.residents.empty()) continue;
-    count_turns(contenders, counted);
-    auto turn = turn_of(state_, rules_, waiter, device, contenders, now_);
-    if (!turn) continue;
-    const auto by_itself = room_by_itself(state_, rules_, device, state_.need(waiter, uuid), now_);
-    if (by_itself && *by_itself <= std::max(turn->at, now_)) continue;
-    if (turn->at > now_) {
-      look_again_at(turn->at);
-      const auto known = state_.turns_.find(uuid);
-      if (known == state_.turns_.end() || turn->at < known->second.at) state_.turns_[uuid] = std::move(*turn);
-      continue;
-    }
-    Making making{waiter.id, waiter.tier, Ground::turn, {uuid}, {}};
-    for (const LeaseId id : turn->leaves) making.victims.push_back(as_victim(state_, rules_, *find(id), device, now_));
-    std::sort(making.victims.begin(), making.victims.end());
-    if (begin_making(std::move(making))) return;
-  }
-}
-
-// Time with room counts only while somebody else of equal standing waits for it. Who comes to the contest starts as if
-// it had had as much as the one who had least.
-void Stepper::count_turns(const Contenders& contenders, std::set<LeaseId>& counted) {
-  std::vector<LeaseId> all = contenders.residents;
-  all.insert(all.end(), contenders.waiters.begin(), contenders.waiters.end());
-  std::optional<Duration> least;
-  for (const LeaseId id : all) {
-    State::Turns& turn = state_.sides_.at(id).turn;
-    if (turn.since) turn.had += now_ - *turn.since;
-    if (turn.counts) least = std::min(least.value_or(turn.had), turn.had);
-  }
-  for (const LeaseId id : all) {
-    State::Turns& turn = state_.sides_.at(id).turn;
-    if (!turn.counts) turn.had = least.value_or(Duration{});
-    turn.counts = true;
-    turn.since = find(id)->state == LeaseState::active ? std::optional(now_) : std::nullopt;
-    counted.insert(id);
-  }
 }
 
 // -------------------------------------------------------------------------------- doing it

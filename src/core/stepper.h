@@ -136,13 +136,12 @@ class Stepper {
   bool give_up(const std::vector<Making>& before);
   std::vector<LeaseId> askers_in_turn(const std::vector<Making>& before) const;
   std::vector<std::string> barred_from(const Lease& waiter) const;
-  void look_for_room(const Lease& waiter, std::set<LeaseId>& counted);
+  bool is_gone_on_with(const Making& making) const;
+  void look_for_room(const Lease& waiter, const std::vector<Making>& before);
   bool is_free(const Lease& waiter, const std::vector<std::string>& devices) const;
   Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
   void look_again_at(Time at);
   bool begin_making(Making making);
-  void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred, std::set<LeaseId>& counted);
-  void count_turns(const Contenders& contenders, std::set<LeaseId>& counted);
   bool advance(const Making& making);
   std::string yield_text(const Making& making) const;
   void end_spot(Lease& lease, const Making& making);
@@ -151,6 +150,12 @@ class Stepper {
   void settle_undone();
   Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;
   void order_room(Lease& lease, const Ordered& by);
+  // Among equals (step_turns.cpp).
+  void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred);
+  void join_contest(const Contenders& contenders);
+  Duration count_turn(LeaseId id);
+  void count_turns();
+  bool contends(const Lease& lease) const;
   // By which method (step_method.cpp).
   Duration yield_time(const Lease& lease) const;
   void note_unfit(Lease& lease, const Parked& fact);

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/obedient.h"
+
+namespace sublet::core::testing {
+namespace {
+
+struct Shares {
+  std::map<LeaseId, Duration> had;
+  int switches = 0;
+};
+
+Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
+  Shares shares;
+  std::map<LeaseId, LeaseState> before;
+  const Time until = w.now + d;
+  while (w.now < until) {
+    const Time then = w.now;
+    w.live(1s);
+    for (const LeaseId id : all) {
+      if (w.state_of(id) == LeaseState::active && !w.programs.contains(id)) w.attach(id);
+      if (w.state_of(id) == LeaseState::active) shares.had[id] += w.now - then;
+      shares.switches += before[id] == LeaseState::active && w.state_of(id) != LeaseState::active;
+      before[id] = w.state_of(id);
+    }
+  }
+  return shares;
+}
+
+TEST(Turns, TwoThatDoNotFitTogetherShareTheCardEqually) {
+  Card w;
+  w.rules.min_residency = 20s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
+  Shares shares = share(w, {a, b}, 1200s);
+  EXPECT_GT(shares.switches, 6);
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s) << "a quantum";
+  EXPECT_GE(shares.had[a] + shares.had[b], 1200s * 85 / 100) << "the rest is spent on switching";
+}
+
+// Priority orders the queue, and so who waits to come back stands before whose turn it is.
+TEST(Turns, PriorityOrdersOnlyThoseWhoHadAsMuch) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;  // all three, for a moment
+  Lease dear = w.want(14 * GiB, Tier::standard, "a");
+  dear.priority = 10;
+  const LeaseId a = w.submit(dear, true);
+  w.attach(a);
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b"), c = w.start(14 * GiB, Tier::standard, "c");
+  Shares shares = share(w, {a, b, c}, 1800s);
+  for (const LeaseId id : {a, b, c}) {
+    EXPECT_GT(shares.had[id], 400s) << to_string(id);
+    EXPECT_LT(shares.had[id], 800s) << to_string(id);
+  }
+}
+
+TEST(Turns, WhoAlwaysFitsIsNeverPaused) {
+  Card w;
+  w.rules.min_residency = 15s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b"),
+                c = w.start(8 * GiB, Tier::standard, "c");
+  Shares shares = share(w, {a, b, c}, 1200s);
+  EXPECT_GE(shares.had[c], 1190s) << "60, 50 and 35 % of the card: the third fits with either";
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s);
+}
+
+TEST(Turns, AWorkingSetThatFitsIsNeverRotated) {
+  Card w;
+  w.rules.min_residency = 1s;
+  const LeaseId a = w.start(12 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b");
+  EXPECT_EQ(share(w, {a, b}, 300s).switches, 0);
+}
+
+TEST(Turns, NobodyTakesTurnsWithWhoHasNothingOnTheCardYet) {
+  Card w;
+  w.rules.min_residency = 20s;
+  const LeaseId early = w.submit(w.want(20 * GiB, Tier::standard, "imports"), true);
+  w.step(Attach{early, 0, kept_process(50), true, {}});
+  const LeaseId other = w.start(20 * GiB, Tier::standard, "other");
+  w.live(300s);
+  EXPECT_EQ(w.state_of(early), LeaseState::active);
+  w.programs[early] = {50, 6 * GiB};
+  EXPECT_GT(share(w, {early, other}, 300s).switches, 0) << "and then they do";
+}
+
+TEST(Turns, TheNextOneIsAnnounced) {
+  Card w;
+  w.rules.min_residency = 100s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a");
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
+  ASSERT_EQ(w.state.turns().size(), 1u);
+  const NextTurn& turn = w.state.turns().begin()->second;
+  EXPECT_EQ(turn.leaves, std::vector<LeaseId>{a});
+  EXPECT_EQ(turn.enters, std::vector<LeaseId>{b});
+  EXPECT_GT(turn.at, w.now + 90s);
+  EXPECT_LE(turn.at, w.now + 130s);
+  EXPECT_GT(leaves_in(w.state, a, w.now), 90s);
+  EXPECT_EQ(leaves_in(w.state, b, w.now), std::nullopt);
+  const QueueInfo info = queue_info(w.state, w.rules, w.at(b), w.now);
+  EXPECT_GT(info.eta, turn.at - w.now) << "the pause takes time";
+  EXPECT_SAYS(info.basis, "its turn comes then: " + to_string(a));
+}
+
+TEST(Turns, WhoWantsToGrowIsNotPausedForItself) {
+  Card w;
+  w.rules.min_residency = 1s;
+  w.start(6 * GiB, Tier::standard, "a");
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
+  w.step(Resize{b, 0, 22 * GiB});
+  for (int second = 0; second < 120; ++second) {
+    w.pass(1s);
+    w.measure();
+    w.obey();
+    ASSERT_FALSE(contains(w.why(b, "pausing"), "it is the turn of " + to_string(b)));
+  }
+}
+
+}  // namespace
+}  // namespace sublet::core::testing
