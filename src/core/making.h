@@ -39,6 +39,7 @@ struct Making {
   LeaseId asker;
   Tier tier = Tier::standard;  // of the asker, or of who yields for it on somebody's word: who is above is not kept out
   Ground ground = Ground::tier;
+  bool its_turn = false;  // with that it began; it is gone on with as that, whoever else yields for it in the end
   std::vector<std::string> devices;  // uuids
   std::vector<Victim> victims;       // still to be asked, the cheapest first; none: all that is needed is under way
 };
@@ -57,7 +58,6 @@ struct LeftAlone {
 struct Standing {
   Time restored;      // back from a pause
   Time came_back;     // since then it has its room: granted, grown on somebody's word, or back from a pause
-  Duration had{};     // of the turns that are counted at present: how long it had its room
   Time tried_at;      // no pause came of it then …
   Time spared_until;  // … and none is tried before this
   int failures = 0;   // of its pauses, in a row

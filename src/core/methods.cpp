@@ -92,10 +92,10 @@ namespace {
 
 // A spot lease that can never be parked may be ended instead: one whose program Sublet can end, or that has none whose
 // bytes would stay. What it holds beyond what it was given it may give back: not for that is anybody ended.
-bool is_ended(const State& state, const Rules& rules, const Lease& lease, const PauseMethods& methods) {
+bool is_ended(const Rules& rules, const Lease& lease, std::uint32_t asker, const PauseMethods& methods) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
   if (lease.tier != Tier::spot || (!ours && lease.had_process)) return false;
-  return methods.empty() || (!lease.parking && lease.reserved() > most_parkable(state, rules, lease).bytes);
+  return methods.empty() || (!lease.parking && lease.reserved() > most_parkable(rules, lease, asker).bytes);
 }
 
 // Who has no program yet may soon have one that can be parked.
@@ -112,7 +112,7 @@ bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods&
 
 }  // namespace
 
-WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, Time now) {
+WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now) {
   using Obstacle = WayToYield::Obstacle;
   const PauseMethods methods = pause_methods_of(state, lease);
   const auto hindered = [&methods](Obstacle by) {
@@ -121,7 +121,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     way.obstacle = by;
     return way;
   };
-  if (is_ended(state, rules, lease, methods)) {
+  if (is_ended(rules, lease, asker, methods)) {
     if (!methods.empty() || !is_starting(lease, now)) return {WayToYield::Kind::end};
     WayToYield way = hindered(Obstacle::starting);
     way.until = *lease.granted_at + start_up;
@@ -130,7 +130,9 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
   if (methods.empty()) return hindered(Obstacle::no_method);
   if (nothing_on_card(state, lease, methods)) return hindered(Obstacle::nothing_on_card);
   if (!lease.parking) {  // else the ledger has entered it already
-    const Bytes takes = ledger_left(state, rules, lease.uid);
+    Bytes takes = ledger_left(state, rules, lease.uid);
+    if (asker != lease.uid)  // who is only thought of has no lease yet, and will have one
+      takes = std::max(std::min(takes, State::ledger_share(rules) - state.ledger_of(lease.uid)), Bytes{});
     if (held_by(state, lease) > takes) {
       WayToYield way = hindered(Obstacle::ledger);
       way.takes = takes;
@@ -156,9 +158,9 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
   return no_method(lease).detail;
 }
 
-MostParkable most_parkable(const State& state, const Rules& rules, const Lease& lease) {
+MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t asker) {
   MostParkable most{rules.ledger_limit, "`ledger.limit`"};
-  if (!state.alone(lease.uid)) most = {State::ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
+  if (asker != lease.uid) most = {State::ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
   if (rules.host_memory && *rules.host_memory - rules.ledger_reserve < most.bytes)
     most = {std::max(*rules.host_memory - rules.ledger_reserve, Bytes{}),
             "what the machine has, less `ledger.reserve`"};

@@ -46,18 +46,19 @@ struct WayToYield {
   bool parks() const { return kind == Kind::park; }
   bool ends() const { return kind == Kind::end; }
 };
-WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, Time now);
+// `asker`: the user for whose lease it would yield. Another user's wait makes `ledger.user_share` bind.
+WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now);
 
 // What is in the way of it, in words; a way of the kind none only.
 std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way);
 
-// The most that could be parked of it if nothing else were in host memory: while others of the machine's users have
-// leases, no more than one user's share.
+// The most that could be parked of it for this asker if nothing else were in host memory: for another user's lease no
+// more than one user's share, for as long as that one waits its user is not alone.
 struct MostParkable {
   Bytes bytes;
   std::string_view bound;  // by what, in words
 };
-MostParkable most_parkable(const State& state, const Rules& rules, const Lease& lease);
+MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t asker);
 
 // What its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);

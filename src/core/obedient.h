@@ -4,17 +4,19 @@
 
 #include "core/world.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 namespace sublet::core::testing {
 
-// One card of 24 GiB whose programs do what they are told: they yield when they are asked, and come back.
+// Cards of 24 GiB whose programs do what they are told: they yield when they are asked, and come back.
 struct Card : World {
   std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and what it uses
   std::set<LeaseId> yielded;
   std::size_t obeyed = 0;  // of `actions`
   int next_pid = 100;
+  unsigned cards = 1;
 
   Card() { measure(); }
 
@@ -37,10 +39,20 @@ struct Card : World {
   }
   void measure() {
     now = now + 20ms;
-    std::vector<ProcessUse> processes;
-    for (const auto& [id, program] : programs)
-      if (!yielded.contains(id)) processes.push_back(uses(program.first, program.second, id));
-    snapshot({gpu(0, 24 * GiB, std::move(processes))});
+    std::vector<DeviceReading> readings;
+    for (unsigned card = 0; card < cards; ++card) {
+      std::vector<ProcessUse> processes;
+      for (const auto& [id, program] : programs)
+        if (!yielded.contains(id) && on(id, uuid_of(card)))
+          processes.push_back(uses(program.first, program.second, id));
+      readings.push_back(gpu(card, 24 * GiB, std::move(processes)));
+    }
+    snapshot(std::move(readings));
+  }
+  bool on(LeaseId id, const std::string& uuid) const {
+    const Lease* lease = state.find(id);
+    if (lease == nullptr) return uuid == uuid_of(0);  // an outsider
+    return std::find(lease->devices.begin(), lease->devices.end(), uuid) != lease->devices.end();
   }
   // Carries out what was ordered, at the speed of 2 GiB/s, until nothing is ordered any more.
   void obey(HostMemory host = plenty, int orders = 200) {

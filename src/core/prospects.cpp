@@ -36,10 +36,21 @@ bool any_ends(const std::vector<Victim>& victims) {
   return std::any_of(victims.begin(), victims.end(), [](const Victim& victim) { return victim.ends; });
 }
 
+// "lease-1 (crawl, ana) cannot be paused, and is ended: it has its time to end"
+std::string ends_text(const State& state, const std::vector<Victim>& victims) {
+  std::vector<LeaseId> ending;
+  bool has_program = false;
+  for (const Victim& victim : victims)
+    if (victim.ends) ending.push_back(victim.lease), has_program |= state.find(victim.lease)->had_process;
+  const bool one = ending.size() == 1;
+  return names_of(state, ending) + " cannot be paused, and " + (one ? "is" : "are") + " ended" +
+         (!has_program ? ""
+          : one        ? ": it has its time to end"
+                       : ": they have their time to end");
+}
+
 std::string takes_text(const State& state, const std::vector<Victim>& victims) {
-  if (!any_ends(victims)) return takes_text(victims.size(), yields_in(state, victims));
-  return victims.size() == 1 ? "it cannot be paused, and is ended: it has its time to end"
-                             : "not all of them can be paused: who is ended has its time to end";
+  return any_ends(victims) ? ends_text(state, victims) : takes_text(victims.size(), yields_in(state, victims));
 }
 
 // Why host memory surely does not take what they hold, whatever the machine has of it; "" if it may.
@@ -120,7 +131,7 @@ std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId le
     if (!holds(turn.enters, lease)) continue;
     std::vector<Victim> leaves;
     for (const LeaseId id : turn.leaves)
-      leaves.push_back(as_victim(state, rules, *state.find(id), state.devices().at(uuid), now));
+      leaves.push_back(as_victim(state, rules, *state.find(id), state.find(lease)->uid, state.devices().at(uuid), now));
     const Duration takes = yields_in(state, leaves);
     Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
                   "its turn comes then: " + names_of(state, turn.leaves) +
@@ -158,7 +169,8 @@ RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking
   hasty.told = true;
   for (const Victim& victim : room.victims) {
     const Lease& lease = *state.find(victim.lease);
-    const auto left_alone = spared(state, rules, hasty, lease, way_to_yield(state, rules, lease, now), now);
+    const auto left_alone =
+        spared(state, rules, hasty, lease, way_to_yield(state, rules, lease, asking.lease.uid, now), now);
     if (!left_alone) continue;
     const auto in = may_be_asked_in(state, rules, asking, *left_alone, now);
     room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(lease) + ": " + left_alone->why;
@@ -296,7 +308,8 @@ std::string how_to_have_it(const State& state, const Rules& rules, const Lease& 
   const std::string id = to_string(holder.id);
   if (holder.stop_requested) return "its program has been told to end";
   const std::string stop = "end it (`sublet stop " + id + "`)";
-  const bool can_pause = holder.state == LeaseState::active && way_to_yield(state, rules, holder, now).parks();
+  const bool can_pause =
+      holder.state == LeaseState::active && way_to_yield(state, rules, holder, waiter.uid, now).parks();
   const std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
   return (holder.uid == waiter.uid ? "it is the same user's, who can " : "its owner or an admin can ") + pause + stop;
 }

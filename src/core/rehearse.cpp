@@ -23,14 +23,14 @@ RoomPlan plan_of(const Making& making) {
 }
 
 // The same once their time is over.
-RoomPlan plan_of(const State& state, const Rules& rules, const NextTurn& turn, Time now) {
+RoomPlan plan_of(const State& state, const Rules& rules, const NextTurn& turn, std::uint32_t asker, Time now) {
   RoomPlan room;
   room.found = true;
   room.devices = {turn.device};
   room.wait = std::max(turn.at - now, Duration{});
   for (const LeaseId id : turn.leaves) {
     const Lease& leaves = *state.find(id);
-    room.victims.push_back(as_victim(state, rules, leaves, state.devices().at(turn.device), now));
+    room.victims.push_back(as_victim(state, rules, leaves, asker, state.devices().at(turn.device), now));
     room.pause += room.victims.back().pause.likely, room.cost += room.victims.back().cost;
     room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(leaves) + ": it has its turn for " +
                      format_duration(*room.wait) + " more";
@@ -90,7 +90,7 @@ Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit&
   }
   for (const auto& [device, turn] : after.turns())
     if (found.would == Would::wait && !found.room.found && holds(turn.enters, found.lease.id))
-      found.room = plan_of(after, rules, turn, now);
+      found.room = plan_of(after, rules, turn, found.lease.uid, now);
   return found;
 }
 

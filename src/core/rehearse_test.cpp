@@ -50,6 +50,23 @@ TEST(Rehearse, RefusesAsTheRealOneIsRefused) {
   }
 }
 
+// The asker has no lease yet; with it, the other user is not alone any more.
+TEST(Rehearse, SaysThatOneIsEndedWhoseUsersShareBindsOnlyThen) {
+  Rehearsed w;
+  w.rules.ledger_limit = 24 * GiB;
+  const LeaseId spot = w.program(20 * GiB, 100, Tier::spot);
+  Submit fact = w.asking(10 * GiB);
+  const auto own = w.would(fact);
+  ASSERT_EQ(own.room.victims.size(), 1u);
+  EXPECT_FALSE(own.room.victims[0].ends);
+  fact.lease.uid = 1001;
+  const auto found = w.would(fact);
+  EXPECT_EQ(found.would, Would::make_room);
+  ASSERT_EQ(found.room.victims.size(), 1u);
+  EXPECT_EQ(found.room.victims[0].lease, spot);
+  EXPECT_TRUE(found.room.victims[0].ends);
+}
+
 TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
   Rehearsed w;
   const LeaseId batch = w.program(20 * GiB, 100, Tier::batch);

@@ -134,7 +134,7 @@ Standing State::standing(LeaseId id) const {
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
-  return {side.restored_at, came_back, side.turn.had, side.tried_at, side.spared_until, side.failures, side.next};
+  return {side.restored_at, came_back, side.tried_at, side.spared_until, side.failures, side.next};
 }
 
 const LeftAlone& State::left_alone(LeaseId id) const {

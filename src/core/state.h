@@ -148,7 +148,7 @@ class State {
   // Why the last attempt at a snapshot gave nothing at all; "" if it gave something.
   const std::string& snapshot_problem() const { return snapshot_problem_; }
   std::uint64_t last_id() const { return last_id_; }
-  std::uint64_t steps() const { return steps_; }  // so many were taken since it was loaded: it changes in none else
+  std::uint64_t steps() const { return steps_; }  // taken since it was loaded: nothing else changes it
 
   // Known: the newest reading is usable and not older than rules.max_age.
   bool known(const Device& device, const Rules& rules, Time now) const;
@@ -225,7 +225,9 @@ class State {
   const Making* making_on(std::string_view device) const;                  // null: none is made there
   const Making* making_for(LeaseId asker) const;                           // null: none is made for it
   const std::map<std::string, NextTurn>& turns() const { return turns_; }  // the next on each device, by uuid
-  std::optional<Ordered> ordered(LeaseId waiter) const;                    // room for it was ordered
+  // Of the turns that are counted on the device at present: how long it had its room there, or is taken to have had it.
+  Duration had(LeaseId id, const std::string& device) const;
+  std::optional<Ordered> ordered(LeaseId waiter) const;  // room for it was ordered
   // Whether anybody of this tier, or of one below it, is there on whom there might be a claim.
   bool somebody_might_yield(Tier tier) const;
   // The devices where somebody of just this tier is, on whom there might be a claim; uuids.
@@ -242,7 +244,7 @@ class State {
  private:
   friend class Stepper;
 
-  // The contest for room among equals, of those in `contending_`.
+  // Of one who takes turns with its equals on a device: how long it had its room there.
   struct Turns {
     Duration had{};             // up to `since`
     std::optional<Time> since;  // it has its room and counts since then
@@ -287,7 +289,6 @@ class State {
     std::optional<LeftAlone> undone;  // why its pause is being undone: it is left alone when it runs again
     LeftAlone left_alone;             // the last time
     Time tried_at, spared_until;      // since, until
-    Turns turn;
     // When it was given its room again after a pause, and by how much it grew since then on each of its devices.
     Time back_at;
     std::vector<std::pair<Time, Bytes>> grown;  // the newest last
@@ -373,16 +374,16 @@ class State {
   Time snapshot_began_;             // of the newest snapshot
   std::string snapshot_problem_;
   CostModel costs_;
-  std::vector<Making> makings_;                          // on devices of their own; as of the last step
-  std::map<std::string, NextTurn> turns_;                // the same
-  std::set<LeaseId> contending_;                         // their turns are counted
-  std::set<LeaseId> ordered_;                            // room was ordered for them
-  std::vector<QueueKey> askers_;                         // those who were looked at last
-  bool room_stale_ = true;                               // something changed since, that may matter anywhere
-  std::vector<std::string> room_changed_;                // or on these devices alone
-  Time room_look_at_ = Time::never();                    // then more may be had
-  std::array<std::set<std::string>, tier_count> where_;  // uuids; somebody might yield
-  std::vector<LeaseId> unsignalled_;                     // loaded while being stopped: the order may have been lost
+  std::vector<Making> makings_;                               // on devices of their own; as of the last step
+  std::map<std::string, NextTurn> turns_;                     // the same
+  std::map<std::string, std::map<LeaseId, Turns>> contests_;  // on each device, among those who take turns there
+  std::set<LeaseId> ordered_;                                 // room was ordered for them
+  std::vector<QueueKey> askers_;                              // those who were looked at last
+  bool room_stale_ = true;                                    // something changed since, that may matter anywhere
+  std::vector<std::string> room_changed_;                     // or on these devices alone
+  Time room_look_at_ = Time::never();                         // then more may be had
+  std::array<std::set<std::string>, tier_count> where_;       // uuids; somebody might yield
+  std::vector<LeaseId> unsignalled_;  // loaded while being stopped: the order may have been lost
 };
 
 template <typename Change>

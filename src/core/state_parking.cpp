@@ -45,6 +45,15 @@ Bytes State::ledger_free(const Rules& rules, const HostMemory& host, std::option
   return std::max(free, Bytes{});
 }
 
+// -------------------------------------------------------------------------------- turns
+
+Duration State::had(LeaseId id, const std::string& device) const {
+  const auto contest = contests_.find(device);
+  if (contest == contests_.end()) return {};
+  const auto its = contest->second.find(id);
+  return its == contest->second.end() ? Duration{} : its->second.had;
+}
+
 // Adds (`sign` 1) or takes away (-1) what the lease is entered with.
 void State::enter(const Lease& lease, int sign) {
   if (!lease.parking) return;

@@ -389,7 +389,7 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
   EXPECT_EQ(w.standing().failures, 0);
   w.weighed(HostMemory{4 * GiB, std::nullopt});
   const auto spares = spared(w.state, w.rules, Asking{w.at(w.urgent)}, w.at(w.victim),
-                             way_to_yield(w.state, w.rules, w.at(w.victim), w.now), w.now);
+                             way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
   ASSERT_TRUE(spares);
   EXPECT_SAYS(spares->why, "it could not be asked");
   EXPECT_SAYS(spares->why, "host memory takes 2.0 GiB more of parked bytes");
@@ -423,17 +423,19 @@ TEST(Blame, ARestartIsNobodysFailure) {
 
 TEST(Blame, HowPausesWentBeforeIsInThePriceOfANewLeaseToo) {
   Attempt w;
-  const Duration trusted = as_victim(w.state, w.rules, w.at(w.victim), w.state.devices().begin()->second, w.now).cost;
+  const Duration trusted =
+      as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost;
   w.pause();
   w.refused();
   w.runs();
-  const Duration once = as_victim(w.state, w.rules, w.at(w.victim), w.state.devices().begin()->second, w.now).cost;
+  const Duration once =
+      as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost;
   EXPECT_EQ(once - trusted, 10s) << "one of one came to nothing";
   const LearnedRecord learned{anas("serve"), PauseMethod::driver, *w.state.record(anas("serve"), PauseMethod::driver)};
   w.state = State::load(w.stored(), {}, w.state.last_id(), w.rules, w.now, {}, {}, {learned});
   w.step(Tick{});
   w.measure(9 * GiB);
-  EXPECT_EQ(as_victim(w.state, w.rules, w.at(w.victim), w.state.devices().begin()->second, w.now).cost, once);
+  EXPECT_EQ(as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost, once);
 }
 
 }  // namespace

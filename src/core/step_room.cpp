@@ -35,7 +35,7 @@ void Stepper::make_room() {
     state_.turns_.clear();
     state_.room_look_at_ = Time::never();
     for (const LeaseId asker : askers_in_turn(before)) look_for_room(*find(asker), before);
-    count_turns();
+    leave_contests();
     bool freed = give_up(before);
     const std::vector<Making> makings = state_.makings_;
     for (const Making& making : makings) freed |= advance(making);
@@ -53,16 +53,21 @@ std::vector<LeaseId> Stepper::askers_in_turn(const std::vector<Making>& before) 
   };
   for (const QueueKey& key : state_.askers_) {
     for (const Making& making : before)
-      if (is_gone_on_with(making) && state_.find(key.lease)->tier <= making.tier) add(making.asker);
+      if (is_gone_on_with(making) && !goes_ahead(key.lease, making)) add(making.asker);
     add(key.lease);
   }
   return found;
 }
 
+bool Stepper::goes_ahead(LeaseId asker, const Making& making) const {
+  const bool word = making.ground != Ground::order && state_.ordered_.contains(asker);
+  return word || state_.find(asker)->tier > making.tier;
+}
+
 bool Stepper::is_gone_on_with(const Making& making) const {
   if (making.ground == Ground::order) return state_.ordered_.contains(making.asker);
   const auto is_asker = [&making](const QueueKey& key) { return key.lease == making.asker; };
-  return making.ground == Ground::turn && std::any_of(state_.askers_.begin(), state_.askers_.end(), is_asker);
+  return making.its_turn && std::any_of(state_.askers_.begin(), state_.askers_.end(), is_asker);
 }
 
 // Where room is held for somebody before it, to whom it would not leave again what it was given, in its turn: nobody
@@ -89,14 +94,14 @@ bool Stepper::room_stale() {
   const std::vector<std::string> changed = std::exchange(state_.room_changed_, {});
   if (!everything && !change_matters(changed)) return false;
   state_.askers_ = std::move(first);
-  if (state_.askers_.empty()) return !state_.makings_.empty() || !state_.contending_.empty();
+  if (state_.askers_.empty()) return !state_.makings_.empty() || !state_.contests_.empty();
   return true;
 }
 
 // Where nothing is under way and nothing was found before, nothing can be found now unless on one of the devices that
 // changed.
 bool Stepper::change_matters(const std::vector<std::string>& changed) const {
-  const bool under_way = !state_.makings_.empty() || !state_.turns_.empty() || !state_.contending_.empty();
+  const bool under_way = !state_.makings_.empty() || !state_.turns_.empty() || contested();
   if (under_way || !state_.ordered_.empty() || changed.size() > few_changes) return !changed.empty();
   return std::any_of(changed.begin(), changed.end(), [this](const std::string& uuid) {
     const Device* device = state_.find_device(uuid);
@@ -166,12 +171,12 @@ void Stepper::look_for_room(const Lease& waiter, const std::vector<Making>& befo
       asking.ground() == Ground::order ||
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
   if (plan.found && may) {
-    // It goes on being its turn while the last of those who leave for it are on their way out.
-    const bool its_turn = plan.victims.empty() && std::any_of(before.begin(), before.end(), [&](const Making& old) {
-                            return old.asker == waiter.id && old.ground == Ground::turn;
-                          });
-    const Ground ground = its_turn && !ordered ? Ground::turn : asking.ground();
-    begin_making({waiter.id, keeps_out(asking, plan), ground, plan.devices, plan.victims});
+    // It goes on being its turn while those who leave for it are on their way out.
+    const bool its_turn = !ordered && std::any_of(before.begin(), before.end(), [&](const Making& old) {
+      return old.asker == waiter.id && old.its_turn;
+    });
+    const Ground ground = its_turn && plan.victims.empty() ? Ground::turn : asking.ground();
+    begin_making({waiter.id, keeps_out(asking, plan), ground, its_turn, plan.devices, plan.victims});
     return;
   }
   look_again_at(plan.again);
@@ -299,10 +304,9 @@ std::string Stepper::yield_text(const Making& making) const {
 void Stepper::end_spot(Lease& lease, const Making& making) {
   std::string text = yield_text(making) + ", and it is of the tier spot and cannot be paused";
   if (!pause_methods_of(state_, lease).empty()) {
-    const MostParkable most = most_parkable(state_, rules_, lease);
-    text += ": of the " + format_size(lease.reserved()) +
-            " that it was given, host memory could never take more than " + format_size(most.bytes) + " (" +
-            std::string(most.bound) + ")";
+    const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
+    text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +
+            format_size(most.bytes) + " (" + std::string(most.bound) + ")";
   }
   end(lease, EndReason::revoked, text, "displaced");
 }

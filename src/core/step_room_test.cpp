@@ -214,7 +214,6 @@ struct TwoCards : World {
 };
 
 // Its program imports for a while before it takes anything, or is a shell between two steps.
-
 TEST(Room, WhoseProgramHasNothingOnTheCardYetIsAskedOnceItHas) {
   Card w;
   const LeaseId early = w.submit(w.want(20 * GiB, Tier::batch, "imports"), true);

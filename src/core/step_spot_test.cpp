@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases of the tier spot: the only ones that are ended to make room, and only those that can never be parked.
 #include "core/obedient.h"
+#include "core/rehearse.h"
 
 #include <numeric>
 
@@ -167,8 +168,30 @@ TEST(Spot, WhatOneUserMayTakeOfTheLedgerCountsWhileAnotherWaits) {
     w.submit(urgent, true);
     return w.at(held).end_reason == EndReason::revoked;
   };
-  EXPECT_TRUE(ends(1001));
-  EXPECT_FALSE(ends(1000)) << "nobody else has leases, and all of the ledger is this user's";
+  EXPECT_TRUE(ends(1001)) << "for as long as it waits";
+  EXPECT_FALSE(ends(1000)) << "all of the ledger may be this user's";
+}
+
+// That somebody else has a lease passes; while it is so who is over the share waits, and is not ended.
+TEST(Spot, AThirdUserSLeaseHasNobodyEnded) {
+  Card w;
+  w.rules.ledger_limit = 24 * GiB;
+  const LeaseId held = w.start(20 * GiB, Tier::spot, "crawl");
+  Lease other = w.want(1 * GiB, Tier::standard);
+  other.uid = 1001;
+  const LeaseId passing = w.submit(other, true);
+  const LeaseId urgent = w.submit(w.want(10 * GiB, Tier::standard), true);
+  w.live(30s);
+  EXPECT_EQ(w.state_of(held), LeaseState::active);
+  const RoomPlan plan = room_plan(w.state, w.rules, w.at(urgent), {}, w.now);
+  const auto is_it = [&](const Spared& spared) { return spared.lease == held; };
+  const auto spared = std::find_if(plan.spared.begin(), plan.spared.end(), is_it);
+  ASSERT_NE(spared, plan.spared.end());
+  EXPECT_SAYS(spared->why, "no more than 18.0 GiB");
+  w.step(Release{passing});
+  w.live(60s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.state_of(held), LeaseState::paused);
 }
 
 TEST(Spot, WhoHasOneEndedIsToldThatItHasItsTimeToEnd) {
@@ -181,7 +204,7 @@ TEST(Spot, WhoHasOneEndedIsToldThatItHasItsTimeToEnd) {
   const auto helps = what_would_help(w.state, w.rules, w.at(equal), w.now);
   const std::string all = std::accumulate(helps.begin(), helps.end(), std::string());
   EXPECT_SAYS(all, "`sublet preempt " + to_string(equal) + "` has " + to_string(spot));
-  EXPECT_SAYS(all, "it cannot be paused, and is ended: it has its time to end");
+  EXPECT_SAYS(all, to_string(spot) + " (crawl, ana) cannot be paused, and is ended: it has its time to end");
   EXPECT_EQ(all.find("its pause takes"), std::string::npos) << all;
 }
 

@@ -17,7 +17,7 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
     if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) continue;
     const Contenders contenders = contenders_on(state_, rules_, waiter, device, now_);
     if (contenders.residents.empty()) continue;
-    join_contest(contenders);
+    join_contest(device, contenders);
     auto turn = turn_of(state_, rules_, waiter, device, contenders, now_);
     if (!turn) continue;
     const auto by_itself = room_by_itself(state_, rules_, device, state_.need(waiter, uuid), now_);
@@ -28,59 +28,66 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
       if (known == state_.turns_.end() || turn->at < known->second.at) state_.turns_[uuid] = std::move(*turn);
       continue;
     }
-    Making making{waiter.id, waiter.tier, Ground::turn, {uuid}, {}};
-    for (const LeaseId id : turn->leaves) making.victims.push_back(as_victim(state_, rules_, *find(id), device, now_));
+    Making making{waiter.id, waiter.tier, Ground::turn, true, {uuid}, {}};
+    for (const LeaseId id : turn->leaves)
+      making.victims.push_back(as_victim(state_, rules_, *find(id), waiter.uid, device, now_));
     std::sort(making.victims.begin(), making.victims.end());
     if (begin_making(std::move(making))) return;
   }
 }
 
-// Who comes to the contest starts as if it had had as much as the one who had least.
-void Stepper::join_contest(const Contenders& contenders) {
-  std::vector<LeaseId> all = contenders.residents;
-  all.insert(all.end(), contenders.waiters.begin(), contenders.waiters.end());
+// Who comes to the contest on a device starts as if it had had as much there as the one who had least.
+void Stepper::join_contest(const Device& device, const Contenders& contenders) {
+  auto& contest = state_.contests_[device.reading.uuid];
   std::optional<Duration> least;
-  for (const LeaseId id : all) {
-    if (!state_.contending_.contains(id)) continue;
-    const Duration had = count_turn(id);
-    least = std::min(least.value_or(had), had);
+  for (auto& [id, turns] : contest) {
+    count_time(id, turns);
+    least = std::min(least.value_or(turns.had), turns.had);
   }
-  for (const LeaseId id : all) {
-    if (!state_.contending_.insert(id).second) continue;
-    state_.sides_.at(id).turn = {least.value_or(Duration{}), {}};
-    count_turn(id);
-  }
+  const State::Turns level{least.value_or(Duration{}), {}};
+  for (const auto* group : {&contenders.residents, &contenders.waiters})
+    for (const LeaseId id : *group) count_time(id, contest.try_emplace(id, level).first->second);
 }
 
 // How long it had its room, up to now.
-Duration Stepper::count_turn(LeaseId id) {
-  State::Turns& turn = state_.sides_.at(id).turn;
-  if (turn.since) turn.had += now_ - *turn.since;
-  turn.since = find(id)->state == LeaseState::active ? std::optional(now_) : std::nullopt;
-  return turn.had;
+void Stepper::count_time(LeaseId id, State::Turns& turns) {
+  if (turns.since) turns.had += now_ - *turns.since;
+  const Lease* lease = find(id);
+  turns.since = lease != nullptr && lease->state == LeaseState::active ? std::optional(now_) : std::nullopt;
 }
 
 // Time with room counts only while somebody else of equal standing waits for it. What was had is remembered while that
 // lasts, whoever is on the way out or in meanwhile.
-void Stepper::count_turns() {
-  std::erase_if(state_.contending_, [this](LeaseId id) {
-    if (find(id) == nullptr) return true;
-    count_turn(id);
-    const bool goes_on = contends(*find(id));
-    if (!goes_on) state_.sides_.at(id).turn = {};
-    return !goes_on;
+void Stepper::leave_contests() {
+  for (auto& [uuid, contest] : state_.contests_) {
+    const auto device = state_.devices_.find(uuid);
+    for (auto& [id, turns] : contest) count_time(id, turns);
+    std::erase_if(contest, [&, &device = device](const auto& one) {
+      return device == state_.devices_.end() || !contends(one.first, device->second);
+    });
+  }
+  std::erase_if(state_.contests_, [](const auto& of) { return of.second.empty(); });
+}
+
+bool Stepper::contends(LeaseId id, const Device& device) const {
+  const Lease* lease = state_.find(id);
+  if (lease == nullptr || lease->ended()) return false;
+  if (state_.queue_.contains(id)) return waits_for(*lease, device);
+  if (!lease->reserves() || !device.leases.contains(id)) return false;
+  if (lease->state != LeaseState::active) return true;
+  return std::any_of(state_.askers_.begin(), state_.askers_.end(), [&](const QueueKey& key) {
+    const Lease& other = *state_.find(key.lease);
+    return other.id != id && other.tier == lease->tier && waits_for(other, device);
   });
 }
 
-bool Stepper::contends(const Lease& lease) const {
-  if (lease.ended()) return false;
-  if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) return true;
-  if (lease.state != LeaseState::active) return lease.state == LeaseState::offered || state_.queue_.contains(lease.id);
-  return std::any_of(state_.askers_.begin(), state_.askers_.end(), [&](const QueueKey& key) {
-    const Lease& other = *state_.find(key.lease);
-    return other.id != lease.id && other.tier == lease.tier &&
-           std::any_of(lease.devices.begin(), lease.devices.end(),
-                       [&](const std::string& uuid) { return waits_for(other, state_.devices_.at(uuid)); });
+// Whether any of those who take turns has its room: else they all only wait.
+bool Stepper::contested() const {
+  return std::any_of(state_.contests_.begin(), state_.contests_.end(), [this](const auto& of) {
+    return std::any_of(of.second.begin(), of.second.end(), [this](const auto& one) {
+      const Lease* lease = state_.find(one.first);
+      return lease == nullptr || lease->reserves();
+    });
   });
 }
 

@@ -54,6 +54,36 @@ TEST(Turns, PriorityOrdersOnlyThoseWhoHadAsMuch) {
   }
 }
 
+// Who comes new starts level with those who are there, on each card with its own.
+TEST(Turns, AreOfEachCardByItself) {
+  Card w;
+  w.cards = 2;
+  w.measure();
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 128 * GiB;
+  const auto on = [&w](unsigned card, const char* name, int priority) {
+    Lease lease = w.want(14 * GiB, Tier::standard, name);
+    lease.wanted_device = uuid_of(card);
+    lease.priority = priority;
+    const LeaseId id = w.submit(lease, true);
+    if (w.state_of(id) == LeaseState::active) w.attach(id);
+    return id;
+  };
+  const LeaseId a = on(1, "a", 0), b = on(1, "b", 0);
+  share(w, {a, b}, 3600s);
+  const LeaseId c = on(0, "c", 100), d = on(0, "d", 100);
+  share(w, {a, b, c, d}, 300s);
+  // It goes where the next turn ends, on the card where more was had; who waits for the other is looked at first.
+  const auto had_room = [&w](LeaseId one, LeaseId other) {
+    const LeaseId has = w.state_of(one) == LeaseState::active ? one : other;
+    return w.state_of(has) == LeaseState::active ? w.now - w.state.standing(has).came_back : Duration{};
+  };
+  while (had_room(c, d) < 3s || had_room(a, b) < had_room(c, d) + 20s) w.live(1s);
+  const LeaseId any = w.start(14 * GiB, Tier::standard, "any");
+  Shares shares = share(w, {a, b, c, d, any}, 1800s);
+  for (const LeaseId id : {a, b, c, d, any}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
+}
+
 TEST(Turns, WhoAlwaysFitsIsNeverPaused) {
   Card w;
   w.rules.min_residency = 15s;

@@ -136,6 +136,7 @@ class Stepper {
   bool give_up(const std::vector<Making>& before);
   std::vector<LeaseId> askers_in_turn(const std::vector<Making>& before) const;
   std::vector<std::string> barred_from(const Lease& waiter) const;
+  bool goes_ahead(LeaseId asker, const Making& making) const;
   bool is_gone_on_with(const Making& making) const;
   void look_for_room(const Lease& waiter, const std::vector<Making>& before);
   bool is_free(const Lease& waiter, const std::vector<std::string>& devices) const;
@@ -152,10 +153,11 @@ class Stepper {
   void order_room(Lease& lease, const Ordered& by);
   // Among equals (step_turns.cpp).
   void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred);
-  void join_contest(const Contenders& contenders);
-  Duration count_turn(LeaseId id);
-  void count_turns();
-  bool contends(const Lease& lease) const;
+  void join_contest(const Device& device, const Contenders& contenders);
+  void count_time(LeaseId id, State::Turns& turns);
+  void leave_contests();
+  bool contends(LeaseId id, const Device& device) const;
+  bool contested() const;
   // By which method (step_method.cpp).
   Duration yield_time(const Lease& lease) const;
   void note_unfit(Lease& lease, const Parked& fact);

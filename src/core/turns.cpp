@@ -37,7 +37,7 @@ Contenders contenders_on(const State& state, const Rules& rules, const Lease& wa
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
     if (lease.devices.size() != 1 || now < state.standing(id).spared_until) continue;
-    const WayToYield way = way_to_yield(state, rules, lease, now);
+    const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
     if (!way.parks() && !(way.ends() && planted(Bug::turns_end_leases))) continue;  // nobody's turn ends another
     contenders.residents.push_back(id);
   }
@@ -70,13 +70,13 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
   Bytes room = state.effective_free(device, rules, now) + being_yielded(state, device);
   for (const LeaseId id : contenders.residents) {
     const Lease& lease = *state.find(id);
-    const Bytes gain = as_victim(state, rules, lease, device, now).gain;
+    const Bytes gain = as_victim(state, rules, lease, waiter.uid, device, now).gain;
     room += gain;
-    candidates.push_back({&lease, true, state.standing(id).had, gain});
+    candidates.push_back({&lease, true, state.had(id, uuid), gain});
   }
   for (const LeaseId id : contenders.waiters) {
     const Lease& lease = *state.find(id);
-    candidates.push_back({&lease, false, state.standing(id).had, state.need(lease, uuid)});
+    candidates.push_back({&lease, false, state.had(id, uuid), state.need(lease, uuid)});
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     if (a.had != b.had) return a.had < b.had;

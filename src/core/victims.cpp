@@ -88,7 +88,7 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     plan.under_way |= yields;
     if (id == asking.lease.id || lease.ended() || yields) continue;
     if (!asking.told && !asking.reaches(lease)) continue;
-    const WayToYield way = way_to_yield(state, rules, lease, now);
+    const WayToYield way = way_to_yield(state, rules, lease, asking.lease.uid, now);
     if (auto left_alone = spared(state, rules, asking, lease, way, now)) {
       if (asking.told || left_alone->until != Time::never()) plan.spared.push_back(std::move(*left_alone));
       continue;
@@ -281,8 +281,9 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims) {
   return takes;
 }
 
-Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now) {
-  return as_victim(state, lease, way_to_yield(state, rules, lease, now), device, now);
+Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, const Device& device,
+                 Time now) {
+  return as_victim(state, lease, way_to_yield(state, rules, lease, asker, now), device, now);
 }
 
 Bytes being_yielded(const State& state, const Device& device) {
@@ -349,14 +350,14 @@ OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, c
 
 // Who is on several of the devices may be enough where others were chosen as well: those are left out, the dearest
 // first.
-void leave_out_needless(const State& state, const Rules& rules, const std::vector<OnDevice>& plans,
+void leave_out_needless(const State& state, const Rules& rules, std::uint32_t asker, const std::vector<OnDevice>& plans,
                         std::vector<Victim>& victims, Time now) {
   if (plans.size() < 2 || victims.size() < 2) return;
   std::vector<std::vector<Bytes>> gains(plans.size());  // of each victim, on each of the devices
   for (std::size_t on = 0; on < plans.size(); ++on) {
     for (const Victim& victim : victims) {
       const bool there = plans[on].device->leases.contains(victim.lease);
-      gains[on].push_back(there ? as_victim(state, rules, *state.find(victim.lease), *plans[on].device, now).gain
+      gains[on].push_back(there ? as_victim(state, rules, *state.find(victim.lease), asker, *plans[on].device, now).gain
                                 : Bytes{});
     }
   }
@@ -416,7 +417,7 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
   }
   std::sort(room.victims.begin(), room.victims.end());
   plans.resize(count);
-  leave_out_needless(state, rules, plans, room.victims, now);
+  leave_out_needless(state, rules, asking.lease.uid, plans, room.victims, now);
   if (!room.found) room.victims.clear();
   for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
   return room;

@@ -48,8 +48,9 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims);  // 
 // It is yielding, and nobody counts on that: the driver does not return.
 bool passed_over(const State& state, LeaseId id);
 
-// What it would be to have this lease yield on one device.
-Victim as_victim(const State& state, const Rules& rules, const Lease& lease, const Device& device, Time now);
+// What it would be to have this lease yield on one device, for a lease of the user `asker`.
+Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, const Device& device,
+                 Time now);
 
 // What comes free on the device once all who yield already have done so.
 Bytes being_yielded(const State& state, const Device& device);

@@ -81,7 +81,7 @@ def test_a_spot_program_that_host_memory_could_never_take_is_ended_with_notice(s
     assert run(daemon, "urgent", "2GiB", "1GiB", seconds=1).wait(timeout=60) == 0
     assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
     said = str(daemon.get("/v1/leases/spot/why")["reasons"][-2:])
-    assert "of the 3.0 GiB that it was given, host memory could never take more than 2.0 GiB (`ledger.limit`)" in said
+    assert "of the 3.0 GiB that it was given, host memory could take no more than 2.0 GiB (`ledger.limit`)" in said
     assert spot.wait(timeout=60) == 128 + signal.SIGTERM
 
 

@@ -127,7 +127,8 @@ def test_the_figures_are_those_of_the_tables(daemon):
     (used,) = after["sublet_usage_byte_seconds_total"].values()
     assert 0 < used < 3 * GIB * 600
     text = api.get("/metrics").body
-    assert "secret" not in text and held["id"] not in text and str(daemon.process.pid) not in text
+    # A process by its label: its number alone may well be a part of a card's name or of a count.
+    assert "secret" not in text and held["id"] not in text and "pid=" not in text
 
 
 def test_the_daemon_tells_its_contract(daemon):

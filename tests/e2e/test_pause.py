@@ -29,16 +29,18 @@ def start(daemon, tag, size="2GiB", alloc="1GiB", *more):
 
 def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, tmp_path):
     '''A restore without room would fail for good, and one into others' room would take it from them.'''
-    go = tmp_path / "go"
-    os.mkfifo(go)
-    script = (f"simgpu-load --alloc 1GiB --seconds 600 --verify & first=$!; read line < {go}; "
+    # A pipe for each word: who writes the first may still have it open when the second is waited for.
+    more, enough = tmp_path / "more", tmp_path / "enough"
+    for pipe in (more, enough):
+        os.mkfifo(pipe)
+    script = (f"simgpu-load --alloc 1GiB --seconds 600 --verify & first=$!; read line < {more}; "
               "simgpu-load --alloc 1GiB --seconds 600 & second=$!; "
-              f"read line < {go}; kill $first; wait $first; code=$?; kill $second; exit $code")
+              f"read line < {enough}; kill $first; wait $first; code=$?; kill $second; exit $code")
     program = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "tree", "--", "sh", "-c", script)
     until_filled(daemon, "tree", "1GiB")
     assert daemon.cli("pause", "tree").returncode == 0
     other = start(daemon, "other", "1700MiB", "1400MiB")
-    go.write_text("now\n")
+    more.write_text("now\n")
     wait_until(lambda: lease_of(daemon, "tree")["used_bytes"] >= GIB, "a process of it that is not parked takes memory")
     asked = daemon.spawn("sublet", "resume", "tree")
 
@@ -51,7 +53,7 @@ def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, 
     other.wait(60)
     until(daemon, "tree", "active")
     assert asked.wait(60) == 0, asked.communicate()
-    go.write_text("enough\n")
+    enough.write_text("now\n")
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
@@ -81,7 +83,7 @@ def test_whole_trees(daemon, tmp_path):
     os.mkfifo(enough)
     one = "simgpu-load --alloc 600MiB --seconds 600 --verify"
     script = (f"{one} & first=$!; {one} & second=$!; read line < {enough}; kill $first $second; "
-              "wait $first; code=$?; wait $second && exit 1; exit $code")
+              "wait $first; code=$?; wait $second; [ $? = $code ] || exit 1; exit $code")
     tree = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "tree", "--", "sh", "-c", script)
     wait_until(lambda: lease_of(daemon, "tree").get("used_bytes", 0) >= 2 * (600 + 256) * MIB, "both have filled it")
     assert daemon.cli("pause", "tree").returncode == 0
