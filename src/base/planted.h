@@ -30,6 +30,8 @@ enum class Bug {
   half_done_stays_so,
   anybody_yields,
   turns_end_leases,
+  turns_of_one_device,
+  turns_begin_with_the_first,
   all_yield_at_once,
   grants_do_not_matter,
   nobody_is_told_to_go_on,

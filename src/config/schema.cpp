@@ -61,7 +61,8 @@ constexpr Key table[] = {
     {"ledger.reserve", "0", "1PiB", "Host memory that parking always leaves available.",
      +[](Config& c) -> Bytes& { return c.ledger.reserve; }},
     {"ledger.user_share", "0.01", "1",
-     "The part of ledger.limit that the programs of one user may take, while others have leases too.",
+     "The part of ledger.limit that the programs of one user may take, while others have leases too. A spot lease that "
+     "is larger is ended, not paused, for another user's lease.",
      +[](Config& c) -> double& { return c.ledger.user_share; }},
     {"limits.body", "1KiB", "16MiB", "Size of a request's body.", +[](Config& c) -> Bytes& { return c.limits.body; }},
     {"limits.body_time", "100ms", "10m", "Time that a request's body may take to arrive.",

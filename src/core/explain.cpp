@@ -59,19 +59,6 @@ std::vector<std::string> help_hopeless(const State& state, const Rules& rules, c
   return helps;
 }
 
-// Turns are of one device each, among equals.
-std::string no_turn_text(const State& state, const Rules& rules, const Lease& lease, const Device& device) {
-  if (!rules.automatic) return {};
-  if (lease.device_count > 1) return "who wants several devices takes no turns with others of its tier";
-  for (const LeaseId id : device.leases)
-    if (const Lease& other = *state.find(id); other.device_count > 1 && other.tier == lease.tier &&
-                                              other.state == LeaseState::active && pause_method_of(state, other))
-      return name_of(other) +
-             " takes no turns, for it is on several devices: a higher tier or a word "
-             "(`sublet preempt`) has it yield";
-  return {};
-}
-
 std::vector<std::string> help_waiting(const State& state, const Rules& rules, const Lease& lease, Time now) {
   std::vector<std::string> helps;
   if (rules.safe_mode) helps.push_back(safe_mode_text(*rules.safe_mode) + "; " + safe_mode_hint(*rules.safe_mode));
@@ -111,7 +98,6 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   }
   if (lease.device_count > 1)
     helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");
-  if (std::string text = no_turn_text(state, rules, lease, device); !text.empty()) helps.push_back(std::move(text));
   if (!lease.wanted_device.empty() && state.devices().size() > 1)
     helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
   if (rules.automatic && state.making_for(lease.id) == nullptr) {

@@ -64,10 +64,10 @@ struct Standing {
   std::optional<PauseMethod> next;  // the method that it would be asked by now: another one has just failed
 };
 
-// The next turn on a device: who leaves, and who comes in for it.
+// The next turn on a device, or on several at once for a lease that wants so many: who leaves, and who comes in for it.
 struct NextTurn {
-  std::string device;
-  Time at;  // the quantum of those who leave ends
+  std::vector<std::string> devices;  // uuids
+  Time at;                           // the quantum of those who leave ends
   std::vector<LeaseId> enters, leaves;
 };
 

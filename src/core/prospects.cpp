@@ -129,9 +129,7 @@ Sooner by_making(const State& state, const Rules& rules, const Making& making, T
 std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId lease, Time now) {
   for (const auto& [uuid, turn] : state.turns()) {
     if (!holds(turn.enters, lease)) continue;
-    std::vector<Victim> leaves;
-    for (const LeaseId id : turn.leaves)
-      leaves.push_back(as_victim(state, rules, *state.find(id), state.find(lease)->uid, state.devices().at(uuid), now));
+    const auto leaves = as_victims(state, rules, turn.leaves, state.find(lease)->uid, turn.devices, now);
     const Duration takes = yields_in(state, leaves);
     Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
                   "its turn comes then: " + names_of(state, turn.leaves) +

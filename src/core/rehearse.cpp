@@ -26,14 +26,13 @@ RoomPlan plan_of(const Making& making) {
 RoomPlan plan_of(const State& state, const Rules& rules, const NextTurn& turn, std::uint32_t asker, Time now) {
   RoomPlan room;
   room.found = true;
-  room.devices = {turn.device};
+  room.devices = turn.devices;
   room.wait = std::max(turn.at - now, Duration{});
-  for (const LeaseId id : turn.leaves) {
-    const Lease& leaves = *state.find(id);
-    room.victims.push_back(as_victim(state, rules, leaves, asker, state.devices().at(turn.device), now));
-    room.pause += room.victims.back().pause.likely, room.cost += room.victims.back().cost;
-    room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(leaves) + ": it has its turn for " +
-                     format_duration(*room.wait) + " more";
+  room.victims = as_victims(state, rules, turn.leaves, asker, turn.devices, now);
+  for (const Victim& victim : room.victims) {
+    room.pause += victim.pause.likely, room.cost += victim.cost;
+    room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(*state.find(victim.lease)) +
+                     ": it has its turn for " + format_duration(*room.wait) + " more";
   }
   return room;
 }

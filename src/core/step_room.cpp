@@ -34,6 +34,7 @@ void Stepper::make_room() {
     const std::vector<Making> before = std::exchange(state_.makings_, {});
     state_.turns_.clear();
     state_.room_look_at_ = Time::never();
+    announce_turns_on_several();
     for (const LeaseId asker : askers_in_turn(before)) look_for_room(*find(asker), before);
     leave_contests();
     bool freed = give_up(before);
@@ -71,11 +72,11 @@ bool Stepper::is_gone_on_with(const Making& making) const {
 }
 
 // Where room is held for somebody before it, to whom it would not leave again what it was given, in its turn: nobody
-// yields there for such a one, unless on somebody's word. Turns are of one device each.
+// yields there for such a one, unless on somebody's word.
 std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
   const QueueKey* key = state_.queue_.key(waiter.id);
   std::vector<std::string> devices;
-  const bool leaves_again = waiter.pausable != Pausable::no && waiter.device_count == 1;
+  const bool leaves_again = waiter.pausable != Pausable::no;
   if (leaves_again || key == nullptr) return devices;
   const HeldRooms held(state_, rules_, now_);
   for (const HeldRooms::Entry& entry : held.entries())

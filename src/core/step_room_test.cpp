@@ -243,6 +243,15 @@ TEST(Room, OneAtATimeOnAnyDeviceOfAVictim) {
   EXPECT_EQ(w.weighed().size(), 1U);
 }
 
+TEST(Room, ForTwoWhoWaitRoomIsMadeOnTwoCards) {
+  TwoCards w(8 * GiB);
+  const LeaseId cheap = w.run(4 * GiB, 1, uuid_of(0), 100), dear = w.run(6 * GiB, 1, uuid_of(1), 200);
+  w.read({uses(100, 4 * GiB, cheap)}, {uses(200, 6 * GiB, dear)});
+  w.submit(wish(6 * GiB, "infer"));
+  w.submit(wish(6 * GiB, "infer"));
+  EXPECT_EQ(w.weighed(), (std::vector{cheap, dear})) << "what is made for the first is not the second's";
+}
+
 TEST(Room, WhoYieldsOnOneCardForAGangSparesOthersOnTheOther) {
   TwoCards w(7 * GiB);
   const LeaseId both = w.run(5 * GiB, 2, "", 100), one = w.run(3 * GiB, 1, uuid_of(0), 200);

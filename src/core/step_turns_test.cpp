@@ -84,6 +84,88 @@ TEST(Turns, AreOfEachCardByItself) {
   for (const LeaseId id : {a, b, c, d, any}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
 }
 
+struct Several : Card {
+  LeaseId both;
+  explicit Several(Duration residency) {
+    cards = 2;
+    measure();
+    rules.min_residency = residency;
+    rules.ledger_limit = 128 * GiB;
+    Lease lease = want(14 * GiB, Tier::standard, "both");
+    lease.device_count = 2;
+    both = submit(lease, true);
+    attach(both);
+  }
+  LeaseId on_card(unsigned card, std::string name) {
+    Lease lease = want(14 * GiB, Tier::standard, std::move(name));
+    lease.wanted_device = uuid_of(card);
+    return submit(lease, true);
+  }
+};
+
+TEST(Turns, OneOnSeveralCardsTakesThemWithThoseOfEach) {
+  Several w(20s);
+  const LeaseId a = w.on_card(0, "a"), b = w.on_card(1, "b");
+  ASSERT_EQ(w.state_of(a), LeaseState::queued);
+  Shares shares = share(w, {w.both, a, b}, 2400s);
+  EXPECT_GT(shares.switches, 12);
+  for (const LeaseId id : {w.both, a, b}) EXPECT_GT(shares.had[id], 900s) << to_string(id);
+}
+
+TEST(Turns, OneOnSeveralCardsLeavesForWhoWantsOne) {
+  Several w(20s);
+  const LeaseId a = w.on_card(0, "a");
+  Shares shares = share(w, {w.both, a}, 1200s);
+  for (const LeaseId id : {w.both, a}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
+}
+
+// The turns on its cards end at times of their own: it waits for the last, and nobody comes in before it meanwhile.
+TEST(Turns, OneOnSeveralCardsIsNotKeptOutByThoseWhoseTurnsEndAtOtherTimes) {
+  Several w(40s);
+  std::vector<LeaseId> all{w.both};
+  for (unsigned card = 0; card < 2; ++card)
+    for (const char* name : {"a", "b"}) {
+      all.push_back(w.on_card(card, name));
+      share(w, all, 25s);
+    }
+  Shares shares = share(w, all, 3600s);
+  for (const LeaseId id : all) EXPECT_GT(shares.had[id], 800s) << to_string(id);
+}
+
+TEST(Turns, ThatOfOneOnSeveralCardsIsAnnouncedOnAllOfThem) {
+  Several w(100s);
+  const LeaseId a = w.on_card(0, "a"), b = w.on_card(1, "b");
+  // Once it has left its cards, and those who came in have had almost as much.
+  const auto announced = [&w] { return w.state_of(w.both) == LeaseState::paused && !w.state.turns().empty(); };
+  for (int second = 0; second < 900 && !announced(); ++second) share(w, {w.both, a, b}, 1s);
+  ASSERT_EQ(w.state.turns().size(), 2u);
+  for (const auto& [uuid, turn] : w.state.turns()) {
+    EXPECT_EQ(turn.enters, std::vector<LeaseId>{w.both});
+    EXPECT_EQ(turn.leaves.size(), 2u);
+    EXPECT_EQ(turn.devices.size(), 2u);
+  }
+  EXPECT_GT(leaves_in(w.state, a, w.now), 0s);
+  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(w.both), w.now).basis, "its turn comes then: ");
+}
+
+// On all of its cards or on none.
+TEST(Turns, NobodyLeavesOneCardWhereThereIsNoTurnOnTheOther) {
+  Card w;
+  w.cards = 2;
+  w.measure();
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 128 * GiB;
+  Lease pinned = w.want(14 * GiB, Tier::standard, "pinned");
+  pinned.pausable = Pausable::no;
+  w.attach(w.submit(pinned, true));
+  const LeaseId other = w.start(14 * GiB, Tier::standard, "other");
+  Lease lease = w.want(14 * GiB, Tier::standard, "both");
+  lease.device_count = 2;
+  const LeaseId both = w.submit(lease, true);
+  EXPECT_EQ(share(w, {other, both}, 600s).switches, 0);
+  EXPECT_TRUE(w.state.turns().empty());
+}
+
 TEST(Turns, WhoAlwaysFitsIsNeverPaused) {
   Card w;
   w.rules.min_residency = 15s;

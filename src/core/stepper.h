@@ -153,6 +153,11 @@ class Stepper {
   void order_room(Lease& lease, const Ordered& by);
   // Among equals (step_turns.cpp).
   void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred);
+  void announce_turns_on_several();
+  std::optional<NextTurn> turn_on(const Lease& waiter, const Device& device, const std::vector<std::string>& barred);
+  std::optional<NextTurn> turn_on_several(const Lease& waiter, const std::vector<std::string>& barred);
+  bool comes_before(const Lease& waiter, const NextTurn& turn) const;
+  bool take_turn(const Lease& waiter, const NextTurn& turn);
   void join_contest(const Device& device, const Contenders& contenders);
   void count_time(LeaseId id, State::Turns& turns);
   void leave_contests();

@@ -26,8 +26,13 @@ Duration moving(const State& state, const Lease& lease, const std::vector<std::s
 }  // namespace
 
 bool waits_for(const Lease& lease, const Device& device) {
-  if (lease.waits_in_place()) return lease.devices.size() == 1 && lease.devices.front() == device.reading.uuid;
-  return lease.device_count == 1 && (lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid);
+  const std::string& uuid = device.reading.uuid;
+  if (lease.waits_in_place()) return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
+  return lease.wanted_device.empty() || lease.wanted_device == uuid;
+}
+
+std::size_t devices_wanted(const Lease& lease) {
+  return lease.waits_in_place() ? lease.devices.size() : static_cast<std::size_t>(lease.device_count);
 }
 
 Contenders contenders_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
@@ -36,16 +41,17 @@ Contenders contenders_on(const State& state, const Rules& rules, const Lease& wa
     const Lease& lease = *state.find(id);
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
-    if (lease.devices.size() != 1 || now < state.standing(id).spared_until) continue;
+    if (now < state.standing(id).spared_until) continue;
     const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
     if (!way.parks() && !(way.ends() && planted(Bug::turns_end_leases))) continue;  // nobody's turn ends another
     contenders.residents.push_back(id);
   }
-  if (contenders.residents.empty()) return {};
   for (const LeaseId id : state.queue().in_order(waiters_counted)) {
     const Lease& lease = *state.find(id);
-    if (lease.resize && id != waiter.id) continue;  // resident, and counted as such
-    if (lease.tier == waiter.tier && waits_for(lease, device)) contenders.waiters.push_back(id);
+    const bool is_it = id == waiter.id;
+    if (lease.resize && !is_it) continue;  // resident, and counted as such
+    if (is_it || (lease.tier == waiter.tier && devices_wanted(lease) == 1 && waits_for(lease, device)))
+      contenders.waiters.push_back(id);
   }
   return contenders;
 }
@@ -83,7 +89,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
     return !a.resident && b.resident;  // a quantum has ended: who has had no more than the others goes on with them
   });
-  NextTurn turn{uuid, {}, {}, {}};
+  NextTurn turn{{uuid}, {}, {}, {}};
   bool comes = false;
   for (const Candidate& candidate : candidates) {
     const bool fits = candidate.takes <= room;
@@ -93,16 +99,21 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     comes |= fits && candidate.lease->id == waiter.id;
   }
   if (!comes) return std::nullopt;
+  // Who leaves several devices, or comes in on several, does so at the pace of the slowest.
+  std::vector<std::string> touched{uuid};
+  for (const LeaseId id : turn.leaves)
+    for (const std::string& its : state.find(id)->devices)
+      if (std::find(touched.begin(), touched.end(), its) == touched.end()) touched.push_back(its);
   Duration switching{}, stays{};
   for (const LeaseId id : turn.leaves) {
     const Lease& lease = *state.find(id);
-    switching += moving(state, lease, {uuid}, Move::pause);
+    switching += moving(state, lease, touched, Move::pause);
     turn.at = std::max(turn.at, state.standing(id).came_back);
   }
   for (const LeaseId id : turn.enters) {
     const Lease& lease = *state.find(id);
-    if (lease.parking) switching += moving(state, lease, {uuid}, Move::resume);
-    stays = std::max(stays, residency(state, rules, lease, {uuid}));
+    if (lease.parking) switching += moving(state, lease, touched, Move::resume);
+    stays = std::max(stays, residency(state, rules, lease, touched));
   }
   const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.overhead));
   const Duration least = planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays);

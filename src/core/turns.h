@@ -13,17 +13,21 @@
 namespace sublet::core {
 
 // Who takes turns on a device with this waiter: leases of its tier that have room there and could yield it, and the
-// first of those that wait for it. Empty: nobody that has room could yield.
+// first of those that wait for it: itself, and those that want no other device besides, whose turn may come on this
+// one alone.
 struct Contenders {
   std::vector<LeaseId> residents, waiters;
 };
 Contenders contenders_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
 
-// Whether it waits for room on this device, and on no second one.
+// Whether it waits for room on this device, alone or among others.
 bool waits_for(const Lease& lease, const Device& device);
 
-// The turn that brings this waiter in: the next one, or the one that is due. None: others come before it, or nobody has
-// to leave, or it would have its room before.
+// On how many devices it waits for room, on all at once.
+std::size_t devices_wanted(const Lease& lease);
+
+// The turn that brings this waiter in on this device: the next one, or the one that is due. None: others come before
+// it.
 std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
                                 const Contenders& contenders, Time now);
 

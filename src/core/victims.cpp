@@ -35,6 +35,7 @@ struct OnDevice {
   bool found = true;
   std::string why_not;
   bool under_way = false;  // somebody yields there already
+  bool others = false;     // room is made there for another, who stands before it
   Time again = Time::never();
 };
 
@@ -138,29 +139,16 @@ void weigh_wait(const State& state, const Rules& rules, const Asking& asking, On
                  format_duration(*by_itself - now) + ", and to have others yield takes " + format_duration(price);
 }
 
-std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
-  std::vector<const Device*> devices;
-  const auto add = [&](const std::string& uuid) {
-    const auto device = state.devices().find(uuid);
-    if (device != state.devices().end()) devices.push_back(&device->second);
-  };
-  if (lease.waits_in_place()) {
-    for (const std::string& uuid : lease.devices) add(uuid);
-  } else if (!lease.wanted_device.empty()) {
-    if (const Device* device = state.find_device(lease.wanted_device)) devices.push_back(device);
-  } else {
-    for (auto room = state.rooms().rbegin(); room != state.rooms().rend() && devices.size() < devices_tried; ++room)
-      add(room->device);
-  }
-  return devices;
+std::size_t tried_for(const Lease& lease) {
+  return std::max(devices_tried, static_cast<std::size_t>(lease.device_count));
 }
 
-// Whether it is one of those: in every step asked of the devices that have changed.
+// Whether it is one of its devices_for(): in every step asked of the devices that have changed.
 bool among_its_devices(const State& state, const Lease& lease, const Device& device) {
   const std::string& uuid = device.reading.uuid;
   if (lease.waits_in_place()) return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
   if (!lease.wanted_device.empty()) return state.find_device(lease.wanted_device) == &device;
-  std::size_t left = devices_tried;
+  std::size_t left = tried_for(lease);
   for (auto room = state.rooms().rbegin(); room != state.rooms().rend() && left > 0; ++room, --left)
     if (room->device == uuid) return true;
   return false;
@@ -286,6 +274,42 @@ Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std
   return as_victim(state, lease, way_to_yield(state, rules, lease, asker, now), device, now);
 }
 
+std::vector<Victim> as_victims(const State& state, const Rules& rules, const std::vector<LeaseId>& leases,
+                               std::uint32_t asker, const std::vector<std::string>& devices, Time now) {
+  std::vector<Victim> victims;
+  for (const LeaseId id : leases) {
+    std::optional<Victim> victim;
+    for (const std::string& uuid : devices) {
+      const Device& device = state.devices().at(uuid);
+      if (!device.leases.contains(id)) continue;
+      const Victim here = as_victim(state, rules, *state.find(id), asker, device, now);
+      if (victim) victim->gain += here.gain;
+      else victim = here;
+    }
+    if (victim) victims.push_back(*victim);
+  }
+  std::sort(victims.begin(), victims.end());
+  return victims;
+}
+
+std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
+  std::vector<const Device*> devices;
+  const auto add = [&](const std::string& uuid) {
+    const auto device = state.devices().find(uuid);
+    if (device != state.devices().end()) devices.push_back(&device->second);
+  };
+  if (lease.waits_in_place()) {
+    for (const std::string& uuid : lease.devices) add(uuid);
+  } else if (!lease.wanted_device.empty()) {
+    if (const Device* device = state.find_device(lease.wanted_device)) devices.push_back(device);
+  } else {
+    const std::size_t most = tried_for(lease);
+    for (auto room = state.rooms().rbegin(); room != state.rooms().rend() && devices.size() < most; ++room)
+      add(room->device);
+  }
+  return devices;
+}
+
 Bytes being_yielded(const State& state, const Device& device) {
   Bytes bytes;
   for (const LeaseId id : device.leases) {
@@ -388,11 +412,14 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
     if (found >= count && leases >= leases_looked_at) break;
     if (!state.known(*device, rules, now)) continue;
     plans.push_back(best_on(state, rules, asking, *device, now));
-    found += plans.back().found;
+    const Making* making = state.making_on(device->reading.uuid);
+    plans.back().others = making != nullptr && making->asker != asking.lease.id && making->tier >= asking.lease.tier;
+    found += plans.back().found && !plans.back().others;
     leases += device->leases.size();
   }
   std::stable_sort(plans.begin(), plans.end(), [](const OnDevice& a, const OnDevice& b) {
     if (a.found != b.found) return a.found;
+    if (a.others != b.others) return b.others;
     return a.found ? a.cost < b.cost : a.short_bytes < b.short_bytes;
   });
   RoomPlan room;

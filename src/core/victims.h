@@ -52,6 +52,13 @@ bool passed_over(const State& state, LeaseId id);
 Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, const Device& device,
                  Time now);
 
+// The same of several leases on several devices, the cheapest first.
+std::vector<Victim> as_victims(const State& state, const Rules& rules, const std::vector<LeaseId>& leases,
+                               std::uint32_t asker, const std::vector<std::string>& devices, Time now);
+
+// The devices on which room may be made for it: those it is to have, else the roomiest first.
+std::vector<const Device*> devices_for(const State& state, const Lease& lease);
+
 // What comes free on the device once all who yield already have done so.
 Bytes being_yielded(const State& state, const Device& device);
 

@@ -8,6 +8,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <exception>
+#include <limits>
 #include <ranges>
 
 namespace sublet::engine {
@@ -292,11 +293,14 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member
 
 // What is known of others is theirs: of a lease that was parked half-way they still hold it, a process that came too
 // late for the pause does, and of one that is gone nothing comes back. What is not known of those that are parked is no
-// more than the rest; and where even that could never be free, because a driver left half of it on the card, say, no
-// more than they take of host memory.
+// more than the rest; and where some of it is still on the card, or all of it could never be free there, no more than
+// they take of host memory. (A driver that left some on several cards is not seen through: how much of it is parked
+// from which nobody can tell, and to restore it without room is the end of it.)
 CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& parked,
                                                     const std::vector<Room>& room) const {
   const bool all = parked.size() == static_cast<std::size_t>(std::ranges::count(members_, false, &Member::gone));
+  constexpr Bytes unknown{std::numeric_limits<std::int64_t>::max()};
+  const Bytes host = room.empty() ? unknown : on_host(parked).value_or(unknown);
   Ballast ballast;
   for (const Room& needed : room) {
     Bytes bytes, rest = needed.all;
@@ -306,7 +310,7 @@ CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& 
       else bytes += its, ++known;
     }
     if (all || known < parked.size()) bytes = std::max(bytes, rest);
-    if (needed.most && bytes > *needed.most) bytes = std::min(bytes, on_host(parked).value_or(bytes));
+    if (needed.holds || bytes > needed.most.value_or(unknown)) bytes = std::min(bytes, host);
     ballast.push_back({needed.uuid, std::min(bytes, needed.all), needed.margin});
   }
   if (planted(Bug::room_is_not_made_sure_of)) ballast.clear();

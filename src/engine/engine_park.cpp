@@ -46,13 +46,14 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     const bool shared = device->second.unleased > Bytes{} && !planted(Bug::nobody_else_allocates);
     const core::DeviceReading& seen = device->second.reading;
     // What it is seen to hold there is what it took since, or was never parked: host memory tells which.
-    const bool holds = state_.charge(id, uuid).used > lease->parking->residue;
+    const Bytes left = state_.charge(id, uuid).used;
+    const bool holds = left > lease->parking->residue;
     const Bytes parked = holds ? std::min(needed.all, lease->parking->entry) : needed.all;
     const bool fits = parked <= seen.total - seen.driver_reserved - seen.used;
     const bool alone = !shared && fits && lease->parking->settled;
     if (alone && needed.all + needed.beside <= lease->vram) continue;
-    const Bytes most = seen.total - seen.driver_reserved - state_.charge(id, uuid).used;
-    room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin, most});
+    const Bytes most = seen.total - seen.driver_reserved - left;
+    room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin, most, holds});
   }
   return room;
 }

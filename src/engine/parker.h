@@ -38,6 +38,7 @@ struct Room {
   std::map<ProcessRef, Bytes> of = {};  // for each, where that is known
   Bytes margin{};                       // beside it, where there is so much
   std::optional<Bytes> most{};          // as much as can ever be free there, beside what it holds there itself
+  bool holds = false;                   // some there, as is seen: what it took since, or what was never parked
 };
 
 class Parker {

@@ -41,6 +41,8 @@ constexpr std::array all{
     SUBLET_BUG(half_done_stays_so, "core", "what a restart interrupted is left as it is"),
     SUBLET_BUG(anybody_yields, "core", "who is of a higher tier yields too"),
     SUBLET_BUG(turns_end_leases, "core", "a spot lease that cannot be parked is ended for the turn of an equal"),
+    SUBLET_BUG(turns_of_one_device, "core", "who wants several devices has others leave one of them for its turn"),
+    SUBLET_BUG(turns_begin_with_the_first, "core", "a turn on several devices begins when it could on one of them"),
     SUBLET_BUG(all_yield_at_once, "core", "the next is asked to yield before the one before has"),
     SUBLET_BUG(grants_do_not_matter, "core", "programs that nobody granted are parked"),
     SUBLET_BUG(nobody_is_told_to_go_on, "core", "who yielded by itself is never told to go on"),

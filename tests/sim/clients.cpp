@@ -337,7 +337,7 @@ void Clients::wind_down(bool all) {
     }
     Client& client = clients_[lease.id];
     client.lease = lease.id;
-    if (lease.parking && lives && world_.crowds_itself(lease.id)) {
+    if (lease.parking && lives && (world_.crowds_itself(lease.id) || world_.halved(lease.id))) {
       world_.end_program(*program, 0, false);
     } else if (lease.parking && lease.state != LeaseState::poisoned) {
       send(&client, core::Resume{lease.id, 0}, false);

@@ -249,7 +249,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
   const bool by_driver =
       lease.owner.kind == core::OwnerKind::process && (lease.pausable == P::automatic || lease.pausable == P::driver);
   const auto never_fits = [&] {  // not even into host memory that holds nothing else
-    const Bytes each = (before == nullptr ? lease : *before).vram;
+    const Bytes each = std::max(lease.vram, before == nullptr ? Bytes{} : before->vram);  // it may have grown just now
     const bool shared = std::ranges::any_of(leases_, [&](const auto& of) { return of.second.uid != lease.uid; });
     const auto limit = static_cast<double>(config_.rules.ledger_limit.count);
     const Bytes share{static_cast<std::int64_t>(shared ? limit * config_.rules.ledger_user_share : limit)};

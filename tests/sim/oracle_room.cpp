@@ -82,7 +82,14 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
   const bool ends = std::ranges::any_of(victims, &core::Victim::ends);
   verdict_.expect(making.ground != core::Ground::turn || !ends, "turn-ends-somebody",
                   [&] { return "for the turn of " + to_string(making.asker); });
-  if (asker == leases_.end() || making.ground != core::Ground::tier || victims.empty()) return;
+  if (asker == leases_.end()) return;
+  const Lease& its = asker->second;
+  const std::size_t wanted = its.waits_in_place() ? its.devices.size() : static_cast<std::size_t>(its.device_count);
+  verdict_.expect(making.devices.size() == wanted, "room-by-halves", [&] {
+    return fmt::format("{} wants {} devices, and has room made on {}", to_string(its.id), wanted,
+                       making.devices.size());
+  });
+  if (making.ground == core::Ground::order || victims.empty()) return;
   struct Here {
     std::string device;
     const Reading* reading;
@@ -94,8 +101,7 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     if (reading == nullptr) return;
     const Bytes free = capacity(*reading) - claimed(device, *reading);
     if (free != state.effective_free(state.devices().at(device), config_.rules, now)) return;
-    everywhere.push_back(
-        {device, reading, state.need(asker->second, device) - free - coming_free(device, *reading, victims)});
+    everywhere.push_back({device, reading, state.need(its, device) - free - coming_free(device, *reading, victims)});
   }
   const auto gain = [&](const core::Victim& victim, const Here& here) {
     const Lease& lease = leases_.at(victim.lease);
@@ -125,10 +131,12 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     }
     return text;
   };
-  if (again && everywhere.size() == 1)
+  const bool its_turn = making.ground == core::Ground::turn;  // then they are chosen by what they have had
+  if (again && !its_turn && everywhere.size() == 1)
     check_cheapest(state, making, *everywhere.front().reading, everywhere.front().lacks, now);
   if (again) return;
   verdict_.expect(enough({}), "victims-too-few", says);
+  if (its_turn) return;
   for (const core::Victim& victim : victims) verdict_.expect(!enough(victim.lease), "victim-for-nothing", says);
 }
 

@@ -125,9 +125,11 @@ void Orders::asks(LeaseId lease, ProcessRef process, const gpu::CheckpointComman
   } else if (command.call == CheckpointCall::checkpoint) {
     expect(order.may, "parked-unweighed", lease, says("nobody said that it may be parked as it is"));
   } else if (command.call == CheckpointCall::restore) {
+    if (command.ballast.empty()) found->second.back.insert(process);
     check_room(lease, order, process, command);
   } else if (command.call == CheckpointCall::hold && !command.ballast.empty()) {
     found->second.held = command;
+    found->second.back.clear();
   }
 }
 
@@ -153,7 +155,8 @@ void Orders::check_lock(LeaseId lease, ProcessRef process) const {
          [&] { return fmt::format("process {} is locked, and that is not stored", process.pid); });
 }
 
-// A restore that is tried without room is the last one. Of what was not measured nobody knows how much it takes.
+// A restore that is tried without room is the last one. Of what was not measured nobody knows how much it takes. Who
+// come back together share the room that is held; one that answers late comes back by itself.
 void Orders::check_room(LeaseId lease, const Order& order, ProcessRef process,
                         const gpu::CheckpointCommand& command) const {
   const bool together = command.ballast.empty();
@@ -162,7 +165,8 @@ void Orders::check_room(LeaseId lease, const Order& order, ProcessRef process,
     if (!card) continue;
     Bytes needed;
     for (const Process* its : processes_of(lease)) {
-      if (!order.parked.contains(its->ref) || (!together && its->ref != process)) continue;
+      const bool comes = together ? order.back.contains(its->ref) : its->ref == process;
+      if (!comes || !order.parked.contains(its->ref)) continue;
       const auto known = room.of.find(its->ref);
       if (known != room.of.end()) needed += std::min(its->parked[*card], known->second);
     }

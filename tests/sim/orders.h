@@ -45,6 +45,7 @@ class Orders {
     bool may = false;                    // be parked as they were weighed
     std::set<ProcessRef> parked{};       // as the driver said of them
     gpu::CheckpointCommand held{};       // fitted
+    std::set<ProcessRef> back{};         // asked for in the room that is held
   };
   void begin(LeaseId lease, Order order);
   void check_lock(LeaseId lease, ProcessRef process) const;

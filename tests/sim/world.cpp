@@ -304,6 +304,17 @@ void World::grab_again(LeaseId lease, Random& random) {
   }
 }
 
+bool World::halved(LeaseId lease) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const Process& process = entry.second;
+    if (process.lease != lease || process.state != gpu::ParkState::checkpointed) return false;
+    int cards = 0;
+    for (std::size_t card = 0; card < cards_.size(); ++card)
+      cards += process.parked[card] > Bytes{} && process.held[card] > residue;
+    return cards > 1;
+  });
+}
+
 World::Restored World::restore(ProcessRef ref) {
   Process& process = processes_.at(ref);
   if (!has_room({&process}, &Process::parked)) {

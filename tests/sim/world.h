@@ -118,6 +118,8 @@ class World {
   bool take_back(LeaseId lease);
   // What it took again while it was parked leaves no room for the rest on a whole card.
   bool crowds_itself(LeaseId lease) const;
+  // The driver has parked some of a process of it, and left some on several cards.
+  bool halved(LeaseId lease) const;
 
   // --- the cards ---
   gpu::GpuSnapshot read(std::int64_t began_ns);
