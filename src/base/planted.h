@@ -61,6 +61,7 @@ enum class Bug {
   changes_look_durable,
   lost_ids_come_again,
   time_goes_back,
+  alarms_come_no_sooner,
   standstills_go_unnoticed,
   readings_begin_late,
   readings_of_before_a_sleep,
@@ -92,6 +93,7 @@ enum class Bug {
   times_are_not_kept,
   last_id_of_the_living,
   yielded_is_forgotten,
+  words_are_forgotten,
 };
 
 #ifdef SUBLET_PLANT_BUGS

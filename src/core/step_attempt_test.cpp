@@ -411,6 +411,37 @@ TEST(Blame, WhatCouldNotBeMeasuredIsNobodysFailure) {
   EXPECT_EQ(w.standing().spared_until, w.now + w.rules.cooldown);
 }
 
+// As long as whoever lies is given at the least, and no snapshot begins at the very end of it.
+TEST(Blame, WhoIsSeenToHoldOnToTheEndOfItsTimeHasFailed) {
+  Attempt w;
+  w.rules.verify_timeout = 1s;
+  w.pause();
+  w.parked();
+  for (int i = 0; i < 9; ++i) {
+    w.pass(90ms);
+    w.measure(9 * GiB);
+    ASSERT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  }
+  w.pass(20ms);
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_SAYS(w.why(w.victim, "resuming"), "it said that it has yielded, and 1 s later it still held 9.0 GiB");
+  w.runs();
+  EXPECT_EQ(w.standing().failures, 1);
+}
+
+TEST(Blame, WhoWasSeenToHoldOnLongBeforeTheEndOfItsTimeMayHaveYielded) {
+  Attempt w;
+  w.rules.verify_timeout = 2s;
+  w.pause();
+  w.parked();
+  w.pass(100ms);
+  w.measure(9 * GiB);
+  w.pass(1900ms);
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  w.runs();
+  EXPECT_EQ(w.standing().failures, 0) << "nothing was measured since";
+}
+
 TEST(Blame, ARestartIsNobodysFailure) {
   Attempt w;
   w.pause();

@@ -19,6 +19,9 @@ constexpr int proofs_needed = 2;          // snapshots in a row that show the by
 constexpr Duration look_interval = 20ms;  // between two looks while it is verified
 // A lease counts as one that lied no sooner than this after it said that it has yielded: drivers measure now and then.
 constexpr Duration liar_at_least = 2s;
+// At the end of the time for it the newest snapshot speaks for the moment, if it began no longer ago than this: none
+// begins at the very end.
+constexpr Duration newest_snapshot = 1s;
 
 }  // namespace
 
@@ -160,10 +163,15 @@ void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground groun
 void Stepper::look_again(Lease& lease) {
   State::Side& side = state_.sides_.at(lease.id);
   if (lease.state == LeaseState::resuming) return note("tried_again"), unpark(lease);
-  if (side.held_at && *side.held_at - *side.yielded_at >= liar_after(lease))
-    return fail(lease, "it said that it has yielded, and " + format_duration(*side.held_at - *side.yielded_at) +
-                           " later it still held " + format_size(state_.use(lease.id).used));
-  if (now_ - *side.yielded_at >= rules_.verify_timeout) {
+  const bool over = now_ - *side.yielded_at >= rules_.verify_timeout;
+  if (side.held_at) {
+    const bool speaks_for_now = over && *side.held_at == side.proven_at && now_ - *side.held_at <= newest_snapshot;
+    const Duration held_for = (speaks_for_now ? now_ : *side.held_at) - *side.yielded_at;
+    if (held_for >= liar_after(lease))
+      return fail(lease, "it said that it has yielded, and " + format_duration(held_for) + " later it still held " +
+                             format_size(state_.use(lease.id).used));
+  }
+  if (over) {
     std::string why = "its bytes were not measured gone within " + format_duration(rules_.verify_timeout);
     if (const Bytes unlisted = unlisted_since(lease); unlisted > reading_slack)
       why += ": " + format_size(unlisted) + " more than before it was asked are used there by no listed process";

@@ -161,6 +161,17 @@ class EngineOrders : public testing::Test {
     request(attach);
   }
   void pause() { request(core::Pause{id_, 0, "the test wants it", {.available = 64 * GiB, .headroom = {}}}); }
+  // By the driver, with so much parked in host memory.
+  void be_paused(Bytes host_bytes) {
+    pause();
+    settle();
+    ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}}};
+    parked.host_bytes = host_bytes;
+    parker_->waiting.extract(id_).mapped()(parked);
+    settle();
+    for (int proof = 0; proof < 2; ++proof) probe_->tell(), settle();
+    ASSERT_EQ(state(), LeaseState::paused);
+  }
   LeaseState state() const { return engine_->state().find(id_)->state; }
 
   asio::io_context io_{1};
@@ -237,14 +248,7 @@ TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
   for (const bool full : {false, true}) {
     SCOPED_TRACE(full ? "full" : "free");
     run();
-    pause();
-    settle();
-    ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}}};
-    parked.host_bytes = GiB;
-    parker_->waiting.extract(id_).mapped()(parked);
-    settle();
-    for (int proof = 0; proof < 2; ++proof) probe_->tell(), settle();
-    ASSERT_EQ(state(), LeaseState::paused);
+    be_paused(GiB);
     request(core::Resume{id_});  // there is room in the table, and by the newest reading
     if (full) probe_->tell(24 * GiB);
     settle();

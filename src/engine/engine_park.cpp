@@ -48,11 +48,11 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     // What it is seen to hold there is what it took since, or was never parked: host memory tells which.
     const Bytes left = state_.charge(id, uuid).used;
     const bool holds = left > lease->parking->residue;
-    const Bytes parked = holds ? std::min(needed.all, lease->parking->entry) : needed.all;
-    const bool fits = parked <= seen.total - seen.driver_reserved - seen.used;
-    const bool alone = !shared && fits && lease->parking->settled;
+    const bool fits = needed.all <= seen.total - seen.driver_reserved - seen.used;
+    const bool alone = !shared && !holds && fits && lease->parking->settled;
     if (alone && needed.all + needed.beside <= lease->vram) continue;
-    const Bytes most = seen.total - seen.driver_reserved - left;
+    std::optional<Bytes> most;
+    if (device->second.read_at) most = seen.total - seen.driver_reserved - left;
     room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin, most, holds});
   }
   return room;

@@ -252,7 +252,7 @@ void read_yielded(Decoder& column, core::Lease& lease) {
 std::optional<core::Ordered> read_ordered(Decoder& column) {
   const auto uid = column.row.maybe_integer();
   const bool anybodys = column.boolean();
-  if (!uid) return std::nullopt;
+  if (!uid || planted(Bug::words_are_forgotten)) return std::nullopt;
   if (*uid < 0 || *uid > std::numeric_limits<std::uint32_t>::max()) column.good = false;
   return core::Ordered{static_cast<std::uint32_t>(*uid), anybodys};
 }

@@ -71,6 +71,7 @@ constexpr std::array all{
     SUBLET_BUG(changes_look_durable, "engine", "a change looks durable before it is"),
     SUBLET_BUG(lost_ids_come_again, "engine", "a number that was told of and lost is given again"),
     SUBLET_BUG(time_goes_back, "engine", "the wall clock set back sets the time line back"),
+    SUBLET_BUG(alarms_come_no_sooner, "engine", "who is to be woken sooner than was said is woken then all the same"),
     SUBLET_BUG(standstills_go_unnoticed, "engine", "a stopped daemon wakes and ends everything"),
     SUBLET_BUG(readings_begin_late, "engine", "a reading counts from when it is told"),
     SUBLET_BUG(readings_of_before_a_sleep, "engine", "a reading from before the machine slept is used"),
@@ -101,6 +102,7 @@ constexpr std::array all{
     SUBLET_BUG(times_are_not_kept, "store", "the latest time is not read back", in_a_file),
     SUBLET_BUG(last_id_of_the_living, "store", "the highest number is taken from what is left", in_a_file),
     SUBLET_BUG(yielded_is_forgotten, "store", "what programs held when they yielded is forgotten", in_a_file),
+    SUBLET_BUG(words_are_forgotten, "store", "on whose word a lease has its room is forgotten", in_a_file),
 };
 
 #undef SUBLET_BUG

@@ -18,8 +18,6 @@ using gpu::ParkState;
 
 namespace {
 
-constexpr Bytes of_any_program = 1 * GiB;
-
 void refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detail) {
   reply.refusal = refusal;
   reply.detail = std::move(detail);
@@ -41,7 +39,7 @@ Driver::Driver(World& world, Agenda& agenda, const Config& config)
 Bytes Driver::resident(ProcessRef process) const {
   const auto found = world_.processes().find(process);
   if (found == world_.processes().end()) return {};
-  Bytes bytes = of_any_program;
+  Bytes bytes = World::of_any_program;
   for (const Bytes parked : found->second.parked) bytes += parked;
   return bytes;
 }

@@ -53,11 +53,13 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
 }
 
 void Oracle::lagged(Time now) {
+  lagged_at_ = now;
   for (auto& [id, by] : returns_by_) by = std::max(by, now + napped_ + 15s);
 }
 
 void Oracle::stood_still(Time now) {
   lagged(now);
+  wakes_ = true;
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
     if (lease.expires_at) forgiven_[id] = now + config_.rules.reconnect;
@@ -130,8 +132,10 @@ void Oracle::intended(const store::Batch& batch) {
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
     if (held && lease.state == LeaseState::active && before->state == LeaseState::active) follow_shrunk(*before, lease);
   }
+  // Whoever stood still goes on with what it has read, whatever waits to be read.
+  const bool wakes = std::exchange(wakes_, false);
   for (const auto& [before, lease] : granted) {
-    check_room(*lease, batch.now, "given");
+    if (!wakes) check_room(*lease, batch.now, "given");
     follow_given(before ? &*before : nullptr, *lease, batch.now);
   }
   for (const LeaseId id : batch.settled) {
@@ -337,6 +341,10 @@ void Oracle::follow_restart() {
     const Lease* lease = durable(entry.first.first);
     return lease == nullptr || !is_moved(*lease);
   });
+  // That it had yielded, and what it took after that, went with it.
+  for (auto& [key, coming] : coming_)
+    if (const Lease& lease = *durable(key.first); lease.state == LeaseState::pausing)
+      coming = std::max(lease.vram, asked_[key]);
   // By which it grew, and when it was back, nobody stores.
   std::erase_if(given_, [&](const auto& entry) {
     const Lease* lease = durable(entry.first.first);

@@ -173,6 +173,8 @@ class Oracle {
   std::map<LeaseId, Time> back_by_;  // nobody may be gone for want of a connection before
   Time last_now_;
   std::optional<std::uint64_t> checked_;  // after so many steps of the core
+  bool wakes_ = false;                    // it stood still, and has not decided anything since
+  Time lagged_at_{};                      // when it had last stood still
   Duration napped_{};                     // the machine slept so long, and the engine has not noticed
   bool trace_ = false;
 };

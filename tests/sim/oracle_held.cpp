@@ -67,11 +67,14 @@ void Oracle::follow_given(const Lease* was, const Lease& lease, Time now) {
   const bool for_it = makings_.contains(lease.id);  // others yielded for it alone
   const bool cleared =
       std::ranges::any_of(lease.devices, [&](const auto& device) { return cleared_.contains(device); });
-  const bool may = (lease.pausable != core::Pausable::no && lease.device_count == 1) || lease.ordered;
+  const bool may = lease.pausable != core::Pausable::no || lease.ordered;
   for (const std::string& device : lease.devices) {
     auto& given = given_[{lease.id, device}];
     if (!grows) given.clear();
-    const Bytes had = was != nullptr && was->reserves() ? was->reserved_each() : Bytes{};
+    Bytes had = was != nullptr && was->reserves() ? was->reserved_each() : Bytes{};
+    // By what it takes beyond its size already it takes nothing more when it grows.
+    if (const Reading* reading = known(device, now); grows && reading != nullptr)
+      had = std::clamp(reading->used_by(lease.id), had, std::max(had, lease.reserved_each()));
     given.emplace_back(now, lease.reserved_each() - had);
     if (!for_it && !(cleared && may) && was != nullptr && waits(*was)) check_left_over(*was, lease, device, now);
   }

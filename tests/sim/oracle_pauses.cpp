@@ -146,7 +146,7 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
 void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
-  if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now();
+  if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
   else if (outcome.code != "withdrawn" && outcome.code != "outgrown") refuses_.insert(id);
 }
 
@@ -237,16 +237,16 @@ void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
   if (parking && parking->settled && parking->entry <= Bytes{}) return;  // said, as far as was measured, to be nothing
   for (const std::string& uuid : lease->second.devices) {
     const std::size_t card = *world_.card_of(uuid);
-    const Bytes parked = world_.parked_by(id, card);
+    // Of more than its size what was not listed when it was asked was known to nobody.
+    const auto asked = asked_.find({id, uuid});
+    const Bytes known_of = std::max(lease->second.vram, asked == asked_.end() ? Bytes{} : asked->second);
+    const Bytes parked = std::min(world_.parked_by(id, card), known_of);
     const Reading* reading = known(uuid, engine_->now());
     if (parked <= Bytes{} || reading == nullptr) continue;
     const bool sure = std::any_of(room.begin(), room.end(), [&uuid = uuid](const engine::Room& its) {
       return its.uuid == uuid && its.all > Bytes{};
     });
-    const auto unseen = reading->unseen.find(id);
-    const Bytes its = reading->used_by(id) + (unseen == reading->unseen.end() ? Bytes{} : unseen->second);
-    const Bytes others = reading->used - its;
-    const Bytes free = reading->total - reading->driver_reserved - others - world_.held_by(id, card);
+    const Bytes free = reading->total - reading->driver_reserved - reading->used;
     const bool shared = reading->used_by({}) > Bytes{};
     verdict_.expect(sure || (free >= parked && !shared), "restored-while-blocked", [&, &uuid = uuid] {
       return fmt::format("{} is to get {} back on {}, {} are seen to be free there{}", to_string(id),

@@ -132,7 +132,7 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     return text;
   };
   const bool its_turn = making.ground == core::Ground::turn;  // then they are chosen by what they have had
-  if (again && !its_turn && everywhere.size() == 1)
+  if (again && !its_turn && everywhere.size() == 1 && now - lagged_at_ > decided_anew)
     check_cheapest(state, making, *everywhere.front().reading, everywhere.front().lacks, now);
   if (again) return;
   verdict_.expect(enough({}), "victims-too-few", says);

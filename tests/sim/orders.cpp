@@ -173,6 +173,9 @@ void Orders::check_room(LeaseId lease, const Order& order, ProcessRef process,
     Bytes sure;
     for (const gpu::BallastWish& wish : together ? order.held.ballast : command.ballast)
       if (wish.uuid == room.uuid) sure = wish.bytes;
+    // What a driver left there and parks after all, once it was weighed how much comes back, makes room for itself.
+    const Config& config = life_->world.config();
+    if (room.holds && room.most) sure += config.cards[*card] - config.driver_reserved - *room.most;
     expect(sure >= std::min(needed, room.all), "room-unsure", lease, [&] {
       return fmt::format("process {} is restored, {} of {} sure on {}", process.pid, format_size(sure),
                          format_size(std::min(needed, room.all)), room.uuid);

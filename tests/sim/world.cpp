@@ -359,6 +359,14 @@ void World::move_in(Process& process, Kept kept) {
     process.held[card] += std::exchange((process.*kept)[card], Bytes{});
 }
 
+bool World::took_again(LeaseId lease) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const Process& process = entry.second;
+    return process.lease == lease && process.state == gpu::ParkState::running && !process.rests &&
+           std::ranges::any_of(process.held, [](Bytes held) { return held > residue; });
+  });
+}
+
 bool World::crowds_itself(LeaseId lease) const {
   std::vector<Bytes> held(cards_.size()), parked(cards_.size());
   for (const auto& [ref, process] : processes_) {
@@ -366,6 +374,8 @@ bool World::crowds_itself(LeaseId lease) const {
     for (std::size_t card = 0; card < cards_.size(); ++card) {
       held[card] += std::max(process.held[card] - residue, Bytes{});
       parked[card] += process.parked[card] + process.put_away[card];
+      // How much of it is left there may be known from its host memory alone, which it also has for itself.
+      if (process.parked[card] > Bytes{} && process.held[card] > residue) parked[card] += of_any_program;
     }
   }
   for (std::size_t card = 0; card < cards_.size(); ++card)

@@ -116,8 +116,11 @@ class World {
   // A program of its own accord, and back; false: as above, and nothing was changed.
   void put_away(LeaseId lease, int percent);
   bool take_back(LeaseId lease);
-  // What it took again while it was parked leaves no room for the rest on a whole card.
+  // What it took again while it was parked, or the driver left, leaves no room on a whole card for the rest, or for
+  // what the rest may be as far as anybody can tell.
   bool crowds_itself(LeaseId lease) const;
+  // Some of it runs and uses a card. While it is paused it may thereby keep others away who keep it away themselves.
+  bool took_again(LeaseId lease) const;
   // The driver has parked some of a process of it, and left some on several cards.
   bool halved(LeaseId lease) const;
 
@@ -132,6 +135,7 @@ class World {
   const std::map<ProcessRef, Process>& processes() const { return processes_; }
   const Config& config() const { return config_; }
   static constexpr Bytes residue = 4 * MiB;
+  static constexpr Bytes of_any_program = 1 * GiB;  // what a process takes of host memory for itself
 
  private:
   struct Card {

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine has from its store: commits and who waits for them, and the state read anew at a start and after a
+// failure.
+#include "engine/engine.h"
+
+#include "base/log.h"
+#include "base/planted.h"
+#include "store/secret.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace sublet::engine {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr auto reopen_interval = std::chrono::seconds(2);
+
+// What the wall clock was moved by, and the machine slept, while no daemon ran counts against nobody: time limits move
+// along. Returns what it changed; that must be stored with the new time line, or the next restart would not know.
+std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration jump) {
+  std::vector<core::Lease> changed;
+  for (core::Lease& lease : leases) {
+    if (jump <= Duration::zero() || (!lease.expires_at && !lease.stop_at && !lease.parking)) continue;
+    for (std::optional<Time>* due : {&lease.expires_at, &lease.stop_at})
+      if (*due && **due < Time::never() - jump) *due = **due + jump;
+    // From then on it is counted whether anybody is left who could come back.
+    if (lease.parking && lease.parking->since < Time::never() - jump)
+      lease.parking->since = lease.parking->since + jump;
+    changed.push_back(lease);
+  }
+  return changed;
+}
+
+// What the machine ran before it was started anew is gone, its VRAM with it.
+core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
+  core::Plan plan;
+  if (leases.empty()) return plan;
+  for (core::Lease& lease : leases) {
+    plan.settled.push_back(lease.id);
+    if (lease.ended()) continue;
+    lease.state = core::LeaseState::ended;
+    lease.end_reason = core::EndReason::lost;
+    lease.ended_at = now;
+    lease.count_parked(now);
+    ++lease.generation;
+    plan.reasons.push_back(
+        {lease.id, now, "ended", "lost: the machine was rebooted, so its program and its VRAM are gone"});
+  }
+  plan.changed = std::move(leases);
+  plan.transitions = {core::to_string(core::EndReason::lost)};
+  return plan;
+}
+
+// Tells the event numbers of one store from those of another that took its place.
+std::string new_life() { return store::random_hex(4); }
+
+}  // namespace
+
+store::Events Engine::events() {
+  const std::uint64_t epoch = ++store_epoch_;
+  return {.committed =
+              [this, epoch](std::uint64_t sequence) {
+                asio::post(io_, [this, epoch, sequence] {
+                  if (epoch == store_epoch_) committed(sequence);
+                });
+              },
+          .failed =
+              [this, epoch](const Error& error) {
+                asio::post(io_, [this, epoch, error] {
+                  if (epoch == store_epoch_) store_failed(error);
+                });
+              }};
+}
+
+void Engine::committed(std::uint64_t sequence) {
+  committed_ = std::max(committed_, sequence);
+  while (!after_commit_.empty() && after_commit_.front().sequence <= committed_) {
+    const AfterCommit ready = std::move(after_commit_.front());
+    after_commit_.pop_front();
+    for (const LeaseId id : ready.changed) {
+      const auto last = changed_in_.find(id);
+      if (last != changed_in_.end() && last->second <= ready.sequence) changed_in_.erase(last);
+    }
+    start(ready);
+  }
+  if (log_.committed(planted(Bug::told_before_durable) ? intended_ : committed_)) {
+    for (const auto& timer : followers_) timer->cancel();
+  }
+  while (!durable_waiters_.empty() && durable_waiters_.front().sequence <= committed_) {
+    const DurableWaiter ready = std::move(durable_waiters_.front());
+    durable_waiters_.pop_front();
+    ready.resume(true);
+  }
+}
+
+std::uint64_t Engine::intended_of(LeaseId lease) const {
+  const auto last = changed_in_.find(lease);
+  return last == changed_in_.end() || planted(Bug::changes_look_durable) ? 0 : last->second;
+}
+
+asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
+  const std::uint64_t epoch = store_epoch_;
+  if (!store_problem_.empty()) co_return false;
+  if (committed_ >= sequence || planted(Bug::answered_before_durable)) co_return true;
+  const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
+      [this, sequence](auto handler) {
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        // Nearly always the last; who waits for an earlier portion does not stand behind who waits for all of it.
+        const auto place = std::upper_bound(
+            durable_waiters_.begin(), durable_waiters_.end(), sequence,
+            [](std::uint64_t number, const DurableWaiter& waiter) { return number < waiter.sequence; });
+        durable_waiters_.insert(
+            place, {sequence, [shared](bool committed_in_time) { std::move (*shared)(committed_in_time); }});
+      },
+      asio::use_awaitable);
+  co_return done&& epoch == store_epoch_;
+}
+
+// The fate of what was intended is unknown: nothing of it is acknowledged, and the state is read anew.
+void Engine::store_failed(Error error) {
+  store_problem_ = error.detail;
+  store_problem_since_ = clock_.now();
+  log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
+  after_commit_.clear();
+  changed_in_.clear();
+  for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
+  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);
+  reconcile();
+}
+
+void Engine::reconcile() {
+  if (stopping_) return;
+  if (const Status opened = open_store(); !opened) {
+    store_problem_ = opened.error().detail;
+    return reopen_later();
+  }
+  log::info("the store is back: {} leases read", state_.leases().size());
+  probe_.take_now();
+}
+
+void Engine::reopen_later() {
+  reopen_timer_->set(reopen_interval, [this] { reconcile(); });
+}
+
+Status Engine::open_store() {
+  auto loaded = store_.open(events());
+  if (!loaded) return loaded.error();
+  // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
+  if (!planted(Bug::time_goes_back)) clock_.go_on_from(loaded->last_time);
+  const Time now = alive_at_ = clock_.now();
+  std::map<core::Consumer, core::ConsumerHistory> history;
+  for (auto& [consumer, runs] : loaded->history)
+    history[consumer] = {std::move(runs.runs), runs.peak_used, runs.last_used};
+  const bool rebooted = !loaded->boot_id.empty() && loaded->boot_id != options_.boot_id;
+  core::Plan restart;
+  if (rebooted) {
+    restart = lose_all(std::exchange(loaded->leases, {}), now);
+  } else if (loaded->clock_offset_ns) {
+    restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
+    restart.transitions = {"moved"};
+  }
+  // An id that was given out and not stored is not given out again: somebody may still hold it.
+  const std::uint64_t last_id =
+      planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
+  std::set<core::Consumer> grants;
+  for (core::Grant& grant : loaded->grants) grants.insert({grant.uid, std::move(grant.consumer)});
+  state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
+                             std::move(grants), loaded->records);
+  committed_ = intended_ = 0;
+  boot_id_stored_ = false;
+  life_stored_ = !loaded->life.empty();
+  log_.open(loaded->last_event, life_stored_ ? loaded->life : new_life());
+  const std::optional<Warning> was_down =
+      store_problem_.empty() ? std::nullopt : std::optional(store_warning(store_problem_, store_problem_since_));
+  store_problem_.clear();
+  settling_.clear();
+  unparks_waiting_.clear();
+  recently_ended_.clear();
+  recently_ended_order_.clear();
+  if (!restart.changed.empty()) intend(std::move(restart), now, std::nullopt);
+  meter_.reset(state_, now);
+  tokens_.clear();
+  for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));
+  last_token_ = std::max(loaded->last_token, last_token_);
+  tell_opened(was_down, now);
+  adopt(now);
+  return {};
+}
+
+// Takes up again what lived on while the daemon, or its store, was away.
+void Engine::adopt(Time now) {
+  const auto known = [this](LeaseId id) { return state_.find(id) != nullptr; };
+  programs_.forget_others(known);
+  host_.sweep_exit_records(options_.exit_dir, known);
+  std::vector<core::Lease> leases;  // a copy: following one may end another
+  for (const auto& [id, lease] : state_.leases()) {
+    if (lease.ended()) settling_.insert(id);
+    leases.push_back(lease);
+  }
+  for (const core::Lease& lease : leases) {
+    if (lease.owner.kind == core::OwnerKind::process) programs_.follow(lease, true);
+    if (!lease.booked.empty()) programs_.book(lease);
+  }
+  std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
+  for (const auto& [lease, sessions] : holders_) held.push_back(lease);
+  for (const LeaseId lease : held) {
+    const core::Lease* live = state_.find(lease);
+    if (live == nullptr || live->ended()) forget_holders(lease);
+    else if (holders_.contains(lease)) tick(core::HeldChanged{lease, true});
+  }
+  tick(core::Tick{});
+  for (const auto& [lease, timer] : watchers_) timer->cancel();  // whoever waits looks at what is there now
+  pace_probe(now);
+}
+
+}  // namespace sublet::engine
