@@ -103,7 +103,8 @@ class Watch:
         self.active = dict.fromkeys(tags, 0.0)
         self.pauses = dict.fromkeys(tags, 0)
         self.state = dict.fromkeys(tags, "")
-        self.promised = dict.fromkeys(tags)
+        self.promised = dict.fromkeys(tags)  # when each should have its room, by the first that it was told
+        self.told = 0
         self.late = 0.0
         self.at = time.monotonic()
 
@@ -115,11 +116,14 @@ class Watch:
                 continue
             if lease["state"] == "active":
                 self.active[tag] += now - self.at
-                if self.promised[tag] is not None:
-                    self.late = max(self.late, now - self.promised[tag])
+            eta = (lease.get("queue") or {}).get("eta_seconds")
+            if lease["state"] in ("queued", "paused"):
+                if eta is not None and self.promised[tag] is None:
+                    self.promised[tag] = now + eta
+                    self.told += 1
+            elif lease["state"] in ("active", "resuming") and self.promised[tag] is not None:
+                self.late = max(self.late, now - self.promised[tag])
                 self.promised[tag] = None
-            elif lease.get("next_turn_seconds") is not None and self.promised[tag] is None:
-                self.promised[tag] = now + lease["next_turn_seconds"]
             self.pauses[tag] += lease["state"] == "pausing" != self.state[tag]
             self.state[tag] = lease["state"]
         self.at = now

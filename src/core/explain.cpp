@@ -180,9 +180,10 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
 }
 
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
+  std::optional<Duration> soonest;
   for (const auto& [uuid, turn] : state.turns())
-    if (holds(turn.leaves, lease)) return std::max(turn.at - now, Duration{});
-  return std::nullopt;
+    if (holds(turn.leaves, lease)) soonest = std::min(soonest.value_or(Duration::max()), std::max(turn.at - now, {}));
+  return soonest;
 }
 
 std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now) {

@@ -40,6 +40,7 @@ struct Making {
   Tier tier = Tier::standard;  // of the asker, or of who yields for it on somebody's word: who is above is not kept out
   Ground ground = Ground::tier;
   bool its_turn = false;  // with that it began; it is gone on with as that, whoever else yields for it in the end
+  bool begun = false;     // somebody was asked to leave for it, in this turn
   std::vector<std::string> devices;  // uuids
   std::vector<Victim> victims;       // still to be asked, the cheapest first; none: all that is needed is under way
 };

@@ -127,17 +127,18 @@ Sooner by_making(const State& state, const Rules& rules, const Making& making, T
 // ------------------------------------------------------------------------------ its turn comes
 
 std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId lease, Time now) {
-  for (const auto& [uuid, turn] : state.turns()) {
-    if (!holds(turn.enters, lease)) continue;
-    const auto leaves = as_victims(state, rules, turn.leaves, state.find(lease)->uid, turn.devices, now);
-    const Duration takes = yields_in(state, leaves);
-    Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
-                  "its turn comes then: " + names_of(state, turn.leaves) +
-                      (turn.leaves.size() == 1 ? " yields, and " : " yield, and ") +
-                      takes_text(turn.leaves.size(), takes)};
-    return unless_beyond_ledger(std::move(sooner), state, rules, leaves);
-  }
-  return std::nullopt;
+  const NextTurn* first = nullptr;
+  for (const auto& [uuid, turn] : state.turns())
+    if (holds(turn.enters, lease) && (first == nullptr || turn.at < first->at)) first = &turn;
+  if (first == nullptr) return std::nullopt;
+  const NextTurn& turn = *first;
+  const auto leaves = as_victims(state, rules, turn.leaves, state.find(lease)->uid, turn.devices, now);
+  const Duration takes = yields_in(state, leaves);
+  Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
+                "its turn comes then: " + names_of(state, turn.leaves) +
+                    (turn.leaves.size() == 1 ? " yields, and " : " yield, and ") +
+                    takes_text(turn.leaves.size(), takes)};
+  return unless_beyond_ledger(std::move(sooner), state, rules, leaves);
 }
 
 // ------------------------------------------------------------------------------ they may be asked a little later
@@ -181,7 +182,7 @@ RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking
 // Whether somebody who stands before it may take the room that others make there.
 bool is_first_there(const State& state, const Lease& lease, const std::vector<std::string>& devices) {
   const std::size_t place = state.queue().place(lease.id);
-  if (place > askers) return false;
+  if (place > askers_looked_for) return false;
   const std::vector<LeaseId> before = state.queue().in_order(place - 1);
   return std::none_of(before.begin(), before.end(), [&](LeaseId id) {
     return std::any_of(devices.begin(), devices.end(),
@@ -191,8 +192,7 @@ bool is_first_there(const State& state, const Lease& lease, const std::vector<st
 
 Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, Time now) {
   const auto ordered = state.ordered(lease.id);
-  const bool asks =
-      rules.automatic && state.queue().place(lease.id) <= askers && state.somebody_might_yield(lease.tier);
+  const bool asks = may_ask(state, rules, lease) && state.somebody_might_yield(lease.tier);
   if (!ordered && !asks) return {};
   const Asking asking{lease, ordered, /*told=*/false};
   const RoomPlan at_once = plan_room(state, rules, asking, now);

@@ -224,6 +224,8 @@ class State {
   const std::vector<Making>& makings() const { return makings_; }
   const Making* making_on(std::string_view device) const;                  // null: none is made there
   const Making* making_for(LeaseId asker) const;                           // null: none is made for it
+  // Those who may have others asked to yield, in the order of the queue: as of the last step that looked for room.
+  const std::vector<QueueKey>& askers() const { return askers_; }
   const std::map<std::string, NextTurn>& turns() const { return turns_; }  // the next on each device, by uuid
   // Of the turns that are counted on the device at present: how long it had its room there, or is taken to have had it.
   Duration had(LeaseId id, const std::string& device) const;

@@ -31,7 +31,7 @@ constexpr int most_doublings = 6;  // of the time for which one is left alone wh
 
 void Stepper::make_room() {
   for (int round = 0; round < rounds && room_stale(); ++round) {
-    const std::vector<Making> before = std::exchange(state_.makings_, {});
+    const std::vector<Making> before = made_before_ = std::exchange(state_.makings_, {});
     state_.turns_.clear();
     state_.room_look_at_ = Time::never();
     announce_turns_on_several();
@@ -112,20 +112,48 @@ bool Stepper::change_matters(const std::vector<std::string>& changed) const {
   });
 }
 
-// The first that wait, and those for whom room was ordered, wherever they stand.
+// The first that wait; whoever wants to come back; and those for whom room was ordered, wherever they stand.
 void Stepper::list_askers(std::vector<QueueKey>& first) {
-  if (rules_.automatic) state_.queue_.all().first(askers, first);
-  if (state_.ordered_.empty()) return;
+  if (rules_.automatic) {
+    state_.queue_.all().first(askers, first);
+    if (first.size() == askers) spread_askers(first);
+  }
+  const std::size_t in_order = first.size();
+  add_askers(first);
+  if (first.size() > in_order)
+    std::sort(first.begin(), first.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
+}
+
+// Wherever they stand.
+void Stepper::add_askers(std::vector<QueueKey>& all) {
+  const auto add = [&all](const QueueKey& key) {
+    if (std::find(all.begin(), all.end(), key) == all.end()) all.push_back(key);
+  };
+  if (rules_.automatic)
+    for (const LeaseId id : state_.away())
+      if (const QueueKey* key = state_.queue_.key(id)) add(*key);
   std::erase_if(state_.ordered_, [&](LeaseId id) {
     const QueueKey* key = state_.queue_.key(id);
     if (key == nullptr) {
       if (Lease* lease = find(id)) keep_word(*lease);
       return true;
     }
-    if (std::find(first.begin(), first.end(), *key) == first.end()) first.push_back(*key);
+    add(*key);
     return false;
   });
-  std::sort(first.begin(), first.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
+}
+
+// Where all of the first want certain devices, they keep nobody waiting who wants another: as many for each.
+void Stepper::spread_askers(std::vector<QueueKey>& first) const {
+  const auto wanted = [this](const QueueKey& key) -> const std::string& {
+    const Lease& lease = *state_.find(key.lease);
+    return lease.waits_in_place() ? lease.devices.front() : lease.wanted_device;
+  };
+  if (std::ranges::any_of(first, [&](const QueueKey& key) { return wanted(key).empty(); })) return;
+  first.clear();
+  state_.queue_.all().first(askers_looked_for, first);
+  std::map<std::string_view, std::size_t> for_it;  // by device; "": for any
+  std::erase_if(first, [&](const QueueKey& key) { return ++for_it[wanted(key)] > askers; });
 }
 
 // It has the room that was made for it, and keeps it: who yielded for it would otherwise take it back at once.
@@ -177,7 +205,7 @@ void Stepper::look_for_room(const Lease& waiter, const std::vector<Making>& befo
       return old.asker == waiter.id && old.its_turn;
     });
     const Ground ground = its_turn && plan.victims.empty() ? Ground::turn : asking.ground();
-    begin_making({waiter.id, keeps_out(asking, plan), ground, its_turn, plan.devices, plan.victims});
+    begin_making({waiter.id, keeps_out(asking, plan), ground, its_turn, false, plan.devices, plan.victims});
     return;
   }
   look_again_at(plan.again);
@@ -217,6 +245,9 @@ void Stepper::look_again_at(Time at) {
 bool Stepper::begin_making(Making making) {
   for (const std::string& device : making.devices)
     if (state_.making_on(device) != nullptr) return false;  // of one that stands before it
+  making.begun = std::ranges::any_of(made_before_, [&making](const Making& old) {
+    return old.asker == making.asker && old.its_turn && making.its_turn && old.begun;
+  });
   state_.makings_.push_back(std::move(making));
   return true;
 }
@@ -258,7 +289,7 @@ bool Stepper::ask_by_next(Lease& victim, const Making& making) {
   Parking parking = std::move(undone->second.parking);
   undone_.erase(undone);
   parking.told = false;
-  parking.reason = yield_text(making);
+  parking.reason = yield_text(making, victim);
   note("next_method");
   ask_to_yield(victim, *side.next, std::move(parking));
   return false;
@@ -285,13 +316,16 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;
   }
-  begin_pause(*victim, yield_text(*making), true);
+  making->begun = true;
+  begin_pause(*victim, yield_text(*making, *victim), true);
   return victim->id;
 }
 
-std::string Stepper::yield_text(const Making& making) const {
+std::string Stepper::yield_text(const Making& making, const Lease& victim) const {
   const Lease& asker = *state_.find(making.asker);
-  switch (making.ground) {
+  // With its equals those may have to leave who are below them all.
+  const bool below = making.ground == Ground::turn && victim.tier < asker.tier;
+  switch (below ? Ground::tier : making.ground) {
     case Ground::tier:
       return "it makes room for " + name_of(asker) + ", of the tier " + std::string(to_string(asker.tier)) +
              ", which " + need_text(asker);
@@ -303,7 +337,7 @@ std::string Stepper::yield_text(const Making& making) const {
 
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
 void Stepper::end_spot(Lease& lease, const Making& making) {
-  std::string text = yield_text(making) + ", and it is of the tier spot and cannot be paused";
+  std::string text = yield_text(making, lease) + ", and it is of the tier spot and cannot be paused";
   if (!pause_methods_of(state_, lease).empty()) {
     const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
     text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +

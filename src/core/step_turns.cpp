@@ -10,6 +10,15 @@
 
 namespace sublet::core {
 
+// Its turn has begun on this device: others left for it, or are leaving.
+const Making* Stepper::begun(LeaseId waiter, const std::string& uuid) const {
+  const auto found = std::find_if(made_before_.begin(), made_before_.end(), [&](const Making& making) {
+    return making.asker == waiter && making.its_turn && making.begun &&
+           std::find(making.devices.begin(), making.devices.end(), uuid) != making.devices.end();
+  });
+  return found == made_before_.end() ? nullptr : &*found;
+}
+
 void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred) {
   if (devices_wanted(waiter) > 1) {
     const auto its = std::find_if(state_.turns_.begin(), state_.turns_.end(), [&](const auto& on) {
@@ -23,7 +32,7 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
     const auto known = state_.turns_.find(uuid);
     if (known != state_.turns_.end() && known->second.devices.size() > 1) continue;  // that one comes before
     auto turn = turn_on(waiter, device, barred);
-    if (!turn || turn->leaves.empty() || comes_before(waiter, *turn)) continue;
+    if (!turn || !among_equals(state_, waiter, *turn) || comes_before(waiter, *turn)) continue;
     if (turn->at <= now_) {
       if (take_turn(waiter, *turn)) return;
       continue;
@@ -36,10 +45,9 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
 // Of those who want several devices the turn is found first, and no other begins there before it: on each of them the
 // turns of others end at times of their own, and it would never be the turn of one who waits for all to end at once.
 void Stepper::announce_turns_on_several() {
-  for (const QueueKey& key : state_.askers_) {
-    const Lease& waiter = *find(key.lease);
-    if (devices_wanted(waiter) < 2 || !may_ask(state_, rules_, waiter)) continue;
-    if (!state_.somebody_might_yield(waiter.tier)) continue;
+  for (const LeaseId id : wanting_several()) {
+    const Lease& waiter = *find(id);
+    if (!may_ask(state_, rules_, waiter) || !state_.somebody_might_yield(waiter.tier)) continue;
     if (plan_room(state_, rules_, Asking{waiter, waiter.ordered, /*told=*/false}, now_).found) continue;
     const auto turn = turn_on_several(waiter, barred_from(waiter));
     if (!turn || comes_before(waiter, *turn)) continue;
@@ -48,14 +56,44 @@ void Stepper::announce_turns_on_several() {
   }
 }
 
+// Whose turn has begun comes first; then whoever had least on that of its devices where it had most, and the one of the
+// higher priority of those who had as much.
+std::vector<LeaseId> Stepper::wanting_several() const {
+  struct Waiter {
+    bool begun;
+    Duration had;
+    int priority;
+    LeaseId id;
+  };
+  std::vector<Waiter> waiters;
+  for (const QueueKey& key : state_.askers_) {
+    const Lease& lease = *state_.find(key.lease);
+    if (devices_wanted(lease) < 2) continue;
+    Waiter waiter{false, {}, lease.priority, lease.id};
+    for (const Device* device : devices_for(state_, lease)) {
+      waiter.begun |= begun(lease.id, device->reading.uuid) != nullptr;
+      waiter.had = std::max(waiter.had, state_.had(lease.id, device->reading.uuid));
+    }
+    waiters.push_back(waiter);
+  }
+  std::stable_sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& b) {
+    if (a.begun != b.begun) return a.begun;
+    return a.had != b.had ? a.had < b.had : a.priority > b.priority;
+  });
+  std::vector<LeaseId> ids;
+  for (const Waiter& waiter : waiters) ids.push_back(waiter.id);
+  return ids;
+}
+
 // On one device, whoever else may take turns there; none while they are not known, or barred.
 std::optional<NextTurn> Stepper::turn_on(const Lease& waiter, const Device& device,
                                          const std::vector<std::string>& barred) {
+  const std::string& uuid = device.reading.uuid;
   if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) return std::nullopt;
-  if (std::find(barred.begin(), barred.end(), device.reading.uuid) != barred.end()) return std::nullopt;
+  if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) return std::nullopt;
   const Contenders contenders = contenders_on(state_, rules_, waiter, device, now_);
   if (!contenders.residents.empty()) join_contest(device, contenders);
-  return turn_of(state_, rules_, waiter, device, contenders, now_);
+  return turn_of(state_, rules_, waiter, device, contenders, begun(waiter.id, uuid), now_);
 }
 
 // Where its turn comes first. It begins when that of the last of those who leave has ended.
@@ -69,13 +107,20 @@ std::optional<NextTurn> Stepper::turn_on_several(const Lease& waiter, const std:
   if (turns.size() < count) return std::nullopt;
   std::stable_sort(turns.begin(), turns.end(), [](const NextTurn& a, const NextTurn& b) { return a.at < b.at; });
   NextTurn all{{}, {}, {waiter.id}, {}};
+  const Making* under_way = nullptr;
   for (std::size_t i = 0; i < count; ++i) {
     all.devices.push_back(turns[i].devices.front());
+    if (under_way == nullptr) under_way = begun(waiter.id, all.devices.back());
     if (i == 0 || !planted(Bug::turns_begin_with_the_first)) all.at = std::max(all.at, turns[i].at);
     for (const LeaseId id : turns[i].leaves)
       if (std::find(all.leaves.begin(), all.leaves.end(), id) == all.leaves.end()) all.leaves.push_back(id);
   }
-  return all.leaves.empty() ? std::nullopt : std::optional(std::move(all));
+  if (!among_equals(state_, waiter, all)) return std::nullopt;
+  // One after the other they leave all of these devices: what that costs counts as a whole.
+  if (under_way != nullptr) all.at = goes_on(state_, rules_, waiter, all, *under_way, now_);
+  else if (!planted(Bug::turns_begin_with_the_first))
+    all.at = std::max(all.at, quantum_ends(state_, rules_, waiter, all));
+  return all;
 }
 
 // Whether the room is there by itself before that.
@@ -90,7 +135,7 @@ bool Stepper::take_turn(const Lease& waiter, const NextTurn& turn) {
   auto devices = turn.devices;
   if (planted(Bug::turns_of_one_device)) devices.resize(1);
   auto victims = as_victims(state_, rules_, turn.leaves, waiter.uid, devices, now_);
-  return begin_making({waiter.id, waiter.tier, Ground::turn, true, std::move(devices), std::move(victims)});
+  return begin_making({waiter.id, waiter.tier, Ground::turn, true, false, std::move(devices), std::move(victims)});
 }
 
 // Who comes to the contest on a device starts as if it had had as much there as the one who had least.

@@ -1,30 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/obedient.h"
+#include "core/sharing.h"
 
 namespace sublet::core::testing {
 namespace {
-
-struct Shares {
-  std::map<LeaseId, Duration> had;
-  int switches = 0;
-};
-
-Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
-  Shares shares;
-  std::map<LeaseId, LeaseState> before;
-  const Time until = w.now + d;
-  while (w.now < until) {
-    const Time then = w.now;
-    w.live(1s);
-    for (const LeaseId id : all) {
-      if (w.state_of(id) == LeaseState::active && !w.programs.contains(id)) w.attach(id);
-      if (w.state_of(id) == LeaseState::active) shares.had[id] += w.now - then;
-      shares.switches += before[id] == LeaseState::active && w.state_of(id) != LeaseState::active;
-      before[id] = w.state_of(id);
-    }
-  }
-  return shares;
-}
 
 TEST(Turns, TwoThatDoNotFitTogetherShareTheCardEqually) {
   Card w;
@@ -83,25 +61,6 @@ TEST(Turns, AreOfEachCardByItself) {
   Shares shares = share(w, {a, b, c, d, any}, 1800s);
   for (const LeaseId id : {a, b, c, d, any}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
 }
-
-struct Several : Card {
-  LeaseId both;
-  explicit Several(Duration residency) {
-    cards = 2;
-    measure();
-    rules.min_residency = residency;
-    rules.ledger_limit = 128 * GiB;
-    Lease lease = want(14 * GiB, Tier::standard, "both");
-    lease.device_count = 2;
-    both = submit(lease, true);
-    attach(both);
-  }
-  LeaseId on_card(unsigned card, std::string name) {
-    Lease lease = want(14 * GiB, Tier::standard, std::move(name));
-    lease.wanted_device = uuid_of(card);
-    return submit(lease, true);
-  }
-};
 
 TEST(Turns, OneOnSeveralCardsTakesThemWithThoseOfEach) {
   Several w(20s);

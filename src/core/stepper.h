@@ -131,6 +131,8 @@ class Stepper {
   bool room_stale();
   bool change_matters(const std::vector<std::string>& changed) const;
   void list_askers(std::vector<QueueKey>& first);
+  void spread_askers(std::vector<QueueKey>& first) const;
+  void add_askers(std::vector<QueueKey>& all);
   void keep_word(Lease& lease);
   void drop_word(Lease& lease);
   bool give_up(const std::vector<Making>& before);
@@ -144,7 +146,7 @@ class Stepper {
   void look_again_at(Time at);
   bool begin_making(Making making);
   bool advance(const Making& making);
-  std::string yield_text(const Making& making) const;
+  std::string yield_text(const Making& making, const Lease& victim) const;
   void end_spot(Lease& lease, const Making& making);
   void leave_alone(Lease& lease, LeftAlone why);
   bool ask_by_next(Lease& victim, const Making& making);
@@ -153,7 +155,9 @@ class Stepper {
   void order_room(Lease& lease, const Ordered& by);
   // Among equals (step_turns.cpp).
   void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred);
+  const Making* begun(LeaseId waiter, const std::string& uuid) const;  // null: its turn there has not
   void announce_turns_on_several();
+  std::vector<LeaseId> wanting_several() const;
   std::optional<NextTurn> turn_on(const Lease& waiter, const Device& device, const std::vector<std::string>& barred);
   std::optional<NextTurn> turn_on_several(const Lease& waiter, const std::vector<std::string>& barred);
   bool comes_before(const Lease& waiter, const NextTurn& turn) const;
@@ -229,6 +233,7 @@ class Stepper {
     HostMemory host;
   };
   std::map<LeaseId, Undone> undone_;
+  std::vector<Making> made_before_;  // what was being done when it was looked at what is to be done now
   bool snapshot_wanted_ = false;
   std::optional<std::uint32_t> asked_by_;  // on whose word a program ends, while a request is decided
 };

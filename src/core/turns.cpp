@@ -2,6 +2,7 @@
 #include "core/turns.h"
 
 #include "base/planted.h"
+#include "core/cover.h"
 #include "core/methods.h"
 #include "core/victims.h"
 
@@ -14,7 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
-constexpr std::size_t waiters_counted = 8;
+constexpr int most_tries = 16;  // to find the moment at which a turn begins
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
   const auto method = pause_method_of(state, lease);
@@ -46,7 +47,8 @@ Contenders contenders_on(const State& state, const Rules& rules, const Lease& wa
     if (!way.parks() && !(way.ends() && planted(Bug::turns_end_leases))) continue;  // nobody's turn ends another
     contenders.residents.push_back(id);
   }
-  for (const LeaseId id : state.queue().in_order(waiters_counted)) {
+  for (const QueueKey& key : state.askers()) {
+    const LeaseId id = key.lease;
     const Lease& lease = *state.find(id);
     const bool is_it = id == waiter.id;
     if (lease.resize && !is_it) continue;  // resident, and counted as such
@@ -63,35 +65,73 @@ Duration residency(const State& state, const Rules& rules, const Lease& lease,
   return std::max(shortest_residency, residency_per_switch * away);
 }
 
-std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
-                                const Contenders& contenders, Time now) {
-  struct Candidate {
-    const Lease* lease;
-    bool resident;
-    Duration had;
-    Bytes takes;  // beyond what it keeps when it is out
-  };
-  const std::string& uuid = device.reading.uuid;
+namespace {
+
+struct Candidate {
+  const Lease* lease;
+  bool resident;
+  Duration had;
+  Bytes takes;  // beyond what it keeps when it is out
+};
+
+// A device of which those who take turns there have left, and everybody below them: nothing that follows changes it.
+struct Emptied {
   std::vector<Candidate> candidates;
-  Bytes room = state.effective_free(device, rules, now) + being_yielded(state, device);
+  Bytes room;                 // without those below
+  std::vector<Victim> below;  // of lower tiers, who may be asked: as far as that is needed, they leave as well
+  std::vector<Giver> gives;   // what each of them does
+};
+
+// Whoever is of a lower tier yields to all who take turns, as to anybody above it.
+void add_below(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now,
+               Emptied& emptied) {
+  const Asking asking{waiter, std::nullopt, /*told=*/false};
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    if (lease.ended() || lease.tier >= waiter.tier || lease.state == LeaseState::pausing) continue;
+    const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
+    if (spared(state, rules, asking, lease, way, now)) continue;
+    emptied.below.push_back(as_victim(state, rules, lease, waiter.uid, device, now));
+    emptied.gives.push_back({emptied.below.back().gain, emptied.below.back().cost});
+  }
+}
+
+Emptied emptied(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                const Contenders& contenders, Time now) {
+  const std::string& uuid = device.reading.uuid;
+  Emptied all;
+  all.room = state.effective_free(device, rules, now) + being_yielded(state, device);
   for (const LeaseId id : contenders.residents) {
     const Lease& lease = *state.find(id);
     const Bytes gain = as_victim(state, rules, lease, waiter.uid, device, now).gain;
-    room += gain;
-    candidates.push_back({&lease, true, state.had(id, uuid), gain});
+    all.room += gain;
+    all.candidates.push_back({&lease, true, state.had(id, uuid), gain});
   }
   for (const LeaseId id : contenders.waiters) {
     const Lease& lease = *state.find(id);
-    candidates.push_back({&lease, false, state.had(id, uuid), state.need(lease, uuid)});
+    all.candidates.push_back({&lease, false, state.had(id, uuid), state.need(lease, uuid)});
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+  add_below(state, rules, waiter, device, now, all);
+  return all;
+}
+
+// Who has the device from then on, if nobody comes or goes until then: those who have it go on having it. None: others
+// come before the waiter.
+std::optional<NextTurn> built(const Emptied& emptied, const Lease& waiter, const std::string& uuid, Duration then) {
+  std::vector<Candidate> order = emptied.candidates;
+  for (Candidate& candidate : order)
+    if (candidate.resident) candidate.had += then;
+  std::stable_sort(order.begin(), order.end(), [](const Candidate& a, const Candidate& b) {
     if (a.had != b.had) return a.had < b.had;
     if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
     return !a.resident && b.resident;  // a quantum has ended: who has had no more than the others goes on with them
   });
   NextTurn turn{{uuid}, {}, {}, {}};
+  Bytes room = emptied.room;
+  for (const Giver& giver : emptied.gives) room += std::max(giver.gain, Bytes{});
+  const Bytes all = room;
   bool comes = false;
-  for (const Candidate& candidate : candidates) {
+  for (const Candidate& candidate : order) {
     const bool fits = candidate.takes <= room;
     if (fits) room -= candidate.takes;
     if (fits && !candidate.resident) turn.enters.push_back(candidate.lease->id);
@@ -99,16 +139,43 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     comes |= fits && candidate.lease->id == waiter.id;
   }
   if (!comes) return std::nullopt;
+  const auto chosen = cheapest_cover(emptied.gives, all - room - emptied.room);
+  if (!chosen) return std::nullopt;
+  for (const std::size_t i : *chosen) turn.leaves.push_back(emptied.below[i].lease);
+  return turn;
+}
+
+// The moments at which one of those who have the device has had more than the waiter: in order, from now.
+std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
+  std::vector<Duration> moments;
+  Duration its{};
+  for (const Candidate& candidate : emptied.candidates)
+    if (candidate.lease->id == waiter.id) its = candidate.had;
+  for (const Candidate& candidate : emptied.candidates)
+    if (candidate.resident && candidate.had <= its) moments.push_back(its - candidate.had + Duration(1));
+  std::sort(moments.begin(), moments.end());
+  return moments;
+}
+
+}  // namespace
+
+bool among_equals(const State& state, const Lease& waiter, const NextTurn& turn) {
+  return std::any_of(turn.leaves.begin(), turn.leaves.end(),
+                     [&](LeaseId id) { return state.find(id)->tier == waiter.tier; });
+}
+
+Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn) {
   // Who leaves several devices, or comes in on several, does so at the pace of the slowest.
-  std::vector<std::string> touched{uuid};
+  std::vector<std::string> touched = turn.devices;
   for (const LeaseId id : turn.leaves)
     for (const std::string& its : state.find(id)->devices)
       if (std::find(touched.begin(), touched.end(), its) == touched.end()) touched.push_back(its);
   Duration switching{}, stays{};
+  Time since;
   for (const LeaseId id : turn.leaves) {
     const Lease& lease = *state.find(id);
     switching += moving(state, lease, touched, Move::pause);
-    turn.at = std::max(turn.at, state.standing(id).came_back);
+    if (lease.tier == waiter.tier) since = std::max(since, state.standing(id).came_back);
   }
   for (const LeaseId id : turn.enters) {
     const Lease& lease = *state.find(id);
@@ -116,8 +183,39 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     stays = std::max(stays, residency(state, rules, lease, touched));
   }
   const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.overhead));
-  const Duration least = planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays);
-  if (!turn.leaves.empty()) turn.at = turn.at + least;
+  return since + (planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays));
+}
+
+Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun, Time now) {
+  std::erase_if(turn.leaves, [&begun](LeaseId id) {
+    return std::ranges::any_of(begun.victims, [id](const Victim& victim) { return victim.lease == id; });
+  });
+  return among_equals(state, waiter, turn) ? std::max(quantum_ends(state, rules, waiter, turn), now) : now;
+}
+
+std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                                const Contenders& contenders, const Making* begun, Time now) {
+  const std::string& uuid = device.reading.uuid;
+  const Emptied all = emptied(state, rules, waiter, device, contenders, now);
+  const std::vector<Duration> moments = begun != nullptr ? std::vector<Duration>() : moments_of(all, waiter);
+  Duration then{};
+  std::optional<NextTurn> turn;
+  for (int tries = 0; tries < most_tries; ++tries) {
+    auto next = built(all, waiter, uuid, then);
+    if (next && turn && next->enters == turn->enters && next->leaves == turn->leaves) return turn;
+    if (!next) {
+      const auto moment = std::upper_bound(moments.begin(), moments.end(), then);
+      if (moment == moments.end()) return turn;
+      then = *moment;
+      continue;
+    }
+    turn = std::move(next);
+    turn->at = begun != nullptr ? goes_on(state, rules, waiter, *turn, *begun, now) : now + then;
+    if (begun != nullptr || !among_equals(state, waiter, *turn)) return turn;
+    turn->at = std::max(turn->at, quantum_ends(state, rules, waiter, *turn));
+    if (turn->at <= now + then) return turn;
+    then = turn->at - now;  // whoever has it until then has had more, and the device is shared out anew
+  }
   return turn;
 }
 

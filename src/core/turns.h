@@ -26,10 +26,22 @@ bool waits_for(const Lease& lease, const Device& device);
 // On how many devices it waits for room, on all at once.
 std::size_t devices_wanted(const Lease& lease);
 
-// The turn that brings this waiter in on this device: the next one, or the one that is due. None: others come before
-// it.
+// The turn that brings this waiter in on this device: the next one, or the one that is due; with whoever has to leave,
+// of its equals, and of lower tiers where those alone are not enough. `begun`: what is under way for it, if its turn has
+// begun: then it is due, whatever was learned since, as long as nobody else has to leave. None: others come before it
+// for as long as can be foreseen.
 std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
-                                const Contenders& contenders, Time now);
+                                const Contenders& contenders, const Making* begun, Time now);
+
+// When it is due that has begun: at once, or when those leave who were not to leave then.
+Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun, Time now);
+
+// Whether an equal of the waiter leaves in it: else it is no turn, and room is made as for anybody above.
+bool among_equals(const State& state, const Lease& waiter, const NextTurn& turn);
+
+// When those of the waiter's equals who leave in this turn have had what it costs to switch, and those who enter are
+// worth to be let in for; on all of its devices together.
+Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn);
 
 // How long a lease has its room on these devices before a turn takes it away again: see pause.min_residency.
 Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);

@@ -352,8 +352,9 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
 }
 
 bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
-  const std::size_t place = state.queue().place(lease.id);
-  return rules.automatic && (place > 0 ? place : state.queue().size() + 1) <= askers;
+  if (!rules.automatic) return false;
+  if (!state.queue().contains(lease.id)) return state.queue().size() < askers;
+  return std::ranges::any_of(state.askers(), [&](const QueueKey& key) { return key.lease == lease.id; });
 }
 
 namespace {

@@ -13,8 +13,10 @@ namespace sublet::core {
 // Who came back a moment ago is left alone for a moment, by everybody but the critical.
 inline constexpr Duration breath = std::chrono::seconds(2);
 
-// So many waiters, the first in the order, may have others asked without anybody's word.
+// So many waiters, the first in the order of those who want the same device, or any, may have others asked without
+// anybody's word; and whoever wants to come back.
 inline constexpr std::size_t askers = 8;
+inline constexpr std::size_t askers_looked_for = 4 * askers;  // in the queue
 
 // Who asks for room: a waiter, or one that is only thought of (`lease.id` none).
 struct Asking {

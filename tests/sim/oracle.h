@@ -76,6 +76,8 @@ class Oracle {
   void check_room(const Lease& lease, Time now, const char* what);
   void check_displaced(const Lease& lease, Time now);
   void check_turn(const Lease& lease, Time now);
+  void check_begun(const core::Making& making, Time now);
+  void check_quantum(const Lease& lease, const Lease& next, Time now);
   bool others_move(const Lease& lease, const std::string& device) const;
   void check_yielded(const Lease& lease);
   bool seen_to_lie(const Lease& lease) const;
@@ -163,6 +165,7 @@ class Oracle {
   std::map<OnDevice, Bytes> coming_;     // yielding, or being brought back: what it will hold
   std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
+  std::map<LeaseId, std::set<LeaseId>> turns_begun_;               // who is to leave, by for whom
   std::map<LeaseId, Seen> makings_;                                // who is to yield, by for whom
   std::map<LeaseId, Time> named_at_;                               // the reading by which it was seen who is in its way
   std::set<LeaseId> over_;                                         // ended, once and for all

@@ -65,7 +65,28 @@ void Oracle::check_turn(const Lease& lease, Time now) {
   const auto id = parse_lease_id(reason.substr(by_turn.size(), reason.find(' ', by_turn.size()) - by_turn.size()));
   const auto found = id ? leases_.find(*id) : leases_.end();
   if (found == leases_.end()) return;
-  const Lease& next = found->second;
+  const auto begun = turns_begun_.find(*id);
+  if (begun == turns_begun_.end() || !begun->second.contains(lease.id)) check_quantum(lease, found->second, now);
+}
+
+// Who is to leave when a turn begins leaves, whatever is learned of what that takes until the others have.
+void Oracle::check_begun(const core::Making& making, Time now) {
+  const auto asker = leases_.find(making.asker);
+  if (!making.its_turn || !making.begun || asker == leases_.end()) {
+    turns_begun_.erase(making.asker);
+    return;
+  }
+  const auto [begun, newly] = turns_begun_.try_emplace(making.asker);
+  if (!newly) return;
+  for (const core::Victim& victim : making.victims) {
+    const auto lease = leases_.find(victim.lease);
+    if (lease == leases_.end() || lease->second.tier != asker->second.tier) continue;
+    begun->second.insert(victim.lease);
+    if (lease->second.state == LeaseState::active) check_quantum(lease->second, asker->second, now);
+  }
+}
+
+void Oracle::check_quantum(const Lease& lease, const Lease& next, Time now) {
   const auto takes = [&](const Lease& its, core::Move move, bool is_leaving = false) {
     const auto method = core::pause_method_of(engine_->state(), its);
     core::PauseMethod by = method ? *method : core::PauseMethod::driver;

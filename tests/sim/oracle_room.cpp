@@ -79,10 +79,13 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
 void Oracle::check_making(const core::State& state, const core::Making& making, Time now, bool again) {
   const auto asker = leases_.find(making.asker);
   const auto& victims = making.victims;
-  const bool ends = std::ranges::any_of(victims, &core::Victim::ends);
+  if (asker == leases_.end()) return;
+  const bool ends = std::ranges::any_of(victims, [&](const core::Victim& victim) {
+    const auto its = leases_.find(victim.lease);
+    return victim.ends && (its == leases_.end() || its->second.tier >= asker->second.tier);
+  });
   verdict_.expect(making.ground != core::Ground::turn || !ends, "turn-ends-somebody",
                   [&] { return "for the turn of " + to_string(making.asker); });
-  if (asker == leases_.end()) return;
   const Lease& its = asker->second;
   const std::size_t wanted = its.waits_in_place() ? its.devices.size() : static_cast<std::size_t>(its.device_count);
   verdict_.expect(making.devices.size() == wanted, "room-by-halves", [&] {
@@ -207,6 +210,7 @@ void Oracle::check_makings(const core::State& state, Time now) {
   if (makings_.empty() && state.makings().empty()) return;
   std::map<LeaseId, Seen> seen;
   for (const core::Making& making : state.makings()) {
+    check_begun(making, now);
     Seen& its = seen[making.asker];
     for (const core::Victim& victim : making.victims) its.victims.push_back(victim.lease);
     const auto before = makings_.find(making.asker);
@@ -215,6 +219,7 @@ void Oracle::check_makings(const core::State& state, Time now) {
     if (!same || !before->second.again) check_making(state, making, now, same);
   }
   makings_ = std::move(seen);
+  std::erase_if(turns_begun_, [this](const auto& begun) { return !makings_.contains(begun.first); });
 }
 
 // -------------------------------------------------------------------------------- outsiders
