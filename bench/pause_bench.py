@@ -147,7 +147,7 @@ def turns():
     for tag, share in shares.items():
         print(f"{tag:<26} {share:>10.0%} {watch.active[tag]:>9.1f} {watch.pauses[tag]:>7}")
     print(f"the 60 and the 50 differ by {abs(watch.active['sixty'] - watch.active['fifty']):.1f} s; "
-          f"longest wait beyond what was announced: {watch.late:.1f} s", flush=True)
+          f"longest wait beyond what was announced, of {watch.told}: {watch.late:.1f} s", flush=True)
 
 
 def alone(daemon, bytes_, seconds):
@@ -181,7 +181,7 @@ def pair(seconds=180):
     serial = work / rate + 2 * frame  # filling and checking is done by either
     print(f"\ntwo of 60 %, a second each way: {work:.0f} steps in {took:.0f} s; one after the other, at {rate:.1f} "
           f"steps a second, {serial:.0f} s: {serial / took:.3f}; pauses {sum(watch.pauses.values())}, "
-          f"longest wait beyond what was announced: {watch.late:.1f} s")
+          f"longest wait beyond what was announced, of {watch.told}: {watch.late:.1f} s")
 
 
 if __name__ == "__main__":

@@ -132,6 +132,34 @@ def test_a_killed_daemon_finishes_or_undoes_it(daemon):
     back_and_whole(daemon, batch)
 
 
+def test_whoever_waits_for_a_turn_is_told_when_it_comes_each_time(daemon):
+    children = {"first": filled(daemon, "first", "2500MiB", "2GiB"), "second": run(daemon, "second", "2500MiB", "2GiB")}
+    for waits, has in (("second", "first"), ("first", "second"), ("second", "first")):
+        def is_told():
+            eta = (lease_of(daemon, waits).get("queue") or {}).get("eta_seconds")
+            return eta is not None and lease_of(daemon, has).get("next_turn_seconds") is not None
+        wait_until(is_told, f"{waits} is told when its turn comes, and {has} when it leaves")
+        until(daemon, waits, "active")
+    for tag, child in children.items():
+        until_filled(daemon, tag, "2GiB")
+        ends_well(daemon, tag, child)
+
+
+def test_an_equal_and_a_lower_tier_together_make_room(daemon):
+    equal = filled(daemon, "equal", "1800MiB", "1GiB")
+    low = filled(daemon, "low", "1800MiB", "1GiB", "--tier", "batch")
+    both = run(daemon, "both", "3500MiB", "1GiB")
+    until_filled(daemon, "both", "1GiB")
+    reasons = {tag: str(daemon.get(f"/v1/leases/{tag}/why").body.get("reasons")) for tag in ("equal", "low")}
+    assert "it is the turn of" in reasons["equal"]
+    assert "it makes room for" in reasons["low"]
+    ends_well(daemon, "both", both)
+    for tag, child in (("equal", equal), ("low", low)):
+        until_filled(daemon, tag, "1GiB")
+        ends_well(daemon, tag, child)
+    assert daemon.get("/v1/ledger")["entries"] == []
+
+
 def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     first = filled(daemon, "first", "2500MiB", "2GiB")
     second = run(daemon, "second", "2500MiB", "2GiB")
