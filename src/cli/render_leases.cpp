@@ -102,6 +102,8 @@ Cell reason_cell(const json& row, const Look& look) {
     return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
             Paint::yellow};
   }
+  if (number_at(row, "over_bytes").value_or(0) > 0)
+    return {fmt::format("uses {} more than leased", size_at(row, "over_bytes")), Paint::red};
   if (const auto turn = number_at(row, "next_turn_seconds"))
     return {"next turn " + coming(std::chrono::seconds(*turn)), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};

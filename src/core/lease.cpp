@@ -95,6 +95,21 @@ void Lease::count_parked(Time now) {
   parked_at = parked() ? std::optional(now) : std::nullopt;
 }
 
+void Lease::count_size(Time now) {
+  if (!granted_at) return;
+  const Duration parked = parked_until(now);
+  const Time since = sized ? sized->until : *granted_at;
+  const Duration before = sized ? sized->until - *granted_at - sized->parked : Duration{};
+  const Duration latest = now - since - (parked - (sized ? sized->parked : Duration{}));
+  const auto of = [](Duration time, Bytes size) {
+    return static_cast<long double>(std::max(time, Duration{}).count()) * static_cast<long double>(size.count);
+  };
+  const auto all = static_cast<long double>((before + latest).count());
+  const Bytes mean = sized ? sized->mean : Bytes{};
+  const Bytes held = all > 0 ? Bytes{static_cast<std::int64_t>((of(before, mean) + of(latest, vram)) / all)} : vram;
+  sized = Sized{held, now, parked};
+}
+
 std::string_view to_string(LeaseState state) { return name_of(lease_states, state); }
 std::string_view to_string(EndReason reason) { return name_of(end_reasons, reason); }
 std::string_view to_string(Tier tier) { return name_of(tiers, tier); }
