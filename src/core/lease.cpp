@@ -97,17 +97,17 @@ void Lease::count_parked(Time now) {
 
 void Lease::count_size(Time now) {
   if (!granted_at) return;
+  using Real = long double;  // of what a store may hold, no difference of three times need be one
+  const auto real = [](Duration duration) { return static_cast<Real>(duration.count()); };
+  const Sized earlier = sized.value_or(Sized{{}, *granted_at, {}});
   const Duration parked = parked_until(now);
-  const Time since = sized ? sized->until : *granted_at;
-  const Duration before = sized ? sized->until - *granted_at - sized->parked : Duration{};
-  const Duration latest = now - since - (parked - (sized ? sized->parked : Duration{}));
-  const auto of = [](Duration time, Bytes size) {
-    return static_cast<long double>(std::max(time, Duration{}).count()) * static_cast<long double>(size.count);
-  };
-  const auto all = static_cast<long double>((before + latest).count());
-  const Bytes mean = sized ? sized->mean : Bytes{};
-  const Bytes held = all > 0 ? Bytes{static_cast<std::int64_t>((of(before, mean) + of(latest, vram)) / all)} : vram;
-  sized = Sized{held, now, parked};
+  const Real before = std::max<Real>(0, real(earlier.until - *granted_at) - real(earlier.parked));
+  const Real latest = std::max<Real>(0, real(now - earlier.until) - (real(parked) - real(earlier.parked)));
+  Bytes mean = vram;
+  if (before + latest > 0)
+    mean.count = static_cast<std::int64_t>(
+        (before * static_cast<Real>(earlier.mean.count) + latest * static_cast<Real>(vram.count)) / (before + latest));
+  sized = Sized{mean, now, parked};
 }
 
 std::string_view to_string(LeaseState state) { return name_of(lease_states, state); }
