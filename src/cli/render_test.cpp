@@ -181,6 +181,18 @@ TEST(Gpus, ShowsMemory) {
             "gpu0  Card (simulated)  24.0 GiB  7.0 GiB  8.0 GiB  1.0 GiB  14.2 GiB  ok     350ms  -\n");
 }
 
+TEST(Gpus, OnANarrowTerminalTheProblemIsReadWhole) {
+  json away = device;
+  away["state"] = "unknown";
+  away["problem"] = "the last reading is too old";
+  Look look = at_noon();
+  look.width = 80;
+  EXPECT_EQ(*render_devices({{"devices", json::array({away})}}, Common{}, look),
+            "GPU   NAME             TOTAL  USED   LEASED  OTHER  FREE  STATE     SEEN\n"
+            "gpu0  Card (simul…  24.0 GiB     -  8.0 GiB      -     -  unknown  350ms\n"
+            "    the last reading is too old\n");
+}
+
 TEST(Gpus, WhatIsNotKnownIsNotZero) {
   json away = device;
   away["state"] = "lost";
