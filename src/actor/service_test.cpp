@@ -96,10 +96,20 @@ TEST(SwapOrder, IsTheDaemonsToOrderForProcessesOfTheLeasesUser) {
   EXPECT_EQ(ask(ana, bring_back), Code::malformed);
   EXPECT_EQ(ask(ana, let_swap, false), Code::malformed) << "that is about no process";
   EXPECT_EQ(ask(ana, by_user, true, ben), Code::denied);
+  EXPECT_EQ(ask(ana, by_user, true, ana), Code::denied) << "its owner has no say in it";
+  for (const std::uint32_t admins : {0U, admin}) {
+    EXPECT_EQ(ask(ben, by_user, true, admins), Code::wrong_user) << "it is looked at: an admin may order what is true";
+    EXPECT_EQ(ask(ana, let_swap, false, admins), Code::malformed);
+  }
   ASSERT_EQ(world.follow(kept), Code::ok);
   // Where the tests run there may be no group that has a limit on swap space, or one that others are in.
   const Code code = ask(ana, 0);
   EXPECT_TRUE(code == Code::ok || code == Code::failed) << to_string(code);
+  EXPECT_EQ(ask(ana, 0, true, ana), Code::denied) << "of her own program neither";
+  const Code by_admin = ask(ana, 0, true, admin);
+  EXPECT_TRUE(by_admin == Code::ok || by_admin == Code::failed) << to_string(by_admin);
+  EXPECT_EQ(world.ask({.verb = Verb::swap, .asked_by = ana, .lease = 7, .flags = let_swap}).code, Code::denied);
+  EXPECT_EQ(world.ask({.verb = Verb::swap, .asked_by = admin, .lease = 7, .flags = let_swap}).code, Code::ok);
   EXPECT_EQ(world.ask({.verb = Verb::swap, .lease = 7, .flags = let_swap}).code, Code::ok);
   EXPECT_EQ(world.ask({.verb = Verb::swap, .lease = 99, .flags = let_swap}).code, Code::ok) << "there is nothing to do";
 }

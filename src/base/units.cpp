@@ -110,6 +110,7 @@ Result<Bytes> parse_size(std::string_view text, bool zero_ok) {
     return bad_request(fmt::format("size '{}' {}", printable(text), why), size_hint);
   };
   if (text.empty()) return refuse("is empty");
+  if (text.front() == ' ' || text.back() == ' ') return refuse("begins or ends with a blank");
   if (text[0] == '-') return refuse("is negative");
   const Decimal number = read_decimal(text);
   if (number.length == 0 || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return refuse("is not a number");
@@ -135,6 +136,7 @@ Result<Duration> parse_duration(std::string_view text) {
   };
   constexpr std::int64_t limit = 100LL * 366 * 86400 * 1'000'000'000LL;
   if (text.empty()) return refuse("is empty");
+  if (text.front() == ' ' || text.back() == ' ') return refuse("begins or ends with a blank");
   if (text[0] == '-') return refuse("is negative");
   std::string_view rest = text;
   Wide total = 0;

@@ -20,7 +20,7 @@ Check device_check(const json& device) {
   std::string text = fmt::format("{} {}, {}", id, text_at(device, "name"), size_at(device, "total_bytes"));
   if (flag_at(device, "simulated")) text += " (simulated)";
   if (state == "ok")
-    return {"device", Level::ok, text + fmt::format(", {} free", size_at(device, "effective_free_bytes")), {}};
+    return {"device", Level::ok, text + fmt::format(", {} free", size_at_most(device, "effective_free_bytes")), {}};
   if (!problem.empty()) text += ": " + problem;
   return {"device", Level::fail, text + fmt::format(" [{}]: nothing is granted on it", state),
           state == "lost" ? "look into the kernel's log for Xid messages" : "see: sublet status"};

@@ -2,6 +2,7 @@
 #include "cli/command.h"
 
 #include "base/number.h"
+#include "base/size_bounds.h"
 #include "base/text.h"
 #include "cli/app.h"
 
@@ -137,8 +138,7 @@ Option Command::size(const char* names, std::optional<Bytes>& into, const char* 
   const auto take = [&into](const std::string& value) -> Status {
     const auto size = parse_size(value);
     if (!size) return size.error();
-    // No VRAM is meant by so few bytes: what is missing is the unit.
-    if (*size < KiB && value.find_first_not_of("0123456789") == std::string::npos)
+    if (*size < least_lease && value.find_first_not_of("0123456789") == std::string::npos)
       return bad_request(fmt::format("size '{}' is {} bytes", printable(value), value),
                          fmt::format("with a unit: {}GiB or {}MiB", value, value));
     into = *size;

@@ -61,9 +61,15 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
   return fmt::format("{}  {}{}{}\n", text_at(body, "at"), what, text.empty() ? "" : ": ", text);
 }
 
+// The event's object with its id in front; a gap has none.
+std::string with_id(const client::StreamedEvent& event, const std::string& id) {
+  if (event.type == "gap" || !event.data.starts_with("{\"")) return event.data;
+  return fmt::format("{{\"id\":{},{}", json(id).dump(), std::string_view(event.data).substr(1));
+}
+
 // False when nobody reads what is printed.
-bool print(const Common& common, const client::StreamedEvent& event, const Look& look) {
-  if (common.json) fmt::print("{}\n", event.data);
+bool print(const Common& common, const client::StreamedEvent& event, const std::string& id, const Look& look) {
+  if (common.json) fmt::print("{}\n", with_id(event, id));
   else fmt::print("{}", line_of(event, look));
   return std::fflush(stdout) == 0;
 }
@@ -87,10 +93,13 @@ int follow(const Common& common, const EventsFlags& flags) {
     told = false;
     bool gap = false;  // a slow reader is told of it, cut off, and goes on from there
     while (const auto event = stream.next(silence)) {
-      if (!print(common, *event, look)) return kFailed;
+      if (!print(common, *event, stream.last_id(), look)) return kFailed;
       gap = gap || event->type == "gap";
     }
-    if (flags.no_follow && stream.complete()) return kOk;
+    if (flags.no_follow && stream.complete()) {
+      if (stream.last_id() != "0") say(common, "go on from here with --since " + visible(stream.last_id()));
+      return kOk;
+    }
     const bool further = std::exchange(last_id, stream.last_id()) != stream.last_id();
     if (flags.no_follow && !(gap && further)) {
       print_error("the daemon broke off before the last event",
@@ -122,8 +131,9 @@ Action add_events(Command command, Common& common) {
   command.flag("--no-follow", flags->no_follow, "Print what has happened and exit, instead of waiting for more");
   add_json(command, common);
   command.footer(
-      "One line per event; with --json the event's JSON object. Goes on when the daemon is restarted, without a gap\n"
-      "as far as the daemon still has what was missed; where it has not, a line says so.");
+      "One line per event; with --json the event's JSON object, with the id that --since takes; --no-follow says the\n"
+      "last one on stderr. Goes on when the daemon is restarted, without a gap as far as the daemon still has what\n"
+      "was missed; where it has not, a line says so.");
   return [&common, flags] { return follow(common, *flags); };
 }
 

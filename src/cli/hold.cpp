@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `sublet hold`: a lease without a program. In the foreground this command is its owner; with --pid a process is, with
 // --token-file whoever has the token.
+#include "base/size_bounds.h"
 #include "cli/acquire.h"
 #include "cli/fetch.h"
 #include "cli/lease_flags.h"
@@ -102,7 +103,7 @@ int Hold::go() {
   }
   const auto size = choose_size(flags_.lease, consumer(), *status, client_);
   if (!size) return fail(size.error());
-  if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
+  if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size_down(size->bytes), size->why));
   if (flags_.lease.dry_run) return dry_run(common_, client_, body(size->bytes), look);
   keep::Signals signals;
   keep::Events events;

@@ -123,11 +123,12 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
   const bool any_program = flags.name.empty() && runs_anything(consumer);
   const auto peak = any_program ? std::nullopt : remembered_peak(consumer, client);
   if (peak) {
-    Bytes size{peak->count + peak->count / 10};
-    if (most.count > 0) size = std::min(size, most);
-    size = std::max(size, flags.min_vram.value_or(size));
-    return Size{size,
-                fmt::format("'{}' used at most {} before, and a tenth more", visible(consumer), format_size(*peak))};
+    const std::string before = fmt::format("'{}' used at most {} before", visible(consumer), format_size(*peak));
+    const Bytes wanted{peak->count + peak->count / 10};
+    if (flags.min_vram && *flags.min_vram > wanted)
+      return Size{*flags.min_vram, fmt::format("as much as --min-vram; {}", before)};
+    if (most.count > 0 && most < wanted) return Size{most, fmt::format("{}; the whole of {}", before, where)};
+    return Size{wanted, before + ", and a tenth more"};
   }
   if (most.count > 0 && any_program) {
     return Size{
@@ -152,6 +153,7 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   put("tenant", flags.tenant);
   put("tag", flags.tag);
   put("pausable", flags.pausable);
+  if (flags.name.empty() && runs_anything(consumer)) body["remember"] = false;
   if (flags.gpu != "any") put("device", flags.gpu);
   if (flags.gpus > 1) body["devices"] = flags.gpus;
   if (flags.min_vram) body["min_vram_bytes"] = flags.min_vram->count;

@@ -37,7 +37,7 @@ struct Size {
 
 // --vram, else --memory, else what the consumer is remembered to have used and a tenth, else a whole device (`status`
 // is a reply of /v1/status). Under the name of a shell or a launcher any program may run: nothing is taken as
-// remembered of it unless that is its --name.
+// remembered of it, nor is anything remembered, unless that is its --name.
 Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const nlohmann::json& status,
                          client::Client& client);
 

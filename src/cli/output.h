@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sublet::cli {
 
@@ -59,15 +60,24 @@ Cell text_cell(const nlohmann::json& row, std::string_view key);
 Cell size_cell(const nlohmann::json& row, std::string_view key);
 Cell number_cell(const nlohmann::json& row, std::string_view key);
 
+// What becomes of a column where the table would be wider than the terminal. `needless`: it is left out anywhere if it
+// is `plain` in every row. `below`: the last one, which tells most; it gets lines of its own, below each row.
+enum class Narrow { cut, shorten, needless, below };
+
 struct Column {
   std::string_view name;   // for -o
   std::string_view title;  // heading
   bool usual;              // shown without -o
   bool right;              // aligned to the right: numbers
   Cell (*cell)(const nlohmann::json& row, const Look& look);
+  Narrow narrow = Narrow::cut;
+  std::string_view plain = {};  // goes without saying: the first to be left out where the table is too wide
 };
 
 std::string column_names(std::span<const Column> columns);  // "id,name,state"
+
+// `text` in lines of at most `width` columns, broken between words where that is possible. Without colours.
+std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
 // The table with its heading (unless --no-header) and the columns of -o. BadRequest for a column that there is not.
 Result<std::string> render_table(std::string_view verb, std::span<const Column> columns, const nlohmann::json& rows,

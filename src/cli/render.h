@@ -11,6 +11,8 @@
 namespace sublet::cli {
 
 Result<std::string> render_leases(const nlohmann::json& leases, const Common& common, const Look& look);
+// All that a lease's state does not tell, in one line: of one that waits also who has what it waits for.
+std::string whole_reason(const nlohmann::json& lease, const Look& look);
 Result<std::string> render_queue(const nlohmann::json& queue, const Common& common, const Look& look);
 Result<std::string> render_devices(const nlohmann::json& devices, const Common& common, const Look& look);
 Result<std::string> render_processes(const nlohmann::json& processes, const Common& common, const Look& look);

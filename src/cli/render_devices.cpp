@@ -33,7 +33,7 @@ Cell free_cell(const json& row, const Look&) {
 
 constexpr Column device_columns[] = {
     {"gpu", "GPU", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
-    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }},
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }, Narrow::shorten},
     {"index", "INDEX", false, true, +[](const json& r, const Look&) { return number_cell(r, "index"); }},
     {"uuid", "UUID", false, false, +[](const json& r, const Look&) { return text_cell(r, "uuid"); }},
     {"pci", "PCI", false, false, +[](const json& r, const Look&) { return text_cell(r, "pci_bus_id"); }},
@@ -51,7 +51,8 @@ constexpr Column device_columns[] = {
     {"problem", "PROBLEM", true, false,
      +[](const json& r, const Look&) {
        return Cell{text_at(r, "problem"), Paint::red};
-     }},
+     },
+     Narrow::below},
 };
 
 Cell lease_cell(const json& row, const Look&) {

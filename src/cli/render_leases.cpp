@@ -102,6 +102,8 @@ Cell reason_cell(const json& row, const Look& look) {
     return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
             Paint::yellow};
   }
+  if (number_at(row, "over_bytes").value_or(0) > 0)
+    return {fmt::format("uses {} more than leased", size_at(row, "over_bytes")), Paint::red};
   if (const auto turn = number_at(row, "next_turn_seconds"))
     return {"next turn " + coming(std::chrono::seconds(*turn)), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
@@ -110,13 +112,16 @@ Cell reason_cell(const json& row, const Look& look) {
 
 constexpr Column lease_columns[] = {
     {"id", "ID", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
-    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
-    {"tag", "TAG", false, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }},
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); },
+     Narrow::shorten},
+    {"tag", "TAG", true, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }, Narrow::needless, "-"},
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
     {"tenant", "TENANT", false, false, +[](const json& r, const Look&) { return text_cell(r, "tenant"); }},
     {"state", "STATE", true, false, lease_state_cell},
-    {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
-    {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
+    {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }, Narrow::cut,
+     "standard"},
+    {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }, Narrow::cut,
+     "0"},
     {"gpu", "GPU", true, false, device_cell},
     {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
     {"reserved", "RESERVED", false, true, +[](const json& r, const Look&) { return size_cell(r, "reserved_bytes"); }},
@@ -129,7 +134,7 @@ constexpr Column lease_columns[] = {
     {"exit", "EXIT", false, true, exit_cell},
     {"generation", "GENERATION", false, true, +[](const json& r, const Look&) { return number_cell(r, "generation"); }},
     {"command", "COMMAND", false, false, +[](const json& r, const Look&) { return text_cell(r, "command"); }},
-    {"reason", "REASON", true, false, reason_cell},
+    {"reason", "REASON", true, false, reason_cell, Narrow::below},
 };
 
 Cell start_cell(const json& row, const Look&) {
@@ -148,13 +153,16 @@ constexpr Column waiting_columns[] = {
     {"place", "PLACE", true, true,
      +[](const json& r, const Look&) { return number_cell(member(r, "queue"), "place"); }},
     {"id", "ID", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
-    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
-    {"tag", "TAG", false, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }},
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); },
+     Narrow::shorten},
+    {"tag", "TAG", true, false, +[](const json& r, const Look&) { return text_cell(r, "tag"); }, Narrow::needless, "-"},
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
     {"tenant", "TENANT", false, false, +[](const json& r, const Look&) { return text_cell(r, "tenant"); }},
     {"state", "STATE", false, false, lease_state_cell},
-    {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
-    {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }},
+    {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }, Narrow::cut,
+     "standard"},
+    {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }, Narrow::cut,
+     "0"},
     {"vram", "VRAM", true, true, wanted_cell},
     {"short", "SHORT", true, true,
      +[](const json& r, const Look&) { return size_cell(member(r, "queue"), "short_bytes"); }},
@@ -166,7 +174,8 @@ constexpr Column waiting_columns[] = {
      +[](const json& r, const Look&) {
        const std::string holders = holders_phrase(member(r, "queue"));
        return Cell{holders.empty() ? no_device_phrase(member(r, "queue")) : holders};
-     }},
+     },
+     Narrow::below},
 };
 
 }  // namespace
@@ -235,6 +244,11 @@ std::string queue_phrase(const json& lease, const Look& look) {
   const auto eta = number_at(queue, "eta_seconds");
   out += eta ? "; starts " + coming(std::chrono::seconds(*eta)) : "; start unknown";
   return out;
+}
+
+std::string whole_reason(const json& lease, const Look& look) {
+  const std::string holders = holders_phrase(member(lease, "queue"));
+  return reason_cell(lease, look).text + (holders.empty() ? "" : "; held by " + holders);
 }
 
 Result<std::string> render_leases(const json& leases, const Common& common, const Look& look) {

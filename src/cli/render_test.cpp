@@ -43,14 +43,60 @@ const json leases = json::parse(R"json({"leases": [
 TEST(Ps, ShowsLeasesWithWhatTheirStateDoesNotTell) {
   EXPECT_EQ(
       *render_leases(leases, Common{}, at_noon()),
-      "ID       NAME   USER  STATE    TIER         PRIO  GPU              VRAM     USED  AGE  REASON\n"
-      "lease-1  train  ana   active   standard        0  gpu0          8.0 GiB  6.0 GiB   1h  expires in 5m\n"
-      "lease-2  eval   ben   queued   batch          -5  -             4.0 GiB      0 B   2m  place 1, 1.0 GiB short "
-      "on gpu0; starts in about 5 min\n"
-      "lease-3  web    ana   offered  interactive    10  gpu0          1.0 GiB      0 B   1m  to be claimed within 8s: "
-      "sublet claim lease-3\n"
-      "lease-4  old    ana   ended    standard        0  GPU-2222-333  1.0 GiB      0 B   2d  released, exit status "
-      "3\n");
+      "ID       NAME   TAG  USER  STATE    TIER         PRIO  GPU              VRAM     USED  AGE  REASON\n"
+      "lease-1  train  -    ana   active   standard        0  gpu0          8.0 GiB  6.0 GiB   1h  expires in 5m\n"
+      "lease-2  eval   e    ben   queued   batch          -5  -             4.0 GiB      0 B   2m  place 1, 1.0 GiB "
+      "short on gpu0; starts in about 5 min\n"
+      "lease-3  web    -    ana   offered  interactive    10  gpu0          1.0 GiB      0 B   1m  to be claimed "
+      "within 8s: sublet claim lease-3\n"
+      "lease-4  old    -    ana   ended    standard        0  GPU-2222-333  1.0 GiB      0 B   2d  released, exit "
+      "status 3\n");
+}
+
+TEST(Ps, OnANarrowTerminalTheReasonIsReadWhole) {
+  json two = {{"leases", {leases["leases"][0], leases["leases"][1]}}};
+  two["leases"][0]["consumer"] = "a-very-long-name-of-a-program";
+  two["leases"][0]["expires_at"] = nullptr;
+  two["leases"][1]["tier"] = "standard";
+  two["leases"][1]["priority"] = 0;
+  Look look = at_noon();
+  look.width = 80;
+  EXPECT_EQ(*render_leases(two, Common{}, look),
+            "ID       NAME          TAG  USER  STATE   GPU      VRAM     USED  AGE\n"
+            "lease-1  a-very-long…  -    ana   active  gpu0  8.0 GiB  6.0 GiB   1h\n"
+            "lease-2  eval          e    ben   queued  -     4.0 GiB      0 B   2m\n"
+            "    place 1, 1.0 GiB short on gpu0; starts in about 5 min\n");
+  look.width = 40;
+  const char* lines = "    place 1, 1.0 GiB short on gpu0;\n    starts in about 5 min\n";
+  EXPECT_NE(render_leases(two, Common{}, look)->find(lines), std::string::npos);
+  look.width = 200;
+  EXPECT_NE(render_leases(two, Common{}, look)->find("TIER"), std::string::npos);
+  two["leases"][1]["tag"] = nullptr;
+  EXPECT_EQ(render_leases(two, Common{}, look)->find("TAG"), std::string::npos);
+}
+
+TEST(Ps, NothingIsWiderThanTheTerminal) {
+  for (std::size_t width = 1; width < 130; ++width) {
+    Look look = at_noon();
+    look.width = width;
+    const std::string table = *render_leases(leases, Common{}, look);
+    for (std::size_t at = 0; at < table.size(); at = table.find('\n', at) + 1)
+      EXPECT_LE(display_width(table.substr(at, table.find('\n', at) - at)), width) << table;
+  }
+}
+
+TEST(Ps, SaysWhoUsesMoreThanItLeased) {
+  json lease = leases["leases"][0];
+  lease["over_bytes"] = 1395864371;
+  Common common;
+  common.columns = {"reason"};
+  EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()), "REASON\nuses 1.3 GiB more than leased\n");
+}
+
+TEST(Output, WrapsBetweenWordsWhereThereAreSome) {
+  EXPECT_EQ(wrapped("one two three", 7), (std::vector<std::string>{"one two", "three"}));
+  EXPECT_EQ(wrapped("ab€defgh ij", 4), (std::vector<std::string>{"ab€d", "efgh", "ij"}));
+  EXPECT_EQ(wrapped("", 4), std::vector<std::string>{""});
 }
 
 TEST(Ps, OtherColumns) {
@@ -90,9 +136,17 @@ TEST(Ps, SurvivesAReplyThatIsNone) {
 TEST(Queue, ShowsPlaceShortageAndHolders) {
   const json queue = {{"queue", json::array({leases["leases"][1]})}};
   EXPECT_EQ(*render_queue(queue, Common{}, at_noon()),
-            "PLACE  ID       NAME  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
-            "    1  lease-2  eval  ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 (train, ana) 8.0 GiB, "
-            "firefox, pid 9 (under no lease) 200 MiB\n");
+            "PLACE  ID       NAME  TAG  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
+            "    1  lease-2  eval  e    ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 (train, ana) 8.0 "
+            "GiB, firefox, pid 9 (under no lease) 200 MiB\n");
+  Look look = at_noon();
+  look.width = 80;
+  EXPECT_EQ(*render_queue(queue, Common{}, look),
+            "PLACE  ID       NAME  TAG  USER  TIER   PRIO     VRAM    SHORT  WAITED  START\n"
+            "    1  lease-2  eval  e    ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m\n"
+            "    lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB\n");
+  look.width = 70;
+  EXPECT_EQ(render_queue(queue, Common{}, look)->find("TIER"), std::string::npos) << "left out before what is cut";
 }
 
 TEST(Queue, ShowsWhatOneWantsThatWaitsToGrow) {
@@ -125,6 +179,18 @@ TEST(Gpus, ShowsMemory) {
   EXPECT_EQ(*render_devices({{"devices", json::array({device})}}, Common{}, at_noon()),
             "GPU   NAME                 TOTAL     USED   LEASED    OTHER      FREE  STATE   SEEN  PROBLEM\n"
             "gpu0  Card (simulated)  24.0 GiB  7.0 GiB  8.0 GiB  1.0 GiB  14.2 GiB  ok     350ms  -\n");
+}
+
+TEST(Gpus, OnANarrowTerminalTheProblemIsReadWhole) {
+  json away = device;
+  away["state"] = "unknown";
+  away["problem"] = "the last reading is too old";
+  Look look = at_noon();
+  look.width = 80;
+  EXPECT_EQ(*render_devices({{"devices", json::array({away})}}, Common{}, look),
+            "GPU   NAME             TOTAL  USED   LEASED  OTHER  FREE  STATE     SEEN\n"
+            "gpu0  Card (simul…  24.0 GiB     -  8.0 GiB      -     -  unknown  350ms\n"
+            "    the last reading is too old\n");
 }
 
 TEST(Gpus, WhatIsNotKnownIsNotZero) {

@@ -58,8 +58,15 @@ std::string time_held(const json& lease, const Look& look) {
 }
 
 std::string holding(const json& lease, const Look& look) {
-  std::string out = fmt::format(" It has held {} on {} for {}, and uses {}.", size_at(lease, "reserved_bytes"),
-                                devices_of(lease, look), time_held(lease, look), size_at(lease, "used_bytes"));
+  const std::string size = size_at(lease, "reserved_bytes"), used = size_at(lease, "used_bytes");
+  const std::string where = devices_of(lease, look), time = time_held(lease, look);
+  std::string out =
+      time_at(lease, "resized_at")
+          ? fmt::format(" It has held {} on {} since it was resized {}, was there for {} in all, and uses {}.", size,
+                        where, ago(lease, "resized_at", look), time, used)
+          : fmt::format(" It has held {} on {} for {}, and uses {}.", size, where, time, used);
+  if (number_at(lease, "over_bytes").value_or(0) > 0)
+    out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
   if (flag_at(lease, "stopping")) out += " Its program has been told to end.";
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
   return out;

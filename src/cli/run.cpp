@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `sublet run`: a lease, a program under it, the program's exit status.
+#include "base/size_bounds.h"
 #include "cli/acquire.h"
 #include "cli/fetch.h"
 #include "cli/lease_flags.h"
@@ -112,7 +113,7 @@ int Run::become(const client::Lease& outer, Talk& talk) {
 int Run::run_under_lease(Talk& talk) {
   const auto size = choose_size(flags_.lease, consumer_, status_, client_);
   if (!size) return our_code(fail(size.error()));
-  if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size(size->bytes), size->why));
+  if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size_down(size->bytes), size->why));
   Wanted wanted;
   wanted.verb = common_.verb;
   wanted.body = lease_body(flags_.lease, consumer_, size->bytes);

@@ -94,7 +94,11 @@ Lines table(const TopData& data, TopSort sort, const Look& look) {
   plain.color = false;
   const json rows = sorted(list_at(data.leases, "leases"), sort);
   Common common;
+  plain.width = 0;  // cut by fit()
   common.columns = {"id", "name", "user", "state", "gpu", "vram", "used", "age", "reason"};
+  const auto tagged = [](const json& row) { return !text_at(row, "tag").empty(); };
+  if (std::any_of(rows["leases"].begin(), rows["leases"].end(), tagged))
+    common.columns.insert(common.columns.begin() + 2, "tag");
   const auto text = render_leases(rows, common, plain);
   Lines out;
   const auto lines = text ? split(*text) : std::vector<std::string>{};
@@ -107,6 +111,21 @@ Lines table(const TopData& data, TopSort sort, const Look& look) {
                                text_at(process, "command")),
                    Paint::red});
   }
+  return out;
+}
+
+// Why the selected one waits, or else the first that does: its row may be cut.
+Lines reason(const TopData& data, const TopState& state, const Window& window, const Look& look) {
+  const json rows = sorted(list_at(data.leases, "leases"), state.sort)["leases"];
+  const auto waits = [](const json& row) { return member(row, "queue").is_object(); };
+  auto row = state.selected < rows.size() ? rows.begin() + static_cast<std::ptrdiff_t>(state.selected) : rows.end();
+  if (row == rows.end() || whole_reason(*row, look).empty()) row = std::find_if(rows.begin(), rows.end(), waits);
+  if (row == rows.end()) return {};
+  Lines out;
+  const std::string text = fmt::format("{}: {}", text_at(*row, "id"), whole_reason(*row, look));
+  for (std::string& line : wrapped(text, window.columns))
+    out.push_back({std::move(line), paint_of(*row)});
+  if (out.size() > 3) out.resize(3);
   return out;
 }
 
@@ -149,15 +168,19 @@ std::vector<TopLine> top_lines(const TopData& data, TopState& state, const Windo
     rows.erase(rows.begin());
   }
   state.selected = rows.empty() ? 0 : std::min(state.selected, rows.size() - 1);
+  Lines foot = reason(data, state, window, look);
+  if (window.rows < out.size() + foot.size() + 6) foot.clear();
   // One line is the footer's.
-  const std::size_t room = window.rows > out.size() + 1 ? window.rows - out.size() - 1 : 0;
+  const std::size_t taken = out.size() + foot.size() + 1;
+  const std::size_t room = window.rows > taken ? window.rows - taken : 0;
   const std::size_t first = room == 0 || state.selected < room ? 0 : state.selected - room + 1;
   for (std::size_t i = first; i < rows.size() && i < first + room; ++i) {
     rows[i].selected = i == state.selected;
     out.push_back(rows[i]);
   }
   if (rows.empty() && room > 0) out.push_back({"no leases, and nobody else on the GPUs", Paint::dim});
-  while (out.size() + 1 < window.rows) out.push_back({});
+  while (out.size() + foot.size() + 1 < window.rows) out.push_back({});
+  out.insert(out.end(), foot.begin(), foot.end());
   const std::string below =
       first + room < rows.size() ? fmt::format("   {} more below", rows.size() - first - room) : "";
   if (window.rows > 0 && out.size() >= window.rows) out.resize(window.rows - 1);

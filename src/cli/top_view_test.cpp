@@ -45,7 +45,8 @@ TopData data() {
 std::vector<std::string> first_words(const std::vector<TopLine>& lines) {
   std::vector<std::string> words;
   for (const TopLine& line : lines) {
-    if (line.text.starts_with("lease-")) words.push_back(line.text.substr(0, line.text.find(' ')));
+    const std::string word = line.text.substr(0, line.text.find(' '));
+    if (word.starts_with("lease-") && word.back() != ':') words.push_back(word);
   }
   return words;
 }
@@ -108,6 +109,29 @@ TEST(TopView, NothingIsLargerThanTheWindowAndTheSelectedRowIsInSight) {
       EXPECT_TRUE(seen || rows < 8) << rows;
     }
   }
+}
+
+TEST(TopView, WhyTheSelectedOrTheFirstOneWaitsIsReadWhole) {
+  TopState state;
+  TopData seen = data();
+  for (json& row : seen.leases["leases"]) {
+    if (!row.contains("queue")) continue;
+    row["tag"] = "mine";
+    row["queue"]["holders"] = {{{"lease", "lease-2"}, {"what", "lease-2 (job, ben)"}, {"bytes", 40LL << 30}}};
+  }
+  const auto foot = [&] {
+    std::string out;
+    for (const TopLine& line : top_lines(seen, state, {24, 60}, {}))
+      out = line.text.starts_with("lease-") && line.text.find(':') != std::string::npos ? line.text
+            : out.empty() ? "" : out + "|" + line.text;
+    return out;
+  };
+  const char* lines = "lease-3: place 1, 5 B short; start unknown; held by lease-2|(job, ben) 40.0 GiB|q end";
+  EXPECT_TRUE(foot().starts_with(lines)) << foot();
+  state.selected = 3;
+  EXPECT_TRUE(foot().starts_with("lease-4: place 2")) << foot();
+  state.selected = 0;
+  EXPECT_NE(top_lines(seen, state, {24, 60}, {})[5].text.find("TAG"), std::string::npos);
 }
 
 TEST(TopView, WithoutALeaseNothingIsSelected) {

@@ -37,9 +37,10 @@ Action add_report(Command command, Common& common) {
       .excludes(by);
   add_table_flags(command, common);
   command.footer(
-      "Held is size by time, at the lease's latest size. Never used is the part of it that lay above the lease's\n"
-      "own peak. Time in which a lease was paused is not held, whatever little it kept; it has a column of its own,\n"
-      "paused. Of a lease that began before the window, earlier pauses count as spread evenly over its life.\n"
+      "Held is size by time; before a lease was last resized it counts with the mean of its sizes until then.\n"
+      "Never used is the part of it that lay above the lease's own peak. Time in which a lease was paused is not\n"
+      "held, whatever little it kept; it has a column of its own, paused. Of a lease that began before the window,\n"
+      "earlier pauses count as spread evenly over its life.\n"
       "A wait goes from the request to the grant, or until now. The window ends now.\n"
       "--consumers: what estimates and prices rest on. A pause takes its fixed part and its bytes by the rate beside "
       "it;\n"

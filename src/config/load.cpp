@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "config/schema.h"
+#include "config/syntax.h"
 
 #include <fmt/format.h>
 
@@ -68,7 +69,9 @@ class Reader {
       return add(Problem::Kind::unknown_key, where, section, fmt::format("unknown key – did you mean '{}'?", full));
     }
     if (!node.is_table()) return unknown(where, section);
-    add(Problem::Kind::unknown_key, where, section, "unknown table" + did_you_mean(section, sections()));
+    const std::string guess = did_you_mean(section, sections());
+    add(Problem::Kind::unknown_key, where, section, "unknown table" + guess,
+        guess.empty() ? "all tables and keys: man sublet.toml" : "");
   }
 
   void read_key(const std::string& name, const toml::source_region& where, const toml::node& node) {
@@ -103,7 +106,8 @@ class Reader {
         text != nullptr && type != "true or false" && type != "integer" && type != "number") {
       return std::string(text->get());
     }
-    const std::string_view article = type == "true or false" ? "" : type == "integer" ? "an " : "a ";
+    const bool vowel = type == "integer" || type == "address";
+    const std::string_view article = type == "true or false" ? "" : vowel ? "an " : "a ";
     return bad_request(fmt::format("is {}, not {}{}", kind_of(node), article, type),
                        "the default is " + default_text(key));
   }
@@ -127,7 +131,9 @@ class Reader {
       const auto line = [&](const char* name) { return into_.lines.contains(name) ? into_.lines[name] : 0; };
       const char* blamed = line(key) != 0 ? key : other;  // the one that the file sets
       if (line(blamed) == 0) return;
-      into_.problems.push_back({Problem::Kind::bad_value, into_.file, line(blamed), 1, blamed, std::move(text), {}});
+      const std::string_view theirs = blamed == std::string_view(key) ? other : key;
+      into_.problems.push_back({Problem::Kind::bad_value, into_.file, line(blamed), 1, blamed, std::move(text),
+                                fmt::format("set {} to fit, too", theirs)});
     };
     if (gpu.interval_busy > gpu.interval_idle) {
       conflict("gpu.interval_busy", "gpu.interval_idle",
@@ -155,7 +161,7 @@ class Reader {
     const std::string full = key_ending_in(name.substr(name.find('.') + 1));
     if (!full.empty()) guess = fmt::format(" – did you mean '{}'?", full);
     add(Problem::Kind::unknown_key, where, name, "unknown key" + guess,
-        guess.empty() ? "all keys: sublet config show" : "");
+        guess.empty() ? "all keys: man sublet.toml" : "");
   }
 
   static std::string key_ending_in(std::string_view last_part) {
@@ -187,7 +193,8 @@ class Reader {
 };
 
 Problem unreadable(const std::string& file, std::string why) {
-  return {Problem::Kind::unreadable, file, 0, 0, {}, "cannot be read: " + std::move(why), {}};
+  return {Problem::Kind::unreadable, file, 0, 0, {}, "cannot be read: " + std::move(why),
+          "look at what is there, and at its rights"};
 }
 
 std::string reason(int errnum) { return std::generic_category().message(errnum); }
@@ -275,15 +282,18 @@ Problem stray_problem(std::string_view text, std::size_t at, const std::string& 
   const std::string_view before = text.substr(0, at);
   const auto line = static_cast<unsigned>(1 + std::count(before.begin(), before.end(), '\n'));
   const auto column = static_cast<unsigned>(at - (before.rfind('\n') + 1) + 1);
+  if (lacks_equals(line_of(text, line))) {
+    Complaint complaint = complaint_about(text, line, false);
+    return {Problem::Kind::syntax, file, line, column, {}, std::move(complaint.text), std::move(complaint.hint)};
+  }
   const std::string_view rest = text.substr(at, 4);
-  return {
-      Problem::Kind::syntax,
-      file,
-      line,
-      column,
-      {},
-      fmt::format("'{}' cannot stand here: put text into quotes", printable(rest.substr(0, rest.find_first_of(" \n")))),
-      {}};
+  return {Problem::Kind::syntax,
+          file,
+          line,
+          column,
+          {},
+          fmt::format("'{}' cannot stand here", printable(rest.substr(0, rest.find_first_of(" \n")))),
+          "put text into quotes"};
 }
 
 bool breaks(std::string_view text) try {
@@ -319,19 +329,21 @@ Loaded parse(std::string_view text, const std::string& file_name) try {
     return loaded;
   }
   const toml::parse_error& error = result.error();
-  loaded.problems.push_back({Problem::Kind::syntax,
-                             file_name,
-                             error.source().begin.line,
-                             error.source().begin.column,
-                             {},
-                             printable(error.description()),
-                             {}});
+  const auto& at = error.source().begin;
+  // The parser speaks of itself; only this much of what it says is a user's matter.
+  const bool twice = error.description().find("redefine") != std::string_view::npos;
+  Complaint complaint = complaint_about(text, at.line, twice);
+  loaded.problems.push_back({Problem::Kind::syntax, file_name, at.line, at.column, {}, std::move(complaint.text),
+                             std::move(complaint.hint)});
   return loaded;
 } catch (const Broken&) {
   Loaded loaded;
   loaded.file = file_name;
   loaded.file_exists = true;
-  loaded.problems.push_back({Problem::Kind::syntax, file_name, broken_line(text), 1, {}, "this line is not TOML", {}});
+  const unsigned line = broken_line(text);
+  Complaint complaint = complaint_about(text, line, false);
+  loaded.problems.push_back(
+      {Problem::Kind::syntax, file_name, line, 1, {}, std::move(complaint.text), std::move(complaint.hint)});
   return loaded;
 }
 
@@ -349,14 +361,16 @@ Loaded load(const std::filesystem::path& file) {
 Loaded load_named(const std::filesystem::path& file) {
   Loaded loaded = load(file);
   if (!loaded.file_exists && loaded.problems.empty())
-    loaded.problems.push_back({Problem::Kind::unreadable, loaded.file, 0, 0, {}, "there is no such file", {}});
+    loaded.problems.push_back(
+        {Problem::Kind::unreadable, loaded.file, 0, 0, {}, "there is no such file", "name one that is there"});
   return loaded;
 }
 
 Error to_error(const std::vector<Problem>& problems) {
   std::string detail = problems.empty() ? "" : to_string(problems.front());
   if (problems.size() > 1) detail += fmt::format("; and {} more", problems.size() - 1);
-  return bad_request(std::move(detail), "see all of it with: sublet config check");
+  const std::string file = problems.empty() ? "" : printable(problems.front().file);
+  return bad_request(std::move(detail), "see all of it with: sublet config check --file " + file);
 }
 
 }  // namespace sublet::config

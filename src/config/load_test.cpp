@@ -106,7 +106,7 @@ TEST(Config, RefusesWrongTypes) {
 
 TEST(Config, RefusesValuesOutOfRange) {
   EXPECT_EQ(complaints("[limits]\nconnections = 0\n"),
-            (Lines{"f:2:15: limits.connections: 0 is not between 1 and 65536"}));
+            (Lines{"f:2:15: limits.connections: 0 is not between 1 and 65536 (the default is 256)"}));
   EXPECT_EQ(complaints("[queue]\naging_per_minute = nan\n").size(), 1u);
   EXPECT_EQ(complaints("[queue]\naging_per_minute = -1\n").size(), 1u);
   EXPECT_EQ(complaints("[queue]\nclaim_window = \"0s\"\n").size(), 1u);
@@ -118,7 +118,7 @@ TEST(Config, RefusesValuesThatDoNotFitTogether) {
   EXPECT_EQ(
       complaints("[gpu]\ninterval_idle = \"20s\"\n"),
       (Lines{"f:2:1: gpu.interval_idle: gpu.max_age (15 s) is not more than gpu.interval_idle (20 s): between two "
-             "looks at the GPUs nothing would be known"}));
+             "looks at the GPUs nothing would be known (set gpu.max_age to fit, too)"}));
   EXPECT_EQ(complaints("[gpu]\ninterval_busy = \"6s\"\n").size(), 1u);
 }
 
@@ -130,6 +130,47 @@ TEST(Config, SyntaxErrorsHaveAPlace) {
   EXPECT_GT(loaded.problems[0].column, 1u);
   EXPECT_EQ(parse("a = 1\na = 2\n", "f").problems.size(), 1u);
   EXPECT_EQ(parse(std::string("\xff\xfe\0x", 4), "f").problems.size(), 1u);
+}
+
+// No word of the parser's own, and a line to write instead.
+TEST(Config, SyntaxErrorsAreToldInPlainWords) {
+  const auto one = [](const std::string& line) {
+    const auto lines = complaints("[gpu]\n" + line + "\n");
+    return lines.empty() ? std::string() : lines.front().substr(lines.front().find(": ") + 2);
+  };
+  EXPECT_EQ(one("timeout = 5s"),
+            "'5s' is neither a number nor true or false, and text needs quotes (write timeout = \"5s\")");
+  EXPECT_EQ(one("timeout = soon  # or later"),
+            "'soon' is neither a number nor true or false, and text needs quotes (write timeout = \"soon\")");
+  EXPECT_EQ(one("nvml = /opt/lib.so"),
+            "'/opt/lib.so' is neither a number nor true or false, and text needs quotes (write nvml = "
+            "\"/opt/lib.so\")");
+  EXPECT_EQ(one("max_age \"1s\""), "there is no '=' behind max_age (write max_age = \"1s\")");
+  EXPECT_EQ(one("max_age"), "there is no '=' behind max_age (write max_age = \"10s\")");
+  EXPECT_EQ(one("max_age ="), "there is no value behind the '=' (write one: max_age = \"10s\"; or remove the line)");
+  EXPECT_EQ(one("max_age = \"1s"), "the quote of \"1s is not closed (write max_age = \"1s\")");
+  EXPECT_EQ(one("max_age = \"1s\" 3"),
+            "'3' stands behind the value (write max_age = \"1s\"; a comment begins with '#')");
+  EXPECT_EQ(one("[queue"), "the name of the table is not closed (write [queue])");
+  EXPECT_EQ(one("max_age = \"20s\"\nmax_age = \"21s\""), "this stands in the file twice (remove one of the two)");
+}
+
+TEST(Config, EveryErrorSaysWhatToDo) {
+  for (const char* text :
+       {"=", "]", "x = [1", "a = 1", "[api]\ntcp = 7", "[api]\ntcp = \"host:1\"", "[gpu]\ninterval_idle = \"20s\"",
+        "[pause]\nautomatic = 1", "[queue]\naging_per_minute = 1e999", "[queue]\naging_per_minute = nan",
+        "[qwertz]\nx = 1", "[device]\nheadroom = \"1GiB \"", "[gpu]\ntimeout = 1979-05-27", "\x01",
+        "[gpu]\ntimeout = '''"}) {
+    const Loaded loaded = parse(text, "f");
+    ASSERT_FALSE(loaded.problems.empty()) << text;
+    for (const Problem& problem : loaded.problems)
+      EXPECT_TRUE(!problem.hint.empty() || problem.text.find("did you mean") != std::string::npos)
+          << to_string(problem);
+  }
+  EXPECT_EQ(complaints("[api]\ntcp = 7\n"),
+            (Lines{"f:2:7: api.tcp: is a number, not an address (the default is \"\")"}));
+  EXPECT_EQ(complaints("[device]\nheadroom = \"1GiB \"\n").front().substr(0, 66),
+            "f:2:12: device.headroom: size '1GiB ' begins or ends with a blank ");
 }
 
 TEST(Config, KeysOfOthersCannotWriteToTheTerminal) {
@@ -162,6 +203,7 @@ TEST(Config, WhatCannotBeReadIsAProblem) {
 TEST(Config, OneErrorForADaemonThatRefusesToStart) {
   const Loaded loaded = parse("a = 1\nb = 2\n", "f");
   EXPECT_EQ(to_error(loaded.problems).detail, to_string(loaded.problems[0]) + "; and 1 more");
+  EXPECT_EQ(to_error(loaded.problems).hint, "see all of it with: sublet config check --file f");
 }
 
 TEST(Schema, EveryRowHoldsTogether) {
@@ -203,7 +245,7 @@ TEST(Schema, SpellsValuesAsTheFileHasThem) {
 TEST(Parse, WhatBreaksTheParserIsAProblemAtItsLine) {
   const Loaded loaded = parse("[queue]\nclaim_window = \"10s\"\n[{uue\n", "sublet.toml");
   ASSERT_EQ(loaded.problems.size(), 1U);
-  EXPECT_EQ(to_string(loaded.problems[0]), "sublet.toml:3:1: this line is not TOML");
+  EXPECT_EQ(to_string(loaded.problems[0]), "sublet.toml:3:1: the name of the table is not closed (write [{uue])");
 }
 
 TEST(Parse, OnlyStringsAndCommentsHoldMoreThanAscii) {

@@ -185,14 +185,14 @@ Status parse_number(std::string_view text, Number& into, const char* what) {
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, into);
   if (error == std::errc() && rest == end) return {};
-  return bad_request(fmt::format("'{}' is not {}", printable(text), what));
+  return bad_request(fmt::format("'{}' is not {}", printable(text), what), "write digits");
 }
 Status parse(std::string_view text, std::int64_t& into) { return parse_number(text, into, "a whole number"); }
 Status parse(std::string_view text, double& into) { return parse_number(text, into, "a number"); }
 
 Status parse(std::string_view text, bool& into) {
   if (text != "true" && text != "false")
-    return bad_request(fmt::format("'{}' is neither true nor false", printable(text)));
+    return bad_request(fmt::format("'{}' is neither true nor false", printable(text)), "write true or false");
   into = text == "true";
   return {};
 }
@@ -236,7 +236,8 @@ Status set_in_range(const Key& key, std::string_view text, Value& into) {
     (void)parse(key.maximum, high);
     // Written so that a number that is none (nan) is out of range.
     if (!(value >= low && value <= high)) {
-      return bad_request(fmt::format("{} is not between {} and {}", printable(text), key.minimum, key.maximum));
+      return bad_request(fmt::format("{} is not between {} and {}", printable(text), key.minimum, key.maximum),
+                         "the default is " + default_text(key));
     }
   }
   into = value;

@@ -2,6 +2,7 @@
 #include "core/blocked.h"
 
 #include "base/planted.h"
+#include "base/size_bounds.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ std::string sentence(const Blocked& blocked, const Lease& lease, const Device& d
   std::string text = std::string(to_string(blocked.code)) + ": " + who + " on " + name_of(device) + ", where it ";
   if (lease.state == LeaseState::resuming)
     return text + "has its " + format_size(lease.vram) + " only in the table; nothing is restored before they are free";
-  text += need_text(lease) + " and " + format_size(std::max(free, Bytes{})) + " is free";
+  text += need_text(lease) + " and " + format_size_down(std::max(free, Bytes{})) + " is free";
   if (blocked.code == Code::ResumeBlocked) text += "; nothing is tried before that, and then it comes back by itself";
   return text;
 }

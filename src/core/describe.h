@@ -12,11 +12,11 @@ namespace sublet::core {
 
 // Every field by name, so that a new one must be added here as well.
 inline std::string describe(const Lease& lease) {
-  const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
-               vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at,
-               queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at, unheld_since,
-               stop_at, ended_at, peak_used, booked] = lease;
+  const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
+               pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
+               sized, parking, cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested,
+               created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at,
+               unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   std::string names;
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
@@ -44,6 +44,9 @@ inline std::string describe(const Lease& lease) {
   if (unfit) names += fmt::format(" {} {}", to_string(unfit->kind), unfit->why);
   if (ordered)
     names += fmt::format(" by {} {} at {}", ordered->uid, ordered->anybodys, ordered->given_at.value_or(Time{}).ns);
+  if (nameless) names += " nameless";
+  if (sized)
+    names += fmt::format(" {} until {} less {}", sized->mean.count, sized->until.ns, sized->parked.count());
   if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);
   names += fmt::format(" {}x {} {} {}", device_count, asked_vram.count, min_vram.count, fmt::join(devices, ","));
   const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };

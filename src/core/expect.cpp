@@ -5,7 +5,7 @@ namespace sublet::core {
 namespace {
 
 std::optional<Duration> median_run(const State& state, const Lease& lease) {
-  const ConsumerHistory* history = state.history(lease.whose());
+  const ConsumerHistory* history = lease.nameless ? nullptr : state.history(lease.whose());
   return history == nullptr ? std::nullopt : history->median;
 }
 
@@ -48,7 +48,9 @@ std::string expected_text(const State& state, const Lease& lease, Basis basis, T
     case Basis::nothing: break;
   }
   const std::string limit = lease.ttl ? "its owner may renew it beyond its time limit" : "no time limit";
-  return "has no known end: " + limit + ", and no earlier run of '" + lease.consumer + "' to go by";
+  return "has no known end: " + limit +
+         (lease.nameless ? ", and its name says nothing of what runs"
+                         : ", and no earlier run of '" + lease.consumer + "' to go by");
 }
 
 }  // namespace sublet::core

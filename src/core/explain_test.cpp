@@ -100,6 +100,22 @@ TEST(Estimate, ByTheMedianOfEarlierRuns) {
   EXPECT_SAYS(w.info(id).basis, "the median of 3 earlier runs of 'train'");
 }
 
+TEST(Estimate, ANameThatSaysNothingIsNoBasisAndTeachesNothing) {
+  Explained w;
+  Lease anything = wish(20 * GiB, "sh");
+  anything.owner.kind = OwnerKind::connection;
+  anything.nameless = true;
+  w.learn("sh", 10s);  // somebody's --name
+  const LeaseId holder = w.submit(anything, true);
+  const LeaseId id = w.submit(20 * GiB);
+  EXPECT_FALSE(w.info(id).eta);
+  EXPECT_SAYS(w.info(id).basis, "no time limit, and its name says nothing of what runs");
+  w.step(Release{id});
+  w.pass(40s);
+  w.step(Release{holder});
+  EXPECT_EQ(w.state.history(anything.whose())->runs, std::vector<Duration>{10s});
+}
+
 // One program that has the card, is parked for 100 s, and runs on.
 struct ParkedMeanwhile : Pair {
   ParkedMeanwhile() {

@@ -95,6 +95,21 @@ void Lease::count_parked(Time now) {
   parked_at = parked() ? std::optional(now) : std::nullopt;
 }
 
+void Lease::count_size(Time now) {
+  if (!granted_at) return;
+  using Real = long double;  // of what a store may hold, no difference of three times need be one
+  const auto real = [](Duration duration) { return static_cast<Real>(duration.count()); };
+  const Sized earlier = sized.value_or(Sized{{}, *granted_at, {}});
+  const Duration parked = parked_until(now);
+  const Real before = std::max<Real>(0, real(earlier.until - *granted_at) - real(earlier.parked));
+  const Real latest = std::max<Real>(0, real(now - earlier.until) - (real(parked) - real(earlier.parked)));
+  Bytes mean = vram;
+  if (before + latest > 0)
+    mean.count = static_cast<std::int64_t>(
+        (before * static_cast<Real>(earlier.mean.count) + latest * static_cast<Real>(vram.count)) / (before + latest));
+  sized = Sized{mean, now, parked};
+}
+
 std::string_view to_string(LeaseState state) { return name_of(lease_states, state); }
 std::string_view to_string(EndReason reason) { return name_of(end_reasons, reason); }
 std::string_view to_string(Tier tier) { return name_of(tiers, tier); }

@@ -165,6 +165,14 @@ struct Consumer {
   auto operator<=>(const Consumer&) const = default;
 };
 
+// What a lease had before it was resized.
+struct Sized {
+  Bytes mean;       // on each of its devices, over the time since its grant in which it was not parked
+  Time until;       // has had its present size since then
+  Duration parked;  // before that, since its grant
+  bool operator==(const Sized&) const = default;
+};
+
 struct Lease {
   LeaseId id;
   std::uint64_t generation = 0;  // grows with every grant, claim, attach and end; late actions name an older one
@@ -176,6 +184,8 @@ struct Lease {
   std::string user;
   std::string tenant;
   std::string consumer;
+  // The consumer's name is nobody's choice and says nothing of what runs: how it ran is no guide to the next.
+  bool nameless = false;
   std::string tag;
   std::string command;  // what `run` starts; "" for others. Shown to the owner and admins only
   Tier tier = Tier::standard;
@@ -193,6 +203,7 @@ struct Lease {
   Bytes asked_vram;                        // what `vram` was before the grant
   std::vector<std::string> devices;        // uuids of those granted, by their indices; none while queued
   std::optional<Upgrade> resize;           // waits for more
+  std::optional<Sized> sized;              // it had another size before
   std::optional<Parking> parking;          // it yields, has yielded or comes back
   std::optional<Cooperation> cooperation;  // its program yields by itself
   std::optional<UnfitFor> unfit;           // the driver is not tried on this program again
@@ -226,6 +237,7 @@ struct Lease {
     return parked_for + (parked_at ? std::max(now - *parked_at, Duration{}) : Duration{});
   }
   void count_parked(Time now);  // its state may have changed
+  void count_size(Time now);    // active, and about to get another size
   // When it would have begun if it had never been parked: it has run for `now` less this. `now` before its grant.
   Time runs_since(Time now) const { return granted_at ? *granted_at + parked_until(now) : now; }
   // What it may hold on each of its devices without being listed there, because it is parked: what the driver keeps of

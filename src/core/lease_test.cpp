@@ -38,5 +38,20 @@ TEST(LeaseText, NamesAreThoseOfTheApi) {
   EXPECT_EQ(to_string(LeaseState::poisoned), "poisoned");
 }
 
+TEST(Lease, KeepsTheMeanOfTheSizesThatItHad) {
+  Lease lease;
+  lease.granted_at = Time{1000};
+  lease.vram = 4 * GiB;
+  lease.parked_for = Duration(100);
+  lease.count_size(Time{1200});
+  EXPECT_EQ(lease.sized, (Sized{4 * GiB, Time{1200}, Duration(100)}));
+  lease.vram = GiB;
+  lease.count_size(Time{1500});
+  EXPECT_EQ(lease.sized, (Sized{Bytes{(100 * 4 * GiB.count + 300 * GiB.count) / 400}, Time{1500}, Duration(100)}));
+  lease.vram = 2 * GiB;
+  lease.count_size(Time{1500});
+  EXPECT_EQ(lease.sized->mean, Bytes{(100 * 4 * GiB.count + 300 * GiB.count) / 400}) << "had for no time at all";
+}
+
 }  // namespace
 }  // namespace sublet::core

@@ -181,7 +181,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   std::optional<Duration> run;
   if (ran && why == EndReason::released && !lease.stop_requested && lease.exit_status.value_or(0) == 0)
     run = now_ - lease.runs_since(now_);
-  state_.remember(lease.whose(), lease.peak_used, run);
+  if (!lease.nameless) state_.remember(lease.whose(), lease.peak_used, run);
   if ((why == EndReason::expired || why == EndReason::revoked) && program_may_live(lease)) {
     stop_program(lease);
     text += "; its program is asked to end, and killed if it lives after " + format_duration(rules_.grace);

@@ -4,6 +4,7 @@
 #include "core/held_room.h"
 
 #include "base/planted.h"
+#include "base/size_bounds.h"
 #include "core/stepper.h"
 #include "core/words.h"
 
@@ -244,7 +245,7 @@ void Stepper::grant(Lease& lease, const Turn& turn) {
   state_.book(lease);
   std::string text = format_size(lease.vram);
   if (lease.vram < lease.asked_vram) text += " of the " + format_size(lease.asked_vram) + " asked for";
-  text += on_devices(state_, lease) + ", where " + format_size(*free) + " was effectively free, after waiting " +
+  text += on_devices(state_, lease) + ", where " + format_size_down(*free) + " was effectively free, after waiting " +
           format_duration(waited);
   if (open) {
     start_ttl(lease);

@@ -41,7 +41,9 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
         Code::Stale,
         "resize needs a lease that is active; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
         before_resize(lease)};
-  if (vram <= Bytes{}) return bad_request("a lease needs a size above zero", "to give all of it back, release it");
+  if (vram < least_lease)
+    return bad_request("a lease needs a size of " + format_size(least_lease) + " or more",
+                       "to give all of it back, release it");
   for (const std::string& uuid : lease.devices) {
     const Device& device = state_.devices_.at(uuid);
     if (!device.read_at || vram <= State::capacity(device, rules_)) continue;
@@ -71,6 +73,7 @@ Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
   }
   const Bytes before = lease.vram;
   if (lease.resize) forget_resize(lease, "its owner wants less instead");
+  lease.count_size(now_);
   state_.resize(lease, vram, now_);
   lease.asked_vram = vram;
   explain(lease, "resized",
@@ -113,6 +116,7 @@ void Stepper::grow(Lease& lease) {
   const Bytes before = lease.vram;
   state_.queue_.erase(lease.id);
   lease.resize.reset();
+  lease.count_size(now_);
   state_.resize(lease, upgrade.vram, now_);
   lease.asked_vram = upgrade.vram;
   explain(lease, "resized",

@@ -24,6 +24,20 @@ TEST(Resize, ShrinksAtOnceAndGivesToThoseWhoWait) {
   EXPECT_SAYS(w.why(w.mine, "resized"), "shrunk from 8.0 GiB to 4.0 GiB on gpu0");
 }
 
+TEST(Resize, WhatItHadBeforeIsKept) {
+  Two w;
+  EXPECT_FALSE(w.at(w.mine).sized);
+  w.pass(10s);
+  const Time shrunk = w.now;
+  ASSERT_TRUE(w.resize(w.mine, 4 * GiB).has_value());
+  EXPECT_EQ(w.at(w.mine).sized, (Sized{8 * GiB, shrunk, {}}));
+  w.pass(30s);
+  w.snapshot({gpu(0, 24 * GiB)});
+  ASSERT_TRUE(w.resize(w.mine, 6 * GiB).has_value());
+  EXPECT_EQ(w.at(w.mine).sized->until, w.now);
+  EXPECT_EQ(w.at(w.mine).sized->mean, 5 * GiB);
+}
+
 TEST(Resize, DoesNotGiveAwayWhatIsInUse) {
   Two w;
   w.snapshot({gpu(0, 24 * GiB, {uses(7, 5 * GiB, w.mine)})});

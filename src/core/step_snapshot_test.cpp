@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/over.h"
 #include "core/words.h"
 #include "core/world.h"
 
@@ -31,6 +32,18 @@ TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
   EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id});
   EXPECT_EQ(w.free(0), 24 * GiB);
   EXPECT_FALSE(w.why(id, "settled").empty());
+}
+
+TEST(OverSize, IsWhatAnActiveLeaseUsesBeyondItsSizeAndTheReadingsDifference) {
+  Watched w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.measure({uses(100, 6 * GiB + over_slack, id)});
+  EXPECT_EQ(over_size(w.state, w.at(id)), Bytes{});
+  w.measure({uses(100, 5 * GiB, id), uses(101, 2 * GiB, id)});
+  EXPECT_EQ(over_size(w.state, w.at(id)), GiB);
+  EXPECT_EQ(over_size(w.state, w.at(id), uuid_of(0)), GiB);
+  w.step(ProgramEnded{id, 0, false});
+  EXPECT_EQ(over_size(w.state, w.at(id)), Bytes{}) << "it is over";
 }
 
 TEST(Settling, WhatIsStillListedStaysCharged) {

@@ -44,7 +44,8 @@ std::string waiting_hint(Code code) {
 }  // namespace
 
 Status Stepper::check_form(const Lease& asked) const {
-  if (asked.vram <= Bytes{}) return bad_request("a lease needs a size above zero", "for example 8GiB");
+  if (asked.vram < least_lease)
+    return bad_request("a lease needs a size of " + format_size(least_lease) + " or more", "for example 8GiB");
   if (asked.ttl && asked.ttl->count() <= 0)
     return bad_request("a time limit must be above zero", "for example 10m; or none");
   if (asked.owner.kind == OwnerKind::process && !asked.owner.process)
@@ -121,6 +122,7 @@ LeaseId Stepper::admit(const Submit& fact) {
   lease.granted_at.reset();
   lease.offer_ends_at.reset();
   lease.expires_at.reset();
+  lease.sized.reset();
   lease.stop_at.reset();
   lease.ended_at.reset();
   lease.unheld_since.reset();

@@ -38,6 +38,26 @@ Bytes told(std::string_view hint) {
   return parse_size(hint.substr(0, hint.find(" or "))).value();
 }
 
+TEST(Submit, WhatIsFreeIsNeverSaidToBeMoreThanItIs) {
+  const Bytes odd{3'919'157'658};  // 3.65 GiB
+  World w;
+  w.snapshot({gpu(0, odd)});
+  Lease wants = wish(4 * GiB);
+  wants.min_vram = GiB;
+  EXPECT_SAYS(w.why(w.submit(wants), "granted"), "where 3.6 GiB was effectively free");
+  World other;
+  other.snapshot({gpu(0, 24 * GiB)});
+  other.submit(24 * GiB - odd);
+  EXPECT_SAYS(other.ask(wish(10 * GiB), false).error().detail, "3.6 GiB is effectively free");
+}
+
+TEST(Submit, LessThanAKibibyteIsNoLease) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  EXPECT_SAYS(w.ask(wish(Bytes{1023})).error().detail, "1.0 KiB or more");
+  EXPECT_TRUE(w.ask(wish(KiB)).has_value());
+}
+
 TEST(Submit, TheSizeOfAHintIsTakenAsItIsPrinted) {
   const Bytes odd{3'919'157'658};  // 3.65 GiB
   World w;

@@ -202,7 +202,7 @@ std::string shortage_text(const State& state, const Rules& rules, const Lease& l
     text += "nothing is free on " + name_of(*nearest.device) + " (" + format_size(Bytes{} - nearest.free) +
             " more is taken than may be promised)";
   } else {
-    text += format_size(nearest.free) + " is effectively free on " + name_of(*nearest.device);
+    text += format_size_down(nearest.free) + " is effectively free on " + name_of(*nearest.device);
   }
   if (!nearest.device->problem.empty()) text += " (" + nearest.device->problem + ")";
   std::string held;

@@ -24,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -201,6 +202,7 @@ class Engine {
   std::vector<ProcessRef> tree_of(LeaseId lease);
   void begin_moving(LeaseId lease);
   void watch_away();
+  void watch_sizes();
   void watch_swap(const core::Lease& lease);
   bool any_moves() const;
   std::vector<Room> room_for(LeaseId lease) const;
@@ -284,6 +286,7 @@ class Engine {
   std::map<LeaseId, Weighing> weighing_;
   std::map<LeaseId, Bytes> resident_before_;  // the present move: what its program took of host memory
   std::map<LeaseId, Bytes> swapped_;
+  std::set<std::pair<LeaseId, std::string>> over_;  // used more than they leased there, as of the last snapshot
   std::unordered_set<LeaseId> settling_;
   std::map<LeaseId, std::string> unkillable_;  // their programs should end, and do not by us: why; "": no proof
   std::unordered_map<LeaseId, core::Lease> recently_ended_;

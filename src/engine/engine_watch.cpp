@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/planted.h"
+#include "core/over.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -66,6 +67,17 @@ Warning not_back_warning(const core::Lease& lease, Time now) {
           fmt::format("the paused program of {} ({}, {}) does not run again yet", to_string(lease.id), lease.consumer,
                       lease.user),
           fmt::format("it is tried again and again; 'sublet why {}' says what is in the way, and what would help",
+                      to_string(lease.id)),
+          now};
+}
+
+// Without how much, which changes all the time.
+Warning over_warning(const core::Lease& lease, const core::Device& device, Time now) {
+  return {"over-lease",
+          fmt::format("{} ({}, {}) uses more than the {} that it leased on gpu{}", to_string(lease.id), lease.consumer,
+                      lease.user, format_size(lease.vram), device.reading.index),
+          fmt::format("'sublet ps' says how much; its owner gives it more (sublet resize {0} SIZE) or ends it (sublet "
+                      "stop {0})",
                       to_string(lease.id)),
           now};
 }
@@ -156,10 +168,25 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   tick(snapshot);
   measure_weighed(began);
   watch_away();
+  watch_sizes();
   for (const auto& [uuid, index] : lost) {
     if (!state_.devices().contains(uuid)) log::warn("gpu{} ({}) has been gone for too long: forgotten", index, uuid);
   }
   tell_changes();
+}
+
+// Counts who begins to use more than it leased.
+void Engine::watch_sizes() {
+  decltype(over_) are;
+  for (const auto& [uuid, device] : state_.devices()) {
+    if (device.leased_used <= core::over_slack) continue;
+    for (const auto& [bytes, id] : device.by_charge) {
+      if (core::over_size(state_, *state_.find(id), uuid) <= Bytes{}) continue;
+      are.emplace(id, uuid);
+      if (!over_.contains({id, uuid})) meter_.went_over(uuid);
+    }
+  }
+  over_ = std::move(are);
 }
 
 void Engine::pace_probe(Time now) {
@@ -302,6 +329,12 @@ std::vector<Warning> Engine::warnings() {
   for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));
   for (const auto& [id, bytes] : swapped_) {
     if (const core::Lease* lease = state_.find(id)) all.push_back(swapped_warning(*lease, now()));
+  }
+  for (const auto& [id, uuid] : over_) {
+    const core::Lease* lease = state_.find(id);
+    const auto device = state_.devices().find(uuid);
+    if (lease == nullptr || device == state_.devices().end()) continue;
+    if (core::over_size(state_, *lease, uuid) > Bytes{}) all.push_back(over_warning(*lease, device->second, now()));
   }
   for (const LeaseId id : state_.away()) {
     if (!state_.not_back(id).empty()) all.push_back(not_back_warning(*state_.find(id), now()));

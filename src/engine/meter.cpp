@@ -72,6 +72,11 @@ std::uint64_t Meter::pauses(Pause what) const {
   return found == pauses_.end() ? 0 : found->second;
 }
 
+std::uint64_t Meter::times_over(const std::string& device) const {
+  const auto found = went_over_.find(device);
+  return found == went_over_.end() ? 0 : found->second;
+}
+
 int Meter::live(std::uint32_t uid) const {
   const auto found = of_user_.find(uid);
   return found == of_user_.end() ? 0 : found->second;

@@ -27,6 +27,7 @@ class Meter {
   // The state was read anew: what lives now is what is there.
   void reset(const core::State& state, Time now);
   void observe(const core::Plan& plan, Time now);
+  void went_over(const std::string& device) { ++went_over_[device]; }  // a lease uses more there than its size
 
   // --- reading ---
   int live(std::uint32_t uid) const;  // leases of that user that have not ended
@@ -34,6 +35,7 @@ class Meter {
   const std::array<std::uint64_t, wait_bounds.size() + 1>& waits() const { return waits_; }  // granted, by class
   double waited_seconds() const { return waited_seconds_; }                                  // their sum
   std::uint64_t pauses(Pause what) const;  // that came to this: each try of each method is one
+  std::uint64_t times_over(const std::string& device) const;
   // Bytes reserved × seconds, by who they are charged to. Once there are more than `who_limit`, the rest is "other".
   std::map<Who, double> byte_seconds(Time now) const;
 
@@ -58,6 +60,7 @@ class Meter {
   std::array<std::uint64_t, wait_bounds.size() + 1> waits_{};
   double waited_seconds_ = 0;
   std::map<Pause, std::uint64_t> pauses_;
+  std::map<std::string, std::uint64_t> went_over_;
   std::map<Who, double> used_;
 };
 

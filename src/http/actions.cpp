@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is done to a lease: claim, attach, renew, resize, release, pause, resume.
+#include "base/size_bounds.h"
 #include "base/text.h"
 #include "http/body.h"
 #include "http/find_lease.h"
@@ -168,7 +169,7 @@ Reply post_renew(Call& call) {
 
 Reply post_resize(Call& call) {
   return act_and_wait(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
-    const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
+    const auto vram = body.integer("vram_bytes", least_lease.count, 1LL << 62);
     const bool may_queue = body.boolean("queue").value_or(true);
     const auto generation = take_generation(body);
     if (auto finished = body.finish(); !finished) return finished.error();

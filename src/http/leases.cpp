@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asking for a lease, reading leases, waiting for one.
+#include "base/size_bounds.h"
 #include "base/text.h"
 #include "core/rehearse.h"
 #include "http/asking.h"
@@ -45,7 +46,9 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   lease.uid = peer.uid;
   lease.user = peer.user;
   lease.tenant = body.name("tenant").value_or(peer.user);
-  lease.consumer = body.name("consumer").value_or("unnamed");
+  const auto consumer = body.name("consumer");
+  lease.consumer = consumer.value_or("unnamed");
+  lease.nameless = !body.boolean("remember").value_or(consumer.has_value());
   lease.tag = body.name("tag", true).value_or("");
   lease.command = body.text("command", 4096).value_or("");
   // A tag is said to verbs and stands in paths: it must not be taken for a flag there, nor for a way up, nor for an id.
@@ -53,6 +56,8 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
     return bad_request(fmt::format("tag is \"{}\"; it must not read like a flag, a path or a lease's id", lease.tag),
                        "begin it with a letter");
   }
+  if (!consumer && !lease.nameless)
+    return bad_request("remember is true, and there is no consumer to remember it by", "give one, or leave it out");
   if (lease.tenant != peer.user && peer.role != engine::Role::admin) {
     return denied(fmt::format("user {} may not be charged to tenant {}", peer.user, lease.tenant),
                   "leave the tenant out, or ask an admin");
@@ -105,8 +110,8 @@ Result<Asked> read_request(Call& call, bool& dry_run) {
   Asked asked;
   Lease& lease = asked.submit.lease;
   const engine::Peer& peer = call.request.peer;
-  const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
-  const auto least = body.integer("min_vram_bytes", 1, 1LL << 62);
+  const auto vram = body.integer("vram_bytes", least_lease.count, 1LL << 62);
+  const auto least = body.integer("min_vram_bytes", least_lease.count, 1LL << 62);
   lease.device_count = static_cast<int>(body.integer("devices", 1, 1024).value_or(1));
   asked.submit.may_queue = body.boolean("queue").value_or(true);
   asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));

@@ -154,7 +154,15 @@ void counters(Page& page, const engine::Engine& engine) {
   page.sample("", sum, "_count");
 }
 
-// All of them from the start on, so that the first failure is a step and not a new series.
+// Of every card from the start on, so that the first is a step and not a new series.
+void violations(Page& page, const engine::Engine& engine) {
+  page.metric("sublet_limit_violations_total", "counter", "Times that a lease began to use more than its size");
+  for (const auto& [uuid, device] : engine.state().devices()) {
+    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), static_cast<double>(engine.meter().times_over(uuid)));
+  }
+}
+
+// All of them from the start on, too.
 void pauses(Page& page, const engine::Engine& engine) {
   using core::PauseMethod;
   using Result = engine::Meter::PauseResult;
@@ -191,6 +199,7 @@ Reply get_metrics(Call& call) {
   leases(page, engine);
   ledger(page, engine);
   counters(page, engine);
+  violations(page, engine);
   pauses(page, engine);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }

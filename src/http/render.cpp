@@ -2,6 +2,7 @@
 #include "http/render.h"
 
 #include "core/blocked.h"
+#include "core/over.h"
 
 #include <fmt/format.h>
 
@@ -105,7 +106,7 @@ void write_blocked(JsonText& out, const std::optional<core::Blocked>& blocked) {
 }
 
 void write_asked(JsonText& out, const core::Lease& lease) {
-  out.field("consumer", lease.consumer);
+  out.field("consumer", lease.consumer).field("remembered", !lease.nameless);
   maybe_text(out, "tag", lease.tag);
   out.field("tenant", lease.tenant).field("user", lease.user).field("uid", lease.uid);
   out.field("tier", core::to_string(lease.tier)).field("priority", lease.priority);
@@ -121,6 +122,7 @@ void write_asked(JsonText& out, const core::Lease& lease) {
 void write_times(JsonText& out, const core::Lease& lease) {
   out.field("created_at", format_rfc3339(lease.created_at));
   maybe_time(out, "granted_at", lease.granted_at);
+  maybe_time(out, "resized_at", lease.sized ? std::optional(lease.sized->until) : std::nullopt);
   maybe_time(out, "ended_at", lease.ended_at);
   maybe_time(out, "offer_ends_at", lease.offer_ends_at);
   maybe_time(out, "expires_at", lease.expires_at);
@@ -160,6 +162,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.field("reserved_bytes", lease.reserved().count);
   out.field("used_bytes", live ? state.use(lease.id).used.count : 0)
       .field("parked_bytes", lease.parked() ? lease.parking->entry.count : 0);
+  out.field("over_bytes", core::over_size(state, lease).count);
   out.field("peak_used_bytes", lease.peak_used.count).field("generation", lease.generation);
   out.field("exit_status", lease.exit_status);
   write_times(out, lease);

@@ -73,13 +73,16 @@ const Row table[] = {
     {Method::get, "/v1/leases", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/leases/LEASE", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/leases/LEASE/why", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
-    {Method::post, "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})", {403, 202, 202, 202, 401, 403, 202, 202, 202}},
+    {Method::post,
+     "/v1/leases",
+     R"({"vram_bytes":65536,"ttl_seconds":60})",
+     {403, 202, 202, 202, 401, 403, 202, 202, 202}},
     {Method::post, "/v1/leases/LEASE/claim", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
     {Method::post, "/v1/leases/LEASE/attach", R"({"pid":OURS})", {403, 403, 403, 409, 401, 403, 403, 403, 403}},
     {Method::post, "/v1/leases/LEASE/renew", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::post,
      "/v1/leases/LEASE/resize",
-     R"({"vram_bytes":2})",
+     R"({"vram_bytes":131072})",
      {403, 409, 403, 409, 401, 403, 409, 403, 409}},  // it waits: there is nothing to resize
     {Method::post, "/v1/leases/LEASE/release", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::post, "/v1/leases/LEASE/pause", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
@@ -88,7 +91,7 @@ const Row table[] = {
      "/v1/preempt",
      R"({"lease":"LEASE"})",
      {403, 409, 403, 409, 401, 403, 409, 403, 409}},  // no card: nobody can be asked
-    {Method::post, "/v1/free", R"({"vram_bytes":1})", {403, 409, 409, 409, 401, 403, 409, 409, 409}},
+    {Method::post, "/v1/free", R"({"vram_bytes":65536})", {403, 409, 409, 409, 401, 403, 409, 409, 409}},
     {Method::get, "/v1/leases/LEASE/cooperate", "", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::post,
      "/v1/leases/LEASE/cooperate",
@@ -165,7 +168,7 @@ class Roles : public testing::Test {
       ask(Method::post, where, body, owner, &made);
       path.replace(at, std::string_view(mark).size(), made.at("id").get<std::string>());
     };
-    put("LEASE", "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})");
+    put("LEASE", "/v1/leases", R"({"vram_bytes":65536,"ttl_seconds":60})");
     put("TOKEN", "/v1/tokens", R"({"scope":"read"})");
     return path;
   }
@@ -236,7 +239,7 @@ TEST(Routes, AreTheContractsWithTheirParameters) {
 TEST_F(Roles, ATagThatMeansTwoLeasesIsRefusedToAnAdminAlone) {
   json owners;
   json others;
-  const char* body = R"({"vram_bytes":1,"ttl_seconds":60,"tag":"night"})";
+  const char* body = R"({"vram_bytes":65536,"ttl_seconds":60,"tag":"night"})";
   ask(Method::post, "/v1/leases", body, on_socket(owner_uid, Role::user), &owners);
   ask(Method::post, "/v1/leases", body, on_socket(other_uid, Role::user), &others);
   json answer;
@@ -259,7 +262,7 @@ TEST_F(Roles, ATagThatMeansTwoLeasesIsRefusedToAnAdminAlone) {
 
 TEST_F(Roles, ALeasesTokenOpensItToAnybodyWhoMayAskButNotToATokenThatMayOnlyRead) {
   json lease;
-  ask(Method::post, "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})", on_socket(owner_uid, Role::user), &lease);
+  ask(Method::post, "/v1/leases", R"({"vram_bytes":65536,"ttl_seconds":60})", on_socket(owner_uid, Role::user), &lease);
   Request request;
   request.path = "/v1/leases/" + lease.at("id").get<std::string>();
   request.lease_token = lease.at("token").get<std::string>();
@@ -273,7 +276,7 @@ TEST_F(Roles, ALeasesTokenOpensItToAnybodyWhoMayAskButNotToATokenThatMayOnlyRead
 
 TEST_F(Roles, WhatIsKeptOfALeasesTokenDoesNotOpenIt) {
   json lease;
-  ask(Method::post, "/v1/leases", R"({"vram_bytes":1,"ttl_seconds":60})", on_socket(owner_uid, Role::user), &lease);
+  ask(Method::post, "/v1/leases", R"({"vram_bytes":65536,"ttl_seconds":60})", on_socket(owner_uid, Role::user), &lease);
   const auto id = parse_lease_id(lease.at("id").get<std::string>());
   Request request;
   request.path = "/v1/leases/" + lease.at("id").get<std::string>();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making room on somebody's word: for a lease that waits, and for what is outside of Sublet.
+#include "base/size_bounds.h"
 #include "core/rehearse.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
@@ -87,7 +88,7 @@ Result<FreeWish> read_free(Call& call) {
   const engine::Peer& peer = call.request.peer;
   FreeWish wish;
   Lease& lease = wish.asked.submit.lease;
-  const auto vram = body.integer("vram_bytes", 1, 1LL << 62);
+  const auto vram = body.integer("vram_bytes", least_lease.count, 1LL << 62);
   lease.ttl = std::chrono::seconds(body.integer("hold_seconds", 1, longest_hold).value_or(60));
   wish.asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
   wish.preview = body.boolean("preview").value_or(false);
@@ -98,6 +99,7 @@ Result<FreeWish> read_free(Call& call) {
   lease.uid = peer.uid;
   lease.user = lease.tenant = peer.user;
   lease.consumer = "free";
+  lease.nameless = true;
   lease.pausable = core::Pausable::no;
   lease.owner.kind = core::OwnerKind::token;
   wish.asked.token = new_secret(call.request);

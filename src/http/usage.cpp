@@ -21,13 +21,31 @@ std::int64_t percentile(std::vector<std::int64_t>& values, std::size_t percent) 
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// A part of a lease's life in which it had one size, or is taken to have had one.
+struct Span {
+  Time from, to;
+  Bytes size;
+  Duration parked_for;            // in pauses that are over
+  std::optional<Time> parked_at;  // since when it is parked
+};
+
+// Of sizes before the last only the mean is known, and of the pauses among them the sum.
+std::vector<Span> spans(const Lease& lease, Time end) {
+  const Time granted = *lease.granted_at;
+  const auto& sized = lease.sized;
+  if (!sized) return {{granted, end, lease.vram, lease.parked_for, lease.parked_at}};
+  const Duration since = std::max(lease.parked_for - sized->parked, Duration{});
+  return {{granted, sized->until, sized->mean, sized->parked, {}},
+          {sized->until, end, lease.vram, since, lease.parked_at}};
+}
+
 // So much of the time between the two it was parked. Of pauses that are over only the sum is known: they are taken as
 // spread evenly over the time that they lie in.
-double parked_seconds(const Lease& lease, Time from, Time to) {
-  const Time now_parked = std::min(lease.parked_at.value_or(to), to);
+double parked_seconds(const Span& span, Time from, Time to) {
+  const Time now_parked = std::min(span.parked_at.value_or(to), to);
   const double before = seconds(std::max(now_parked - from, Duration{}));
-  const double whole = seconds(lease.parked_at.value_or(lease.ended_at.value_or(to)) - *lease.granted_at);
-  const double earlier = whole > 0 ? seconds(lease.parked_for) * std::min(before / whole, 1.0) : 0;
+  const double whole = seconds(span.parked_at.value_or(span.to) - span.from);
+  const double earlier = whole > 0 ? seconds(span.parked_for) * std::min(before / whole, 1.0) : 0;
   return earlier + seconds(to - std::max(now_parked, from));
 }
 
@@ -52,15 +70,18 @@ void Usage::add(Sum& sum, const Lease& lease) const {
   if (lease.ended()) ++sum.ended[std::string(core::to_string(lease.end_reason))];
   sum.peak = std::max(sum.peak, lease.peak_used);
   if (!lease.granted_at) return;
-  const Time start = std::max(*lease.granted_at, window_.from);
-  if (start >= end) return;
-  const double parked = std::min(parked_seconds(lease, start, end), seconds(end - start));
-  const double time = seconds(end - start) - parked;
   const double devices = std::max(1, lease.device_count);
   const auto mib = [](Bytes bytes) { return static_cast<double>(bytes.count) / static_cast<double>(MiB.count); };
-  sum.held += time * devices * mib(lease.vram);
-  sum.paused += parked * devices * mib(lease.vram);
-  sum.never_used += time * devices * mib(std::max(Bytes{}, lease.vram - lease.peak_used));
+  for (const Span& span : spans(lease, lease.ended_at.value_or(window_.to))) {
+    const Time from = std::max(span.from, window_.from);
+    const Time to = std::min(span.to, window_.to);
+    if (from >= to) continue;
+    const double parked = std::min(parked_seconds(span, from, to), seconds(to - from));
+    const double time = seconds(to - from) - parked;
+    sum.held += time * devices * mib(span.size);
+    sum.paused += parked * devices * mib(span.size);
+    sum.never_used += time * devices * mib(std::max(Bytes{}, span.size - lease.peak_used));
+  }
 }
 
 json Usage::row(Sum& sum) {

@@ -25,9 +25,9 @@ class Usage {
   const UsageWindow& window() const { return window_; }
 
   // Counts a lease, if any of its life lies in the window. A lease is held from its first grant to its end, but for the
-  // time while it is parked, at its latest size; what it held outside the window is left out. What it keeps of its room
-  // while it is parked does not count. Its wait counts in full: from when it was asked for to its grant, to its end
-  // without one, or until now.
+  // time while it is parked; before it was last resized at the mean of the sizes that it had. What it held outside the
+  // window is left out. What it keeps of its room while it is parked does not count. Its wait counts in full: from when
+  // it was asked for to its grant, to its end without one, or until now.
   void add(const core::Lease& lease);
 
   // [{name, leases, …}], the one that held most first.

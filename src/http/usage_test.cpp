@@ -108,6 +108,22 @@ TEST(Usage, PausesThatAreOverAreSpreadOverTheTimeThatTheyLieIn) {
   EXPECT_EQ(whole.total()["paused_mib_seconds"], 3600 * 1024);
 }
 
+TEST(Usage, EachSizeCountsForAsLongAsItWas) {
+  Lease lease = ended("ana", 0s, 0s, 100s, MiB);
+  lease.sized = core::Sized{2 * GiB, noon + 60s, 20s};
+  lease.parked_for = 30s;
+  lease.peak_used = GiB;
+  Usage past = hour();
+  past.add(lease);
+  EXPECT_EQ(past.total()["held_mib_seconds"], 40 * 2048 + 30);
+  EXPECT_EQ(past.total()["paused_mib_seconds"], 20 * 2048 + 10);
+  EXPECT_EQ(past.total()["never_used_mib_seconds"], 40 * 1024);
+
+  Usage later({noon + 30s, noon + 1h}, UsageBy::user);
+  later.add(lease);
+  EXPECT_EQ(later.total()["held_mib_seconds"], 20 * 2048 + 30);
+}
+
 TEST(Usage, PercentilesAreValuesThatWereThere) {
   Usage usage = hour(UsageBy::tenant);
   for (int i = 1; i <= 10; ++i) usage.add(ended("u", 0s, i * 1s, 60s));

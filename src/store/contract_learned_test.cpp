@@ -49,12 +49,16 @@ TYPED_TEST(StoreContractLearned, LearnsFromTheLastRunsOfEachConsumer) {
   cancelled.granted_at.reset();
   core::Lease nameless = ended_lease(24, {24'000});
   nameless.consumer = "";
+  core::Lease anything = ended_lease(28, {25'000}, Duration(9));
+  anything.consumer = "bash", anything.nameless = true;
+  anything.peak_used = GiB;
   core::Lease other = ended_lease(25, {25'000}, Duration(77));
   other.consumer = "infer";
   core::Lease theirs = ended_lease(27, {15'000}, Duration(100));
   theirs.parked_for = Duration(9), theirs.parked_at = Time{14'997};  // it ended parked
   theirs.uid = 1001;
-  batch.changed.insert(batch.changed.end(), {killed, stopped, cancelled, nameless, other, theirs, make_lease(26)});
+  batch.changed.insert(batch.changed.end(),
+                       {killed, stopped, cancelled, nameless, other, theirs, anything, make_lease(26)});
   this->commit(batch);
 
   const Loaded loaded = this->reopen();

@@ -28,7 +28,8 @@ constexpr std::array columns{
     "cooperation_residue_bytes", "cooperation_pid", "cooperation_start_ticks", "cooperation_address", "pause_signal",
     "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched",
     "parking_yielded", "before_top_method", "before_top_bytes", "before_top_settled", "ordered_at",
-    "unfit", "unfit_why", "parked_for_ns", "parked_at"};
+    "unfit", "unfit_why", "parked_for_ns", "parked_at", "nameless", "sized_mean_bytes", "sized_until",
+    "sized_parked_ns"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -249,6 +250,15 @@ void read_yielded(Decoder& column, core::Lease& lease) {
   lease.parking->before_top = before;
 }
 
+std::optional<core::Sized> read_sized(Decoder& column) {
+  const auto mean = column.row.maybe_integer();
+  const auto until = column.maybe_time();
+  const auto parked = column.maybe_time();
+  if (!mean || !until || !parked) return std::nullopt;
+  if (*mean < 0 || *mean > (1LL << 62)) column.good = false;
+  return core::Sized{{*mean}, *until, Duration(parked->ns)};
+}
+
 std::optional<core::Ordered> read_ordered(Decoder& column) {
   const auto uid = column.row.maybe_integer();
   const bool anybodys = column.boolean();
@@ -287,11 +297,11 @@ std::string upsert_lease_sql() {
 
 void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
-  const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, tag, command, tier, priority, pausable,
-               vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize, parking,
-               cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested, created_at,
-               queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at, unheld_since,
-               stop_at, ended_at, peak_used, booked] = lease;
+  const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
+               pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
+               sized, parking, cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested,
+               created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at,
+               unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -324,7 +334,10 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << std::int64_t{top && top->settled} << (ordered ? number(ordered->given_at) : std::nullopt);
   statement << (unfit ? to_string(unfit->kind) : std::string_view())
             << (unfit ? std::string_view(unfit->why) : std::string_view()) << std::int64_t{parked_for.count()}
-            << number(parked_at);
+            << number(parked_at) << std::int64_t{nameless}
+            << (sized ? std::optional(sized->mean.count) : std::nullopt)
+            << (sized ? std::optional(sized->until.ns) : std::nullopt)
+            << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt);
   statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
@@ -391,6 +404,8 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.unfit = read_unfit(column);
   lease.parked_for = Duration(column.time().ns);
   lease.parked_at = column.maybe_time();
+  lease.nameless = column.boolean();
+  lease.sized = read_sized(column);
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

@@ -187,7 +187,7 @@ Loaded MemoryStore::Tables::load() const {
   std::vector<const core::Lease*> ended;
   for (const auto& [id, row] : leases) {
     if (!row.settled) loaded.leases.push_back(row.lease);
-    if (row.lease.ended() && !row.lease.consumer.empty()) ended.push_back(&row.lease);
+    if (row.lease.ended() && !row.lease.consumer.empty() && !row.lease.nameless) ended.push_back(&row.lease);
   }
   std::ranges::stable_sort(ended, {}, [](const core::Lease* lease) { return lease->ended_at; });
   for (const core::Lease* lease : ended) {

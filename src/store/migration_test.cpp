@@ -48,6 +48,11 @@ std::optional<core::UnfitFor> unfit_in(int version) {
   return core::UnfitFor{core::Unfit::never, "process 4321 uses managed memory"};
 }
 
+std::optional<core::Sized> sized_in(int version) {
+  if (version < 18) return std::nullopt;
+  return core::Sized{2 * GiB, Time{1795276803500000000}, std::chrono::seconds(4)};
+}
+
 void expect_time_parked(const core::Lease& lease, int version) {
   EXPECT_EQ(lease.parked_for, version >= 16 ? std::chrono::seconds(5) : std::chrono::seconds(0));
   const auto asked = lease.parking ? std::optional(lease.parking->since) : std::nullopt;
@@ -99,6 +104,8 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       }
       EXPECT_EQ(active.unfit, unfit_in(migration.version));
       expect_time_parked(active, migration.version);
+      EXPECT_EQ(active.sized, sized_in(migration.version));
+      EXPECT_EQ(loaded->leases[1].nameless, migration.version >= 18);
       EXPECT_EQ(loaded->grants.size(), migration.version >= 9 ? 1U : 0U);
       EXPECT_EQ(active.vram, 6 * GiB);
       EXPECT_EQ(active.booked.size(), migration.version >= 3 ? 2U : 0U);
@@ -160,6 +167,21 @@ TEST(Migrations, GiveWhatWasLearnedUnderANameToEachUserOfIt) {
   const std::vector<core::LearnedRecord> records{{adas, core::PauseMethod::driver, once},
                                                  {bobs, core::PauseMethod::driver, once}};
   EXPECT_EQ(loaded->records, records);
+}
+
+TEST(Migrations, ForgetWhatWasLearnedUnderNamesThatSayNothing) {
+  TempDir dir;
+  ASSERT_NO_FATAL_FAILURE(make_old_store(dir / "store.db", 17));
+  {
+    auto database = Database::open((dir / "store.db").string(), Database::Mode::existing);
+    ASSERT_TRUE(database);
+    ASSERT_TRUE((*database)->run("UPDATE leases SET consumer = iif(id = 3, 'unnamed', 'python3.11') WHERE id >= 3"));
+  }
+  SqliteStore store(dir / "store.db");
+  News news;
+  const auto loaded = store.open(news.events());
+  ASSERT_TRUE(loaded) << loaded.error().detail;
+  EXPECT_TRUE(loaded->history.empty());
 }
 
 TEST(Migrations, AreWrittenToByTheNewProgramAtOnce) {

@@ -316,7 +316,7 @@ Result<Loaded> Tables::load() {
 Status Tables::load_history(Loaded& loaded) {
   Statement rows(*database_,
                  "SELECT uid, consumer, ended_at, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
-                 "WHERE state = 'ended' AND consumer <> '' ORDER BY uid, consumer, ended_at");
+                 "WHERE state = 'ended' AND consumer <> '' AND nameless = 0 ORDER BY uid, consumer, ended_at");
   core::Consumer consumer;
   ConsumerRuns* runs = nullptr;
   for (;;) {

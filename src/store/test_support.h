@@ -145,6 +145,8 @@ inline core::Lease full_lease() {
   lease.asked_vram = {(1LL << 62) - 1};
   lease.min_vram = 3 * GiB;
   lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
+  lease.nameless = true;
+  lease.sized = core::Sized{{(1LL << 62) - 5}, {29}, Duration(30)};
   lease.parking =
       core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
   lease.parking->touched = {{{4711, UINT64_MAX}, {4712, 5}}};

@@ -49,8 +49,9 @@ def test_a_lease_is_granted_read_and_released(daemon):
 
 @pytest.mark.parametrize("body, names", [
     ({}, ["vram_bytes is missing"]),
-    ({"vram_bytes": 0}, ["vram_bytes is 0", "from 1"]),
+    ({"vram_bytes": 0}, ["vram_bytes is 0", "from 1024"]),
     ({"vram_bytes": -1}, ["vram_bytes is -1"]),
+    ({"vram_bytes": 1023}, ["vram_bytes is 1023", "from 1024"]),
     ({"vram_bytes": 2**64}, ["vram_bytes is"]),
     ({"vram_bytes": 1.5}, ["1.5", "integer"]),
     ({"vram_bytes": "8GiB"}, ["8GiB", "integer", f"as a number of bytes: {8 * GIB}"]),

@@ -107,4 +107,6 @@ def test_without_a_size_it_says_what_it_takes(cards):
                                     if row["consumer"] == "known"), None), "its peak is remembered")
     size, said = size_of("--name", "known")
     assert size == peak + peak // 10 and "and a tenth more" in said
-    assert size_of("--name", "known", "--min-vram", "2GiB")[0] == 2 * GIB
+    size, said = size_of("--name", "known", "--min-vram", "2GiB")
+    assert size == 2 * GIB and "asking for 2.0 GiB: as much as --min-vram; 'known' used at most" in said
+    assert "a tenth" not in said

@@ -224,6 +224,20 @@ def test_the_command_line_follows_over_a_restart(daemon):
     assert daemon.cli("events", "--since", "nothing").returncode == 2
 
 
+def test_the_command_line_says_where_to_go_on(daemon):
+    first = daemon.api().post("/v1/leases", ASK)
+    done = daemon.cli("events", "--no-follow", "--json", check=0)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    last = re.search(r"go on from here with --since (\S+)\n", done.stderr).group(1)
+    assert told[-1]["lease"] == first["id"] and told[-1]["id"] == last == history(daemon)[1]
+    assert daemon.cli("events", "--no-follow", "--since", last, check=0).stdout == ""
+    second = daemon.api().post("/v1/leases", ASK)
+    for since, events in ((last, 1), (told[-2]["id"], 2)):
+        further = daemon.cli("events", "--no-follow", "--json", "--since", since, check=0).stdout.splitlines()
+        assert len(further) == events and json.loads(further[-1])["lease"] == second["id"]
+    assert daemon.cli("events", "--no-follow", "-q", check=0).stderr == ""
+
+
 def make_events(api, count):
     for _ in range(count // 2):
         api.post(f"/v1/leases/{api.post('/v1/leases', ASK)['id']}/release", {})
@@ -249,7 +263,8 @@ def test_a_slow_pager_gets_all_of_it(start_daemon):
         more, last_id = history(daemon, last_id)
         stored[-1:] = more
     seen = [event for event in events if event["type"] != "gap"]
-    assert len(seen) >= 2400 and seen == stored[:len(seen)]
+    ids = [event.pop("id") for event in seen]
+    assert len(seen) >= 2400 and seen == stored[:len(seen)] and len(set(ids)) == len(ids)
 
 
 def test_a_daemon_that_dies_in_the_middle_is_told(daemon):

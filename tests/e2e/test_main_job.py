@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job: three unchanged CUDA programs on one GPU that fits two."""
+import json
 import os
 import pathlib
 import re
@@ -108,6 +109,30 @@ def test_an_estimate_has_a_basis(start_daemon):
     assert holder.wait(60) == 143
 
 
+def test_a_name_that_says_nothing_is_no_basis(daemon):
+    api = daemon.api()
+    ask = {"vram_bytes": 3 * GIB, "ttl_seconds": 3600}
+    silent = ({}, {"consumer": "hold", "remember": False})
+    for more in silent * 2:
+        lease = api.post("/v1/leases", {**ask, **more})
+        assert lease.status == 201 and not lease["remembered"]
+        assert api.post(f"/v1/leases/{lease['id']}/release", {}).status == 200
+    assert daemon.cli("run", "--vram", "1GiB", "--", "sh", "-c", "true").returncode == 0
+    assert daemon.get("/v1/consumers")["consumers"] == []
+    for more in silent:
+        holder = api.post("/v1/leases", {**ask, **more})
+        waiter = api.post("/v1/leases", {**ask, "consumer": "waiter", "owner": {"connection": True}})
+        queue = api.get(f"/v1/leases/{waiter['id']}")["queue"]
+        assert queue["eta_seconds"] is None and "its owner may renew it" in queue["basis"], queue
+        assert "its name says nothing of what runs" in queue["basis"]
+        for lease in (waiter, holder):
+            assert api.post(f"/v1/leases/{lease['id']}/release", {}).status == 200
+    assert daemon.cli("run", "--vram", "1GiB", "--name", "sh", "--", "sh", "-c", "true").returncode == 0
+    assert [row["consumer"] for row in daemon.get("/v1/consumers")["consumers"]] == ["sh"], "whoever says it means it"
+    refused = api.post("/v1/leases", {**ask, "remember": True})
+    assert refused.status == 400 and "no consumer" in refused["detail"]
+
+
 def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
     stranger = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
@@ -123,6 +148,38 @@ def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon)
     assert any(h["lease"] is None and str(stranger.pid) in h["what"] for h in holders)
     stranger.kill()
     assert waiter.wait(60) == 0
+
+
+def test_who_uses_more_than_leased_is_named_and_counted(start_daemon):
+    daemon = start_daemon(CARD, config=IN_ORDER)
+
+    def warned():
+        return [w for w in daemon.get("/v1/status")["warnings"] if w["code"] == "over-lease"]
+
+    def violations():
+        return re.search(r"^sublet_limit_violations_total\{gpu=.*\} (\d+)$", daemon.get("/metrics").body, re.M).group(1)
+
+    honest = load(daemon, "honest", 600, vram="1GiB", alloc="512MiB")
+    wait_for_use(daemon, "honest", 512 * MIB)
+    assert not warned() and violations() == "0" and lease_of(daemon, "honest")["over_bytes"] == 0
+    greedy = load(daemon, "greedy", 600, vram="1GiB", alloc="2GiB")
+    lease = wait_for_use(daemon, "greedy", 2 * GIB)
+    assert lease["over_bytes"] == lease["used_bytes"] - GIB
+    row = next(line for line in daemon.cli("ps", check=0).stdout.splitlines() if "greedy" in line)
+    assert re.search(r"uses 1\.\d GiB more than leased$", row.strip()), row
+    assert "GiB more than it leased." in daemon.cli("why", lease["id"], check=0).stdout
+    warning, = wait_until(warned, "it is warned of")
+    assert lease["id"] in warning["text"] and "greedy" in warning["text"] and "1.0 GiB" in warning["text"]
+    assert "! over-lease: " in daemon.cli("status", check=0).stdout
+    assert violations() == "1"
+    greedy.terminate()
+    assert greedy.wait(60) == 143
+    wait_until(lambda: not warned(), "it is over")
+    told = daemon.cli("events", "--no-follow", "--type", "warning", "--json", check=0).stdout.splitlines()
+    states = [event["state"] for event in map(json.loads, told) if event["code"] == "over-lease"]
+    assert states == ["begun", "ended"] and violations() == "1", "once while it lasts"
+    honest.terminate()
+    assert honest.wait(60) == 143
 
 
 def test_subletd_and_sublet_gpu_are_killed_and_nothing_is_lost(start_daemon):

@@ -46,6 +46,7 @@ NAMES = {
     "sublet_usage_byte_seconds_total": {"user", "tenant"}, "sublet_leases_ended_total": {"reason"},
     "sublet_queue_wait_seconds_bucket": {"le"}, "sublet_queue_wait_seconds_sum": set(),
     "sublet_queue_wait_seconds_count": set(), "sublet_pauses_total": {"method", "result"},
+    "sublet_limit_violations_total": {"gpu"},
 }
 
 

@@ -118,6 +118,24 @@ def test_paused_time_is_not_held(yielding):
     assert "PAUSED GiB·h" in table
 
 
+def test_every_size_counts_for_as_long_as_it_was(daemon):
+    api = daemon.api()
+    lease = api.post("/v1/leases", {"vram_bytes": 2 * GIB, "ttl_seconds": 600, "consumer": "train"})
+
+    def held():
+        return rows(daemon, "consumer")[0]["train"]["held_mib_seconds"]
+
+    wait_until(lambda: held() > 1024, "half a second has passed")
+    before = held()
+    assert api.post(f"/v1/leases/{lease['id']}/resize", {"vram_bytes": MIB}).status == 200
+    why = daemon.cli("why", lease["id"], check=0).stdout
+    assert "has held 1.0 MiB on gpu0 since it was resized" in why and "in all" in why
+    assert held() >= before
+    daemon.restart()
+    assert daemon.api().post(f"/v1/leases/{lease['id']}/release", {}).status == 200
+    assert held() >= before
+
+
 def test_people_get_a_table(past):
     lines = past.cli("report", "--by", "consumer", check=0).stdout.splitlines()
     assert lines[0].split()[:3] == ["NAME", "LEASES", "ACTIVE"] and "GiB·h" in lines[0]

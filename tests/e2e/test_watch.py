@@ -176,6 +176,27 @@ def test_top_shows_the_whole_and_gives_the_terminal_back(shell, daemon, full):
     waiter.kill()
 
 
+def test_at_80_columns_the_reason_is_read_whole(shell, daemon, full):
+    waiter = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "mine", "--name", "of-a-rather-long-name", "--",
+                          "true")
+    wait_until(lambda: daemon.json("queue")["queue"], "somebody waits")
+    shell.resize(24, 80)
+    below = r"2\.0 GiB[^\n]*\n    place 1, \d[^\n]* short on gpu0; start unknown\r\n"
+    for verb, head, row in (("ps", "AGE", below), ("status", "AGE", below),
+                            ("queue", "START", r"unknown\r\n    lease-1 \(blocker, [^\n]*\) 3\.0 GiB\r\n")):
+        shell.type(f"NO_COLOR=1 {SUBLET} {verb}")
+        heading = shell.expect(rf"((PLACE  )?ID  [^\n]*TAG[^\n]*{head})\r\n").group(1)
+        assert len(heading) <= 80 and "TIER" not in heading
+        assert len(shell.expect(rf"lease-2  of-a-rather…  mine +[^\n]*{row}").group(0)) < 200
+        shell.prompt()
+    shell.type(f"{SUBLET} top")
+    shell.expect(r"lease-2: place 1, [^\n]* short on gpu0; start unknown; held by lease-1")
+    shell.expect(r"\(blocker, ")
+    keys(shell, "q")
+    shell.prompt()
+    waiter.kill()
+
+
 def test_top_ends_by_ctrl_c_as_others_do(shell):
     before = settings(shell)
     shell.type(f"{SUBLET} top")

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/syntax.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace sublet::config {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const auto blank = " \t\r";
+  const auto first = text.find_first_not_of(blank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blank) - first + 1);
+}
+
+bool in_key(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.'; }
+
+std::string_view key_of(std::string_view line) {
+  const auto end = std::find_if_not(line.begin(), line.end(), in_key);
+  return line.substr(0, static_cast<std::size_t>(end - line.begin()));
+}
+
+std::string quoted(std::string_view value) {
+  std::string out;
+  for (const char c : value)
+    if (c != '"' && c != '\'') out += c;
+  return '"' + printable(out) + '"';
+}
+
+Complaint about_value(std::string_view key, std::string_view value) {
+  const std::string name = printable(key);
+  if (value.empty() || value[0] == '#')
+    return {"there is no value behind the '='", fmt::format("write one: {} = \"10s\"; or remove the line", name)};
+  if (value[0] == '"' || value[0] == '\'') {
+    const auto end = value.find(value[0], 1);
+    if (end == std::string_view::npos)
+      return {fmt::format("the quote of {} is not closed", printable(value)),
+              fmt::format("write {} = {}", name, quoted(value))};
+    return {fmt::format("'{}' stands behind the value", printable(trimmed(value.substr(end + 1)))),
+            fmt::format("write {} = {}; a comment begins with '#'", name, printable(value.substr(0, end + 1)))};
+  }
+  const std::string_view bare = trimmed(value.substr(0, value.find('#')));
+  return {fmt::format("'{}' is neither a number nor true or false, and text needs quotes", printable(bare)),
+          fmt::format("write {} = {}", name, quoted(bare))};
+}
+
+}  // namespace
+
+std::string_view line_of(std::string_view file, unsigned line) {
+  for (; line > 1 && !file.empty(); --line) file.remove_prefix(std::min(file.find('\n'), file.size() - 1) + 1);
+  return trimmed(file.substr(0, file.find('\n')));
+}
+
+bool lacks_equals(std::string_view line) {
+  const std::string_view key = key_of(line);
+  if (key.empty() || std::isalpha(static_cast<unsigned char>(key[0])) == 0) return false;
+  const std::string_view rest = trimmed(line.substr(key.size()));
+  return rest.empty() || (line[key.size()] != '=' && rest[0] != '=');
+}
+
+Complaint complaint_about(std::string_view file, unsigned line, bool twice) {
+  const std::string_view text = line_of(file, line);
+  if (twice) return {"this stands in the file twice", "remove one of the two"};
+  if (text.starts_with('[') && text.find(']') == std::string_view::npos)
+    return {"the name of the table is not closed", fmt::format("write {}]", printable(trimmed(text)))};
+  if (lacks_equals(text)) {
+    const std::string_view key = key_of(text);
+    const std::string_view value = trimmed(text.substr(key.size()));
+    return {fmt::format("there is no '=' behind {}", printable(key)),
+            fmt::format("write {} = {}", printable(key), value.empty() ? "\"10s\"" : quoted(value))};
+  }
+  const std::string_view key = key_of(text);
+  const std::string_view rest = trimmed(text.substr(key.size()));
+  if (!key.empty() && rest.starts_with('=') && rest.find_first_of("[{") == std::string_view::npos)
+    return about_value(key, trimmed(rest.substr(1)));
+  return {"this line is none of a configuration",
+          "a line is a table ([queue]), a key and its value (claim_window = \"10s\") or a comment (# ...)"};
+}
+
+}  // namespace sublet::config
