@@ -350,6 +350,8 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how == Unparked::How::never) {
     Parking kept = parking;
     if (fact.nothing_parked) kept.entry = {}, kept.settled = true;
+    kept.reason = fact.nothing_parked ? "its driver failed it for good, and it keeps what it holds on its devices"
+                                      : "its driver failed it for good, and never brings it back";
     state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
     explain(*lease, "poisoned",
             "its program can never be restored: " + fact.detail + "; it is kept, and not killed" +
