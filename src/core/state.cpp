@@ -109,13 +109,6 @@ Bytes State::need(const Lease& lease, std::string_view device) const {
   return std::max(std::max(lease.wanted_vram(), whole) - charged(lease, device), Bytes{});
 }
 
-Bytes State::beyond_size(const Lease& lease) const {
-  Bytes most;
-  if (lease.state != LeaseState::paused) return most;
-  for (const std::string& uuid : lease.devices) most = std::max(most, charge(lease.id, uuid).needed - lease.vram);
-  return most;
-}
-
 const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) const {
   const auto found = records_.find({consumer, method});
   return found == records_.end() ? nullptr : &found->second;
@@ -134,7 +127,7 @@ Standing State::standing(LeaseId id) const {
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
-  return {side.restored_at, came_back, side.tried_at, side.spared_until, side.failures, side.next};
+  return {side.restored_at, came_back, side.tried_at, side.spared_until, side.failures, side.next, side.parked};
 }
 
 const LeftAlone& State::left_alone(LeaseId id) const {

@@ -45,6 +45,19 @@ Bytes State::ledger_free(const Rules& rules, const HostMemory& host, std::option
   return std::max(free, Bytes{});
 }
 
+// -------------------------------------------------------------------------------- what they keep, and need beyond
+
+Bytes State::in_headroom(Bytes residues) const {
+  return indexed_under_ ? std::min(indexed_under_->first, residues) : Bytes{};
+}
+
+Bytes State::beyond_size(const Lease& lease) const {
+  Bytes most;
+  if (lease.state != LeaseState::paused) return most;
+  for (const std::string& uuid : lease.devices) most = std::max(most, charge(lease.id, uuid).needed - lease.vram);
+  return most;
+}
+
 // -------------------------------------------------------------------------------- turns
 
 Duration State::had(LeaseId id, const std::string& device) const {

@@ -187,7 +187,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   }
   if (fact.bytes) {
     Parking parking = *lease->parking;
-    parking.entry = *fact.bytes;
+    parking.entry = side.parked = *fact.bytes;
     parking.settled = true;
     state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
     note("yielded");

@@ -187,6 +187,69 @@ TEST(Room, WithoutItsSwitchOnlyAWordPausesAnybody) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
 }
 
+std::size_t parked(const Card& card) {
+  std::size_t count = 0;
+  for (const Action& action : card.actions) count += std::holds_alternative<Park>(action);
+  return count;
+}
+
+TEST(Room, ASetThatTheLedgerDoesNotTakeIsNotBegun) {
+  Card w;
+  w.rules.ledger_limit = 12 * GiB;
+  const LeaseId a = w.start(9 * GiB, Tier::batch, "a"), b = w.start(9 * GiB, Tier::batch, "b");
+  const LeaseId urgent = w.start(20 * GiB, Tier::interactive, "infer");
+  w.live(2min);
+  EXPECT_EQ(parked(w), 0U) << "each alone fits, both do not";
+  EXPECT_EQ(w.state_of(a), LeaseState::active);
+  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(urgent), w.now).basis,
+              "would have to yield, but host memory takes no more than 12.0 GiB of parked bytes now, and they hold "
+              "18.0 GiB");
+  w.rules.ledger_limit = 18 * GiB;
+  w.live(2s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
+TEST(Room, ASetThatTheLedgerTakesIsPreferred) {
+  Card w;
+  w.rules.ledger_limit = 18 * GiB;  // 13.5 of it are one user's share
+  const auto run = [&w](Bytes vram, std::uint32_t uid, const char* name) {
+    Lease lease = w.want(vram, Tier::batch, name);
+    lease.uid = uid;
+    const LeaseId id = w.submit(lease, true);
+    w.attach(id);
+    return id;
+  };
+  const LeaseId a = run(7 * GiB, 1001, "a"), b = run(7 * GiB, 1001, "b"), c = run(10 * GiB, 1002, "c");
+  const LeaseId urgent = w.start(13 * GiB, Tier::interactive, "infer");
+  w.live(30s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.state_of(c), LeaseState::paused) << "the two small ones are cheaper, and too much for their user";
+  EXPECT_NE(w.state_of(a), w.state_of(b));
+  EXPECT_EQ(parked(w), 2U);
+}
+
+// What is entered before somebody is asked is settled with what is parked before the next is.
+TEST(Room, OneAfterTheOtherMoreThanTheLedgerTakesAtOnce) {
+  Card w;
+  w.rules.ledger_limit = 13 * GiB;
+  const LeaseId a = w.start(11 * GiB, Tier::batch, "a"), b = w.start(11 * GiB, Tier::batch, "b");
+  for (const LeaseId id : {a, b}) w.programs.at(id).second = 1 * GiB;
+  w.measure();
+  const LeaseId urgent = w.start(20 * GiB, Tier::interactive, "infer");
+  w.live(30s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(parked(w), 2U);
+}
+
+TEST(Room, HostMemoryIsWeighedForAllWhoAreToYield) {
+  Card w;
+  w.start(9 * GiB, Tier::batch, "a"), w.start(9 * GiB, Tier::batch, "b");
+  w.start(20 * GiB, Tier::interactive, "infer");
+  w.obey(HostMemory{13 * GiB, std::nullopt});
+  EXPECT_EQ(parked(w), 0U) << "11 GiB may be taken, by one of them";
+}
+
 // Two cards, with programs of the tier batch.
 struct TwoCards : World {
   Bytes second;

@@ -63,6 +63,44 @@ def test_without_host_memory_nobody_is_asked_and_it_says_so(start_daemon):
     batch.wait(timeout=60)
 
 
+def test_of_two_that_host_memory_does_not_take_both_neither_is_asked(start_daemon):
+    daemon = start_parking(start_daemon, '[ledger]\nlimit = "2GiB"\n')
+    batches = {tag: filled(daemon, tag, "1800MiB", "1GiB", "--tier", "batch") for tag in ("one", "two")}
+    urgent = run(daemon, "urgent", "3600MiB", "1GiB", "--tier", "interactive", seconds=1)
+    told = "would have to yield, but host memory takes no more than 2.0 GiB of parked bytes now, and they hold 3.5 GiB"
+    wait_until(lambda: told in str(daemon.get("/v1/leases/urgent/why").body), "it says why not")
+    preview = daemon.cli("preempt", "urgent", "--preview").stdout
+    assert told in preview, preview
+    seen = daemon.cards()["calls"].get("nvmlDeviceGetMemoryInfo_v2", 0)
+    wait_until(lambda: daemon.cards()["calls"]["nvmlDeviceGetMemoryInfo_v2"] > seen + 5, "it is looked at again")
+    assert not any("pausing" in codes(daemon, tag) for tag in batches), "a pause that does not fit is not begun"
+    for tag, batch in batches.items():
+        ends_well(daemon, tag, batch)
+    assert urgent.wait(timeout=60) == 0
+
+
+def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(daemon):
+    spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
+    until(daemon, "spot", "active")
+    urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
+    wait_until(lambda: "nothing of its program has been seen on a card" in helps(daemon, "urgent"), "it says why not")
+    assert lease_of(daemon, "spot")["state"] == "active", "it may only be importing"
+    assert urgent.wait(timeout=90) == 0, urgent.communicate()
+    assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
+    assert "nothing of its program has been seen on a card that could be parked" in \
+        str(daemon.get("/v1/leases/spot/why")["reasons"][-2:])
+    assert spot.wait(timeout=60) == 128 + signal.SIGTERM
+
+
+def test_a_word_ends_no_equal(daemon):
+    pinned = filled(daemon, "pinned", "3GiB", "1GiB", "--tier", "spot", "--pausable", "no")
+    equal = daemon.api().post("/v1/leases", {"vram_bytes": 3 << 30, "ttl_seconds": 600, "tier": "spot"})
+    refused = daemon.cli("preempt", equal["id"])
+    assert refused.returncode == 1 and "is ended for a higher tier only" in refused.stderr, refused.stderr
+    assert lease_of(daemon, "pinned")["state"] == "active"
+    ends_well(daemon, "pinned", pinned)
+
+
 def test_a_spot_program_that_cannot_be_paused_is_ended_with_notice(daemon):
     spot = filled(daemon, "spot", "3GiB", "1GiB", "--tier", "spot", "--pausable", "no")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", seconds=1)

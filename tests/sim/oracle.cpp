@@ -260,7 +260,13 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
     return static_cast<std::int64_t>(lease.devices.size()) * each >
            std::min(share, config_.host_memory - config_.rules.ledger_reserve);
   };
-  verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits(), "pausable-and-ended",
+  // Nothing was seen of it on a card that the driver could park, and it had its time to take something.
+  const Time since = std::max(lease.granted_at.value_or(now), lease.resumed_at.value_or(Time{}));
+  const bool idles = !by_itself && now - since >= 30s &&
+                     std::ranges::all_of(lease.devices, [&](const std::string& device) {
+                       return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};
+                     });
+  verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits() || idles, "pausable-and-ended",
                   says("it could have been paused"));
   const bool by_connection =
       lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);

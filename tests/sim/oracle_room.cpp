@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 namespace sublet::sim {
@@ -122,6 +123,7 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
       return sum >= here.lacks;
     });
   };
+  if (!again && making.ground == core::Ground::tier) check_host_room(making);
   const auto says = [&] {
     std::string text = "for " + to_string(making.asker) + " would yield";
     for (const Here& here : everywhere) {
@@ -140,6 +142,43 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
   for (const core::Victim& victim : victims) verdict_.expect(!enough(victim.lease), "victim-for-nothing", says);
 }
 
+// What is surely left of the ledger to one user's leases while others have some, too.
+Bytes Oracle::ledger_left() const {
+  Bytes all;
+  std::map<std::uint32_t, Bytes> of;
+  for (const auto& [id, lease] : leases_)
+    if (lease.parking && !lease.ended()) all += lease.parking->entry, of[lease.uid] += lease.parking->entry;
+  Bytes left = config_.rules.ledger_limit - all;
+  const auto share = static_cast<double>(config_.rules.ledger_limit.count) * config_.rules.ledger_user_share;
+  for (const auto& [uid, bytes] : of) left = std::min(left, Bytes{static_cast<std::int64_t>(share)} - bytes);
+  return left;
+}
+
+// Each of them enters all that it holds when those before it have left there what they use: if the last is refused
+// then, the first was parked for nothing.
+void Oracle::check_host_room(const core::Making& making) {
+  Bytes taken;
+  for (const auto& [id, lease] : leases_) {
+    if (!lease.parking || lease.ended()) continue;
+    if (lease.state == LeaseState::pausing && !lease.parking->settled) return;  // nobody is asked before it is
+    taken += lease.parking->entry;
+  }
+  for (const core::Victim& victim : making.victims) {
+    const Lease& lease = leases_.at(victim.lease);
+    if (victim.ends || lease.state != LeaseState::active) continue;
+    Bytes enters, stays;
+    for (const std::string& device : lease.devices) {
+      const Bytes used = seen_to_use(lease.id, device).value_or(Bytes{});
+      enters += std::max(lease.reserved_each(), used), stays += used;
+    }
+    verdict_.expect(taken + enters <= config_.rules.ledger_limit, "beyond-ledger", [&] {
+      return fmt::format("for {} would yield {} in the end, which enters {} where {} are taken",
+                         to_string(making.asker), to_string(lease.id), format_size(enters), format_size(taken));
+    });
+    taken += stays;
+  }
+}
+
 // Those are tried of whom there is no doubt that they could be asked, and could be when it was decided: programs of a
 // lower tier that Sublet started, whose pauses never failed. What it costs them is what was learned of them.
 void Oracle::check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
@@ -148,6 +187,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     LeaseId lease;
     Bytes gain;
     Duration cost{};
+    Bytes held;
   };
   const std::string& device = making.devices.front();
   const Lease& asker = leases_.at(making.asker);
@@ -176,7 +216,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
       return state.costs().predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes).likely;
     };
     sure.push_back({id, counted(lease, device, reading) - std::min(driver_residue, lease.vram),
-                    takes(core::Move::pause) + takes(core::Move::resume)});
+                    takes(core::Move::pause) + takes(core::Move::resume), core::held_by(state, lease)});
   }
   if (sure.size() > tried_by_force) return;
   // What was learned since may have changed what they cost.
@@ -188,7 +228,8 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
   for (std::size_t set = 1; set < std::size_t{1} << sure.size(); ++set) {
     Candidate all;
     for (std::size_t i = 0; i < sure.size(); ++i)
-      if ((set >> i & 1) != 0) all.gain += sure[i].gain, all.cost += sure[i].cost;
+      if ((set >> i & 1) != 0) all.gain += sure[i].gain, all.cost += sure[i].cost, all.held += sure[i].held;
+    if (all.held > ledger_left()) continue;
     verdict_.expect(all.gain < lacks || all.cost >= cost, "dearer-than-needed", [&] {
       std::string text = fmt::format("{} that {} lacks on {} cost {}, and could cost {}; chosen:", format_size(lacks),
                                      to_string(making.asker), device, format_duration(cost), format_duration(all.cost));
