@@ -84,6 +84,13 @@ Bytes residue_of(const Lease& lease, PauseMethod method) {
   return std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
 }
 
+Bytes headroom_share(const State& state, const Device& device) {
+  const Bytes all = state.in_headroom(Bytes{std::int64_t{1} << 61});
+  const Bytes left = all - state.in_headroom(device.residues + device.residues_to_come);
+  const auto sharing = static_cast<std::int64_t>(device.leases.size()) - device.parked - device.pausing;
+  return {left.count / std::max(sharing, std::int64_t{1})};
+}
+
 Bytes held_by(const State& state, const Lease& lease) {
   Bytes bytes;
   for (const std::string& device : lease.devices) bytes += state.charged(lease, device);

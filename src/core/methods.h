@@ -21,6 +21,10 @@ Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 // What it keeps, and reserves, on each of its devices while it is paused so.
 Bytes residue_of(const Lease& lease, PauseMethod method);
 
+// The headroom is for what parked leases keep. What it has left of that is shared among all who are not parked there,
+// so that whoever of them yields, so much of what each keeps is no loss.
+Bytes headroom_share(const State& state, const Device& device);
+
 // How room is made of what a lease holds, as things are with it: whoever asks for it, and whatever the machine has of
 // host memory at the moment.
 struct WayToYield {

@@ -95,7 +95,8 @@ Bytes State::capacity(const Device& device, const Rules& rules) {
 Bytes State::effective_free(const Device& device, const Rules& rules, Time now) const {
   if (!known(device, rules, now)) return {};
   const Bytes other = planted(Bug::others_do_not_count) ? Bytes{} : device.other;
-  return capacity(device, rules) - device.charged - other;
+  const Bytes kept = planted(Bug::residues_are_nobodys) ? device.residues : std::min(rules.headroom, device.residues);
+  return capacity(device, rules) - device.charged - other + kept;
 }
 
 Bytes State::charged(const Lease& lease, std::string_view device) const {
@@ -229,6 +230,8 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
   device.kept_unseen += sign * std::max(lease.kept_unseen() - charge.used, Bytes{});
   if (charge.settling) device.settling += sign * bytes;
   if (lease.state == LeaseState::pausing) device.pausing += sign;
+  if (lease.state == LeaseState::pausing) device.residues_to_come += sign * lease.parking->residue;
+  if (lease.parked()) device.parked += sign, device.residues += sign * lease.parking->residue;
   if (lease.reserves() && core::might_yield(lease)) {
     const auto tier = static_cast<std::size_t>(lease.tier);
     Device::Claimable& claimable = device.might_yield[tier];

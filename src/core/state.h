@@ -98,8 +98,11 @@ struct Device {
     Bytes charged;
   };
   std::array<Claimable, tier_count> might_yield{};
-  int pausing = 0;    // so many leases are on their way to yield
-  Bytes kept_unseen;  // Σ over leases of what they may hold parked beyond what they are listed with
+  int pausing = 0;         // so many leases are on their way to yield
+  int parked = 0;          // and so many have
+  Bytes residues;          // Σ over leases that are parked of what they may keep here
+  Bytes residues_to_come;  // the same of those on their way to yield
+  Bytes kept_unseen;       // Σ over leases of what they may hold parked beyond what they are listed with
   // max(unleased, used − leased_used − kept_unseen): the hidden and the dying hold bytes too. What is kept unseen is
   // part of `charged`, so both together are never less than what is used.
   Bytes other;

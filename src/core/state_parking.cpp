@@ -157,7 +157,8 @@ Bytes State::gone_since_top(const Lease& lease) const {
 
 // Who waits for more than that waits for them, and they may wait for it.
 Bytes State::most_beside_others(const Lease& lease, const Device& device) const {
-  Bytes most = device.reading.total - device.reading.driver_reserved - device.other;
+  const Bytes residues = device.residues - (lease.parked() ? lease.parking->residue : Bytes{});
+  Bytes most = device.reading.total - device.reading.driver_reserved - device.other + in_headroom(residues);
   if (indexed_under_) most -= indexed_under_->first;
   for (const LeaseId id : device.leases) {
     const Lease& other = leases_.at(id);

@@ -250,6 +250,41 @@ TEST(Room, HostMemoryIsWeighedForAllWhoAreToYield) {
   EXPECT_EQ(parked(w), 0U) << "11 GiB may be taken, by one of them";
 }
 
+// What a parked lease keeps is in the headroom first: else nobody who has a whole card could make room for another.
+TEST(Room, WholeCardsYieldToEachOtherAndComeBack) {
+  Card w;
+  w.rules.headroom = 256 * MiB;
+  const Bytes whole = 24 * GiB - w.rules.headroom;
+  const LeaseId batch = w.start(whole, Tier::batch);
+  const LeaseId urgent = w.start(whole, Tier::interactive, "infer");
+  w.obey();
+  EXPECT_EQ(w.state_of(batch), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.free(0), Bytes{});
+  w.attach(urgent);
+  w.live(30s);
+  EXPECT_EQ(w.state_of(batch), LeaseState::paused) << "there is no room, and nobody is promised any";
+  w.quit(urgent);
+  EXPECT_EQ(w.state_of(batch), LeaseState::active);
+  EXPECT_EQ(w.free(0), Bytes{});
+}
+
+TEST(Room, MoreThanTheHeadroomIsNotKeptInIt) {
+  Card w;
+  w.rules.headroom = 256 * MiB;
+  const Bytes whole = 24 * GiB - w.rules.headroom;
+  std::vector<LeaseId> small;
+  for (int i = 0; i < 6; ++i) small.push_back(w.start(3900 * MiB, Tier::batch, "job" + std::to_string(i)));
+  const LeaseId all = w.start(whole, Tier::interactive, "infer");
+  w.live(30s);
+  EXPECT_EQ(parked(w), 0U) << "six of them keep 384 MiB, of which 128 are in nobody's headroom";
+  EXPECT_EQ(w.state_of(all), LeaseState::queued);
+  const LeaseId less = w.start(whole - 130 * MiB, Tier::interactive, "infer");
+  w.live(60s);
+  EXPECT_EQ(w.state_of(less), LeaseState::active);
+  EXPECT_GE(w.free(0), Bytes{});
+}
+
 // Two cards, with programs of the tier batch.
 struct TwoCards : World {
   Bytes second;

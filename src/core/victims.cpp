@@ -70,7 +70,8 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
     return victim;
   }
   victim.method = state.standing(lease.id).next.value_or(way.method);
-  victim.gain -= residue_of(lease, victim.method);
+  const Bytes residue = residue_of(lease, victim.method);
+  victim.gain -= residue - std::min(residue, headroom_share(state, device));
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
   if (!lease.parking) {  // else the ledger has entered it already
     victim.enters = held_by(state, lease);
@@ -345,13 +346,14 @@ std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
 }
 
 Bytes being_yielded(const State& state, const Device& device) {
-  Bytes bytes;
+  Bytes bytes, residues = device.residues;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    if (lease.state == LeaseState::pausing && !passed_over(state, id))
-      bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
+    if (lease.state != LeaseState::pausing || passed_over(state, id)) continue;
+    bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
+    residues += lease.parking->residue;
   }
-  return bytes;
+  return bytes + state.in_headroom(residues) - state.in_headroom(device.residues);
 }
 
 Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {

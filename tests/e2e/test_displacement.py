@@ -2,7 +2,8 @@
 """Whoever is more urgent has others yield, equals take turns; all come back with their bytes whole."""
 import signal
 
-from tests.support.parking import daemon, ends_well, lease_of, start_parking, until, until_filled  # noqa: F401
+from tests.support.parking import (daemon, ends_well, lease_of, quick_checkpoints, start_parking,  # noqa: F401
+                                   until, until_filled)
 from tests.support.sublet import MIB, wait_until
 
 
@@ -182,3 +183,18 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     until_filled(daemon, "second", "2GiB")
     ends_well(daemon, "second", second)
     assert daemon.get("/v1/ledger")["entries"] == []
+
+
+def test_whole_cards_yield_to_each_other(start_daemon):
+    daemon = start_daemon("1x4GiB", config='[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n')
+    quick_checkpoints(daemon)
+    load = ("--", "simgpu-load", "--alloc", "512MiB", "--seconds", "600", "--verify")
+    batch = daemon.spawn("sublet", "run", "--tag", "batch", "--tier", "batch", *load)
+    until_filled(daemon, "batch", "512MiB")
+    urgent = daemon.spawn("sublet", "run", "--tag", "urgent", "--name", "infer", "--tier", "interactive", *load)
+    until(daemon, "batch", "paused")
+    until_filled(daemon, "urgent", "512MiB")
+    assert lease_of(daemon, "urgent")["vram_bytes"] == lease_of(daemon, "batch")["vram_bytes"]
+    ends_well(daemon, "urgent", urgent)
+    until(daemon, "batch", "active")
+    ends_well(daemon, "batch", batch)

@@ -409,7 +409,15 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
 
 Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   const Claims its = claims(device, reading);
-  return its.leases + its.others;
+  return its.leases + its.others - in_headroom(device);
+}
+
+// What those that are parked there may keep is in the headroom first.
+Bytes Oracle::in_headroom(const std::string& device) const {
+  Bytes residues;
+  for (const auto& [id, lease] : leases_)
+    if (lease.parked() && is_on(lease, device)) residues += lease.parking->residue;
+  return std::min(config_.rules.headroom, residues);
 }
 
 void Oracle::check_room(const Lease& lease, Time now, const char* what) {
@@ -424,7 +432,12 @@ void Oracle::check_room(const Lease& lease, Time now, const char* what) {
     const Reading& reading = found->second;
     const Bytes capacity = reading.total - reading.driver_reserved - config_.rules.headroom;
     const Bytes taken = claimed(uuid, reading);
-    verdict_.expect(taken <= capacity, "promised-twice", [&] {
+    // Who came back has in its own room what it kept of the headroom.
+    Bytes back;
+    for (const auto& [id, other] : leases_)
+      if (other.reserves() && !other.parked() && (other.parking || other.resumed_at) && is_on(other, uuid))
+        back += config_.rules.headroom;
+    verdict_.expect(taken <= capacity + std::min(back, config_.rules.headroom), "promised-twice", [&] {
       return fmt::format("{} is {} {} on {}: {} of {} are spoken for", to_string(lease.id), what,
                          format_size(lease.reserved_each()), uuid, format_size(taken), format_size(capacity));
     });

@@ -103,6 +103,7 @@ class Oracle {
   void check_making(const core::State& state, const core::Making& making, Time now, bool again);
   void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
                       Time now);
+  Bytes in_headroom(const std::string& device) const;
   Bytes ledger_left() const;
   void check_host_room(const core::Making& making);
   void check_makings(const core::State& state, Time now);

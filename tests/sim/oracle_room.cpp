@@ -62,16 +62,18 @@ Bytes Oracle::settling(const Lease& ended, const std::string& device, const Read
 // From those who have ended, and from those who yield already and are expected to; but for those who are to yield now.
 Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
                           const std::vector<core::Victim>& victims) const {
-  Bytes coming;
+  Bytes coming, residues;
   for (const auto& [id, lease] : leases_) {
+    if (lease.parked() && is_on(lease, device)) residues += lease.parking->residue;
     const auto is_it = [&id = id](const core::Victim& victim) { return victim.lease == id; };
     if (!is_on(lease, device) || std::any_of(victims.begin(), victims.end(), is_it)) continue;
     // What is given up, with a card that was lost, say, is not waited for; nor is it free while it is listed.
     if (lease.ended() && engine_->state().charge(id, device).settling) coming += settling(lease, device, reading);
-    if (lease.state == LeaseState::pausing && !engine_->state().stuck(id))
-      coming += counted(lease, device, reading) - lease.parking->residue;
+    if (lease.state != LeaseState::pausing || engine_->state().stuck(id)) continue;
+    coming += counted(lease, device, reading) - lease.parking->residue;
+    residues += lease.parking->residue;
   }
-  return coming;
+  return coming + std::min(residues, config_.rules.headroom) - in_headroom(device);
 }
 
 // -------------------------------------------------------------------------------- who yields
@@ -104,7 +106,8 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     if (free != state.effective_free(state.devices().at(device), config_.rules, now)) return;
     everywhere.push_back({device, reading, state.need(its, device) - free - coming_free(device, *reading, victims)});
   }
-  const auto gain = [&](const core::Victim& victim, const Here& here) {
+  // At least; at most, where the headroom takes what it keeps.
+  const auto gain = [&](const core::Victim& victim, const Here& here, bool most = false) {
     const Lease& lease = leases_.at(victim.lease);
     if (!is_on(lease, here.device)) return Bytes{};
     // The very step that chose them asked the first, and may have ended several.
@@ -112,14 +115,15 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     const Bytes all = counted(lease, here.device, *here.reading);
     if (victim.ends) return all;
     const bool declared = victim.method == PauseMethod::cooperative && lease.cooperation;
-    return all - std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
+    const Bytes residue = std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
+    return all - residue + (most ? std::min(residue, config_.rules.headroom) : Bytes{});
   };
   // All but one of them; none: all.
   const auto enough = [&](LeaseId but) {
     return std::all_of(everywhere.begin(), everywhere.end(), [&](const Here& here) {
       Bytes sum;
       for (const core::Victim& victim : victims)
-        if (victim.lease != but) sum += gain(victim, here);
+        if (victim.lease != but) sum += gain(victim, here, !but);
       return sum >= here.lacks;
     });
   };
@@ -290,7 +294,7 @@ void Oracle::check_outsiders_named(const core::State& state, const Lease& lease,
   const Bytes held = std::max(lease.vram, asked == asked_.end() ? Bytes{} : asked->second) + reading.used_by(lease.id);
   const Bytes most = std::max(held, state.charge(lease.id, device).needed);  // what it took while it was paused, too
   const Bytes all = capacity(reading);
-  if (leases + most > all || leases + lease.vram + outsiders <= all) return;
+  if (leases + most > all || leases + lease.vram + outsiders - in_headroom(device) <= all) return;
   // Who has ended and whose program may live is charged by the engine for longer than it is seen from here.
   const Bytes free = state.effective_free(state.devices().at(device), config_.rules, now);
   if (free != all - claimed(device, reading)) return;
