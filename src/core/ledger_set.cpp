@@ -30,10 +30,10 @@ std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t 
 }
 
 std::string too_many_text(const State& state, const Rules& rules, std::uint32_t asker,
-                          const std::vector<Victim>& victims) {
+                          const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
   std::string names;
   for (const Victim& victim : victims) names += (names.empty() ? "" : ", ") + name_of(*state.find(victim.lease));
-  return names + " would have to yield, but " + beyond_ledger(state, rules, asker, victims);
+  return names + " would have to yield, but " + beyond_ledger(state, rules, asker, victims, host);
 }
 
 }  // namespace sublet::core

@@ -21,6 +21,6 @@ std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t 
 
 // That they would have to yield, and why they do not; of those only for whom that is so.
 std::string too_many_text(const State& state, const Rules& rules, std::uint32_t asker,
-                          const std::vector<Victim>& victims);
+                          const std::vector<Victim>& victims, const std::optional<HostMemory>& host = {});
 
 }  // namespace sublet::core
