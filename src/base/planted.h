@@ -43,6 +43,8 @@ enum class Bug {
   next_for_nobody,
   stuck_ones_hold_up,
   hosts_refusals_are_faults,
+  ledger_is_asked_one_by_one,
+  residues_are_nobodys,
   more_yield_than_need,
   prices_do_not_matter,
   switching_takes_no_time,

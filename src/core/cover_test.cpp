@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <random>
 
 namespace sublet::core {
@@ -58,6 +60,51 @@ TEST(Cover, IsTheCheapestOfAll) {
     EXPECT_EQ(cost_of(givers, *chosen), best) << "round " << round;
     expect_minimal(givers, *chosen, need);
   }
+}
+
+// One after the other, the cheapest first, each with what those before it have left there.
+bool have_place(const std::vector<Giver>& givers, std::vector<std::size_t> chosen, Bytes place) {
+  std::ranges::stable_sort(chosen, {}, [&](std::size_t i) { return givers[i].cost; });
+  Bytes all;
+  std::map<std::uint32_t, Bytes> of;
+  for (const std::size_t i : chosen) {
+    const Giver& giver = givers[i];
+    if (all + giver.enters > place || of[giver.user] + giver.enters > giver.for_user) return false;
+    all += giver.stays;
+    of[giver.user] += giver.stays;
+  }
+  return true;
+}
+
+TEST(Cover, IsTheCheapestOfThoseThatHavePlace) {
+  std::mt19937_64 random{20261124};
+  int tight = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::vector<Giver> givers = some_givers(random, 1 + random() % 10);
+    for (Giver& giver : givers) {
+      giver.enters = giver.gain + GiB;
+      giver.stays = random() % 2 == 0 ? giver.enters : Bytes{giver.enters.count / 2};
+      giver.user = static_cast<std::uint32_t>(random() % 2);
+      giver.for_user = 20 * GiB;
+    }
+    const Bytes need = static_cast<std::int64_t>(1 + random() % 30) * GiB, place = 30 * GiB;
+    std::optional<Duration> best;
+    for (std::size_t set = 0; set < (std::size_t{1} << givers.size()); ++set) {
+      std::vector<std::size_t> chosen;
+      for (std::size_t i = 0; i < givers.size(); ++i)
+        if (set >> i & 1) chosen.push_back(i);
+      if (gain_of(givers, chosen) < need || !have_place(givers, chosen, place)) continue;
+      best = std::min(best.value_or(Duration::max()), cost_of(givers, chosen));
+    }
+    const auto chosen = cheapest_cover(givers, need, place);
+    ASSERT_EQ(chosen.has_value(), best.has_value()) << "round " << round;
+    if (!chosen) continue;
+    tight += cost_of(givers, *chosen) > cheapest_by_force(givers, need);
+    EXPECT_EQ(cost_of(givers, *chosen), *best) << "round " << round;
+    EXPECT_TRUE(have_place(givers, *chosen, place)) << "round " << round;
+    expect_minimal(givers, *chosen, need);
+  }
+  EXPECT_GT(tight, 10) << "or it never mattered";
 }
 
 TEST(Cover, NamesTheCheapestFirst) {

@@ -22,6 +22,7 @@ struct Victim {
   PauseMethod method = PauseMethod::driver;
   Bytes gain;                // on the devices where room is made
   Bytes bytes;               // that are moved, on all of its devices
+  Bytes enters, stays;       // of the ledger: from when it is asked, and once it is parked, as far as that is known
   Prediction pause, resume;  // what it takes; nothing where it ends
   Duration cost{};           // pause and resume, or what is lost with its end, and what its unreliability adds
   bool operator<(const Victim& other) const { return cost != other.cost ? cost < other.cost : lease < other.lease; }
@@ -63,6 +64,7 @@ struct Standing {
   Time spared_until;  // … and none is tried before this
   int failures = 0;   // of its pauses, in a row
   std::optional<PauseMethod> next;  // the method that it would be asked by now: another one has just failed
+  Bytes parked;  // what the driver had parked of it the last time
 };
 
 // The next turn on a device, or on several at once for a lease that wants so many: who leaves, and who comes in for it.
@@ -85,6 +87,7 @@ struct RoomPlan {
   std::optional<Duration> wait = Duration{};
   std::string wait_for;
   Time again = Time::never();  // not found: by time alone it may be from then on
+  bool beyond_ledger = false;  // not found: those who could yield are more together than host memory takes
   Bytes short_bytes;           // not found: lacking there although all yield who may
   std::string hint;            // not found, and asked by people: what else there is
   std::vector<Spared> spared;  // those on these devices who are not asked

@@ -20,6 +20,12 @@ constexpr double trusted = 0.5;
 // The program of a lease that was given its room a moment ago is only being started.
 constexpr Duration start_up = std::chrono::seconds(5);
 
+// One that has begun may import and load for so long before it takes anything on a card.
+constexpr Duration to_the_card = std::chrono::seconds(30);
+
+// Bytes of a device that are used by no listed process may be of one that is not listed; below this they are nobody's.
+constexpr Bytes unlisted_slack = 64 * MiB;
+
 // Why there is none, in the order in which something can be done about it.
 Error no_method(const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
@@ -78,23 +84,72 @@ Bytes residue_of(const Lease& lease, PauseMethod method) {
   return std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
 }
 
+Bytes headroom_share(const State& state, const Device& device) {
+  const Bytes all = state.in_headroom(Bytes{std::int64_t{1} << 61});
+  const Bytes left = all - state.in_headroom(device.residues + device.residues_to_come);
+  const auto sharing = static_cast<std::int64_t>(device.leases.size()) - device.parked - device.pausing;
+  return {left.count / std::max(sharing, std::int64_t{1})};
+}
+
 Bytes held_by(const State& state, const Lease& lease) {
   Bytes bytes;
   for (const std::string& device : lease.devices) bytes += state.charged(lease, device);
   return bytes;
 }
 
-Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid) {
-  return state.ledger_free(rules, {Bytes{std::int64_t{1} << 61}, std::nullopt, false}, uid);
+// What programs save that yield by themselves nobody knows.
+Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters) {
+  const Use use = state.use(lease.id);
+  if (method != PauseMethod::driver || use.untold) return enters;
+  return std::min(enters, std::max(use.used, state.standing(lease.id).parked));
 }
 
 namespace {
 
-// A spot lease that can never be parked may be ended instead: one whose program Sublet can end, or that has none whose
-// bytes would stay. What it holds beyond what it was given it may give back: not for that is anybody ended.
-bool is_ended(const Rules& rules, const Lease& lease, std::uint32_t asker, const PauseMethods& methods) {
+// So much is entered of those whom the driver is parking beyond what they are expected to leave there.
+Bytes to_settle(const State& state, std::optional<std::uint32_t> uid) {
+  Bytes bytes;
+  if (state.ledger_unsettled() <= Bytes{}) return bytes;
+  for (const LeaseId id : state.away()) {
+    const Lease& lease = *state.find(id);
+    const auto moving = lease.state == LeaseState::pausing ? state.moving(id) : std::nullopt;
+    if (!moving || lease.parking->settled || state.stuck(id) || (uid && lease.uid != *uid)) continue;
+    const Bytes stays = stays_parked(state, lease, lease.parking->method, lease.parking->entry);
+    bytes += lease.parking->entry - std::min(std::max(stays, moving->bytes), lease.parking->entry);
+  }
+  return bytes;
+}
+
+Bytes share_left(const State& state, const Rules& rules, std::uint32_t uid) {
+  return State::ledger_share(rules) - state.ledger_of(uid) + to_settle(state, uid);
+}
+
+}  // namespace
+
+Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid) {
+  Bytes left = rules.ledger_limit - state.ledger_entries() + to_settle(state, {});
+  if (uid && !state.alone(*uid)) left = std::min(left, share_left(state, rules, *uid));
+  return std::max(left, Bytes{});
+}
+
+// Who is only thought of has no lease yet, and will have one.
+Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t asker) {
+  const Bytes left = ledger_left(state, rules, uid);
+  return asker == uid ? left : std::max(std::min(left, share_left(state, rules, uid)), Bytes{});
+}
+
+namespace {
+
+// Of the tier spot, and its program is one that Sublet can end, or it has none whose bytes would stay.
+bool may_be_ended(const Lease& lease) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
-  if (lease.tier != Tier::spot || (!ours && lease.had_process)) return false;
+  return lease.tier == Tier::spot && (ours || !lease.had_process);
+}
+
+// A spot lease that can never be parked may be ended instead. What it holds beyond what it was given it may give back:
+// not for that is anybody ended.
+bool is_ended(const Rules& rules, const Lease& lease, std::uint32_t asker, const PauseMethods& methods) {
+  if (!may_be_ended(lease)) return false;
   return methods.empty() || (!lease.parking && lease.reserved() > most_parkable(rules, lease, asker).bytes);
 }
 
@@ -108,6 +163,14 @@ bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods&
   if (lease.state != LeaseState::active || methods.size() != 1 || methods[0] != PauseMethod::driver) return false;
   const Use use = state.use(lease.id);
   return use.used == Bytes{} && !use.untold;
+}
+
+// Nor is there anything that may be its own although it is not listed: then nobody could be asked to give its room, and
+// it keeps it for as long as it likes.
+bool idles(const State& state, const Lease& lease) {
+  return std::none_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
+    return state.charge(lease.id, uuid).hidden > Bytes{} || state.devices().at(uuid).unlisted > unlisted_slack;
+  });
 }
 
 }  // namespace
@@ -128,11 +191,16 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     return way;
   }
   if (methods.empty()) return hindered(Obstacle::no_method);
-  if (nothing_on_card(state, lease, methods)) return hindered(Obstacle::nothing_on_card);
+  if (nothing_on_card(state, lease, methods)) {
+    WayToYield way = hindered(Obstacle::nothing_on_card);
+    if (!may_be_ended(lease) || !idles(state, lease)) return way;
+    const Time since = std::max(lease.granted_at.value_or(Time{}), lease.resumed_at.value_or(Time{}));
+    if (now >= since + to_the_card) return {WayToYield::Kind::end};
+    way.until = since + to_the_card;
+    return way;
+  }
   if (!lease.parking) {  // else the ledger has entered it already
-    Bytes takes = ledger_left(state, rules, lease.uid);
-    if (asker != lease.uid)  // who is only thought of has no lease yet, and will have one
-      takes = std::max(std::min(takes, State::ledger_share(rules) - state.ledger_of(lease.uid)), Bytes{});
+    const Bytes takes = ledger_left_for(state, rules, lease.uid, asker);
     if (held_by(state, lease) > takes) {
       WayToYield way = hindered(Obstacle::ledger);
       way.takes = takes;
@@ -147,7 +215,8 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
     case WayToYield::Obstacle::starting:
       return "it was given its room a moment ago, and its program is only being started";
     case WayToYield::Obstacle::nothing_on_card:
-      return "nothing of its program has been seen on a card yet that could be parked";
+      return "nothing of its program has been seen on a card that could be parked" +
+             std::string(way.until == Time::never() ? "" : ", and it has a moment to take something there");
     case WayToYield::Obstacle::ledger:
       return "host memory takes no more than " + format_size(way.takes) +
              " of parked bytes now (`sublet status` shows its limits), and it holds " +

@@ -21,12 +21,16 @@ Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 // What it keeps, and reserves, on each of its devices while it is paused so.
 Bytes residue_of(const Lease& lease, PauseMethod method);
 
+// The headroom is for what parked leases keep. What it has left of that is shared among all who are not parked there,
+// so that whoever of them yields, so much of what each keeps is no loss.
+Bytes headroom_share(const State& state, const Device& device);
+
 // How room is made of what a lease holds, as things are with it: whoever asks for it, and whatever the machine has of
 // host memory at the moment.
 struct WayToYield {
   enum class Kind {
     park,
-    end,   // spot only: its program is ended with notice, for it can never be parked
+    end,   // spot only: its program is ended with notice, for it can never be parked, or has nothing that could be
     none,  // not now, or never: `obstacle`
   };
   enum class Obstacle {
@@ -63,8 +67,15 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
 // What its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);
 
-// What the ledger's own limits leave to the user, or to all, whatever the machine has of host memory.
+// What the ledger's own limits leave to the user, or to all, whatever the machine has of host memory; once those who
+// are being parked are entered with no more than they use: before that nobody else is asked.
 Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid);
+
+// The same of a lease of that user which yields for one of the user `asker`, whose wait makes `ledger.user_share` bind.
+Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t asker);
+
+// What the ledger is expected to hold of a lease once it is parked, of what it enters.
+Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters);
 
 // Whether there is any ground at all on which somebody else could be given its room; does not change while a lease
 // keeps its owner and its program's word that it yields by itself.

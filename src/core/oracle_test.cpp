@@ -165,7 +165,7 @@ void Oracle::check_store(const State& state) const {
 
 void Oracle::check_sums(const State& state, Time now) const {
   for (const auto& [uuid, device] : state.devices()) {
-    Bytes charged, used, settling, unseen;
+    Bytes charged, used, settling, unseen, residues;
     std::size_t count = 0;
     std::array<Device::Claimable, tier_count> claimable{};
     int pausing = 0;
@@ -183,6 +183,7 @@ void Oracle::check_sums(const State& state, Time now) const {
       const auto measured = measured_.find({id, uuid});
       const Bytes its = measured != measured_.end() ? measured->second.used : Bytes{};
       used += its;
+      if (lease.parked()) residues += lease.parking->residue;
       if (lease.parked() || lease.state == LeaseState::resuming)
         unseen += std::max(lease.parking->residue - its, Bytes{});
       EXPECT_EQ(state.charged(lease, uuid), charge_of(lease, uuid)) << to_string(id);
@@ -210,7 +211,9 @@ void Oracle::check_sums(const State& state, Time now) const {
     EXPECT_EQ(device.other, other) << uuid;
     const bool known =
         device.read_at && device.problem.empty() && !device.lost && now - *device.read_at <= rules_.max_age;
-    const Bytes free = device.reading.total - device.reading.driver_reserved - rules_.headroom - charged - other;
+    // What parked leases keep is in the headroom first.
+    const Bytes free = device.reading.total - device.reading.driver_reserved - std::max(rules_.headroom, residues) -
+                       (charged - residues) - other;
     EXPECT_EQ(state.effective_free(device, rules_, now), known ? free : Bytes{}) << uuid;
   }
 }
@@ -321,11 +324,12 @@ void Oracle::check_promises(const State& state, const Lease& lease, Time now) co
   for (const std::string& uuid : lease.devices) {
     const Device& device = state.devices().at(uuid);
     EXPECT_TRUE(state.known(device, rules_, now)) << "granted on a guess";
-    EXPECT_GE(state.effective_free(device, rules_, now), Bytes{}) << "promised more than there is";
+    // Who comes back has in its room what it kept of the headroom.
+    EXPECT_GE(state.effective_free(device, rules_, now) + rules_.headroom, Bytes{}) << "promised more than there is";
     Bytes reserved;
     for (const auto& [id, other] : store_)
       if (other.reserves() && on(other, uuid)) reserved += other.reserved_each();
-    EXPECT_LE(std::max(device.reading.used, reserved), State::capacity(device, rules_));
+    EXPECT_LE(std::max(device.reading.used, reserved), State::capacity(device, rules_) + rules_.headroom);
   }
 }
 

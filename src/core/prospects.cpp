@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/prospects.h"
 
+#include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/turns.h"
 #include "core/words.h"
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 namespace sublet::core {
@@ -53,28 +53,11 @@ std::string takes_text(const State& state, const std::vector<Victim>& victims) {
   return any_ends(victims) ? ends_text(state, victims) : takes_text(victims.size(), yields_in(state, victims));
 }
 
-// Why host memory surely does not take what they hold, whatever the machine has of it; "" if it may.
-std::string beyond_ledger(const State& state, const Rules& rules, const std::vector<Victim>& victims) {
-  std::map<std::uint32_t, Bytes> of_user;
-  Bytes all;
-  for (const Victim& victim : victims) {
-    const Lease& lease = *state.find(victim.lease);
-    if (victim.ends || lease.parking) continue;  // what it has in there already comes out before
-    all += held_by(state, lease);
-    of_user[lease.uid] += held_by(state, lease);
-    const Bytes free =
-        std::min(ledger_left(state, rules, {}), ledger_left(state, rules, lease.uid) + all - of_user[lease.uid]);
-    if (all > free)
-      return "but host memory takes no more than " + format_size(free) + " of parked bytes now, and " +
-             (victims.size() == 1 ? "it holds " : "they hold ") + format_size(all);
-  }
-  return {};
-}
-
-Sooner unless_beyond_ledger(Sooner sooner, const State& state, const Rules& rules, const std::vector<Victim>& victims) {
-  const std::string why_not = beyond_ledger(state, rules, victims);
+Sooner unless_beyond_ledger(Sooner sooner, const State& state, const Rules& rules, std::uint32_t asker,
+                            const std::vector<Victim>& victims) {
+  const std::string why_not = beyond_ledger(state, rules, asker, victims);
   if (why_not.empty()) return sooner;
-  return {std::nullopt, sooner.basis + ", " + why_not};
+  return {std::nullopt, sooner.basis + ", but " + why_not};
 }
 
 // ------------------------------------------------------------------------------ room is made for it already
@@ -121,7 +104,7 @@ Sooner by_making(const State& state, const Rules& rules, const Making& making, T
   if (!yielding.slow.empty()) sooner.basis += ": " + yielding.slow + ", which takes longer than it should";
   else if (any_ends(making.victims)) sooner.basis += ": " + takes_text(state, making.victims);
   else sooner.basis += ": " + takes_text(yielding.who.size(), yielding.takes);
-  return unless_beyond_ledger(std::move(sooner), state, rules, making.victims);
+  return unless_beyond_ledger(std::move(sooner), state, rules, state.find(making.asker)->uid, making.victims);
 }
 
 // ------------------------------------------------------------------------------ its turn comes
@@ -138,7 +121,7 @@ std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId le
                 "its turn comes then: " + names_of(state, turn.leaves) +
                     (turn.leaves.size() == 1 ? " yields, and " : " yield, and ") +
                     takes_text(turn.leaves.size(), takes)};
-  return unless_beyond_ledger(std::move(sooner), state, rules, leaves);
+  return unless_beyond_ledger(std::move(sooner), state, rules, state.find(lease)->uid, leaves);
 }
 
 // ------------------------------------------------------------------------------ they may be asked a little later
@@ -205,11 +188,12 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
     return {};
   }
   const RoomPlan later = plan_later(state, rules, asking, now);
+  if (!later.found && at_once.beyond_ledger) return {{}, plan_room(state, rules, Asking{lease, ordered}, now).why_not};
   if (!later.found || later.wait_for.empty()) return {};
   Sooner sooner{{}, later.wait_for + "; then " + takes_text(state, later.victims)};
   if (later.wait && !any_ends(later.victims) && is_first_there(state, lease, later.devices))
     sooner.in = *later.wait + yields_in(state, later.victims);
-  return unless_beyond_ledger(std::move(sooner), state, rules, later.victims);
+  return unless_beyond_ledger(std::move(sooner), state, rules, lease.uid, later.victims);
 }
 
 // ------------------------------------------------------------------------------ what else there is
@@ -245,7 +229,6 @@ std::string others_text(const State& state, const Rules& rules, const Asking& as
   if (!plan.found || plan.victims.empty()) return {};
   std::string text =
       "an administrator's word would have " + names_of(state, leases_of(plan.victims)) + " yield, and so can ";
-  if (!beyond_ledger(state, rules, plan.victims).empty()) return {};
   if (plan.victims.size() > 1) return text + "their owners";
   const bool ends = plan.victims.front().ends;
   return text + "its owner: `sublet " + (ends ? "stop " : "pause ") + to_string(plan.victims.front().lease) + "`";
@@ -280,13 +263,7 @@ RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking&
   if (!room.found) {
     if (RoomPlan later = plan_later(state, rules, asking, now); later.found) room = std::move(later);
   }
-  if (room.found) {
-    const std::string beyond = beyond_ledger(state, rules, room.victims);
-    if (beyond.empty()) return room;
-    room.found = false;
-    room.why_not = names_of(state, leases_of(room.victims)) + " would have to yield, " + beyond;
-    room.victims.clear();
-  }
+  if (room.found) return room;
   room.hint = what_else(state, rules, asking, room, now);
   return room;
 }
@@ -294,7 +271,7 @@ RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking&
 std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now) {
   if (state.making_for(lease.id) != nullptr || state.ordered(lease.id)) return {};
   const RoomPlan room = plan_now_or_later(state, rules, Asking{lease, Ordered{lease.uid, false}}, now);
-  if (!room.found || room.victims.empty() || !beyond_ledger(state, rules, room.victims).empty()) return {};
+  if (!room.found || room.victims.empty()) return {};
   for (const Victim& victim : room.victims)
     if (state.find(victim.lease)->uid != lease.uid) return {};
   return "its owner's word is enough: `sublet preempt " + to_string(lease.id) + "` has " +

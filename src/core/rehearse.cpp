@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rehearse.h"
 
+#include "core/ledger_set.h"
 #include "core/prospects.h"
 #include "core/step.h"
 #include "core/victims.h"
@@ -48,6 +49,15 @@ Lease outcome_of(const State& after, const Plan& plan) {
 RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
                    Time now) {
   return plan_now_or_later(state, rules, Asking{asked, ordered}, now);
+}
+
+void weigh_host(RoomPlan& room, const State& state, const Rules& rules, std::uint32_t asker, HostMemory host) {
+  host.headroom.reset();  // each of them may be in a control group of its own
+  if (!room.found || beyond_ledger(state, rules, asker, room.victims, host).empty()) return;
+  room.why_not = too_many_text(state, rules, asker, room.victims, host);
+  room.found = false;
+  room.beyond_ledger = true;
+  room.victims.clear();
 }
 
 std::string_view to_string(Would would) {

@@ -16,6 +16,9 @@ namespace sublet::core {
 RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
                    Time now);
 
+// What is known of the machine's host memory counts too: who is more than it takes at the moment does not yield.
+void weigh_host(RoomPlan& room, const State& state, const Rules& rules, std::uint32_t asker, HostMemory host);
+
 enum class Would { start, make_room, wait };
 std::string_view to_string(Would would);
 

@@ -50,6 +50,22 @@ TEST(Rehearse, RefusesAsTheRealOneIsRefused) {
   }
 }
 
+TEST(Rehearse, WhatTheMachineHasOfHostMemoryCountsToo) {
+  Rehearsed w;
+  w.program(10 * GiB, 100, Tier::batch), w.program(10 * GiB, 102, Tier::batch);
+  const auto room = [&](Bytes available) {
+    RoomPlan plan = w.would(w.asking(20 * GiB, Tier::interactive)).room;
+    EXPECT_TRUE(plan.found);
+    weigh_host(plan, w.state, w.rules, 1000, {available, Bytes{}});
+    return plan;
+  };
+  EXPECT_EQ(room(22 * GiB).victims.size(), 2u) << "2 GiB are kept free";
+  const RoomPlan none = room(21 * GiB);
+  EXPECT_FALSE(none.found);
+  EXPECT_TRUE(none.victims.empty());
+  EXPECT_SAYS(none.why_not, "host memory takes no more than 19.0 GiB of parked bytes now, and they hold 20.0 GiB");
+}
+
 // The asker has no lease yet; with it, the other user is not alone any more.
 TEST(Rehearse, SaysThatOneIsEndedWhoseUsersShareBindsOnlyThen) {
   Rehearsed w;

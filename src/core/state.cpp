@@ -95,7 +95,8 @@ Bytes State::capacity(const Device& device, const Rules& rules) {
 Bytes State::effective_free(const Device& device, const Rules& rules, Time now) const {
   if (!known(device, rules, now)) return {};
   const Bytes other = planted(Bug::others_do_not_count) ? Bytes{} : device.other;
-  return capacity(device, rules) - device.charged - other;
+  const Bytes kept = planted(Bug::residues_are_nobodys) ? device.residues : std::min(rules.headroom, device.residues);
+  return capacity(device, rules) - device.charged - other + kept;
 }
 
 Bytes State::charged(const Lease& lease, std::string_view device) const {
@@ -107,13 +108,6 @@ Bytes State::need(const Lease& lease, std::string_view device) const {
   const Bytes whole =
       lease.parking && !planted(Bug::crowds_come_back_small) ? charge(lease.id, device).needed : Bytes{};
   return std::max(std::max(lease.wanted_vram(), whole) - charged(lease, device), Bytes{});
-}
-
-Bytes State::beyond_size(const Lease& lease) const {
-  Bytes most;
-  if (lease.state != LeaseState::paused) return most;
-  for (const std::string& uuid : lease.devices) most = std::max(most, charge(lease.id, uuid).needed - lease.vram);
-  return most;
 }
 
 const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) const {
@@ -134,7 +128,7 @@ Standing State::standing(LeaseId id) const {
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
-  return {side.restored_at, came_back, side.tried_at, side.spared_until, side.failures, side.next};
+  return {side.restored_at, came_back, side.tried_at, side.spared_until, side.failures, side.next, side.parked};
 }
 
 const LeftAlone& State::left_alone(LeaseId id) const {
@@ -236,6 +230,8 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
   device.kept_unseen += sign * std::max(lease.kept_unseen() - charge.used, Bytes{});
   if (charge.settling) device.settling += sign * bytes;
   if (lease.state == LeaseState::pausing) device.pausing += sign;
+  if (lease.state == LeaseState::pausing) device.residues_to_come += sign * lease.parking->residue;
+  if (lease.parked()) device.parked += sign, device.residues += sign * lease.parking->residue;
   if (lease.reserves() && core::might_yield(lease)) {
     const auto tier = static_cast<std::size_t>(lease.tier);
     Device::Claimable& claimable = device.might_yield[tier];

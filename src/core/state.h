@@ -98,8 +98,11 @@ struct Device {
     Bytes charged;
   };
   std::array<Claimable, tier_count> might_yield{};
-  int pausing = 0;    // so many leases are on their way to yield
-  Bytes kept_unseen;  // Σ over leases of what they may hold parked beyond what they are listed with
+  int pausing = 0;         // so many leases are on their way to yield
+  int parked = 0;          // and so many have
+  Bytes residues;          // Σ over leases that are parked of what they may keep here
+  Bytes residues_to_come;  // the same of those on their way to yield
+  Bytes kept_unseen;       // Σ over leases of what they may hold parked beyond what they are listed with
   // max(unleased, used − leased_used − kept_unseen): the hidden and the dying hold bytes too. What is kept unseen is
   // part of `charged`, so both together are never less than what is used.
   Bytes other;
@@ -156,6 +159,8 @@ class State {
   Bytes effective_free(const Device& device, const Rules& rules, Time now) const;
   // The most that one lease could ever get on the device: total − driver's reserve − headroom.
   static Bytes capacity(const Device& device, const Rules& rules);
+  // Of what parked leases may keep on a device, so much is no lease's loss: the headroom is for that first.
+  Bytes in_headroom(Bytes residues) const;
   // All that one lease could have there while those that are parked beside it stay so.
   Bytes most_beside_others(const Lease& lease, const Device& device) const;
   // Bytes a lease that reserves, or still settles, is charged on the device: max(reserved, used).
@@ -287,6 +292,7 @@ class State {
     std::optional<Time> empty_since;    // paused, its owner a token, and no process of it lives
     // As one that may be asked to yield:
     bool weighed = false;             // WeighHost is ordered and not answered
+    Bytes parked;                     // by the driver, the last time
     int failures = 0;                 // of pauses, in a row
     std::optional<LeftAlone> undone;  // why its pause is being undone: it is left alone when it runs again
     LeftAlone left_alone;             // the last time

@@ -45,6 +45,19 @@ Bytes State::ledger_free(const Rules& rules, const HostMemory& host, std::option
   return std::max(free, Bytes{});
 }
 
+// -------------------------------------------------------------------------------- what they keep, and need beyond
+
+Bytes State::in_headroom(Bytes residues) const {
+  return indexed_under_ ? std::min(indexed_under_->first, residues) : Bytes{};
+}
+
+Bytes State::beyond_size(const Lease& lease) const {
+  Bytes most;
+  if (lease.state != LeaseState::paused) return most;
+  for (const std::string& uuid : lease.devices) most = std::max(most, charge(lease.id, uuid).needed - lease.vram);
+  return most;
+}
+
 // -------------------------------------------------------------------------------- turns
 
 Duration State::had(LeaseId id, const std::string& device) const {
@@ -144,7 +157,8 @@ Bytes State::gone_since_top(const Lease& lease) const {
 
 // Who waits for more than that waits for them, and they may wait for it.
 Bytes State::most_beside_others(const Lease& lease, const Device& device) const {
-  Bytes most = device.reading.total - device.reading.driver_reserved - device.other;
+  const Bytes residues = device.residues - (lease.parked() ? lease.parking->residue : Bytes{});
+  Bytes most = device.reading.total - device.reading.driver_reserved - device.other + in_headroom(residues);
   if (indexed_under_) most -= indexed_under_->first;
   for (const LeaseId id : device.leases) {
     const Lease& other = leases_.at(id);

@@ -187,7 +187,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   }
   if (fact.bytes) {
     Parking parking = *lease->parking;
-    parking.entry = *fact.bytes;
+    parking.entry = side.parked = *fact.bytes;
     parking.settled = true;
     state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
     note("yielded");
@@ -350,6 +350,8 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how == Unparked::How::never) {
     Parking kept = parking;
     if (fact.nothing_parked) kept.entry = {}, kept.settled = true;
+    kept.reason = fact.nothing_parked ? "its driver failed it for good, and it keeps what it holds on its devices"
+                                      : "its driver failed it for good, and never brings it back";
     state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
     explain(*lease, "poisoned",
             "its program can never be restored: " + fact.detail + "; it is kept, and not killed" +

@@ -5,6 +5,7 @@
 // yielded for it come back by their place in the queue.
 #include "base/planted.h"
 #include "core/held_room.h"
+#include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/prospects.h"
 #include "core/stepper.h"
@@ -316,6 +317,14 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;
   }
+  // Nor is the first asked where there is no host memory for the last. Another's control group is not looked at yet.
+  HostMemory host = fact.host;
+  host.headroom.reset();
+  const std::string beyond = beyond_ledger(state_, rules_, find(making->asker)->uid, making->victims, host);
+  if (!beyond.empty() && !planted(Bug::ledger_is_asked_one_by_one)) {
+    leave_alone(*victim, {LeftAlone::Ground::refused, "not it alone would have to yield, but " + beyond});
+    return victim->id;
+  }
   making->begun = true;
   begin_pause(*victim, yield_text(*making, *victim), true);
   return victim->id;
@@ -338,8 +347,10 @@ std::string Stepper::yield_text(const Making& making, const Lease& victim) const
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
 void Stepper::end_spot(Lease& lease, const Making& making) {
   std::string text = yield_text(making, lease) + ", and it is of the tier spot and cannot be paused";
-  if (!pause_methods_of(state_, lease).empty()) {
-    const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
+  const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
+  if (!pause_methods_of(state_, lease).empty() && lease.reserved() <= most.bytes) {
+    text += ": nothing of its program has been seen on a card that could be parked";
+  } else if (!pause_methods_of(state_, lease).empty()) {
     text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +
             format_size(most.bytes) + " (" + std::string(most.bound) + ")";
   }

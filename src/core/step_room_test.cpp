@@ -187,6 +187,104 @@ TEST(Room, WithoutItsSwitchOnlyAWordPausesAnybody) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
 }
 
+std::size_t parked(const Card& card) {
+  std::size_t count = 0;
+  for (const Action& action : card.actions) count += std::holds_alternative<Park>(action);
+  return count;
+}
+
+TEST(Room, ASetThatTheLedgerDoesNotTakeIsNotBegun) {
+  Card w;
+  w.rules.ledger_limit = 12 * GiB;
+  const LeaseId a = w.start(9 * GiB, Tier::batch, "a"), b = w.start(9 * GiB, Tier::batch, "b");
+  const LeaseId urgent = w.start(20 * GiB, Tier::interactive, "infer");
+  w.live(2min);
+  EXPECT_EQ(parked(w), 0U) << "each alone fits, both do not";
+  EXPECT_EQ(w.state_of(a), LeaseState::active);
+  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(urgent), w.now).basis,
+              "would have to yield, but host memory takes no more than 12.0 GiB of parked bytes now, and they hold "
+              "18.0 GiB");
+  w.rules.ledger_limit = 18 * GiB;
+  w.live(2s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
+TEST(Room, ASetThatTheLedgerTakesIsPreferred) {
+  Card w;
+  w.rules.ledger_limit = 18 * GiB;  // 13.5 of it are one user's share
+  const auto run = [&w](Bytes vram, std::uint32_t uid, const char* name) {
+    Lease lease = w.want(vram, Tier::batch, name);
+    lease.uid = uid;
+    const LeaseId id = w.submit(lease, true);
+    w.attach(id);
+    return id;
+  };
+  const LeaseId a = run(7 * GiB, 1001, "a"), b = run(7 * GiB, 1001, "b"), c = run(10 * GiB, 1002, "c");
+  const LeaseId urgent = w.start(13 * GiB, Tier::interactive, "infer");
+  w.live(30s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.state_of(c), LeaseState::paused) << "the two small ones are cheaper, and too much for their user";
+  EXPECT_NE(w.state_of(a), w.state_of(b));
+  EXPECT_EQ(parked(w), 2U);
+}
+
+// What is entered before somebody is asked is settled with what is parked before the next is.
+TEST(Room, OneAfterTheOtherMoreThanTheLedgerTakesAtOnce) {
+  Card w;
+  w.rules.ledger_limit = 13 * GiB;
+  const LeaseId a = w.start(11 * GiB, Tier::batch, "a"), b = w.start(11 * GiB, Tier::batch, "b");
+  for (const LeaseId id : {a, b}) w.programs.at(id).second = 1 * GiB;
+  w.measure();
+  const LeaseId urgent = w.start(20 * GiB, Tier::interactive, "infer");
+  w.live(30s);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(parked(w), 2U);
+}
+
+TEST(Room, HostMemoryIsWeighedForAllWhoAreToYield) {
+  Card w;
+  w.start(9 * GiB, Tier::batch, "a"), w.start(9 * GiB, Tier::batch, "b");
+  w.start(20 * GiB, Tier::interactive, "infer");
+  w.obey(HostMemory{13 * GiB, std::nullopt});
+  EXPECT_EQ(parked(w), 0U) << "11 GiB may be taken, by one of them";
+}
+
+// What a parked lease keeps is in the headroom first: else nobody who has a whole card could make room for another.
+TEST(Room, WholeCardsYieldToEachOtherAndComeBack) {
+  Card w;
+  w.rules.headroom = 256 * MiB;
+  const Bytes whole = 24 * GiB - w.rules.headroom;
+  const LeaseId batch = w.start(whole, Tier::batch);
+  const LeaseId urgent = w.start(whole, Tier::interactive, "infer");
+  w.obey();
+  EXPECT_EQ(w.state_of(batch), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.free(0), Bytes{});
+  w.attach(urgent);
+  w.live(30s);
+  EXPECT_EQ(w.state_of(batch), LeaseState::paused) << "there is no room, and nobody is promised any";
+  w.quit(urgent);
+  EXPECT_EQ(w.state_of(batch), LeaseState::active);
+  EXPECT_EQ(w.free(0), Bytes{});
+}
+
+TEST(Room, MoreThanTheHeadroomIsNotKeptInIt) {
+  Card w;
+  w.rules.headroom = 256 * MiB;
+  const Bytes whole = 24 * GiB - w.rules.headroom;
+  std::vector<LeaseId> small;
+  for (int i = 0; i < 6; ++i) small.push_back(w.start(3900 * MiB, Tier::batch, "job" + std::to_string(i)));
+  const LeaseId all = w.start(whole, Tier::interactive, "infer");
+  w.live(30s);
+  EXPECT_EQ(parked(w), 0U) << "six of them keep 384 MiB, of which 128 are in nobody's headroom";
+  EXPECT_EQ(w.state_of(all), LeaseState::queued);
+  const LeaseId less = w.start(whole - 130 * MiB, Tier::interactive, "infer");
+  w.live(60s);
+  EXPECT_EQ(w.state_of(less), LeaseState::active);
+  EXPECT_GE(w.free(0), Bytes{});
+}
+
 // Two cards, with programs of the tier batch.
 struct TwoCards : World {
   Bytes second;

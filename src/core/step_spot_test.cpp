@@ -120,13 +120,51 @@ TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
 }
 
-TEST(Spot, OneWithNothingOnTheCardYetIsNotEndedForThat) {
-  Card w;
-  const LeaseId early = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
+TEST(Spot, OneWithNothingOnTheCardHasAMomentToTakeSomething) {
+  const auto after = [](Duration waits, Tier tier) {
+    Card w;
+    const LeaseId early = w.submit(w.want(20 * GiB, tier, "imports"), true);
+    w.step(Attach{early, 0, kept_process(50), true, {}});
+    w.start(10 * GiB, Tier::interactive, "infer");
+    w.live(waits);
+    return std::pair(w.at(early).end_reason, w.why(early, "ended"));
+  };
+  EXPECT_EQ(after(28s, Tier::spot).first, EndReason::none) << "it may only be importing";
+  const auto [end, why] = after(32s, Tier::spot);
+  EXPECT_EQ(end, EndReason::revoked) << "else it would keep its room for ever";
+  EXPECT_SAYS(why, "cannot be paused: nothing of its program has been seen on a card that could be parked");
+  EXPECT_EQ(after(10min, Tier::batch).first, EndReason::none) << "nobody else ever is";
+}
+
+// What is used by no listed process may be its own.
+TEST(Spot, OneThatMayHoldSomethingUnseenIsNotEnded) {
+  OneCard w;
+  Lease lease = wish(20 * GiB, "imports");
+  lease.tier = Tier::spot;
+  lease.owner.kind = OwnerKind::connection;
+  const LeaseId early = w.submit(lease, true);
   w.step(Attach{early, 0, kept_process(50), true, {}});
-  w.start(10 * GiB, Tier::interactive, "infer");
-  w.live(60s);
+  w.submit(wish(10 * GiB, "infer"));
+  for (int i = 0; i < 60; ++i) {
+    w.pass(1s);
+    w.measure({}, 1 * GiB);
+  }
   EXPECT_EQ(w.state_of(early), LeaseState::active);
+}
+
+TEST(Spot, NobodysWordEndsAnEqual) {
+  Card w;
+  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
+  lease.pausable = Pausable::no;
+  const LeaseId pinned = w.submit(lease, true);
+  w.attach(pinned);
+  const LeaseId equal = w.start(10 * GiB, Tier::spot, "infer");
+  for (const bool anybodys : {false, true}) {
+    const auto refused = w.step(Preempt{equal, 0, Ordered{1000, anybodys}}).outcome;
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_SAYS(refused.error().detail, "it cannot be paused, and is ended for a higher tier only");
+  }
+  EXPECT_EQ(w.state_of(pinned), LeaseState::active);
 }
 
 TEST(Spot, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
@@ -196,14 +234,15 @@ TEST(Spot, AThirdUserSLeaseHasNobodyEnded) {
 
 TEST(Spot, WhoHasOneEndedIsToldThatItHasItsTimeToEnd) {
   Card w;
+  w.rules.automatic = false;
   Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
   lease.pausable = Pausable::no;
   const LeaseId spot = w.submit(lease, true);
   w.attach(spot);
-  const LeaseId equal = w.start(10 * GiB, Tier::spot, "infer");
-  const auto helps = what_would_help(w.state, w.rules, w.at(equal), w.now);
+  const LeaseId above = w.start(10 * GiB, Tier::batch, "infer");
+  const auto helps = what_would_help(w.state, w.rules, w.at(above), w.now);
   const std::string all = std::accumulate(helps.begin(), helps.end(), std::string());
-  EXPECT_SAYS(all, "`sublet preempt " + to_string(equal) + "` has " + to_string(spot));
+  EXPECT_SAYS(all, "`sublet preempt " + to_string(above) + "` has " + to_string(spot));
   EXPECT_SAYS(all, to_string(spot) + " (crawl, ana) cannot be paused, and is ended: it has its time to end");
   EXPECT_EQ(all.find("its pause takes"), std::string::npos) << all;
 }

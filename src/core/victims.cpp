@@ -4,6 +4,7 @@
 #include "base/planted.h"
 #include "core/cover.h"
 #include "core/expect.h"
+#include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/turns.h"
 #include "core/words.h"
@@ -34,15 +35,20 @@ struct OnDevice {
   std::vector<Spared> spared;
   bool found = true;
   std::string why_not;
+  bool beyond_ledger = false;
   bool under_way = false;  // somebody yields there already
   bool others = false;     // room is made there for another, who stands before it
   Time again = Time::never();
 };
 
-std::vector<Giver> givers_of(const std::vector<Victim>& victims) {
+std::vector<Giver> givers_of(const State& state, const Rules& rules, std::uint32_t asker,
+                             const std::vector<Victim>& victims) {
   std::vector<Giver> givers;
-  for (const Victim& victim : victims)
-    givers.push_back({victim.gain, planted(Bug::prices_do_not_matter) ? 1s : victim.cost});
+  for (const Victim& victim : victims) {
+    const std::uint32_t uid = state.find(victim.lease)->uid;
+    givers.push_back({victim.gain, planted(Bug::prices_do_not_matter) ? 1s : victim.cost, victim.enters, victim.stays,
+                      uid, ledger_left_for(state, rules, uid, asker)});
+  }
   return givers;
 }
 
@@ -64,9 +70,13 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
     return victim;
   }
   victim.method = state.standing(lease.id).next.value_or(way.method);
-  victim.gain -= residue_of(lease, victim.method);
+  const Bytes residue = residue_of(lease, victim.method);
+  victim.gain -= residue - std::min(residue, headroom_share(state, device));
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
-  if (lease.parking) {  // on its way back
+  if (!lease.parking) {  // else the ledger has entered it already
+    victim.enters = held_by(state, lease);
+    victim.stays = stays_parked(state, lease, victim.method, victim.enters);
+  } else {  // on its way back
     Bytes whole;
     for (const Yielded& its : lease.parking->yielded) whole += its.all;
     victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
@@ -75,6 +85,18 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
   victim.resume = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
   victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.whose(), victim.method);
   return victim;
+}
+
+// Who could yield is more than host memory takes, in all sets that are enough; the cheapest of them says it.
+void over_ledger(const State& state, const Rules& rules, const Asking& asking, OnDevice& plan,
+                 const std::vector<Victim>& candidates) {
+  plan.found = false;
+  plan.beyond_ledger = true;
+  if (!asking.told) return;
+  std::vector<Victim> victims;
+  const auto chosen = cheapest_cover(givers_of(state, rules, asking.lease.uid, candidates), plan.lacks);
+  for (const std::size_t i : *chosen) victims.push_back(candidates[i]);
+  plan.why_not = too_many_text(state, rules, asking.lease.uid, victims);
 }
 
 OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
@@ -97,10 +119,17 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     candidates.push_back(as_victim(state, lease, way, device, now));
     gain += std::max(candidates.back().gain, Bytes{});
   }
-  auto chosen = cheapest_cover(givers_of(candidates), lacks);  // none of them where nothing is lacking
+  std::optional<Bytes> place;
+  if (!planted(Bug::ledger_is_asked_one_by_one)) place = ledger_left(state, rules, {});
+  // None of them where nothing is lacking.
+  auto chosen = cheapest_cover(givers_of(state, rules, asking.lease.uid, candidates), lacks, place);
   if (planted(Bug::more_yield_than_need) && chosen && !chosen->empty() && chosen->size() < candidates.size()) {
     chosen->resize(candidates.size());
     std::iota(chosen->begin(), chosen->end(), std::size_t{0});
+  }
+  if (!chosen && gain >= lacks) {
+    over_ledger(state, rules, asking, plan, candidates);
+    return plan;
   }
   if (!chosen) {
     plan.short_bytes = lacks - gain;
@@ -224,6 +253,12 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
       return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
              std::string(to_string(asking.lease.tier));
     });
+  // Not even on its own user's word: that may have it paused.
+  if (way.ends() && lease.tier >= asking.lease.tier && !planted(Bug::anybody_yields))
+    return because([&] {
+      return "it cannot be paused, and is ended for a higher tier only: `sublet stop " + to_string(lease.id) +
+             "` ends it";
+    });
   if (auto kept = keeps_its_word(state, rules, asking, lease, now);
       kept && !(asking.patient && kept->until != Time::never()))
     return kept;
@@ -311,13 +346,14 @@ std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
 }
 
 Bytes being_yielded(const State& state, const Device& device) {
-  Bytes bytes;
+  Bytes bytes, residues = device.residues;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    if (lease.state == LeaseState::pausing && !passed_over(state, id))
-      bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
+    if (lease.state != LeaseState::pausing || passed_over(state, id)) continue;
+    bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
+    residues += lease.parking->residue;
   }
-  return bytes;
+  return bytes + state.in_headroom(residues) - state.in_headroom(device.residues);
 }
 
 Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
@@ -436,6 +472,7 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
     room.again = std::min(room.again, plan.again);
     room.spared.insert(room.spared.end(), plan.spared.begin(), plan.spared.end());
     if (!plan.found) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
+    room.beyond_ledger |= plan.beyond_ledger;
     for (const Victim& victim : plan.victims) {  // one on several of them yields once
       const auto same = std::find_if(room.victims.begin(), room.victims.end(),
                                      [&](const Victim& other) { return other.lease == victim.lease; });
@@ -446,6 +483,11 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
   std::sort(room.victims.begin(), room.victims.end());
   plans.resize(count);
   leave_out_needless(state, rules, asking.lease.uid, plans, room.victims, now);
+  if (room.devices.size() > 1 && !beyond_ledger(state, rules, asking.lease.uid, room.victims).empty()) {
+    room.found = false;
+    room.beyond_ledger = true;
+    room.why_not = too_many_text(state, rules, asking.lease.uid, room.victims);
+  }
   if (!room.found) room.victims.clear();
   for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
   return room;

@@ -76,9 +76,17 @@ bool Parker::may_trace(CheckpointReply& reply) const {
                     : fmt::format("process {} is another user's, and there is no right to trace it", target_.pid()));
 }
 
-// It gave its rights away, or stopped letting itself be traced, since it was looked at before it was locked.
+// The driver parks and restores no process that a debugger holds; once that has gone, it does.
+bool Parker::untraced(CheckpointReply& reply) const {
+  const auto tracer = target_.look().tracer;
+  if (tracer == 0) return true;
+  return refuse(reply, CheckpointRefusal::traced,
+                fmt::format("process {} is being traced by {}", target_.pid(), tracer));
+}
+
+// It gave its rights away, stopped letting itself be traced, or a debugger came, since it was looked at.
 bool Parker::refused_itself(CheckpointReply& reply, CudaCode code) const {
-  return code == CudaCode::operating_system && !may_trace(reply);
+  return code == CudaCode::operating_system && !(may_trace(reply) && untraced(reply));
 }
 
 void Parker::failed(CheckpointReply& reply, CudaCode code) {
@@ -141,11 +149,7 @@ bool Parker::survives_trying(const CheckpointCommand& command, CheckpointReply& 
 }
 
 void Parker::preflight(const CheckpointCommand& command, CheckpointReply& reply) {
-  if (!may_trace(reply)) return;
-  if (const auto tracer = target_.look().tracer; tracer != 0) {
-    refuse(reply, CheckpointRefusal::traced, fmt::format("process {} is being traced by {}", target_.pid(), tracer));
-    return;
-  }
+  if (!may_trace(reply) || !untraced(reply)) return;
   std::optional<Watch> watch;
   guard(watch, false);
   const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
@@ -218,14 +222,16 @@ bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {
 
 void Parker::restore(const CheckpointCommand& command, CheckpointReply& reply) {
   const auto start = Clock::now();
-  if (!command.ballast.empty() && !hold(command, reply)) {
+  const bool may = untraced(reply) && (command.ballast.empty() || hold(command, reply));
+  if (!may) {
     reply.state = ask_state();
     return;
   }
   ballast_.clear();
   reply.prepared = std::chrono::duration_cast<Duration>(Clock::now() - start);
   step(reply, &CudaApi::restore, ParkState::locked);
-  // It was not begun in a state that does not allow it; begun and failed, it cannot be begun again.
+  // It was not begun in a state that does not allow it, nor on a process that a debugger holds; begun and failed, it
+  // cannot be begun again.
   const auto code = static_cast<CudaCode>(reply.code);
   reply.final = reply.refusal == CheckpointRefusal::driver && code != CudaCode::illegal_state &&
                 code != CudaCode::invalid_value && code != CudaCode::not_supported && code != CudaCode::not_initialized;

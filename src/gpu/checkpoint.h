@@ -44,6 +44,7 @@ class Parker {
   void state(CheckpointReply& reply);
   bool ended_meanwhile(CheckpointReply& reply) const;
   bool may_trace(CheckpointReply& reply) const;
+  bool untraced(CheckpointReply& reply) const;
   bool refused_itself(CheckpointReply& reply, CudaCode code) const;
   void failed(CheckpointReply& reply, CudaCode code);
   ParkState ask_state() const;

@@ -68,7 +68,10 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
   room.found = true;  // it has its room already
   room.devices = lease.devices;
   if (waits) room = core::room_plan(engine.state(), engine.rules(), lease, by, engine.now());
-  if (wish.preview) return as_json(200, room_with_lease(room, lease, engine, peer));
+  if (wish.preview) {
+    core::weigh_host(room, engine.state(), engine.rules(), lease.uid, engine.host_memory());
+    return as_json(200, room_with_lease(room, lease, engine, peer));
+  }
   auto answered = engine.request(core::Preempt{lease.id, wish.generation, by}, remember, [&](const Lease& now) {
     const int status = engine.state().queue().contains(now.id) ? 202 : 200;
     return engine::Answered{status, room_with_lease(room, now, engine, peer)};
@@ -133,8 +136,10 @@ Reply post_free(Call& call) {
   if (!wish) return problem(wish.error());
   const engine::Engine& engine = call.engine;
   if (auto more = may_have_more(engine, call.request.peer); !more) return problem(more.error());
-  const auto found = core::rehearse(engine.state(), engine.rules(), wish->asked.submit, engine.now());
+  auto found = core::rehearse(engine.state(), engine.rules(), wish->asked.submit, engine.now());
   if (!found) return problem(found.error());
+  const std::uint32_t uid = call.request.peer.uid;
+  if (wish->preview) core::weigh_host(found->room, engine.state(), engine.rules(), uid, engine.host_memory());
   JsonText room;
   room.begin_object();
   write_room(room, found->room, engine.state());

@@ -48,7 +48,10 @@ const Peer ana = user(54321, "ana"), ben = user(54322, "ben"), admin = user(0, "
 
 class MakingRoom : public testing::Test {
  protected:
-  MakingRoom() : engine_(io_, store_, machine(), options()) {
+  // `automatic`: whoever waits is then as low as the one that has the room, so that it does not yield by itself.
+  explicit MakingRoom(bool automatic = false)
+      : waiting_{{"vram_bytes", (2 * GiB).count}, {"ttl_seconds", 600}, {"tier", automatic ? "spot" : "batch"}},
+        engine_(io_, store_, machine(), options(automatic)) {
     EXPECT_TRUE(engine_.start());
     probe_->read();
     EXPECT_EQ(ask(ana, "/v1/leases", {{"vram_bytes", (3 * GiB).count}, {"ttl_seconds", 600}, {"tier", "spot"}}), 201);
@@ -69,8 +72,9 @@ class MakingRoom : public testing::Test {
     machine.probe = std::move(probe);
     return machine;
   }
-  static engine::Options options() {
+  static engine::Options options(bool automatic) {
     engine::Options options;
+    options.rules.automatic = automatic;
     options.mode = "system";
     return options;
   }
@@ -91,8 +95,7 @@ class MakingRoom : public testing::Test {
     return response.status;
   }
 
-  // As low as the one that has the room: it does not yield by itself.
-  const json waiting_{{"vram_bytes", (2 * GiB).count}, {"ttl_seconds", 600}, {"tier", "spot"}};
+  const json waiting_;
   boost::asio::io_context io_;
   store::MemoryStore store_;
   FakeProbe* probe_ = nullptr;
@@ -121,7 +124,12 @@ TEST_F(MakingRoom, AUserHasHisOwnYieldAndAnAdminAnybodys) {
   EXPECT_NE(engine_.find(*parse_lease_id(bens_))->state, core::LeaseState::queued);
 }
 
-TEST_F(MakingRoom, ForSomethingOutsideToo) {
+class MakingRoomByItself : public MakingRoom {
+ protected:
+  MakingRoomByItself() : MakingRoom(true) {}
+};
+
+TEST_F(MakingRoomByItself, ForSomethingOutsideToo) {
   const json two{{"vram_bytes", (2 * GiB).count}, {"preview", true}};
   EXPECT_EQ(ask(admin, "/v1/free", two), 200);
   EXPECT_TRUE(answer_["found"]);

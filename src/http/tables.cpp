@@ -63,8 +63,8 @@ json counts(const core::State& state) {
   return by_state;
 }
 
-// The least that a control group leaves of those whose programs could be parked. Null: none of them has a limit.
-json group_headroom(const engine::Engine& engine) {
+// The least that a control group leaves of those whose programs could be parked. Unset: none of them has a limit.
+std::optional<Bytes> group_headroom(const engine::Engine& engine) {
   std::optional<Bytes> least;
   std::size_t looked_at = 0;
   for (const auto& [uuid, device] : engine.state().devices()) {
@@ -75,7 +75,7 @@ json group_headroom(const engine::Engine& engine) {
       if (headroom) least = std::min(least.value_or(*headroom), *headroom);
     }
   }
-  return least ? json(least->count) : json(nullptr);
+  return least;
 }
 
 json ledger_entry(const core::Lease& lease, const engine::Engine& engine) {
@@ -92,7 +92,8 @@ json ledger_entry(const core::Lease& lease, const engine::Engine& engine) {
 json ledger(const engine::Engine& engine) {
   const core::State& state = engine.state();
   const core::Rules& rules = engine.rules();
-  const core::HostMemory host = engine.host_memory();
+  core::HostMemory host = engine.host_memory();
+  host.headroom = group_headroom(engine);
   json entries = json::array();
   std::map<std::uint32_t, std::string> users;
   for (const LeaseId id : state.away()) {
@@ -107,7 +108,7 @@ json ledger(const engine::Engine& engine) {
   return {{"limit_bytes", rules.ledger_limit.count},
           {"share_bytes", core::State::ledger_share(rules).count},
           {"host_bytes", std::max(host.available - rules.ledger_reserve, Bytes{}).count},
-          {"cgroup_bytes", group_headroom(engine)},
+          {"cgroup_bytes", host.headroom ? json(host.headroom->count) : json(nullptr)},
           {"free_bytes", state.ledger_free(rules, host).count},
           {"parked_bytes", state.ledger_entries().count},
           {"cache_bytes", 0},

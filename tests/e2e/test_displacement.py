@@ -2,7 +2,8 @@
 """Whoever is more urgent has others yield, equals take turns; all come back with their bytes whole."""
 import signal
 
-from tests.support.parking import daemon, ends_well, lease_of, start_parking, until, until_filled  # noqa: F401
+from tests.support.parking import (daemon, ends_well, lease_of, quick_checkpoints, start_parking,  # noqa: F401
+                                   until, until_filled)
 from tests.support.sublet import MIB, wait_until
 
 
@@ -61,6 +62,44 @@ def test_without_host_memory_nobody_is_asked_and_it_says_so(start_daemon):
     assert daemon.cli("stop", "batch").returncode == 0
     assert urgent.wait(timeout=60) == 0
     batch.wait(timeout=60)
+
+
+def test_of_two_that_host_memory_does_not_take_both_neither_is_asked(start_daemon):
+    daemon = start_parking(start_daemon, '[ledger]\nlimit = "2GiB"\n')
+    batches = {tag: filled(daemon, tag, "1800MiB", "1GiB", "--tier", "batch") for tag in ("one", "two")}
+    urgent = run(daemon, "urgent", "3600MiB", "1GiB", "--tier", "interactive", seconds=1)
+    told = "would have to yield, but host memory takes no more than 2.0 GiB of parked bytes now, and they hold 3.5 GiB"
+    wait_until(lambda: told in str(daemon.get("/v1/leases/urgent/why").body), "it says why not")
+    preview = daemon.cli("preempt", "urgent", "--preview").stdout
+    assert told in preview, preview
+    seen = daemon.cards()["calls"].get("nvmlDeviceGetMemoryInfo_v2", 0)
+    wait_until(lambda: daemon.cards()["calls"]["nvmlDeviceGetMemoryInfo_v2"] > seen + 5, "it is looked at again")
+    assert not any("pausing" in codes(daemon, tag) for tag in batches), "a pause that does not fit is not begun"
+    for tag, batch in batches.items():
+        ends_well(daemon, tag, batch)
+    assert urgent.wait(timeout=60) == 0
+
+
+def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(daemon):
+    spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
+    until(daemon, "spot", "active")
+    urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
+    wait_until(lambda: "nothing of its program has been seen on a card" in helps(daemon, "urgent"), "it says why not")
+    assert lease_of(daemon, "spot")["state"] == "active", "it may only be importing"
+    assert urgent.wait(timeout=90) == 0, urgent.communicate()
+    assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
+    assert "nothing of its program has been seen on a card that could be parked" in \
+        str(daemon.get("/v1/leases/spot/why")["reasons"][-2:])
+    assert spot.wait(timeout=60) == 128 + signal.SIGTERM
+
+
+def test_a_word_ends_no_equal(daemon):
+    pinned = filled(daemon, "pinned", "3GiB", "1GiB", "--tier", "spot", "--pausable", "no")
+    equal = daemon.api().post("/v1/leases", {"vram_bytes": 3 << 30, "ttl_seconds": 600, "tier": "spot"})
+    refused = daemon.cli("preempt", equal["id"])
+    assert refused.returncode == 1 and "is ended for a higher tier only" in refused.stderr, refused.stderr
+    assert lease_of(daemon, "pinned")["state"] == "active"
+    ends_well(daemon, "pinned", pinned)
 
 
 def test_a_spot_program_that_cannot_be_paused_is_ended_with_notice(daemon):
@@ -172,3 +211,18 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     until_filled(daemon, "second", "2GiB")
     ends_well(daemon, "second", second)
     assert daemon.get("/v1/ledger")["entries"] == []
+
+
+def test_whole_cards_yield_to_each_other(start_daemon):
+    daemon = start_daemon("1x4GiB", config='[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n')
+    quick_checkpoints(daemon)
+    load = ("--", "simgpu-load", "--alloc", "512MiB", "--seconds", "600", "--verify")
+    batch = daemon.spawn("sublet", "run", "--tag", "batch", "--tier", "batch", *load)
+    until_filled(daemon, "batch", "512MiB")
+    urgent = daemon.spawn("sublet", "run", "--tag", "urgent", "--name", "infer", "--tier", "interactive", *load)
+    until(daemon, "batch", "paused")
+    until_filled(daemon, "urgent", "512MiB")
+    assert lease_of(daemon, "urgent")["vram_bytes"] == lease_of(daemon, "batch")["vram_bytes"]
+    ends_well(daemon, "urgent", urgent)
+    until(daemon, "batch", "active")
+    ends_well(daemon, "batch", batch)

@@ -59,7 +59,7 @@ def test_a_preview_names_the_cheapest_and_does_nothing(daemon):
     head, row, total = done.stdout.splitlines()
     assert head.split()[:5] == ["LEASE", "CONSUMER", "USER", "TIER", "HOW"]
     small = lease_of(daemon, "small")
-    assert re.match(rf"{small['id']} +simgpu-load +\S+ +standard +driver +1\.4 GiB +\S+ \S+ +\S+ +\S+ +\S+ +"
+    assert re.match(rf"{small['id']} +simgpu-load +\S+ +standard +driver +1\.5 GiB +\S+ \S+ +\S+ +\S+ +\S+ +"
                     "no pause of it yet", row), row
     assert re.match(r"It takes about \S+ until there is room on gpu0; \S+ with the way back\.", total), total
     reply = daemon.api().post("/v1/preempt", {"lease": "new", "preview": True})

@@ -150,10 +150,8 @@ def test_host_memory_is_not_promised_twice(start_daemon):
     assert lease_of(daemon, "large")["state"] == "active"
 
 
-def test_a_traced_program_is_left_alone(daemon):
-    # The driver refuses a process that a debugger holds; nothing of it is touched.
-    program = start(daemon, "traced")
-    pid = lease_of(daemon, "traced")["owner"]["pid"]
+def trace(daemon, pid):
+    """A debugger that holds the process, which runs on."""
     tracer = daemon.spawn("python3", "-c", f"""
 import ctypes, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -162,6 +160,14 @@ print("seized", flush=True)
 signal.pause()
 """)
     assert tracer.stdout.readline() == "seized\n"
+    return tracer
+
+
+def test_a_traced_program_is_left_alone(daemon):
+    # The driver refuses a process that a debugger holds; nothing of it is touched.
+    program = start(daemon, "traced")
+    pid = lease_of(daemon, "traced")["owner"]["pid"]
+    tracer = trace(daemon, pid)
     done = daemon.cli("pause", "traced")
     assert done.returncode == 1, done.stderr
     reasons = daemon.get("/v1/leases/traced/why")["reasons"]
@@ -170,6 +176,22 @@ signal.pause()
     tracer.kill()
     tracer.wait()
     assert daemon.cli("pause", "traced").returncode == 0
+
+
+def test_a_debugger_only_delays_the_way_back(daemon):
+    program = start(daemon, "traced")
+    pid = lease_of(daemon, "traced")["owner"]["pid"]
+    assert daemon.cli("pause", "traced").returncode == 0
+    tracer = trace(daemon, pid)
+    daemon.cli("resume", "traced", "--no-wait")
+    told = f"process {pid} is being traced by {tracer.pid}"
+    wait_until(lambda: told in why(daemon, "traced"), "why it does not come back")
+    assert lease_of(daemon, "traced")["state"] == "resuming"
+    assert daemon.cards()["calls"].get("cuCheckpointProcessRestore", 0) == 0, "the driver is not asked for it"
+    tracer.kill()
+    tracer.wait()
+    until(daemon, "traced", "active")
+    ends_well(daemon, "traced", program)
 
 
 def test_a_checkpoint_that_fails_is_undone(daemon):

@@ -54,6 +54,8 @@ constexpr std::array all{
     SUBLET_BUG(next_for_nobody, "core", "the next method is tried for one who has gone"),
     SUBLET_BUG(stuck_ones_hold_up, "core", "nobody else is asked while a driver call does not return"),
     SUBLET_BUG(hosts_refusals_are_faults, "core", "who could not be asked for want of host memory has failed"),
+    SUBLET_BUG(ledger_is_asked_one_by_one, "core", "those yield who are too much together for host memory"),
+    SUBLET_BUG(residues_are_nobodys, "core", "what parked programs keep on a card is promised beyond its headroom"),
     SUBLET_BUG(more_yield_than_need, "core", "who is not needed for it has to make room too"),
     SUBLET_BUG(prices_do_not_matter, "core", "the fewest have to make room, whatever that costs them"),
     SUBLET_BUG(switching_takes_no_time, "core", "turns come as often as may be, whatever it takes to switch"),

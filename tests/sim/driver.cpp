@@ -224,6 +224,8 @@ bool Driver::hold(const CheckpointCommand& command, CheckpointReply& reply) cons
 // Tried without room it fails, once and for all.
 void Driver::restore(Helper& helper, const Process& process, const CheckpointCommand& command, CheckpointReply& reply) {
   reply.state = process.state;
+  if (random_.chance(config_.refusals / 2))
+    return refuse(reply, CheckpointRefusal::traced, "it is being traced by a debugger");
   if (!hold(command, reply)) return;
   if (process.state != ParkState::checkpointed) return refuse(reply, CudaCode::illegal_state, process.state);
   const World::Restored restored =

@@ -260,7 +260,13 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
     return static_cast<std::int64_t>(lease.devices.size()) * each >
            std::min(share, config_.host_memory - config_.rules.ledger_reserve);
   };
-  verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits(), "pausable-and-ended",
+  // Nothing was seen of it on a card that the driver could park, and it had its time to take something.
+  const Time since = std::max(lease.granted_at.value_or(now), lease.resumed_at.value_or(Time{}));
+  const bool idles = !by_itself && now - since >= 30s &&
+                     std::ranges::all_of(lease.devices, [&](const std::string& device) {
+                       return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};
+                     });
+  verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits() || idles, "pausable-and-ended",
                   says("it could have been paused"));
   const bool by_connection =
       lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
@@ -403,7 +409,15 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
 
 Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   const Claims its = claims(device, reading);
-  return its.leases + its.others;
+  return its.leases + its.others - in_headroom(device);
+}
+
+// What those that are parked there may keep is in the headroom first.
+Bytes Oracle::in_headroom(const std::string& device) const {
+  Bytes residues;
+  for (const auto& [id, lease] : leases_)
+    if (lease.parked() && is_on(lease, device)) residues += lease.parking->residue;
+  return std::min(config_.rules.headroom, residues);
 }
 
 void Oracle::check_room(const Lease& lease, Time now, const char* what) {
@@ -418,7 +432,12 @@ void Oracle::check_room(const Lease& lease, Time now, const char* what) {
     const Reading& reading = found->second;
     const Bytes capacity = reading.total - reading.driver_reserved - config_.rules.headroom;
     const Bytes taken = claimed(uuid, reading);
-    verdict_.expect(taken <= capacity, "promised-twice", [&] {
+    // Who came back has in its own room what it kept of the headroom.
+    Bytes back;
+    for (const auto& [id, other] : leases_)
+      if (other.reserves() && !other.parked() && (other.parking || other.resumed_at) && is_on(other, uuid))
+        back += config_.rules.headroom;
+    verdict_.expect(taken <= capacity + std::min(back, config_.rules.headroom), "promised-twice", [&] {
       return fmt::format("{} is {} {} on {}: {} of {} are spoken for", to_string(lease.id), what,
                          format_size(lease.reserved_each()), uuid, format_size(taken), format_size(capacity));
     });

@@ -105,6 +105,9 @@ class Oracle {
   void check_making(const core::State& state, const core::Making& making, Time now, bool again);
   void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
                       Time now);
+  Bytes in_headroom(const std::string& device) const;
+  Bytes ledger_left() const;
+  void check_host_room(const core::Making& making);
   void check_makings(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);

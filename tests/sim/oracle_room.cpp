@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 namespace sublet::sim {
@@ -61,16 +62,18 @@ Bytes Oracle::settling(const Lease& ended, const std::string& device, const Read
 // From those who have ended, and from those who yield already and are expected to; but for those who are to yield now.
 Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
                           const std::vector<core::Victim>& victims) const {
-  Bytes coming;
+  Bytes coming, residues;
   for (const auto& [id, lease] : leases_) {
+    if (lease.parked() && is_on(lease, device)) residues += lease.parking->residue;
     const auto is_it = [&id = id](const core::Victim& victim) { return victim.lease == id; };
     if (!is_on(lease, device) || std::any_of(victims.begin(), victims.end(), is_it)) continue;
     // What is given up, with a card that was lost, say, is not waited for; nor is it free while it is listed.
     if (lease.ended() && engine_->state().charge(id, device).settling) coming += settling(lease, device, reading);
-    if (lease.state == LeaseState::pausing && !engine_->state().stuck(id))
-      coming += counted(lease, device, reading) - lease.parking->residue;
+    if (lease.state != LeaseState::pausing || engine_->state().stuck(id)) continue;
+    coming += counted(lease, device, reading) - lease.parking->residue;
+    residues += lease.parking->residue;
   }
-  return coming;
+  return coming + std::min(residues, config_.rules.headroom) - in_headroom(device);
 }
 
 // -------------------------------------------------------------------------------- who yields
@@ -106,7 +109,8 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     if (free != state.effective_free(state.devices().at(device), config_.rules, now)) return;
     everywhere.push_back({device, reading, state.need(its, device) - free - coming_free(device, *reading, victims)});
   }
-  const auto gain = [&](const core::Victim& victim, const Here& here) {
+  // At least; at most, where the headroom takes what it keeps.
+  const auto gain = [&](const core::Victim& victim, const Here& here, bool most = false) {
     const Lease& lease = leases_.at(victim.lease);
     if (!is_on(lease, here.device)) return Bytes{};
     // The very step that chose them asked the first, and may have ended several.
@@ -114,17 +118,19 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     const Bytes all = counted(lease, here.device, *here.reading);
     if (victim.ends) return all;
     const bool declared = victim.method == PauseMethod::cooperative && lease.cooperation;
-    return all - std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
+    const Bytes residue = std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
+    return all - residue + (most ? std::min(residue, config_.rules.headroom) : Bytes{});
   };
   // All but one of them; none: all.
   const auto enough = [&](LeaseId but) {
     return std::all_of(everywhere.begin(), everywhere.end(), [&](const Here& here) {
       Bytes sum;
       for (const core::Victim& victim : victims)
-        if (victim.lease != but) sum += gain(victim, here);
+        if (victim.lease != but) sum += gain(victim, here, !but);
       return sum >= here.lacks;
     });
   };
+  if (!again && making.ground == core::Ground::tier) check_host_room(making);
   const auto says = [&] {
     std::string text = "for " + to_string(making.asker) + " would yield";
     for (const Here& here : everywhere) {
@@ -143,6 +149,43 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
   for (const core::Victim& victim : victims) verdict_.expect(!enough(victim.lease), "victim-for-nothing", says);
 }
 
+// What is surely left of the ledger to one user's leases while others have some, too.
+Bytes Oracle::ledger_left() const {
+  Bytes all;
+  std::map<std::uint32_t, Bytes> of;
+  for (const auto& [id, lease] : leases_)
+    if (lease.parking && !lease.ended()) all += lease.parking->entry, of[lease.uid] += lease.parking->entry;
+  Bytes left = config_.rules.ledger_limit - all;
+  const auto share = static_cast<double>(config_.rules.ledger_limit.count) * config_.rules.ledger_user_share;
+  for (const auto& [uid, bytes] : of) left = std::min(left, Bytes{static_cast<std::int64_t>(share)} - bytes);
+  return left;
+}
+
+// Each of them enters all that it holds when those before it have left there what they use: if the last is refused
+// then, the first was parked for nothing.
+void Oracle::check_host_room(const core::Making& making) {
+  Bytes taken;
+  for (const auto& [id, lease] : leases_) {
+    if (!lease.parking || lease.ended()) continue;
+    if (lease.state == LeaseState::pausing && !lease.parking->settled) return;  // nobody is asked before it is
+    taken += lease.parking->entry;
+  }
+  for (const core::Victim& victim : making.victims) {
+    const Lease& lease = leases_.at(victim.lease);
+    if (victim.ends || lease.state != LeaseState::active) continue;
+    Bytes enters, stays;
+    for (const std::string& device : lease.devices) {
+      const Bytes used = seen_to_use(lease.id, device).value_or(Bytes{});
+      enters += std::max(lease.reserved_each(), used), stays += used;
+    }
+    verdict_.expect(taken + enters <= config_.rules.ledger_limit, "beyond-ledger", [&] {
+      return fmt::format("for {} would yield {} in the end, which enters {} where {} are taken",
+                         to_string(making.asker), to_string(lease.id), format_size(enters), format_size(taken));
+    });
+    taken += stays;
+  }
+}
+
 // Those are tried of whom there is no doubt that they could be asked, and could be when it was decided: programs of a
 // lower tier that Sublet started, whose pauses never failed. What it costs them is what was learned of them.
 void Oracle::check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
@@ -151,6 +194,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     LeaseId lease;
     Bytes gain;
     Duration cost{};
+    Bytes held;
   };
   const std::string& device = making.devices.front();
   const Lease& asker = leases_.at(making.asker);
@@ -179,7 +223,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
       return state.costs().predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes).likely;
     };
     sure.push_back({id, counted(lease, device, reading) - std::min(driver_residue, lease.vram),
-                    takes(core::Move::pause) + takes(core::Move::resume)});
+                    takes(core::Move::pause) + takes(core::Move::resume), core::held_by(state, lease)});
   }
   if (sure.size() > tried_by_force) return;
   // What was learned since may have changed what they cost.
@@ -191,7 +235,8 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
   for (std::size_t set = 1; set < std::size_t{1} << sure.size(); ++set) {
     Candidate all;
     for (std::size_t i = 0; i < sure.size(); ++i)
-      if ((set >> i & 1) != 0) all.gain += sure[i].gain, all.cost += sure[i].cost;
+      if ((set >> i & 1) != 0) all.gain += sure[i].gain, all.cost += sure[i].cost, all.held += sure[i].held;
+    if (all.held > ledger_left()) continue;
     verdict_.expect(all.gain < lacks || all.cost >= cost, "dearer-than-needed", [&] {
       std::string text = fmt::format("{} that {} lacks on {} cost {}, and could cost {}; chosen:", format_size(lacks),
                                      to_string(making.asker), device, format_duration(cost), format_duration(all.cost));
@@ -254,7 +299,7 @@ void Oracle::check_outsiders_named(const core::State& state, const Lease& lease,
   const Bytes held = std::max(lease.vram, asked == asked_.end() ? Bytes{} : asked->second) + reading.used_by(lease.id);
   const Bytes most = std::max(held, state.charge(lease.id, device).needed);  // what it took while it was paused, too
   const Bytes all = capacity(reading);
-  if (leases + most > all || leases + lease.vram + outsiders <= all) return;
+  if (leases + most > all || leases + lease.vram + outsiders - in_headroom(device) <= all) return;
   // Who has ended and whose program may live is charged by the engine for longer than it is seen from here.
   const Bytes free = state.effective_free(state.devices().at(device), config_.rules, now);
   if (free != all - claimed(device, reading)) return;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/ledger_set.h"
+
+#include "core/words.h"
+
+#include <algorithm>
+#include <map>
+
+namespace sublet::core {
+
+std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t asker,
+                          const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
+  std::map<std::uint32_t, Bytes> held_of, stays_of;
+  Bytes held, stays;
+  const Bytes place = host ? state.ledger_free(rules, *host) : ledger_left(state, rules, {});
+  for (const Victim& victim : victims) {
+    if (victim.enters <= Bytes{}) continue;
+    const std::uint32_t uid = state.find(victim.lease)->uid;
+    const Bytes left = ledger_left_for(state, rules, uid, asker);
+    const Bytes for_user = host ? std::min(left, state.ledger_free(rules, *host, uid)) : left;
+    held += victim.enters;
+    held_of[uid] += victim.enters;
+    if (stays + victim.enters > place || stays_of[uid] + victim.enters > for_user)
+      return "host memory takes no more than " + format_size(std::min(place, for_user + held - held_of[uid])) +
+             " of parked bytes now, and " + (victims.size() == 1 ? "it holds " : "they hold ") + format_size(held);
+    stays += victim.stays;
+    stays_of[uid] += victim.stays;
+  }
+  return {};
+}
+
+std::string too_many_text(const State& state, const Rules& rules, std::uint32_t asker,
+                          const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
+  std::string names;
+  for (const Victim& victim : victims) names += (names.empty() ? "" : ", ") + name_of(*state.find(victim.lease));
+  return names + " would have to yield, but " + beyond_ledger(state, rules, asker, victims, host);
+}
+
+}  // namespace sublet::core

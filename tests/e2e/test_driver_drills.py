@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver fails half-way, and programs die while it is at work on them: nothing is taken for what it is not, and
+nothing stays behind."""
+import os
+import signal
+
+import pytest
+
+from tests.support.parking import daemon, lease_of, until, until_filled, used_on_card  # noqa: F401
+from tests.support.sublet import MIB, wait_until
+
+
+def run(daemon, tag, vram, alloc, *flags):
+    program = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, *flags, "--", "simgpu-load", "--alloc", alloc,
+                           "--seconds", "600", "--verify")
+    until_filled(daemon, tag, alloc)
+    return program
+
+
+def ledger(daemon):
+    return daemon.get("/v1/ledger").body
+
+
+def test_a_copy_that_fails_half_way_gives_nothing_away(daemon):
+    '''The driver has lost the process, and its bytes are still on the card: they stay charged, nobody is killed.'''
+    program = run(daemon, "it", "2GiB", "512MiB")
+    used = used_on_card(daemon)
+    daemon.ctl("fault", "checkpoint-fail", "--after", "50")
+    done = daemon.cli("pause", "it")
+    assert done.returncode == 1 and "poisoned" in done.stderr, done.stderr
+    lost = until(daemon, "it", "poisoned")
+    daemon.ctl("clear")
+    assert used_on_card(daemon) == used and lost["used_bytes"] >= 512 * MIB
+    assert ledger(daemon)["entries"][0]["bytes"] == 0, "nothing of it is in host memory"
+    said = daemon.cli("ps", COLUMNS="300").stdout
+    assert "its driver failed it for good, and it keeps what it holds on its devices" in said, said
+    waiter = daemon.api().post("/v1/leases", {"vram_bytes": 3700 * MIB, "ttl_seconds": 600, "tier": "interactive"})
+    assert waiter.status == 202, "what it holds is promised to nobody"
+    smaller = {"vram_bytes": 1024 * MIB, "ttl_seconds": 600, "tier": "critical"}
+    assert daemon.api().post("/v1/leases", smaller).status == 201, "and of the rest nothing is lost"
+    assert program.poll() is None
+    assert daemon.cli("stop", "it").returncode == 0
+    assert program.wait(60) == 128 + signal.SIGKILL, "it does not answer any more"
+    wait_until(lambda: ledger(daemon)["entries"] == [] and used_on_card(daemon) == 0, "nothing of it is left")
+
+
+@pytest.mark.parametrize("fault,verb", [("lock-hang", "pause"), ("checkpoint-hang", "pause"),
+                                        ("restore-hang", "resume"), ("unlock-hang", "resume")])
+def test_who_dies_while_the_driver_is_at_work_on_it_is_gone(daemon, fault, verb):
+    program = run(daemon, "it", "2GiB", "512MiB")
+    pid = lease_of(daemon, "it")["owner"]["pid"]
+    if verb == "resume":
+        assert daemon.cli("pause", "it").returncode == 0
+    daemon.ctl("fault", fault, "--pid", pid)
+    assert daemon.cli(verb, "it", "--no-wait").returncode == 0
+    wait_until(lambda: any(entry["hits"] for entry in daemon.cards()["faults"]), "the driver is at work on it")
+    assert lease_of(daemon, "it")["state"] == ("pausing" if verb == "pause" else "resuming")
+    os.kill(pid, signal.SIGKILL)
+    assert until(daemon, "it", "ended")["end_reason"] == "owner_gone"
+    assert program.wait(60) == 128 + signal.SIGKILL
+    wait_until(lambda: used_on_card(daemon) == 0 and ledger(daemon)["entries"] == [], "nothing of it is left")
+    daemon.ctl("clear")
+    again = daemon.cli("run", "--vram", "3GiB", "--no-wait", "--", "simgpu-load", "--alloc", "2GiB", "--seconds", "0")
+    assert again.returncode == 0, again.stderr
