@@ -161,6 +161,8 @@ def test_the_tightest_group_of_the_whole_tree_decides(start_daemon):
         done = daemon.cli("pause", "it")
         assert done.returncode != 0 and "the control group that is charged takes" in done.stderr, done.stderr
         assert "raise memory.max" in done.stderr and lease_of(daemon, "it")["state"] == "active"
+        ledger = daemon.get("/v1/ledger")
+        assert ledger["cgroup_bytes"] < 700 * MIB and ledger["free_bytes"] <= ledger["cgroup_bytes"]
         daemon.cli("stop", "it")
         program.wait(timeout=60)
         until(daemon, "it", "ended")
