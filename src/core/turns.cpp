@@ -186,7 +186,8 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
   return since + (planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays));
 }
 
-Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun, Time now) {
+Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun,
+             Time now) {
   std::erase_if(turn.leaves, [&begun](LeaseId id) {
     return std::ranges::any_of(begun.victims, [id](const Victim& victim) { return victim.lease == id; });
   });
