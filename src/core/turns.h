@@ -27,9 +27,9 @@ bool waits_for(const Lease& lease, const Device& device);
 std::size_t devices_wanted(const Lease& lease);
 
 // The turn that brings this waiter in on this device: the next one, or the one that is due; with whoever has to leave,
-// of its equals, and of lower tiers where those alone are not enough. `begun`: what is under way for it, if its turn has
-// begun: then it is due, whatever was learned since, as long as nobody else has to leave. None: others come before it
-// for as long as can be foreseen.
+// of its equals, and of lower tiers where those alone are not enough. `begun`: what is under way for it, if its turn
+// has begun: then it is due, whatever was learned since, as long as nobody else has to leave. None: others come before
+// it for as long as can be foreseen.
 std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
                                 const Contenders& contenders, const Making* begun, Time now);
 
