@@ -96,6 +96,8 @@ enum class Bug {
   last_id_of_the_living,
   yielded_is_forgotten,
   words_are_forgotten,
+  sizes_are_forgotten,
+  growths_are_forgotten,
 };
 
 #ifdef SUBLET_PLANT_BUGS

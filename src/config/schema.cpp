@@ -21,7 +21,8 @@ constexpr Key table[] = {
     {"api.tcp", "", "",
      "Port on which the API is spoken over TCP too, to who has an access token; empty: only on the Unix socket.",
      +[](Config& c) -> LoopbackAddress& { return c.api.tcp; }},
-    {"device.headroom", "0", "1TiB", "VRAM of each device that is never promised: room for what cannot be foreseen.",
+    {"device.headroom", "0", "1TiB",
+     "VRAM of each device that is not promised: room for what cannot be foreseen, and for what parked programs keep.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
     {"gpu.driver", "", "",
      "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs; empty: where the vendor puts "

@@ -96,9 +96,9 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
                     (enough ? ", which is enough" : ", which is not enough alone") +
                     (enough && lease.device_count > 1 ? " there" : "") + how);
   }
-  if (lease.device_count > 1)
+  if (lease.device_count > 1 && !lease.waits_in_place())
     helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");
-  if (!lease.wanted_device.empty() && state.devices().size() > 1)
+  if (!lease.wanted_device.empty() && !lease.waits_in_place() && state.devices().size() > 1)
     helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
   if (rules.automatic && state.making_for(lease.id) == nullptr) {
     const RoomPlan plan = plan_room(state, rules, Asking{lease, state.ordered(lease.id)}, now);

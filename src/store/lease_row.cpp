@@ -250,11 +250,19 @@ void read_yielded(Decoder& column, core::Lease& lease) {
   lease.parking->before_top = before;
 }
 
+std::optional<core::Upgrade> read_resize(Decoder& column) {
+  const auto vram = column.row.maybe_integer();
+  const auto since = column.maybe_time();
+  if (!vram || !since || planted(Bug::growths_are_forgotten)) return std::nullopt;
+  if (*vram < 0 || *vram > (1LL << 62)) column.good = false;
+  return core::Upgrade{{*vram}, *since};
+}
+
 std::optional<core::Sized> read_sized(Decoder& column) {
   const auto mean = column.row.maybe_integer();
   const auto until = column.maybe_time();
   const auto parked = column.maybe_time();
-  if (!mean || !until || !parked) return std::nullopt;
+  if (!mean || !until || !parked || planted(Bug::sizes_are_forgotten)) return std::nullopt;
   if (*mean < 0 || *mean > (1LL << 62)) column.good = false;
   return core::Sized{{*mean}, *until, Duration(parked->ns)};
 }
@@ -386,10 +394,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.device_count = column.integer<int>();
   lease.asked_vram = column.bytes();
   lease.min_vram = column.bytes();
-  const auto resize_bytes = row.maybe_integer();
-  const auto resize_at = column.maybe_time();
-  if (resize_bytes && resize_at) lease.resize = core::Upgrade{{*resize_bytes}, *resize_at};
-  if (resize_bytes && (*resize_bytes < 0 || *resize_bytes > (1LL << 62))) column.good = false;
+  lease.resize = read_resize(column);
   lease.owner.inode = column.integer<std::uint64_t>();
   lease.parking = read_parking(column);
   lease.cooperation = read_cooperation(column);

@@ -105,6 +105,8 @@ constexpr std::array all{
     SUBLET_BUG(last_id_of_the_living, "store", "the highest number is taken from what is left", in_a_file),
     SUBLET_BUG(yielded_is_forgotten, "store", "what programs held when they yielded is forgotten", in_a_file),
     SUBLET_BUG(words_are_forgotten, "store", "on whose word a lease has its room is forgotten", in_a_file),
+    SUBLET_BUG(sizes_are_forgotten, "store", "what a lease had before it was resized is forgotten", in_a_file),
+    SUBLET_BUG(growths_are_forgotten, "store", "that a lease waits to grow is forgotten", in_a_file),
 };
 
 #undef SUBLET_BUG
