@@ -25,7 +25,11 @@ struct Victim {
   Bytes enters, stays;       // of the ledger: from when it is asked, and once it is parked, as far as that is known
   Prediction pause, resume;  // what it takes; nothing where it ends
   Duration cost{};           // pause and resume, or what is lost with its end, and what its unreliability adds
-  bool operator<(const Victim& other) const { return cost != other.cost ? cost < other.cost : lease < other.lease; }
+  // The cheapest first; nobody is ended before all others have yielded.
+  bool operator<(const Victim& other) const {
+    if (ends != other.ends) return other.ends;
+    return cost != other.cost ? cost < other.cost : lease < other.lease;
+  }
 };
 
 // Somebody who is not asked to yield, and why not.

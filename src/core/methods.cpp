@@ -21,7 +21,7 @@ constexpr double trusted = 0.5;
 constexpr Duration start_up = std::chrono::seconds(5);
 
 // One that has begun may import and load for so long before it takes anything on a card.
-constexpr Duration to_the_card = std::chrono::seconds(30);
+constexpr Duration to_the_card = std::chrono::minutes(2);
 
 // Bytes of a device that are used by no listed process may be of one that is not listed; below this they are nobody's.
 constexpr Bytes unlisted_slack = 64 * MiB;

@@ -165,7 +165,7 @@ RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking
 // Whether somebody who stands before it may take the room that others make there.
 bool is_first_there(const State& state, const Lease& lease, const std::vector<std::string>& devices) {
   const std::size_t place = state.queue().place(lease.id);
-  if (place > askers_looked_for) return false;
+  if (place > parked_askers) return false;
   const std::vector<LeaseId> before = state.queue().in_order(place - 1);
   return std::none_of(before.begin(), before.end(), [&](LeaseId id) {
     return std::any_of(devices.begin(), devices.end(),

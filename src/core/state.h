@@ -3,6 +3,7 @@
 // reads. Not thread-safe: it belongs to the engine's loop thread.
 #pragma once
 
+#include "core/askers.h"
 #include "core/by_name.h"
 #include "core/cost.h"
 #include "core/facts.h"
@@ -229,8 +230,8 @@ class State {
   const std::vector<Making>& makings() const { return makings_; }
   const Making* making_on(std::string_view device) const;                  // null: none is made there
   const Making* making_for(LeaseId asker) const;                           // null: none is made for it
-  // Those who may have others asked to yield, in the order of the queue: as of the last step that looked for room.
-  const std::vector<QueueKey>& askers() const { return askers_; }
+  // As of the last step that looked for room.
+  const Askers& askers() const { return askers_; }
   const std::map<std::string, NextTurn>& turns() const { return turns_; }  // the next on each device, by uuid
   // Of the turns that are counted on the device at present: how long it had its room there, or is taken to have had it.
   Duration had(LeaseId id, const std::string& device) const;
@@ -386,7 +387,7 @@ class State {
   std::map<std::string, NextTurn> turns_;                     // the same
   std::map<std::string, std::map<LeaseId, Turns>> contests_;  // on each device, among those who take turns there
   std::set<LeaseId> ordered_;                                 // room was ordered for them
-  std::vector<QueueKey> askers_;                              // those who were looked at last
+  Askers askers_;                                             // those who were looked at last
   bool room_stale_ = true;                                    // something changed since, that may matter anywhere
   std::vector<std::string> room_changed_;                     // or on these devices alone
   Time room_look_at_ = Time::never();                         // then more may be had

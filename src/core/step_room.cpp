@@ -24,6 +24,9 @@ using namespace std::chrono_literals;
 constexpr int rounds = 4;
 // Where more devices than this changed, everything is looked at anew: to ask each of them takes as long.
 constexpr std::size_t few_changes = 8;
+// Where others might yield on more devices than this, only the first of all waiters ask: each step would take too long.
+constexpr std::size_t most_spread = 64;
+constexpr Duration settling_pause = 1s;
 constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
 
 }  // namespace
@@ -32,13 +35,13 @@ constexpr int most_doublings = 6;  // of the time for which one is left alone wh
 
 void Stepper::make_room() {
   for (int round = 0; round < rounds && room_stale(); ++round) {
-    const std::vector<Making> before = made_before_ = std::exchange(state_.makings_, {});
+    made_before_ = std::exchange(state_.makings_, {});
     state_.turns_.clear();
     state_.room_look_at_ = Time::never();
     announce_turns_on_several();
-    for (const LeaseId asker : askers_in_turn(before)) look_for_room(*find(asker), before);
+    for (const LeaseId asker : askers_in_turn()) look_for_room(*find(asker));
     leave_contests();
-    bool freed = give_up(before);
+    bool freed = give_up();
     const std::vector<Making> makings = state_.makings_;
     for (const Making& making : makings) freed |= advance(making);
     if (!freed) break;
@@ -48,28 +51,32 @@ void Stepper::make_room() {
 
 // In the order of the queue; but what was begun on somebody's word, or because it is somebody's turn, is gone on with
 // before those begin who would not go ahead of it: else whoever yielded would yield for them, or for its own return.
-std::vector<LeaseId> Stepper::askers_in_turn(const std::vector<Making>& before) const {
+std::vector<LeaseId> Stepper::askers_in_turn() const {
+  std::vector<const Making*> gone_on_with;
+  for (const Making& making : made_before_)
+    if (is_gone_on_with(making)) gone_on_with.push_back(&making);
   std::vector<LeaseId> found;
-  const auto add = [&found](LeaseId id) {
-    if (std::find(found.begin(), found.end(), id) == found.end()) found.push_back(id);
+  std::set<LeaseId> known;
+  const auto add = [&](LeaseId id) {
+    if (known.insert(id).second) found.push_back(id);
   };
-  for (const QueueKey& key : state_.askers_) {
-    for (const Making& making : before)
-      if (is_gone_on_with(making) && !goes_ahead(key.lease, making)) add(making.asker);
-    add(key.lease);
+  for (const Asker& asker : state_.askers_.in_order()) {
+    for (const Making* making : gone_on_with)
+      if (!goes_ahead(asker.key.lease, *making)) add(making->asker);
+    add(asker.key.lease);
   }
   return found;
 }
 
+// Before anybody has yielded it does not matter whom it would have yield: that depends on who goes ahead of it.
 bool Stepper::goes_ahead(LeaseId asker, const Making& making) const {
   const bool word = making.ground != Ground::order && state_.ordered_.contains(asker);
-  return word || state_.find(asker)->tier > making.tier;
+  return word || state_.find(asker)->tier > (making.begun ? making.tier : state_.find(making.asker)->tier);
 }
 
 bool Stepper::is_gone_on_with(const Making& making) const {
   if (making.ground == Ground::order) return state_.ordered_.contains(making.asker);
-  const auto is_asker = [&making](const QueueKey& key) { return key.lease == making.asker; };
-  return making.its_turn && std::any_of(state_.askers_.begin(), state_.askers_.end(), is_asker);
+  return making.its_turn && state_.askers_.contains(making.asker);
 }
 
 // Where room is held for somebody before it, to whom it would not leave again what it was given, in its turn: nobody
@@ -87,15 +94,24 @@ std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
 
 // Whether anything has changed that matters here: a device, or who the first waiters are, or it is time to look.
 bool Stepper::room_stale() {
-  std::vector<QueueKey> first;
-  list_askers(first);
+  std::vector<Asker> asking = list_askers();
   state_.reindex(rules_, now_);
   const bool time = state_.room_look_at_ <= now_;
   if (time) state_.room_look_at_ = Time::never();
-  const bool everything = time || std::exchange(state_.room_stale_, false) || first != state_.askers_;
+  const bool others = asking != state_.askers_.in_order();
+  const bool everything = std::exchange(state_.room_stale_, false) || time || others;
   const std::vector<std::string> changed = std::exchange(state_.room_changed_, {});
   if (!everything && !change_matters(changed)) return false;
-  state_.askers_ = std::move(first);
+  if (others) {
+    std::vector<std::vector<std::string>> devices;
+    for (const Asker& asker : asking) {
+      const Lease& lease = *find(asker.key.lease);
+      if (lease.waits_in_place()) devices.push_back(lease.devices);
+      else if (!lease.wanted_device.empty()) devices.push_back({lease.wanted_device});
+      else devices.emplace_back();
+    }
+    state_.askers_ = Askers(std::move(asking), devices);
+  }
   if (state_.askers_.empty()) return !state_.makings_.empty() || !state_.contests_.empty();
   return true;
 }
@@ -107,54 +123,59 @@ bool Stepper::change_matters(const std::vector<std::string>& changed) const {
   if (under_way || !state_.ordered_.empty() || changed.size() > few_changes) return !changed.empty();
   return std::any_of(changed.begin(), changed.end(), [this](const std::string& uuid) {
     const Device* device = state_.find_device(uuid);
-    return device != nullptr && std::any_of(state_.askers_.begin(), state_.askers_.end(), [&](const QueueKey& key) {
-             return might_make_room(state_, rules_, *state_.find(key.lease), *device, now_);
+    return device != nullptr && std::ranges::any_of(state_.askers_.in_order(), [&](const Asker& asker) {
+             return might_make_room(state_, rules_, *state_.find(asker.key.lease), *device, now_);
            });
   });
 }
 
 // The first that wait; whoever wants to come back; and those for whom room was ordered, wherever they stand.
-void Stepper::list_askers(std::vector<QueueKey>& first) {
+std::vector<Asker> Stepper::list_askers() {
+  std::vector<QueueKey> by_rule;
   if (rules_.automatic) {
-    state_.queue_.all().first(askers, first);
-    if (first.size() == askers) spread_askers(first);
+    add_first_waiters(by_rule);
+    add_parked(by_rule);
   }
-  const std::size_t in_order = first.size();
-  add_askers(first);
-  if (first.size() > in_order)
-    std::sort(first.begin(), first.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
-}
-
-// Wherever they stand.
-void Stepper::add_askers(std::vector<QueueKey>& all) {
-  const auto add = [&all](const QueueKey& key) {
-    if (std::find(all.begin(), all.end(), key) == all.end()) all.push_back(key);
-  };
-  if (rules_.automatic)
-    for (const LeaseId id : state_.away())
-      if (const QueueKey* key = state_.queue_.key(id)) add(*key);
+  std::vector<Asker> all;
+  all.reserve(by_rule.size() + state_.ordered_.size());
+  for (const QueueKey& key : by_rule) all.push_back({key, true});
   std::erase_if(state_.ordered_, [&](LeaseId id) {
     const QueueKey* key = state_.queue_.key(id);
-    if (key == nullptr) {
-      if (Lease* lease = find(id)) keep_word(*lease);
-      return true;
-    }
-    add(*key);
-    return false;
+    if (key != nullptr) all.push_back({*key, false});
+    else if (Lease* lease = find(id)) keep_word(*lease);
+    return key == nullptr;
   });
+  std::sort(all.begin(), all.end(), [](const Asker& a, const Asker& b) {
+    return a.key.lease == b.key.lease ? a.by_rule && !b.by_rule : a.key.before(b.key);
+  });
+  const auto same = [](const Asker& a, const Asker& b) { return a.key.lease == b.key.lease; };
+  all.erase(std::unique(all.begin(), all.end(), same), all.end());
+  return all;
 }
 
-// Where all of the first want certain devices, they keep nobody waiting who wants another: as many for each.
-void Stepper::spread_askers(std::vector<QueueKey>& first) const {
-  const auto wanted = [this](const QueueKey& key) -> const std::string& {
-    const Lease& lease = *state_.find(key.lease);
-    return lease.waits_in_place() ? lease.devices.front() : lease.wanted_device;
-  };
-  if (std::ranges::any_of(first, [&](const QueueKey& key) { return wanted(key).empty(); })) return;
-  first.clear();
-  state_.queue_.all().first(askers_looked_for, first);
-  std::map<std::string_view, std::size_t> for_it;  // by device; "": for any
-  std::erase_if(first, [&](const QueueKey& key) { return ++for_it[wanted(key)] > askers; });
+// Nobody keeps those waiting who want something else: as many for each device, and for each number of them.
+void Stepper::add_first_waiters(std::vector<QueueKey>& keys) const {
+  const Queue& queue = state_.queue_;
+  queue.all().first(askers, keys);
+  std::size_t devices = 0;
+  for (const auto& where : state_.where_) devices += where.size();
+  if (queue.size() <= askers || devices > most_spread) return;
+  for (const auto& [count, tree] : queue.any()) tree.first(askers, keys);
+  queue.sets().first(askers, keys);
+  for (const auto& where : state_.where_)
+    for (const std::string& device : where)
+      if (const QueueTree* tree = queue.named(device)) tree->first(askers, keys);
+}
+
+void Stepper::add_parked(std::vector<QueueKey>& keys) const {
+  const Queue& queue = state_.queue_;
+  for (const LeaseId id : state_.away_) {
+    const QueueKey* key = queue.key(id);
+    if (key == nullptr) continue;
+    const std::vector<std::string>& devices = state_.find(id)->devices;
+    const QueueTree& tree = devices.size() > 1 ? queue.sets() : *queue.named(devices.front());
+    if (state_.away_.size() <= parked_askers || tree.before(*key) < parked_askers) keys.push_back(*key);
+  }
 }
 
 // It has the room that was made for it, and keeps it: who yielded for it would otherwise take it back at once.
@@ -175,9 +196,9 @@ void Stepper::drop_word(Lease& lease) {
 }
 
 // What was kept for those who have no need of it any more, or no hope, is there for all again.
-bool Stepper::give_up(const std::vector<Making>& before) {
+bool Stepper::give_up() {
   bool freed = false;
-  for (const Making& old : before) {
+  for (const Making& old : made_before_) {
     for (const std::string& device : old.devices) {
       if (const Making* now = state_.making_on(device);
           now != nullptr && now->asker == old.asker && now->tier >= old.tier)
@@ -189,11 +210,11 @@ bool Stepper::give_up(const std::vector<Making>& before) {
   return freed;
 }
 
-void Stepper::look_for_room(const Lease& waiter, const std::vector<Making>& before) {
+void Stepper::look_for_room(const Lease& waiter) {
   const std::optional<Ordered>& ordered = waiter.ordered;
   if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
   const Asking asking{waiter, ordered, /*told=*/false};
-  RoomPlan plan = plan_room(state_, rules_, asking, now_);
+  const RoomPlan plan = plan_on_or_elsewhere(asking);
   // It comes by itself, or is there.
   if (plan.found && plan.victims.empty() && (!plan.under_way || is_free(waiter, plan.devices))) return;
   const std::vector<std::string> barred = barred_from(waiter);
@@ -202,7 +223,7 @@ void Stepper::look_for_room(const Lease& waiter, const std::vector<Making>& befo
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
   if (plan.found && may) {
     // It goes on being its turn while those who leave for it are on their way out.
-    const bool its_turn = !ordered && std::any_of(before.begin(), before.end(), [&](const Making& old) {
+    const bool its_turn = !ordered && std::ranges::any_of(made_before_, [&waiter](const Making& old) {
       return old.asker == waiter.id && old.its_turn;
     });
     const Ground ground = its_turn && plan.victims.empty() ? Ground::turn : asking.ground();
@@ -213,6 +234,20 @@ void Stepper::look_for_room(const Lease& waiter, const std::vector<Making>& befo
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   // A word whose victims cannot yield any more takes no right away.
   if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred);
+}
+
+// Where others have yielded for it already, room goes on being made for it, whatever another device would cost by now:
+// else those would have yielded for nothing.
+RoomPlan Stepper::plan_on_or_elsewhere(Asking asking) const {
+  const auto before = std::ranges::find_if(made_before_, [&asking](const Making& old) {
+    return old.asker == asking.lease.id && old.begun;
+  });
+  if (before != made_before_.end()) {
+    asking.on = before->devices;
+    if (RoomPlan there = plan_room(state_, rules_, asking, now_); there.found) return there;
+    asking.on.clear();
+  }
+  return plan_room(state_, rules_, asking, now_);
 }
 
 // The room is there, and if it is not the waiter's that is because it is held for somebody else: whoever yields there
@@ -247,7 +282,8 @@ bool Stepper::begin_making(Making making) {
   for (const std::string& device : making.devices)
     if (state_.making_on(device) != nullptr) return false;  // of one that stands before it
   making.begun = std::ranges::any_of(made_before_, [&making](const Making& old) {
-    return old.asker == making.asker && old.its_turn && making.its_turn && old.begun;
+    const bool same = old.its_turn ? making.its_turn : old.devices == making.devices;
+    return old.asker == making.asker && old.begun && same;
   });
   state_.makings_.push_back(std::move(making));
   return true;
@@ -271,6 +307,7 @@ bool Stepper::advance(const Making& making) {
   if (std::any_of(victim.devices.begin(), victim.devices.end(), yielding)) return false;
   if (victim.ended()) return false;  // for another asker, on another of its devices
   if (making.victims.front().ends) {
+    for (Making& its : state_.makings_) its.begun |= its.asker == making.asker;
     end_spot(victim, making);
     return true;
   }
@@ -308,11 +345,15 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   Lease* victim = find(fact.lease);
   if (victim == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
   state_.sides_.at(victim->id).weighed = false;
-  state_.room_stale_ = true;
   const auto making = std::find_if(state_.makings_.begin(), state_.makings_.end(), [&](const Making& of) {
     return !of.victims.empty() && of.victims.front().lease == victim->id;
   });
-  if (making == state_.makings_.end()) return victim->id;
+  if (making == state_.makings_.end()) {
+    // What is to be done has changed meanwhile. Not at once again: nobody is weighed in turn with another for ever.
+    look_again_at(now_ + look_interval);
+    return victim->id;
+  }
+  state_.room_stale_ = true;
   if (const Status may = check_pause(*victim, fact.host); !may) {
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;
@@ -322,7 +363,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   host.headroom.reset();
   const std::string beyond = beyond_ledger(state_, rules_, find(making->asker)->uid, making->victims, host);
   if (!beyond.empty() && !planted(Bug::ledger_is_asked_one_by_one)) {
-    leave_alone(*victim, {LeftAlone::Ground::refused, "not it alone would have to yield, but " + beyond});
+    refuse_set(*making, beyond);
     return victim->id;
   }
   making->begun = true;
@@ -368,6 +409,18 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   side.spared_until = now_ + rules_.cooldown * (1 << doublings);
   state_.room_stale_ = true;
   look_again_at(side.spared_until);
+}
+
+// Without the one that takes most of it there may be a set that fits; who is being parked may leave more of it free in
+// a moment.
+void Stepper::refuse_set(const Making& making, const std::string& beyond) {
+  const auto most = std::ranges::max_element(making.victims, {}, &Victim::enters);
+  Lease& victim = *find(most->lease);
+  leave_alone(victim, {LeftAlone::Ground::refused, "not it alone would have to yield, but " + beyond});
+  if (state_.ledger_unsettled() <= Bytes{}) return;
+  Time& until = state_.sides_.at(victim.id).spared_until;
+  until = std::min(until, now_ + settling_pause);
+  look_again_at(until);
 }
 
 // -------------------------------------------------------------------------------- on somebody's word

@@ -129,8 +129,8 @@ TEST(Spot, OneWithNothingOnTheCardHasAMomentToTakeSomething) {
     w.live(waits);
     return std::pair(w.at(early).end_reason, w.why(early, "ended"));
   };
-  EXPECT_EQ(after(28s, Tier::spot).first, EndReason::none) << "it may only be importing";
-  const auto [end, why] = after(32s, Tier::spot);
+  EXPECT_EQ(after(115s, Tier::spot).first, EndReason::none) << "it may only be importing";
+  const auto [end, why] = after(125s, Tier::spot);
   EXPECT_EQ(end, EndReason::revoked) << "else it would keep its room for ever";
   EXPECT_SAYS(why, "cannot be paused: nothing of its program has been seen on a card that could be parked");
   EXPECT_EQ(after(10min, Tier::batch).first, EndReason::none) << "nobody else ever is";

@@ -47,7 +47,6 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
 void Stepper::announce_turns_on_several() {
   for (const LeaseId id : wanting_several()) {
     const Lease& waiter = *find(id);
-    if (!may_ask(state_, rules_, waiter) || !state_.somebody_might_yield(waiter.tier)) continue;
     if (plan_room(state_, rules_, Asking{waiter, waiter.ordered, /*told=*/false}, now_).found) continue;
     const auto turn = turn_on_several(waiter, barred_from(waiter));
     if (!turn || comes_before(waiter, *turn)) continue;
@@ -66,9 +65,10 @@ std::vector<LeaseId> Stepper::wanting_several() const {
     LeaseId id;
   };
   std::vector<Waiter> waiters;
-  for (const QueueKey& key : state_.askers_) {
-    const Lease& lease = *state_.find(key.lease);
-    if (devices_wanted(lease) < 2) continue;
+  for (const Asker& asker : state_.askers_.in_order()) {
+    const Lease& lease = *state_.find(asker.key.lease);
+    const bool might = devices_wanted(lease) > 1 && state_.somebody_might_yield(lease.tier);
+    if (!might || !may_ask(state_, rules_, lease)) continue;
     Waiter waiter{false, {}, lease.priority, lease.id};
     for (const Device* device : devices_for(state_, lease)) {
       waiter.begun |= begun(lease.id, device->reading.uuid) != nullptr;
@@ -91,8 +91,14 @@ std::optional<NextTurn> Stepper::turn_on(const Lease& waiter, const Device& devi
   const std::string& uuid = device.reading.uuid;
   if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) return std::nullopt;
   if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) return std::nullopt;
-  const Contenders contenders = contenders_on(state_, rules_, waiter, device, now_);
+  Contenders contenders = contenders_on(state_, rules_, waiter, device, now_);
   if (!contenders.residents.empty()) join_contest(device, contenders);
+  // Nobody yields to them there, whatever they have had: they take no turn from others.
+  std::erase_if(contenders.waiters, [&](LeaseId id) {
+    if (id == waiter.id) return false;
+    const auto others = barred_from(*find(id));
+    return std::find(others.begin(), others.end(), uuid) != others.end();
+  });
   return turn_of(state_, rules_, waiter, device, contenders, begun(waiter.id, uuid), now_);
 }
 
@@ -117,7 +123,7 @@ std::optional<NextTurn> Stepper::turn_on_several(const Lease& waiter, const std:
   }
   if (!among_equals(state_, waiter, all)) return std::nullopt;
   // One after the other they leave all of these devices: what that costs counts as a whole.
-  if (under_way != nullptr) all.at = goes_on(state_, rules_, waiter, all, *under_way, now_);
+  if (under_way != nullptr) all.at = std::max(all.at, goes_on(state_, rules_, waiter, all, *under_way, now_));
   else if (!planted(Bug::turns_begin_with_the_first))
     all.at = std::max(all.at, quantum_ends(state_, rules_, waiter, all));
   return all;
@@ -177,9 +183,8 @@ bool Stepper::contends(LeaseId id, const Device& device) const {
   if (state_.queue_.contains(id)) return waits_for(*lease, device);
   if (!lease->reserves() || !device.leases.contains(id)) return false;
   if (lease->state != LeaseState::active) return true;
-  return std::any_of(state_.askers_.begin(), state_.askers_.end(), [&](const QueueKey& key) {
-    const Lease& other = *state_.find(key.lease);
-    return other.id != id && other.tier == lease->tier && waits_for(other, device);
+  return std::ranges::any_of(state_.askers_.on(device.reading.uuid), [&](LeaseId other) {
+    return other != id && state_.find(other)->tier == lease->tier;
   });
 }
 

@@ -16,7 +16,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int proofs_needed = 2;          // snapshots in a row that show the bytes gone
-constexpr Duration look_interval = 20ms;  // between two looks while it is verified
 // A lease counts as one that lied no sooner than this after it said that it has yielded: drivers measure now and then.
 constexpr Duration liar_at_least = 2s;
 // At the end of the time for it the newest snapshot speaks for the moment, if it began no longer ago than this: none
@@ -121,7 +120,7 @@ void Stepper::settle_down(Lease& lease) {
   state_.schedule(lease, rules_);
   touch(lease);
   // If that does not make the room that somebody waits for, it is not this one who is to blame.
-  for (const QueueKey& key : state_.askers_) may_be_blocked_.push_back(key.lease);
+  for (const Asker& asker : state_.askers_.in_order()) may_be_blocked_.push_back(asker.key.lease);
   state_.reindex(rules_, now_);
   note_blocked();
   // Who is to end and was stuck, so that it could not be brought back first, is brought back now.

@@ -17,6 +17,9 @@ namespace sublet::core {
 // Figures of one reading are taken one after the other; between them a program may allocate a little.
 inline constexpr Bytes reading_slack = 64 * MiB;
 
+// Between two looks at what is verified, or may have changed by itself.
+inline constexpr Duration look_interval = std::chrono::milliseconds(20);
+
 // Beyond what a move should take by the driver: a program may have this long to finish the work it has submitted.
 inline constexpr Duration driver_grace = std::chrono::seconds(10);
 // Whatever is predicted, so much is the most that a move should take by the driver.
@@ -130,17 +133,18 @@ class Stepper {
   void make_room();
   bool room_stale();
   bool change_matters(const std::vector<std::string>& changed) const;
-  void list_askers(std::vector<QueueKey>& first);
-  void spread_askers(std::vector<QueueKey>& first) const;
-  void add_askers(std::vector<QueueKey>& all);
+  std::vector<Asker> list_askers();
+  void add_first_waiters(std::vector<QueueKey>& keys) const;
+  void add_parked(std::vector<QueueKey>& keys) const;
   void keep_word(Lease& lease);
   void drop_word(Lease& lease);
-  bool give_up(const std::vector<Making>& before);
-  std::vector<LeaseId> askers_in_turn(const std::vector<Making>& before) const;
+  bool give_up();
+  std::vector<LeaseId> askers_in_turn() const;
   std::vector<std::string> barred_from(const Lease& waiter) const;
   bool goes_ahead(LeaseId asker, const Making& making) const;
   bool is_gone_on_with(const Making& making) const;
-  void look_for_room(const Lease& waiter, const std::vector<Making>& before);
+  void look_for_room(const Lease& waiter);
+  RoomPlan plan_on_or_elsewhere(Asking asking) const;
   bool is_free(const Lease& waiter, const std::vector<std::string>& devices) const;
   Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
   void look_again_at(Time at);
@@ -149,6 +153,7 @@ class Stepper {
   std::string yield_text(const Making& making, const Lease& victim) const;
   void end_spot(Lease& lease, const Making& making);
   void leave_alone(Lease& lease, LeftAlone why);
+  void refuse_set(const Making& making, const std::string& beyond);
   bool ask_by_next(Lease& victim, const Making& making);
   void settle_undone();
   Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;

@@ -3,6 +3,7 @@
 
 #include "base/planted.h"
 #include "core/cover.h"
+#include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/victims.h"
 
@@ -15,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
-constexpr int most_tries = 16;  // to find the moment at which a turn begins
+constexpr int most_tries = 64;  // to find the moment at which a turn begins
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
   const auto method = pause_method_of(state, lease);
@@ -47,13 +48,11 @@ Contenders contenders_on(const State& state, const Rules& rules, const Lease& wa
     if (!way.parks() && !(way.ends() && planted(Bug::turns_end_leases))) continue;  // nobody's turn ends another
     contenders.residents.push_back(id);
   }
-  for (const QueueKey& key : state.askers()) {
-    const LeaseId id = key.lease;
+  for (const LeaseId id : state.askers().on(device.reading.uuid)) {
     const Lease& lease = *state.find(id);
     const bool is_it = id == waiter.id;
     if (lease.resize && !is_it) continue;  // resident, and counted as such
-    if (is_it || (lease.tier == waiter.tier && devices_wanted(lease) == 1 && waits_for(lease, device)))
-      contenders.waiters.push_back(id);
+    if (is_it || (lease.tier == waiter.tier && devices_wanted(lease) == 1)) contenders.waiters.push_back(id);
   }
   return contenders;
 }
@@ -72,6 +71,7 @@ struct Candidate {
   bool resident;
   Duration had;
   Bytes takes;  // beyond what it keeps when it is out
+  Victim yields;  // a resident, when it leaves
 };
 
 // A device of which those who take turns there have left, and everybody below them: nothing that follows changes it.
@@ -91,8 +91,10 @@ void add_below(const State& state, const Rules& rules, const Lease& waiter, cons
     if (lease.ended() || lease.tier >= waiter.tier || lease.state == LeaseState::pausing) continue;
     const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
     if (spared(state, rules, asking, lease, way, now)) continue;
-    emptied.below.push_back(as_victim(state, rules, lease, waiter.uid, device, now));
-    emptied.gives.push_back({emptied.below.back().gain, emptied.below.back().cost});
+    const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
+    emptied.below.push_back(its);
+    emptied.gives.push_back({its.gain, its.cost, its.enters, its.stays, lease.uid,
+                             ledger_left_for(state, rules, lease.uid, waiter.uid)});
   }
 }
 
@@ -103,21 +105,53 @@ Emptied emptied(const State& state, const Rules& rules, const Lease& waiter, con
   all.room = state.effective_free(device, rules, now) + being_yielded(state, device);
   for (const LeaseId id : contenders.residents) {
     const Lease& lease = *state.find(id);
-    const Bytes gain = as_victim(state, rules, lease, waiter.uid, device, now).gain;
-    all.room += gain;
-    all.candidates.push_back({&lease, true, state.had(id, uuid), gain});
+    const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
+    all.room += its.gain;
+    all.candidates.push_back({&lease, true, state.had(id, uuid), its.gain, its});
   }
   for (const LeaseId id : contenders.waiters) {
     const Lease& lease = *state.find(id);
-    all.candidates.push_back({&lease, false, state.had(id, uuid), state.need(lease, uuid)});
+    all.candidates.push_back({&lease, false, state.had(id, uuid), state.need(lease, uuid), {}});
   }
   add_below(state, rules, waiter, device, now, all);
   return all;
 }
 
+// Those of lower tiers who leave with these equals, one after the other, so that so much more is there. None: they
+// cannot, or host memory does not take all of them.
+std::optional<std::vector<Victim>> with_below(const State& state, const Rules& rules, const Lease& waiter,
+                                              const Emptied& emptied, const std::vector<Victim>& equals, Bytes need) {
+  const auto all = [&](const std::vector<std::size_t>& chosen) {
+    std::vector<Victim> victims = equals;
+    for (const std::size_t i : chosen) victims.push_back(emptied.below[i]);
+    std::sort(victims.begin(), victims.end());
+    return victims;
+  };
+  const auto fits = [&](const std::vector<Victim>& victims) {
+    return planted(Bug::ledger_is_asked_one_by_one) || beyond_ledger(state, rules, waiter.uid, victims).empty();
+  };
+  auto chosen = cheapest_cover(emptied.gives, need);
+  if (!chosen) return std::nullopt;
+  if (auto victims = all(*chosen); fits(victims)) return victims;
+  if (chosen->empty()) return std::nullopt;
+  // Others, for whom there is place whatever the equals leave of what they take.
+  std::vector<Giver> gives = emptied.gives;
+  Bytes place = ledger_left(state, rules, {});
+  for (const Victim& equal : equals) {
+    place -= equal.enters;
+    for (Giver& giver : gives)
+      if (giver.user == state.find(equal.lease)->uid) giver.for_user -= equal.enters;
+  }
+  chosen = cheapest_cover(gives, need, place);
+  if (!chosen) return std::nullopt;
+  auto victims = all(*chosen);
+  return fits(victims) ? std::optional(std::move(victims)) : std::nullopt;
+}
+
 // Who has the device from then on, if nobody comes or goes until then: those who have it go on having it. None: others
-// come before the waiter.
-std::optional<NextTurn> built(const Emptied& emptied, const Lease& waiter, const std::string& uuid, Duration then) {
+// come before the waiter. `below`: those of lower tiers leave as far as they are needed.
+std::optional<NextTurn> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
+                              const std::string& uuid, Duration then, bool below) {
   std::vector<Candidate> order = emptied.candidates;
   for (Candidate& candidate : order)
     if (candidate.resident) candidate.had += then;
@@ -128,21 +162,31 @@ std::optional<NextTurn> built(const Emptied& emptied, const Lease& waiter, const
   });
   NextTurn turn{{uuid}, {}, {}, {}};
   Bytes room = emptied.room;
-  for (const Giver& giver : emptied.gives) room += std::max(giver.gain, Bytes{});
+  if (below)
+    for (const Giver& giver : emptied.gives) room += std::max(giver.gain, Bytes{});
   const Bytes all = room;
   bool comes = false;
+  std::vector<Victim> equals;
   for (const Candidate& candidate : order) {
     const bool fits = candidate.takes <= room;
     if (fits) room -= candidate.takes;
     if (fits && !candidate.resident) turn.enters.push_back(candidate.lease->id);
-    if (!fits && candidate.resident) turn.leaves.push_back(candidate.lease->id);
+    if (!fits && candidate.resident) equals.push_back(candidate.yields);
     comes |= fits && candidate.lease->id == waiter.id;
   }
   if (!comes) return std::nullopt;
-  const auto chosen = cheapest_cover(emptied.gives, all - room - emptied.room);
-  if (!chosen) return std::nullopt;
-  for (const std::size_t i : *chosen) turn.leaves.push_back(emptied.below[i].lease);
+  const auto leave = with_below(state, rules, waiter, emptied, equals, all - room - emptied.room);
+  if (!leave) return std::nullopt;
+  for (const Victim& victim : *leave) turn.leaves.push_back(victim.lease);
   return turn;
+}
+
+// If those of lower tiers cannot leave with the equals, it is between the equals alone.
+std::optional<NextTurn> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
+                              const std::string& uuid, Duration then) {
+  auto turn = built(state, rules, emptied, waiter, uuid, then, /*below=*/true);
+  if (turn || emptied.below.empty()) return turn;
+  return built(state, rules, emptied, waiter, uuid, then, /*below=*/false);
 }
 
 // The moments at which one of those who have the device has had more than the waiter: in order, from now.
@@ -202,11 +246,12 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
   Duration then{};
   std::optional<NextTurn> turn;
   for (int tries = 0; tries < most_tries; ++tries) {
-    auto next = built(all, waiter, uuid, then);
+    auto next = built(state, rules, all, waiter, uuid, then);
     if (next && turn && next->enters == turn->enters && next->leaves == turn->leaves) return turn;
-    if (!next) {
+    if (!next) {  // nor is it what was found for an earlier moment
+      turn.reset();
       const auto moment = std::upper_bound(moments.begin(), moments.end(), then);
-      if (moment == moments.end()) return turn;
+      if (moment == moments.end()) return std::nullopt;
       then = *moment;
       continue;
     }

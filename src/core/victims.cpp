@@ -10,7 +10,10 @@
 #include "core/words.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
+#include <span>
 
 namespace sublet::core {
 namespace {
@@ -41,13 +44,26 @@ struct OnDevice {
   Time again = Time::never();
 };
 
+// Those who yield for the same asker on other devices, and what they enter in the ledger.
+struct Taken {
+  std::set<LeaseId> leases;
+  Bytes all;
+  std::map<std::uint32_t, Bytes> of;  // by user
+  void add(const Victim& victim, std::uint32_t uid) {
+    if (leases.insert(victim.lease).second) all += victim.enters, of[uid] += victim.enters;
+  }
+};
+
 std::vector<Giver> givers_of(const State& state, const Rules& rules, std::uint32_t asker,
-                             const std::vector<Victim>& victims) {
+                             const std::vector<Victim>& victims, const Taken& taken = {}) {
   std::vector<Giver> givers;
   for (const Victim& victim : victims) {
     const std::uint32_t uid = state.find(victim.lease)->uid;
+    const auto its = taken.of.find(uid);
+    const Bytes for_user = ledger_left_for(state, rules, uid, asker) - (its == taken.of.end() ? Bytes{} : its->second);
     givers.push_back({victim.gain, planted(Bug::prices_do_not_matter) ? 1s : victim.cost, victim.enters, victim.stays,
-                      uid, ledger_left_for(state, rules, uid, asker)});
+                      uid, for_user});
+    if (taken.leases.contains(victim.lease)) givers.back().cost = {}, givers.back().enters = givers.back().stays = {};
   }
   return givers;
 }
@@ -99,7 +115,8 @@ void over_ledger(const State& state, const Rules& rules, const Asking& asking, O
   plan.why_not = too_many_text(state, rules, asking.lease.uid, victims);
 }
 
-OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, const Taken& taken,
+                 Time now) {
   OnDevice plan;
   plan.device = &device;
   const Bytes lacks = plan.lacks = lacking(state, rules, asking, device, now);
@@ -120,9 +137,9 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     gain += std::max(candidates.back().gain, Bytes{});
   }
   std::optional<Bytes> place;
-  if (!planted(Bug::ledger_is_asked_one_by_one)) place = ledger_left(state, rules, {});
+  if (!planted(Bug::ledger_is_asked_one_by_one)) place = ledger_left(state, rules, {}) - taken.all;
   // None of them where nothing is lacking.
-  auto chosen = cheapest_cover(givers_of(state, rules, asking.lease.uid, candidates), lacks, place);
+  auto chosen = cheapest_cover(givers_of(state, rules, asking.lease.uid, candidates, taken), lacks, place);
   if (planted(Bug::more_yield_than_need) && chosen && !chosen->empty() && chosen->size() < candidates.size()) {
     chosen->resize(candidates.size());
     std::iota(chosen->begin(), chosen->end(), std::size_t{0});
@@ -182,97 +199,6 @@ bool among_its_devices(const State& state, const Lease& lease, const Device& dev
     if (room->device == uuid) return true;
   return false;
 }
-
-// What was made room for on somebody's word is not displaced by those who had to wait for it: no two displace each
-// other back and forth. Everybody else leaves it the time that a turn would give it.
-std::optional<Spared> keeps_its_word(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
-                                     Time now) {
-  if (!lease.ordered || asking.by_order(lease)) return std::nullopt;
-  const Lease& asker = asking.lease;
-  // A pause of it that failed is no new word: who came between that and its room may ask again.
-  const Time given_at = lease.ordered->given_at.value_or(lease.granted_at.value_or(Time{}));
-  const Time since = state.standing(lease.id).came_back;
-  const std::string who = lease.ordered->anybodys ? "an administrator" : "its owner";
-  const bool reached = lease.ordered->anybodys || lease.ordered->uid == asker.uid;
-  if (reached && asker.id && asker.waits_since() <= given_at)
-    return Spared{lease.id, asking.told ? "it has its room on the word of " + who + ", and who waited then waits for it"
-                                        : std::string()};
-  const Time until = since + residency(state, rules, lease, lease.devices);
-  if (asker.tier == Tier::critical || now >= until) return std::nullopt;
-  return Spared{lease.id,
-                asking.told ? "it has its room on the word of " + who + ", and keeps it for " +
-                                  format_duration(until - now) + " more"
-                            : std::string(),
-                until};
-}
-
-std::string left_alone_text(const Standing& standing, const LeftAlone& left_alone, Time now) {
-  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + left_alone.why;
-  const std::string until = format_duration(standing.spared_until - now);
-  switch (left_alone.ground) {
-    case LeftAlone::Ground::failed: return "a pause of it failed " + ago + ", and it is left alone for " + until + why;
-    case LeftAlone::Ground::undone:
-      return "a pause of it was undone " + ago + ", and the next one is tried in " + until + why;
-    case LeftAlone::Ground::refused: break;
-  }
-  return "it could not be asked " + ago + ", and that is looked at again in " + until + why;
-}
-
-}  // namespace
-
-bool Asking::reaches(const Lease& other) const {
-  return by_order(other) || (by_rules && (other.tier < lease.tier || planted(Bug::anybody_yields)));
-}
-
-bool passed_over(const State& state, LeaseId id) { return state.stuck(id) && !planted(Bug::stuck_ones_hold_up); }
-
-std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
-                             const WayToYield& way, Time now) {
-  const auto because = [&](const auto& words, Time until = Time::never()) {
-    return Spared{lease.id, asking.told ? std::string(words()) : std::string(), until};
-  };
-  if (lease.state == LeaseState::resuming && !lease.parking->then_stop && !state.stuck(lease.id)) {
-    const auto left = asking.told ? time_left(state, lease.id, now) : std::nullopt;
-    if (!asking.patient)
-      return because([&] {
-        return "it is resuming" + (left ? ", for about " + format_duration(*left) + " more" : std::string());
-      });
-  } else if (lease.state != LeaseState::active) {
-    return because([&] {
-      return state.stuck(lease.id) ? "it is " + std::string(to_string(lease.state)) +
-                                         " and stuck: the driver has not returned for longer than it should take"
-                                   : "it is " + std::string(to_string(lease.state));
-    });
-  }
-  if (lease.stop_requested) return because([] { return "its program is being ended already"; });
-  if (way.kind == WayToYield::Kind::none) return because([&] { return obstacle_text(state, lease, way); }, way.until);
-  const bool by_order = asking.by_order(lease);
-  if (!asking.reaches(lease))
-    return because([&]() -> std::string {
-      if (!asking.by_rules) return "it is not the program of the user on whose word room is made";
-      return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
-             std::string(to_string(asking.lease.tier));
-    });
-  // Not even on its own user's word: that may have it paused.
-  if (way.ends() && lease.tier >= asking.lease.tier && !planted(Bug::anybody_yields))
-    return because([&] {
-      return "it cannot be paused, and is ended for a higher tier only: `sublet stop " + to_string(lease.id) +
-             "` ends it";
-    });
-  if (auto kept = keeps_its_word(state, rules, asking, lease, now);
-      kept && !(asking.patient && kept->until != Time::never()))
-    return kept;
-  if (asking.patient) return std::nullopt;
-  const Standing standing = state.standing(lease.id);
-  if (now < standing.spared_until)
-    return because([&] { return left_alone_text(standing, state.left_alone(lease.id), now); }, standing.spared_until);
-  const bool at_once = by_order || asking.lease.tier == Tier::critical;
-  if (!at_once && now < standing.restored + breath)
-    return because([] { return "it came back from a pause a moment ago"; }, standing.restored + breath);
-  return std::nullopt;
-}
-
-namespace {
 
 Duration settles_in(const State& state, const Lease& lease, PauseMethod method, Bytes bytes) {
   return state.costs().predict(lease.whose(), lease.devices, method, Move::settle, bytes).likely;
@@ -390,28 +316,29 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
 bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
   if (!rules.automatic) return false;
   if (!state.queue().contains(lease.id)) return state.queue().size() < askers;
-  return std::ranges::any_of(state.askers(), [&](const QueueKey& key) { return key.lease == lease.id; });
+  return state.askers().by_rule(lease.id);
 }
 
 namespace {
 
-OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
+OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device,
+                 const Taken& taken, Time now) {
   // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
   const bool own_first = asking.ordered && !asking.ordered->anybodys;
   if (own_first) {
     Asking word = asking;
     word.by_rules = false;
-    OnDevice own = plan_on(state, rules, word, device, now);
+    OnDevice own = plan_on(state, rules, word, device, taken, now);
     if (own.found || !may_ask(state, rules, asking.lease)) return own;
   }
-  OnDevice plan = plan_on(state, rules, asking, device, now);
+  OnDevice plan = plan_on(state, rules, asking, device, taken, now);
   weigh_wait(state, rules, asking, plan, now);
   return plan;
 }
 
 // Who is on several of the devices may be enough where others were chosen as well: those are left out, the dearest
 // first.
-void leave_out_needless(const State& state, const Rules& rules, std::uint32_t asker, const std::vector<OnDevice>& plans,
+void leave_out_needless(const State& state, const Rules& rules, std::uint32_t asker, std::span<const OnDevice> plans,
                         std::vector<Victim>& victims, Time now) {
   if (plans.size() < 2 || victims.size() < 2) return;
   std::vector<std::vector<Bytes>> gains(plans.size());  // of each victim, on each of the devices
@@ -437,6 +364,60 @@ void leave_out_needless(const State& state, const Rules& rules, std::uint32_t as
   }
 }
 
+// Of the first `count` of these devices.
+RoomPlan put_together(const State& state, const Rules& rules, const Asking& asking, const std::vector<OnDevice>& plans,
+                      std::size_t count, Time now) {
+  RoomPlan room;
+  room.found = plans[count - 1].found;  // those where room can be made come first
+  const std::span<const OnDevice> first(plans.data(), count);
+  for (const OnDevice& plan : first) {
+    room.devices.push_back(plan.device->reading.uuid);
+    room.under_way |= plan.under_way;
+    room.again = std::min(room.again, plan.again);
+    room.spared.insert(room.spared.end(), plan.spared.begin(), plan.spared.end());
+    if (!plan.found) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
+    room.beyond_ledger |= plan.beyond_ledger;
+    for (const Victim& victim : plan.victims) {  // one on several of them yields once
+      const auto same = std::ranges::find(room.victims, victim.lease, &Victim::lease);
+      if (same == room.victims.end()) room.victims.push_back(victim);
+      else same->gain += victim.gain;
+    }
+  }
+  std::sort(room.victims.begin(), room.victims.end());
+  leave_out_needless(state, rules, asking.lease.uid, first, room.victims, now);
+  if (!room.found) room.victims.clear();
+  for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
+  return room;
+}
+
+// Those who are cheapest on each device are too much together for host memory: on each in turn, those for whom there is
+// place beside those before them; where nobody is left for whom there is, that device comes first.
+std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const Asking& asking,
+                                 const std::vector<OnDevice>& plans, std::size_t count, Time now) {
+  std::vector<const Device*> devices;
+  for (const OnDevice& plan : plans)
+    if (plan.found && !plan.others) devices.push_back(plan.device);
+  std::vector<OnDevice> found;
+  for (std::size_t tries = 0; tries < count && devices.size() >= count; ++tries) {
+    Taken taken;
+    found.clear();
+    std::optional<std::size_t> fails;
+    for (std::size_t i = 0; i < devices.size() && found.size() < count; ++i) {
+      OnDevice plan = best_on(state, rules, asking, *devices[i], taken, now);
+      if (!plan.found) {
+        if (!fails) fails = i;
+        continue;
+      }
+      for (const Victim& victim : plan.victims) taken.add(victim, state.find(victim.lease)->uid);
+      found.push_back(std::move(plan));
+    }
+    if (found.size() == count || !fails) break;
+    std::rotate(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(*fails),
+                devices.begin() + static_cast<std::ptrdiff_t>(*fails) + 1);
+  }
+  return found;
+}
+
 }  // namespace
 
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now) {
@@ -447,8 +428,8 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
   std::size_t found = 0, leases = 0;
   for (const Device* device : devices) {
     if (found >= count && leases >= leases_looked_at) break;
-    if (!state.known(*device, rules, now)) continue;
-    plans.push_back(best_on(state, rules, asking, *device, now));
+    if (!state.known(*device, rules, now) || !asking.may_be_on(device->reading.uuid)) continue;
+    plans.push_back(best_on(state, rules, asking, *device, {}, now));
     const Making* making = state.making_on(device->reading.uuid);
     plans.back().others = making != nullptr && making->asker != asking.lease.id && making->tier >= asking.lease.tier;
     found += plans.back().found && !plans.back().others;
@@ -459,37 +440,23 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
     if (a.others != b.others) return b.others;
     return a.found ? a.cost < b.cost : a.short_bytes < b.short_bytes;
   });
-  RoomPlan room;
-  room.found = plans.size() >= count && count > 0 && plans[count - 1].found;
   if (plans.size() < count || count == 0) {
+    RoomPlan room;
     room.why_not = "of the devices that it may use only " + std::to_string(plans.size()) + " are known";
     return room;
   }
-  for (std::size_t i = 0; i < count; ++i) {
-    OnDevice& plan = plans[i];
-    room.devices.push_back(plan.device->reading.uuid);
-    room.under_way |= plan.under_way;
-    room.again = std::min(room.again, plan.again);
-    room.spared.insert(room.spared.end(), plan.spared.begin(), plan.spared.end());
-    if (!plan.found) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
-    room.beyond_ledger |= plan.beyond_ledger;
-    for (const Victim& victim : plan.victims) {  // one on several of them yields once
-      const auto same = std::find_if(room.victims.begin(), room.victims.end(),
-                                     [&](const Victim& other) { return other.lease == victim.lease; });
-      if (same == room.victims.end()) room.victims.push_back(victim);
-      else same->gain += victim.gain;
-    }
+  RoomPlan room = put_together(state, rules, asking, plans, count, now);
+  if (count == 1 || !room.found || beyond_ledger(state, rules, asking.lease.uid, room.victims).empty()) return room;
+  std::vector<OnDevice> others = one_by_one(state, rules, asking, plans, count, now);
+  if (others.size() == count) {
+    RoomPlan other = put_together(state, rules, asking, others, count, now);
+    if (beyond_ledger(state, rules, asking.lease.uid, other.victims).empty()) return other;
   }
-  std::sort(room.victims.begin(), room.victims.end());
-  plans.resize(count);
-  leave_out_needless(state, rules, asking.lease.uid, plans, room.victims, now);
-  if (room.devices.size() > 1 && !beyond_ledger(state, rules, asking.lease.uid, room.victims).empty()) {
-    room.found = false;
-    room.beyond_ledger = true;
-    room.why_not = too_many_text(state, rules, asking.lease.uid, room.victims);
-  }
-  if (!room.found) room.victims.clear();
-  for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
+  room.found = false;
+  room.beyond_ledger = true;
+  room.why_not = too_many_text(state, rules, asking.lease.uid, room.victims);
+  room.victims.clear();
+  room.pause = room.cost = {};
   return room;
 }
 

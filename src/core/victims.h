@@ -13,10 +13,10 @@ namespace sublet::core {
 // Who came back a moment ago is left alone for a moment, by everybody but the critical.
 inline constexpr Duration breath = std::chrono::seconds(2);
 
-// So many waiters, the first in the order of those who want the same device, or any, may have others asked without
-// anybody's word; and whoever wants to come back.
+// So many waiters, the first in the order of those who want the same device, or as many of any, may have others asked
+// without anybody's word; and those who want to come back, as far as they are among the first of more.
 inline constexpr std::size_t askers = 8;
-inline constexpr std::size_t askers_looked_for = 4 * askers;  // in the queue
+inline constexpr std::size_t parked_askers = 4 * askers;
 
 // Who asks for room: a waiter, or one that is only thought of (`lease.id` none).
 struct Asking {
@@ -26,10 +26,12 @@ struct Asking {
   bool by_rules = true;  // beyond what was ordered, it may have those yield whom anybody in its place may
   // Those count too who may be asked a little later: they are coming back, or are left alone for a while.
   bool patient = false;
+  std::vector<std::string> on{};  // only on these devices, uuids; none: on any that it may use
 
   Ground ground() const { return ordered ? Ground::order : Ground::tier; }
   // The word of an administrator reaches everybody's programs, that of a user the user's own.
   bool by_order(const Lease& other) const { return ordered && (ordered->anybodys || ordered->uid == other.uid); }
+  bool may_be_on(const std::string& device) const;
   // Whether the other yields to this one at all: on that word, or to its tier.
   bool reaches(const Lease& other) const;
 };
