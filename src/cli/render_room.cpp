@@ -63,6 +63,14 @@ std::string hint_line(const json& room) {
   return hint.empty() ? "" : fmt::format("  hint: {}\n", visible(hint));
 }
 
+std::string away_line(const json& room) {
+  const std::string basis = visible(text_at(room, "away_basis"));
+  if (basis.empty()) return "";
+  if (const auto ms = number_at(room, "away_ms"))
+    return fmt::format("Who yields stays away for about {}: {}.\n", about(std::chrono::milliseconds(*ms)), basis);
+  return fmt::format("How long who yields stays away nobody knows: {}.\n", basis);
+}
+
 Result<std::string> waiting(const json& reply, const Common& common, const Look& look) {
   const json& queue = member(reply, "queue");
   std::string out = fmt::format("It would have to wait: {}.\n", queue_phrase(reply, look));
@@ -122,7 +130,8 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
                            about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0) + wait.value_or(0))),
                            wait || first.empty() ? "" : "from then on ", on_devices(room, look),
                            ended == 0 ? "" : ", or until those have ended that are ended",
-                           about(std::chrono::milliseconds(cost)), ended == 0 ? "" : " of the others");
+                           about(std::chrono::milliseconds(cost)), ended == 0 ? "" : " of the others") +
+         away_line(room);
 }
 
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {

@@ -66,6 +66,7 @@ struct Config {
   struct Pause {
     bool automatic = true;
     Duration cooldown = std::chrono::seconds(10);
+    Duration idle_after = std::chrono::minutes(2);
     Duration min_residency{};  // 0: max(10 s, ten times what a pause and a resume take)
     Duration orphan_after = std::chrono::hours(24);
     double overhead = 0.10;

@@ -89,6 +89,10 @@ constexpr Key table[] = {
      "How long a lease whose pause failed, or could not be begun or measured, is left alone; doubled with each failure "
      "in a row, up to 64 times.",
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
+    {"pause.idle_after", "1s", "1d",
+     "How long a spot program may take to use anything on its card, from when it was given its room, before it can be "
+     "ended for a higher tier.",
+     +[](Config& c) -> Duration& { return c.pause.idle_after; }},
     {"pause.min_residency", "0s", "1d",
      "How long a lease has its room at least before a turn takes it away; 0s: ten times what its pause and its resume "
      "take, 10 s at least.",

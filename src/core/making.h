@@ -90,6 +90,10 @@ struct RoomPlan {
   // Found, but only once one of them may be asked: how long that takes (unset: not known), and why; one sentence.
   std::optional<Duration> wait = Duration{};
   std::string wait_for;
+  // Told to people: how long those stay away who are parked for it, from when they have yielded (unset: not known), and
+  // from what that is known, or why not; one clause.
+  std::optional<Duration> away = {};
+  std::string away_basis;
   Time again = Time::never();  // not found: by time alone it may be from then on
   bool beyond_ledger = false;  // not found: those who could yield are more together than host memory takes
   Bytes short_bytes;           // not found: lacking there although all yield who may

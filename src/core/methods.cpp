@@ -20,9 +20,6 @@ constexpr double trusted = 0.5;
 // The program of a lease that was given its room a moment ago is only being started.
 constexpr Duration start_up = std::chrono::seconds(5);
 
-// One that has begun may import and load for so long before it takes anything on a card.
-constexpr Duration to_the_card = std::chrono::minutes(2);
-
 // Bytes of a device that are used by no listed process may be of one that is not listed; below this they are nobody's.
 constexpr Bytes unlisted_slack = 64 * MiB;
 
@@ -195,8 +192,8 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     WayToYield way = hindered(Obstacle::nothing_on_card);
     if (!may_be_ended(lease) || !idles(state, lease)) return way;
     const Time since = std::max(lease.granted_at.value_or(Time{}), lease.resumed_at.value_or(Time{}));
-    if (now >= since + to_the_card) return {WayToYield::Kind::end};
-    way.until = since + to_the_card;
+    if (now >= since + rules.idle_after) return {WayToYield::Kind::end};
+    way.until = since + rules.idle_after;
     return way;
   }
   if (!lease.parking) {  // else the ledger has entered it already

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rehearse.h"
 
+#include "core/expect.h"
 #include "core/ledger_set.h"
 #include "core/prospects.h"
 #include "core/step.h"
+#include "core/turns.h"
 #include "core/victims.h"
 #include "core/words.h"
 
@@ -38,6 +40,36 @@ RoomPlan plan_of(const State& state, const Rules& rules, const NextTurn& turn, s
   return room;
 }
 
+bool parks_somebody(const RoomPlan& room) {
+  return room.found && std::ranges::any_of(room.victims, [](const Victim& victim) { return !victim.ends; });
+}
+
+// Until it gives its room back they have no claim on it.
+RoomPlan with_time_away(RoomPlan room, const State& state, const Rules& rules, const Lease& asked, Time now) {
+  if (!parks_somebody(room)) return room;
+  const Time start = asked.runs_since(now);
+  const Expected end = expected_end(state, rules, asked, start, now);
+  const bool by_limit = end.basis == Basis::limit || end.basis == Basis::stopping;
+  if (asked.owner.kind == OwnerKind::token && asked.nameless && asked.ttl) {
+    room.away = *asked.ttl;
+    room.away_basis = "for as long as the room is held, unless that is renewed";
+  } else if (end.known()) {
+    room.away = end.at - now;
+    room.away_basis = "until it " + std::string(by_limit ? "" : "ends: ") +
+                      expected_text(state, asked, end.basis, start, now);
+  } else {
+    room.away_basis = "it " + expected_text(state, asked, end.basis, start, now);
+  }
+  return room;
+}
+
+RoomPlan with_time_of_turn(RoomPlan room, const State& state, const Rules& rules, const Lease& asked) {
+  if (!parks_somebody(room)) return room;
+  room.away = residency(state, rules, asked, room.devices);
+  room.away_basis = "for a turn at least; then it is theirs again";
+  return room;
+}
+
 Lease outcome_of(const State& after, const Plan& plan) {
   const LeaseId id = *plan.outcome;
   if (const Lease* lease = after.find(id)) return *lease;
@@ -48,7 +80,7 @@ Lease outcome_of(const State& after, const Plan& plan) {
 
 RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
                    Time now) {
-  return plan_now_or_later(state, rules, Asking{asked, ordered}, now);
+  return with_time_away(plan_now_or_later(state, rules, Asking{asked, ordered}, now), state, rules, asked, now);
 }
 
 void weigh_host(RoomPlan& room, const State& state, const Rules& rules, std::uint32_t asker, HostMemory host) {
@@ -95,11 +127,11 @@ Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit&
   }
   if (const Making* making = after.making_for(found.lease.id)) {
     found.would = Would::make_room;
-    if (making->ground == Ground::turn) found.room = plan_of(*making);
+    if (making->ground == Ground::turn) found.room = with_time_of_turn(plan_of(*making), after, rules, found.lease);
   }
   for (const auto& [device, turn] : after.turns())
     if (found.would == Would::wait && !found.room.found && holds(turn.enters, found.lease.id))
-      found.room = plan_of(after, rules, turn, found.lease.uid, now);
+      found.room = with_time_of_turn(plan_of(after, rules, turn, found.lease.uid, now), after, rules, found.lease);
   return found;
 }
 

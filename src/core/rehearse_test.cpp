@@ -93,6 +93,14 @@ TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
   EXPECT_GT(found.room.pause, Duration{});
   EXPECT_EQ(w.state_of(batch), LeaseState::active);
   EXPECT_EQ(w.state.making_for(found.lease.id), nullptr);
+  EXPECT_FALSE(found.room.away);
+  EXPECT_SAYS(found.room.away_basis, "it has no known end");
+  Submit limited = w.asking(10 * GiB);
+  limited.lease.owner.kind = OwnerKind::connection;
+  limited.lease.ttl = 10min;
+  const RoomPlan known = w.would(limited).room;
+  EXPECT_EQ(known.away, 10min);
+  EXPECT_EQ(known.away_basis, "until it ends at its time limit");
   w.rules.automatic = false;
   EXPECT_EQ(w.would(w.asking(10 * GiB)).would, Would::wait);
 }
@@ -140,6 +148,8 @@ TEST(Rehearse, WhoseTurnComesIsToldWhoLeaves) {
   EXPECT_EQ(found.room.victims[0].lease, equal);
   EXPECT_GT(found.room.wait, Duration{});
   EXPECT_SAYS(found.room.wait_for, "it has its turn for");
+  EXPECT_GE(found.room.away, 10s);
+  EXPECT_SAYS(found.room.away_basis, "for a turn");
 }
 
 TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {

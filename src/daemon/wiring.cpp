@@ -57,6 +57,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .min_residency = config.pause.min_residency > Duration{} ? std::optional(config.pause.min_residency)
                                                                             : std::nullopt,
                    .cooldown = config.pause.cooldown,
+                   .idle_after = config.pause.idle_after,
                    .yield_timeout = config.pause.yield_timeout,
                    .orphan_after = config.pause.orphan_after,
                    .forget_after = config.gpu.forget_after,

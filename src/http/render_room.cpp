@@ -31,7 +31,8 @@ void write_room(JsonText& out, const core::RoomPlan& room, const core::State& st
   for (const core::Spared& spared : room.spared) {
     out.begin_object().field("lease", to_string(spared.lease)).field("why", spared.why).end_object();
   }
-  out.end_array().field("hint", room.hint);
+  out.end_array().field("away_ms", room.away ? std::optional(ms(*room.away)) : std::nullopt);
+  out.field("away_basis", room.away_basis).field("hint", room.hint);
 }
 
 }  // namespace sublet::http

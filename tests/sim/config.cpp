@@ -27,6 +27,7 @@ Config::Config(std::uint64_t with) : seed(with) {
   rules.verify_timeout = random.time(2s, 20s);
   rules.forget_after = 2min;
   rules.grace = random.time(5s, 30s);
+  rules.idle_after = 30s;
 
   const auto some = [&random](double likely, double most) {
     return random.chance(likely) ? most * static_cast<double>(random.between(1, 10)) / 10 : 0.0;

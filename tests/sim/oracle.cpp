@@ -262,7 +262,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
   };
   // Nothing was seen of it on a card that the driver could park, and it had its time to take something.
   const Time since = std::max(lease.granted_at.value_or(now), lease.resumed_at.value_or(Time{}));
-  const bool idles = !by_itself && now - since >= 30s &&
+  const bool idles = !by_itself && now - since >= config_.rules.idle_after &&
                      std::ranges::all_of(lease.devices, [&](const std::string& device) {
                        return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};
                      });
