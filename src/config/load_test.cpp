@@ -152,11 +152,11 @@ TEST(Config, SyntaxErrorsAreToldInPlainWords) {
   EXPECT_EQ(one("max_age = \"1s\" 3"),
             "'3' stands behind the value (write max_age = \"1s\"; a comment begins with '#')");
   EXPECT_EQ(one(R"(nvml = "/opt/\lib.so")"),
-            R"('\l' is no escape that text in quotes may have (write nvml = '/opt/\lib.so': in single quotes a backslash )"
-            "is one)");
+            R"('\l' is no escape that text in quotes may have (write nvml = '/opt/\lib.so': in single quotes a )"
+            "backslash is one)");
   EXPECT_EQ(one(R"(nvml = "C:\u12"  # where it is)"),
-            R"('\u12' is no escape that text in quotes may have (write nvml = 'C:\u12': in single quotes a backslash is )"
-            "one)");
+            R"('\u12' is no escape that text in quotes may have (write nvml = 'C:\u12': in single quotes a backslash )"
+            "is one)");
   EXPECT_EQ(one(R"(nvml = "it's \q \"x\"")"),
             R"('\q' is no escape that text in quotes may have (write two backslashes for one))");
   EXPECT_EQ(one("nvml = \"/opt\x01\""), R"("/opt\x01" has a character that text may not have (leave it out))");

@@ -59,7 +59,8 @@ std::string_view wrong_escape(std::string_view value) {
 Complaint about_text(std::string_view name, std::string_view value) {
   const std::string_view inside = value.substr(1, value.size() - 2);
   const std::string_view wrong = value[0] == '"' ? wrong_escape(inside) : std::string_view();
-  if (wrong.empty()) return {fmt::format("{} has a character that text may not have", printable(value)), "leave it out"};
+  if (wrong.empty())
+    return {fmt::format("{} has a character that text may not have", printable(value)), "leave it out"};
   const std::string what = fmt::format("'{}' is no escape that text in quotes may have", printable(wrong));
   if (inside.find('\'') != std::string_view::npos) return {what, "write two backslashes for one"};
   return {what, fmt::format("write {} = '{}': in single quotes a backslash is one", name, printable(inside))};

@@ -125,7 +125,9 @@ class Session {
       parser.body_limit(context_.limits.body);
       parser.header_limit(header_limit);
       if (!co_await read(buffer, parser)) co_return;
-      more = co_await answer(parser.get());
+      answering_ = true;
+      more = co_await answer(parser.get()) && !revoked_;
+      answering_ = false;
     }
   }
 
@@ -162,7 +164,7 @@ class Session {
           problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
     }
-    const bool keep_alive = message.keep_alive();
+    const bool keep_alive = message.keep_alive() && !revoked_;
     AnswerParts parts = answer_parts(std::move(response), {.keep_alive = keep_alive,
                                                            .old_version = message.version() < 11,
                                                            .head_only = message.method() == bhttp::verb::head});
@@ -215,7 +217,14 @@ class Session {
     peer.user = token->user;
     peer.scope = engine::parse_scope(token->scope);
     peer.role = Admission::role_of(*token);
+    context_.engine.shows(context_.id, token->number, [this] { token_revoked(); });
     return std::nullopt;
+  }
+
+  // What was let in by it ends, and so does what the connection holds; whoever is being answered is told that first.
+  void token_revoked() {
+    revoked_ = true;
+    if (!answering_) stream_.close();
   }
 
   std::optional<Response> count_as(std::string_view user, std::shared_ptr<Usage> usage) {
@@ -360,6 +369,7 @@ class Session {
   Admission admission_;
   std::list<Stream*>::iterator place_;  // in `context_.usage`
   std::shared_ptr<PeerWatch> peer_;
+  bool answering_ = false, revoked_ = false;
 };
 
 }  // namespace
