@@ -15,7 +15,7 @@ namespace sublet {
 class JsonText {
  public:
   // `expected`: about so many bytes, so that the text need not move as it grows.
-  explicit JsonText(std::size_t expected = 0) { text_.reserve(expected); }
+  explicit JsonText(std::size_t expected = 0) : text_(expected, '\0') {}
   JsonText& begin_object() { return open('{'); }
   JsonText& end_object() { return close('}'); }
   JsonText& begin_array() { return open('['); }
@@ -28,8 +28,8 @@ class JsonText {
   JsonText& value(std::same_as<bool> auto truth) { return raw(truth ? "true" : "false"); }
   JsonText& value(std::nullptr_t) { return raw("null"); }
   JsonText& value(std::integral auto number) requires(!std::same_as<decltype(number), bool>) {
-    char digits[24];
-    return raw({digits, std::to_chars(digits, digits + sizeof digits, number).ptr});
+    char* const end = room(digits_at_most);
+    return wrote(std::to_chars(end, end + digits_at_most, number).ptr);
   }
   template <typename T>
   JsonText& value(const std::optional<T>& maybe) {
@@ -44,15 +44,25 @@ class JsonText {
   }
 
   // The text so far; complete once everything that was begun has been ended.
-  const std::string& text() const { return text_; }
-  std::string take() { return std::move(text_); }
+  std::string_view text() const { return {text_.data(), used_}; }
+  std::string take() {
+    text_.resize(used_);
+    return std::move(text_);
+  }
 
  private:
+  static constexpr std::size_t digits_at_most = 24;
+
   JsonText& open(char bracket);
   JsonText& close(char bracket);
-  void separate();
+  // Where a value or key of at most so many bytes is to be written: behind the comma that may have to be before it.
+  char* room(std::size_t bytes);
+  JsonText& wrote(const char* end, bool comma = true);  // up to here
+  void grow(std::size_t bytes);
 
+  // Longer than what is written, so that each piece is copied to its place and nothing else is done for it.
   std::string text_;
+  std::size_t used_ = 0;
   bool comma_ = false;  // the next value or key needs one before it
 };
 

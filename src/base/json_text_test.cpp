@@ -29,5 +29,21 @@ TEST(JsonText, EscapesWhatMustBeAndReplacesWhatIsNoText) {
   EXPECT_EQ(nlohmann::json::parse(out.text()), "\xEF\xBF\xBD");
 }
 
+TEST(JsonText, GrowsBeyondWhatWasExpectedAndEndsWithWhatWasWritten) {
+  for (const std::size_t expected : {0, 1, 7, 5000}) {
+    JsonText out(expected);
+    out.begin_array();
+    nlohmann::json same = nlohmann::json::array();
+    for (int i = 0; i < 300; ++i) {
+      out.value(std::string(static_cast<std::size_t>(i), 'x')).value(i);
+      same.push_back(std::string(static_cast<std::size_t>(i), 'x'));
+      same.push_back(i);
+    }
+    out.end_array();
+    EXPECT_EQ(out.text(), same.dump());
+    EXPECT_EQ(out.take(), same.dump());
+  }
+}
+
 }  // namespace
 }  // namespace sublet

@@ -17,6 +17,8 @@ Result<std::string> render_queue(const nlohmann::json& queue, const Common& comm
 Result<std::string> render_devices(const nlohmann::json& devices, const Common& common, const Look& look);
 Result<std::string> render_processes(const nlohmann::json& processes, const Common& common, const Look& look);
 
+Result<std::string> render_tokens(const nlohmann::json& tokens, const Common& common, const Look& look);
+
 // `leases`: the reply of /v1/leases, or null when it could not be had.
 std::string render_status(const nlohmann::json& status, const nlohmann::json& leases, const Look& look);
 

@@ -67,7 +67,7 @@ Cell gpu_cell(const json& row, const Look& look) {
 
 constexpr Column process_columns[] = {
     {"pid", "PID", true, true, +[](const json& r, const Look&) { return number_cell(r, "pid"); }},
-    {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
+    {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }, Narrow::shorten},
     {"uid", "UID", false, true, +[](const json& r, const Look&) { return number_cell(r, "uid"); }},
     {"gpu", "GPU", true, false, gpu_cell},
     {"uuid", "UUID", false, false, +[](const json& r, const Look&) { return text_cell(r, "device"); }},
@@ -75,7 +75,8 @@ constexpr Column process_columns[] = {
     {"lease", "LEASE", true, false, lease_cell},
     {"link", "LINK", true, false, +[](const json& r, const Look&) { return text_cell(r, "link"); }},
     {"start", "START", false, true, +[](const json& r, const Look&) { return number_cell(r, "start_ticks"); }},
-    {"command", "COMMAND", true, false, +[](const json& r, const Look&) { return text_cell(r, "command"); }},
+    {"command", "COMMAND", true, false, +[](const json& r, const Look&) { return text_cell(r, "command"); },
+     Narrow::below},
 };
 
 }  // namespace

@@ -41,19 +41,21 @@ Cell ended_cell(const json& row, const Look&) {
 }
 
 constexpr Column report_columns[] = {
-    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }},
+    {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }, Narrow::shorten},
     {"leases", "LEASES", true, true, +[](const json& r, const Look&) { return number_cell(r, "leases"); }},
-    {"active", "ACTIVE", true, true, +[](const json& r, const Look&) { return number_cell(r, "active"); }},
-    {"waiting", "WAITING", true, true, +[](const json& r, const Look&) { return number_cell(r, "waiting"); }},
-    {"held", "HELD GiB·h", true, true, +[](const json& r, const Look&) { return hours_cell(r, "held_mib_seconds"); }},
+    {"active", "ACTIVE", true, true, +[](const json& r, const Look&) { return number_cell(r, "active"); }, Narrow::cut,
+     "0"},
+    {"waiting", "WAITING", true, true, +[](const json& r, const Look&) { return number_cell(r, "waiting"); },
+     Narrow::cut, "0"},
+    {"held", "GiB·h", true, true, +[](const json& r, const Look&) { return hours_cell(r, "held_mib_seconds"); }},
     {"paused", "PAUSED GiB·h", false, true,
      +[](const json& r, const Look&) { return hours_cell(r, "paused_mib_seconds"); }},
-    {"unused", "NEVER USED", true, true, never_cell},
+    {"unused", "UNUSED", true, true, never_cell},
     {"peak", "PEAK", true, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"p50", "WAIT p50", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p50_ms"); }},
     {"p90", "p90", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p90_ms"); }},
     {"max", "MAX", true, true, +[](const json& r, const Look&) { return wait_cell(r, "max_ms"); }},
-    {"ended", "ENDED", true, false, ended_cell},
+    {"ended", "ENDED", true, false, ended_cell, Narrow::below},
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `token`: who may call the daemon over TCP. The secret is shown once, or written to a file of its own.
-#include "cli/fetch.h"
-
 #include "base/fd.h"
+#include "cli/fetch.h"
+#include "cli/render.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,15 +22,6 @@ struct TokenFlags {
   std::optional<Duration> ttl;
   std::string file;
   std::string id;
-};
-
-constexpr Column token_columns[] = {
-    {"id", "ID", true, false, [](const json& row, const Look&) { return text_cell(row, "id"); }},
-    {"name", "NAME", true, false, [](const json& row, const Look&) { return text_cell(row, "name"); }},
-    {"scope", "SCOPE", true, false, [](const json& row, const Look&) { return text_cell(row, "scope"); }},
-    {"user", "USER", true, false, [](const json& row, const Look&) { return text_cell(row, "user"); }},
-    {"created", "CREATED", true, false, [](const json& row, const Look&) { return text_cell(row, "created_at"); }},
-    {"expires", "EXPIRES", true, false, [](const json& row, const Look&) { return text_cell(row, "expires_at"); }},
 };
 
 // Made before the token is, so that a token is never made that cannot be written down.
@@ -97,7 +88,7 @@ int create(const Common& common, const TokenFlags& flags) {
 int list(const Common& common) {
   return show(common, "/v1/tokens", [&](const json& body, client::Client&) -> Result<std::string> {
     if (list_at(body, "tokens").empty()) say(common, "no tokens; one is made by: sublet token create");
-    return render_table("token ls", token_columns, list_at(body, "tokens"), common, look_for(common));
+    return render_tokens(body, common, look_for(common));
   });
 }
 

@@ -151,6 +151,21 @@ TEST(Config, SyntaxErrorsAreToldInPlainWords) {
   EXPECT_EQ(one("max_age = \"1s"), "the quote of \"1s is not closed (write max_age = \"1s\")");
   EXPECT_EQ(one("max_age = \"1s\" 3"),
             "'3' stands behind the value (write max_age = \"1s\"; a comment begins with '#')");
+  EXPECT_EQ(one(R"(nvml = "/opt/\lib.so")"),
+            R"('\l' is no escape that text in quotes may have (write nvml = '/opt/\lib.so': in single quotes a )"
+            "backslash is one)");
+  EXPECT_EQ(one(R"(nvml = "C:\u12"  # where it is)"),
+            R"('\u12' is no escape that text in quotes may have (write nvml = 'C:\u12': in single quotes a backslash )"
+            "is one)");
+  EXPECT_EQ(one(R"(nvml = "it's \q \"x\"")"),
+            R"('\q' is no escape that text in quotes may have (write two backslashes for one))");
+  EXPECT_EQ(one("nvml = \"/opt\x01\""), R"("/opt\x01" has a character that text may not have (leave it out))");
+  EXPECT_EQ(one("max_age = \"\"\"1s\"\"\" 3"),
+            "three quotes are for text of several lines, which no key takes (write max_age = \"1s\")");
+  EXPECT_EQ(one("max_age = '''1s"),
+            "three quotes are for text of several lines, which no key takes (write max_age = \"1s\")");
+  EXPECT_EQ(one("max_age = \"\"\""),
+            "three quotes are for text of several lines, which no key takes (write max_age = \"10s\")");
   EXPECT_EQ(one("[queue"), "the name of the table is not closed (write [queue])");
   EXPECT_EQ(one("max_age = \"20s\"\nmax_age = \"21s\""), "this stands in the file twice (remove one of the two)");
 }

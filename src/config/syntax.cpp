@@ -32,16 +32,57 @@ std::string quoted(std::string_view value) {
   return '"' + printable(out) + '"';
 }
 
+// Where the quote that `value` begins with is closed; a quote that is written as an escape does not.
+std::size_t closing_quote(std::string_view value) {
+  for (std::size_t i = 1; i < value.size(); ++i) {
+    if (value[i] == '\\' && value[0] == '"') ++i;
+    else if (value[i] == value[0]) return i;
+  }
+  return std::string_view::npos;
+}
+
+// The first of the escapes in it that TOML does not know; "" if it knows all.
+std::string_view wrong_escape(std::string_view value) {
+  for (auto at = value.find('\\'); at < value.size() - 1; at = value.find('\\', at + 2)) {
+    const char kind = value[at + 1];
+    if (std::string_view("btnfr\"\\").find(kind) != std::string_view::npos) continue;
+    const std::size_t digits = kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
+    const std::string_view code = value.substr(at + 2, digits);
+    const auto hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
+    if (digits == 0) return value.substr(at, 2);
+    if (code.size() < digits || !std::all_of(code.begin(), code.end(), hex)) return value.substr(at, 2 + code.size());
+  }
+  return {};
+}
+
+// Its quotes are closed and nothing is behind them: something in between is wrong.
+Complaint about_text(std::string_view name, std::string_view value) {
+  const std::string_view inside = value.substr(1, value.size() - 2);
+  const std::string_view wrong = value[0] == '"' ? wrong_escape(inside) : std::string_view();
+  if (wrong.empty())
+    return {fmt::format("{} has a character that text may not have", printable(value)), "leave it out"};
+  const std::string what = fmt::format("'{}' is no escape that text in quotes may have", printable(wrong));
+  if (inside.find('\'') != std::string_view::npos) return {what, "write two backslashes for one"};
+  return {what, fmt::format("write {} = '{}': in single quotes a backslash is one", name, printable(inside))};
+}
+
 Complaint about_value(std::string_view key, std::string_view value) {
   const std::string name = printable(key);
   if (value.empty() || value[0] == '#')
     return {"there is no value behind the '='", fmt::format("write one: {} = \"10s\"; or remove the line", name)};
+  if (value.starts_with("\"\"\"") || value.starts_with("'''")) {
+    const std::string_view inside = value.substr(3, value.find(value.substr(0, 3), 3) - 3);
+    return {"three quotes are for text of several lines, which no key takes",
+            fmt::format("write {} = {}", name, inside.empty() ? "\"10s\"" : quoted(inside))};
+  }
   if (value[0] == '"' || value[0] == '\'') {
-    const auto end = value.find(value[0], 1);
+    const auto end = closing_quote(value);
     if (end == std::string_view::npos)
       return {fmt::format("the quote of {} is not closed", printable(value)),
               fmt::format("write {} = {}", name, quoted(value))};
-    return {fmt::format("'{}' stands behind the value", printable(trimmed(value.substr(end + 1)))),
+    const std::string_view behind = trimmed(value.substr(end + 1));
+    if (behind.empty() || behind[0] == '#') return about_text(name, value.substr(0, end + 1));
+    return {fmt::format("'{}' stands behind the value", printable(behind)),
             fmt::format("write {} = {}; a comment begins with '#'", name, printable(value.substr(0, end + 1)))};
   }
   const std::string_view bare = trimmed(value.substr(0, value.find('#')));

@@ -9,20 +9,18 @@
 
 namespace sublet::core {
 
-std::vector<Plan> portions(Plan plan, std::size_t size) {
-  std::vector<Plan> all;
+void each_portion(Plan plan, std::size_t size, const std::function<void(Plan)>& take) {
   const std::size_t takers = plan.changed.size() - plan.givers;
-  if (takers <= size) {
-    all.push_back(std::move(plan));
-    return all;
-  }
-  all.resize((takers + size - 1) / size);
+  if (takers <= size) return take(std::move(plan));
+  std::vector<Plan> all((takers + size - 1) / size);
+  std::vector<std::vector<std::size_t>> places(all.size());
   std::unordered_map<LeaseId, std::size_t> portion_of;
+  portion_of.reserve(plan.changed.size());
   for (std::size_t i = 0; i < plan.changed.size(); ++i) {
     const bool asked = plan.outcome.has_value() && plan.changed[i].id == *plan.outcome;
     const std::size_t portion = i < plan.givers || asked ? 0 : (i - plan.givers) / size;
     portion_of.emplace(plan.changed[i].id, portion);
-    all[portion].changed.push_back(std::move(plan.changed[i]));
+    places[portion].push_back(i);
   }
   for (Reason& reason : plan.reasons) {
     const auto found = portion_of.find(reason.lease);
@@ -37,10 +35,19 @@ std::vector<Plan> portions(Plan plan, std::size_t size) {
   first.grants = std::move(plan.grants);
   first.transitions = std::move(plan.transitions);
   all.back().actions = std::move(plan.actions);
-  for (Plan& portion : all) {
-    portion.wake_at = plan.wake_at;
-    if (&portion != &first) portion.transitions = {later_portion};
+  for (std::size_t portion = 0; portion < all.size(); ++portion) {
+    Plan& next = all[portion];
+    next.wake_at = plan.wake_at;
+    if (portion > 0) next.transitions = {later_portion};
+    next.changed.reserve(places[portion].size());
+    for (const std::size_t i : places[portion]) next.changed.push_back(std::move(plan.changed[i]));
+    take(std::move(next));
   }
+}
+
+std::vector<Plan> portions(Plan plan, std::size_t size) {
+  std::vector<Plan> all;
+  each_portion(std::move(plan), size, [&all](Plan portion) { all.push_back(std::move(portion)); });
   return all;
 }
 

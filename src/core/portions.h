@@ -6,6 +6,8 @@
 #include "core/plan.h"
 
 #include <cstddef>
+#include <functional>
+#include <vector>
 
 namespace sublet::core {
 
@@ -14,6 +16,9 @@ namespace sublet::core {
 // VRAM twice. So is the lease that the outcome names, wherever it stands: the answer that tells of it is remembered
 // with the first. What is not about one lease (outcome, settled, learned, records, grants, transitions) is the first's
 // too, the actions are the last's. The transition of the others is "portion".
+// One after the other, so that the first is on its way to the store while the others are still put together.
+void each_portion(Plan plan, std::size_t size, const std::function<void(Plan)>& take);
+
 std::vector<Plan> portions(Plan plan, std::size_t size);
 
 }  // namespace sublet::core

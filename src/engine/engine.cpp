@@ -100,7 +100,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
                         !plan.grants.empty() || !plan.records.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
-  for (core::Plan& portion : core::portions(std::move(plan), portion_size)) {
+  core::each_portion(std::move(plan), portion_size, [&](core::Plan portion) {
     reach(portion.transitions, Failpoints::decided);
     AfterCommit next = what_follows(portion);
     if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt));
@@ -109,7 +109,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
     next.sequence = intended_;
     if (committed_ >= intended_ || planted(Bug::done_before_durable)) start(next);
     else if (!next.nothing()) after_commit_.push_back(std::move(next));
-  }
+  });
   pace_probe(now);
   return first;
 }

@@ -90,6 +90,8 @@ class Engine {
   // --- waiting ---
   void hold(LeaseId lease, SessionId session);    // the connection holds the lease until it is closed …
   void unhold(LeaseId lease, SessionId session);  // … or lets go
+  // The connection showed the access token of this number: `revoked` is called when that is revoked, until it is closed.
+  void shows(SessionId session, std::uint64_t token, std::function<void()> revoked);
   void session_closed(SessionId session);
   void not_held(LeaseId lease);  // the call that submitted it is answered, and nobody waits
   // A timer that is cancelled whenever the lease has changed (and the change is durable), until unwatch().
@@ -270,7 +272,12 @@ class Engine {
   std::unordered_map<SessionId, std::unordered_set<LeaseId>> held_by_;
   Watchers watchers_;
 
+  struct Bearer {
+    std::set<std::uint64_t> tokens;
+    std::function<void()> revoked;
+  };
   std::map<std::uint64_t, store::AccessToken> tokens_;
+  std::unordered_map<SessionId, Bearer> bearers_;
   std::uint64_t last_token_ = 0;
   EventLog log_;
   Meter meter_;

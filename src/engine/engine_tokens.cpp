@@ -98,6 +98,8 @@ Result<Answered> Engine::revoke_token(std::uint64_t number, const Remember& reme
   // Whoever waits or reads events in its name is to be told now.
   for (const auto& timer : followers_) timer->cancel();
   for (const auto& [lease, timer] : watchers_) timer->cancel();
+  for (const auto& [session, bearer] : bearers_)
+    if (bearer.tokens.contains(number)) bearer.revoked();
   return answer;
 }
 

@@ -220,7 +220,14 @@ void Engine::unhold(LeaseId lease, SessionId session) {
   }
 }
 
+void Engine::shows(SessionId session, std::uint64_t token, std::function<void()> revoked) {
+  Bearer& bearer = bearers_[session];
+  bearer.tokens.insert(token);
+  bearer.revoked = std::move(revoked);
+}
+
 void Engine::session_closed(SessionId session) {
+  bearers_.erase(session);
   const auto found = held_by_.find(session);
   if (found == held_by_.end()) return;
   const auto leases = std::move(found->second);

@@ -21,16 +21,17 @@ void add_field(std::string& text, std::string_view name, std::string_view value)
 
 }  // namespace
 
-std::string answer_text(const Response& response, const Framing& framing) {
-  std::string made;
-  if (response.type.empty()) made = response.body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  const std::string& body = response.type.empty() ? made : response.text;
+AnswerParts answer_parts(Response response, const Framing& framing) {
+  AnswerParts parts;
+  std::string& text = parts.head;
+  std::string& body = parts.body;
+  if (response.type.empty()) body = response.body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  else body = std::move(response.text);
   const std::string_view json_type =
       response.status >= 400 && response.body.contains("code") ? "application/problem+json" : "application/json";
   const auto reason = boost::beast::http::obsolete_reason(static_cast<boost::beast::http::status>(response.status));
 
-  std::string text;
-  text.reserve(head_size + response.location.size() + body.size());
+  text.reserve(head_size + response.location.size());
   text += framing.old_version ? "HTTP/1.0 " : "HTTP/1.1 ";
   add_number(text, static_cast<std::size_t>(response.status));
   text.append(" ").append(reason.data(), reason.size()).append("\r\n");
@@ -49,8 +50,13 @@ std::string answer_text(const Response& response, const Framing& framing) {
     text += "\r\n";
   }
   text += "\r\n";
-  if (framing.head_only) return text;
-  return text += body;
+  if (framing.head_only) body.clear();
+  return parts;
+}
+
+std::string answer_text(const Response& response, const Framing& framing) {
+  AnswerParts parts = answer_parts(response, framing);
+  return std::move(parts.head) + parts.body;
 }
 
 }  // namespace sublet::http

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An answer as the bytes that are sent: made in one piece, since thousands may be due at a stroke. Pure; any thread.
+// An answer as the bytes that are sent. Thousands may be due at a stroke: so none is copied that need not be. Pure; any
+// thread.
 #pragma once
 
 #include "http/message.h"
@@ -15,6 +16,12 @@ struct Framing {
   bool head_only = false;    // asked by HEAD, which no body may follow
 };
 
+struct AnswerParts {
+  std::string head, body;
+  std::size_t size() const { return head.size() + body.size(); }
+};
+
+AnswerParts answer_parts(Response response, const Framing& framing);
 std::string answer_text(const Response& response, const Framing& framing);
 
 }  // namespace sublet::http

@@ -153,8 +153,8 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
           .at_most = at_most,
           .answer = [&engine = call.engine, peer = call.request.peer, token = std::move(token),
                      more = std::move(more)](const Lease& lease) {
-            const std::string shown = with_fields(render_lease(lease, engine, peer, true), more);
-            return as_json(status_of(lease), with_field(shown, "token", token), location_of(lease.id));
+            std::string shown = with_fields(render_lease(lease, engine, peer, true), more);
+            return as_json(status_of(lease), with_field(std::move(shown), "token", token), location_of(lease.id));
           }};
 }
 

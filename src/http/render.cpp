@@ -188,7 +188,8 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
 
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                          bool detailed) {
-  JsonText out(1280);  // with a token behind it
+  // With a token behind it; a larger piece of memory is not kept at hand for the next by the C library.
+  JsonText out(1024);
   write_lease(out, lease, engine, viewer, detailed);
   return out.take();
 }

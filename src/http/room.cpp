@@ -147,7 +147,7 @@ Reply post_free(Call& call) {
   if (wish->preview) return as_json(200, room.take());
   if (found->would == core::Would::wait && !found->room.found)
     return problem(cannot_free(wish->asked.submit.lease, found->room, engine.state()));
-  wish->asked.more = "\"room\":" + room.text();
+  wish->asked.more = "\"room\":" + std::string(room.text());
   return submit(call, std::move(wish->asked));
 }
 

@@ -19,6 +19,9 @@
 #include <boost/beast/http.hpp>
 
 #include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
 
 namespace sublet::http {
 namespace {
@@ -122,7 +125,9 @@ class Session {
       parser.body_limit(context_.limits.body);
       parser.header_limit(header_limit);
       if (!co_await read(buffer, parser)) co_return;
-      more = co_await answer(parser.get());
+      answering_ = true;
+      more = co_await answer(parser.get()) && !revoked_;
+      answering_ = false;
     }
   }
 
@@ -159,12 +164,12 @@ class Session {
           problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
     }
-    const bool keep_alive = message.keep_alive();
-    const std::string text = answer_text(response, {.keep_alive = keep_alive,
-                                                    .old_version = message.version() < 11,
-                                                    .head_only = message.method() == bhttp::verb::head});
-    const std::size_t sent = send_at_once(text);
-    if (sent < text.size() && !co_await write_rest(text, sent)) co_return false;
+    const bool keep_alive = message.keep_alive() && !revoked_;
+    AnswerParts parts = answer_parts(std::move(response), {.keep_alive = keep_alive,
+                                                           .old_version = message.version() < 11,
+                                                           .head_only = message.method() == bhttp::verb::head});
+    const std::size_t sent = send_at_once(parts);
+    if (sent < parts.size() && !co_await write_rest(std::move(parts.head) + parts.body, sent)) co_return false;
     co_return keep_alive;
   }
 
@@ -180,6 +185,8 @@ class Session {
     auto request = to_request(message, *method, context_);
     if (!request) co_return problem(request.error());
     Reply reply = dispatch(*request, context_.engine);
+    // Nothing of it is needed any more, and whoever waits may wait for long, with thousands.
+    request = Request{};
     while (auto* later = std::get_if<Later>(&reply)) {
       Reply next = co_await run_later(*later);
       reply = std::move(next);
@@ -210,7 +217,14 @@ class Session {
     peer.user = token->user;
     peer.scope = engine::parse_scope(token->scope);
     peer.role = Admission::role_of(*token);
+    context_.engine.shows(context_.id, token->number, [this] { token_revoked(); });
     return std::nullopt;
+  }
+
+  // What was let in by it ends, and so does what the connection holds; whoever is being answered is told that first.
+  void token_revoked() {
+    revoked_ = true;
+    if (!answering_) stream_.close();
   }
 
   std::optional<Response> count_as(std::string_view user, std::shared_ptr<Usage> usage) {
@@ -301,7 +315,7 @@ class Session {
   }
 
   // What did not fit into the socket at once. Whoever takes some of it in time has as long for the rest.
-  asio::awaitable<bool> write_rest(const std::string& text, std::size_t sent) {
+  asio::awaitable<bool> write_rest(std::string text, std::size_t sent) {
     while (sent < text.size()) {
       stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));
       const auto [error, size] = co_await stream_.async_write_some(asio::buffer(text) + sent, quiet);
@@ -312,9 +326,12 @@ class Session {
   }
 
   // Nearly always it all fits, and nothing is waited for.
-  std::size_t send_at_once(const std::string& text) {
-    const ssize_t size =
-        ::send(stream_.socket().native_handle(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  std::size_t send_at_once(AnswerParts& parts) {
+    std::array<iovec, 2> pieces{{{parts.head.data(), parts.head.size()}, {parts.body.data(), parts.body.size()}}};
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    const ssize_t size = ::sendmsg(stream_.socket().native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     return static_cast<std::size_t>(std::max<ssize_t>(size, 0));
   }
 
@@ -352,6 +369,7 @@ class Session {
   Admission admission_;
   std::list<Stream*>::iterator place_;  // in `context_.usage`
   std::shared_ptr<PeerWatch> peer_;
+  bool answering_ = false, revoked_ = false;
 };
 
 }  // namespace

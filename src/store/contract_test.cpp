@@ -54,6 +54,25 @@ TYPED_TEST(StoreContract, TheLaterValueOfALeaseWins) {
   EXPECT_EQ(this->stored(1)->generation, 3U);
 }
 
+TYPED_TEST(StoreContract, EveryFieldOfALivingLeaseMayChange) {
+  this->open();
+  core::Lease changed = full_lease();
+  changed.ended_at.reset();
+  this->commit({.changed = {make_lease(7)}, .now = {1}});
+  this->commit({.changed = {changed}, .now = {2}});
+  EXPECT_EQ(describe(*this->stored(7)), describe(changed));
+  const Loaded loaded = this->reopen();  // what is in the store from before is updated, too
+  ASSERT_EQ(loaded.leases.size(), 1U);
+  EXPECT_EQ(describe(loaded.leases[0]), describe(changed));
+  this->commit({.changed = {make_lease(7)}, .now = {3}});
+  EXPECT_EQ(describe(*this->stored(7)), describe(make_lease(7)));
+  core::Lease ended = ended_lease(7, {4});
+  this->commit({.changed = {ended}, .now = {4}});
+  EXPECT_EQ(describe(*this->stored(7)), describe(ended));
+  this->reopen();
+  EXPECT_EQ(this->ended_ids(9), (std::vector<std::uint64_t>{7}));
+}
+
 TYPED_TEST(StoreContract, AReadSeesWhatWasIntendedBeforeIt) {
   this->open();
   for (std::uint64_t n = 1; n <= 50; ++n) {

@@ -303,6 +303,17 @@ std::string upsert_lease_sql() {
       lease_columns(), places, updates);
 }
 
+std::string update_living_sql() {
+  std::string updates;
+  for (std::size_t i = 1; i < columns.size(); ++i) {
+    // Named in the terms of an index, so that it would be written anew; and the same for as long as the lease lives.
+    if (std::string_view(columns[i]) == "ended_at") continue;
+    updates += fmt::format("{}{} = ?{}", updates.empty() ? "" : ", ", columns[i], i + 1);
+  }
+  return fmt::format("UPDATE leases SET {} WHERE id = ?1 AND state <> 'ended' AND ?{} = 0", updates,
+                     columns.size() + 2);
+}
+
 void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,

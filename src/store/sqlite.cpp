@@ -160,6 +160,7 @@ Statement& Statement::operator<<(std::string_view value) {
 }
 
 Statement& Statement::copy(std::string_view value) {
+  if (value.empty()) return *this << std::string_view("");
   const char* data = value.data() != nullptr ? value.data() : "";  // a null pointer would bind NULL
   if (usable()) check(sqlite3_bind_text64(handle_, ++next_value_, data, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
   return *this;

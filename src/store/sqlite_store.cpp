@@ -23,6 +23,8 @@ constexpr std::size_t group = 512;             // batches
 constexpr std::size_t group_leases = 512;      // leases that they change
 constexpr std::size_t idle_slice = 64;         // rows pruned in one transaction while nothing else is to be done
 constexpr int pages_before_checkpoint = 1000;  // 4 MiB of log
+// Whoever waits for the next commit waits for a checkpoint before it, too. The log's file is kept at 16 MiB.
+constexpr int pages_while_others_wait = 3 * pages_before_checkpoint;
 
 Error closed_error() { return unavailable("the store is closed"); }
 
@@ -276,7 +278,7 @@ Status SqliteStore::reach(const std::vector<Queued>& batches, std::string_view s
 Status SqliteStore::tidy() {
   {
     const std::lock_guard lock(mutex_);
-    if (!queue_.empty()) return tables_->database().checkpoint(pages_before_checkpoint);
+    if (!queue_.empty()) return tables_->database().checkpoint(pages_while_others_wait);
   }
   if (more_to_prune_) {
     std::vector<AnswerKey> dropped;

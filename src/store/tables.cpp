@@ -2,7 +2,6 @@
 #include "store/tables.h"
 
 #include "base/planted.h"
-#include "store/history.h"
 #include "store/lease_row.h"
 
 #include <fmt/format.h>
@@ -12,6 +11,8 @@
 
 namespace sublet::store {
 namespace {
+
+constexpr std::size_t last_reasons_kept = 16384;  // 1 MiB at most
 
 std::string select_leases(std::string_view where) {
   return fmt::format("SELECT {} FROM leases WHERE {}", lease_columns(), where);
@@ -28,6 +29,7 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
       begin_(*database_, "BEGIN IMMEDIATE"),
       commit_(*database_, "COMMIT"),
       put_lease_(*database_, upsert_lease_sql()),
+      update_living_(*database_, update_living_sql()),
       settle_(*database_, "UPDATE leases SET settled = 1 WHERE id = ? AND state = 'ended'"),
       last_reason_(*database_, "SELECT coalesce(max(seq), 0) FROM reasons WHERE lease = ?"),
       put_reason_(*database_, "INSERT INTO reasons VALUES (?, ?, ?, ?, ?)"),
@@ -77,8 +79,7 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   for (const core::Lease& lease : batch.changed) {
     assert(lease.id && "a lease without an id");
     if (planted(Bug::torn_batches) && &lease != &batch.changed.front()) break;
-    bind_lease(put_lease_, lease);
-    if (auto done = put_lease_.run(); !done) return done;
+    if (auto done = put_lease(lease); !done) return done;
     if (lease.ended()) ++counts_[lease.uid].at_most;
   }
   for (const LeaseId id : batch.settled) {
@@ -109,6 +110,17 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   return put_meta(batch);
 }
 
+// One that lives and has a row is updated; all else by the statement that is right for any.
+Status Tables::put_lease(const core::Lease& lease) {
+  if (!lease.ended() && lease.id.number <= newest_id_) {
+    bind_lease(update_living_, lease);
+    if (auto done = update_living_.run(); !done || database_->changed_rows() > 0) return done;
+  }
+  newest_id_ = std::max(newest_id_, lease.id.number);
+  bind_lease(put_lease_, lease);
+  return put_lease_.run();
+}
+
 Status Tables::put_events(const Batch& batch) {
   for (const auto& event : batch.events) {
     put_event_ << number(event->number) << event->type << number(event->lease.number) << event->data;
@@ -127,13 +139,25 @@ Status Tables::put_events(const Batch& batch) {
   return drop_events_.run();
 }
 
-Status Tables::put_reason(const core::Reason& reason) {
-  // Two statements, because one that reads the table it writes, or returns what it wrote, keeps rows in a table of its
-  // own meanwhile, for which SQLite takes and gives back 100 KiB each time: more than all else of a transition cost.
-  last_reason_ << number(reason.lease.number);
+// Not in the statement that adds one: what reads the table it writes, or returns what it wrote, keeps rows in a table
+// of its own meanwhile, for which SQLite takes and gives back 100 KiB each time, more than all else of a transition
+// cost.
+Result<std::int64_t> Tables::last_reason(std::int64_t lease) {
+  if (const auto known = last_reasons_.find(lease); known != last_reasons_.end()) return known->second;
+  last_reason_ << lease;
   if (const auto row = last_reason_.step(); !row) return row.error();
-  const std::int64_t seq = last_reason_.integer() + 1;
+  const std::int64_t last = last_reason_.integer();
   last_reason_.reset();
+  return last;
+}
+
+Status Tables::put_reason(const core::Reason& reason) {
+  const std::int64_t lease = number(reason.lease.number);
+  const auto last = last_reason(lease);
+  if (!last) return last.error();
+  const std::int64_t seq = *last + 1;
+  if (last_reasons_.size() >= last_reasons_kept) last_reasons_.clear();
+  last_reasons_[lease] = seq;
   put_reason_ << number(reason.lease.number) << seq << reason.at.ns << reason.code << reason.text;
   if (auto done = put_reason_.run(); !done) return done;
   const auto kept = static_cast<std::int64_t>(limits_.reasons_per_lease);
@@ -213,6 +237,7 @@ Result<bool> Tables::drop_leases(const Dropping& dropping) {
   for (const std::int64_t id : dropping.ids) {
     drop_lease_ << id;
     if (auto done = drop_lease_.run(); !done) return done.error();
+    last_reasons_.erase(id);
     drop_reasons_ << id;
     if (auto done = drop_reasons_.run(); !done) return done.error();
   }
@@ -313,43 +338,6 @@ Result<Loaded> Tables::load() {
   return loaded;
 }
 
-Status Tables::load_history(Loaded& loaded) {
-  Statement rows(*database_,
-                 "SELECT uid, consumer, ended_at, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
-                 "WHERE state = 'ended' AND consumer <> '' AND nameless = 0 ORDER BY uid, consumer, ended_at");
-  core::Consumer consumer;
-  ConsumerRuns* runs = nullptr;
-  for (;;) {
-    const auto row = rows.step();
-    if (!row) return row.error();
-    if (!*row) return {};
-    core::Consumer its{static_cast<std::uint32_t>(rows.integer()), rows.text()};
-    const Time ended_at{rows.integer()};
-    const auto ns = rows.maybe_integer();
-    const auto run = ns ? std::optional(Duration(*ns)) : std::nullopt;
-    const Bytes peak{rows.integer()};
-    if (!teaches(peak, run)) continue;
-    if (runs == nullptr || its != consumer) {
-      consumer = std::move(its);
-      runs = &loaded.history[consumer];
-    }
-    learn(*runs, peak, run, ended_at);
-  }
-}
-
-Status Tables::load_counts() {
-  Statement rows(
-      *database_,
-      "SELECT uid, count(*) FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' GROUP BY uid");
-  for (;;) {
-    const auto row = rows.step();
-    if (!row) return row.error();
-    if (!*row) return {};
-    const auto uid = static_cast<std::uint32_t>(rows.integer());
-    counts_[uid].at_most = static_cast<std::size_t>(rows.integer());
-  }
-}
-
 Status Tables::load_meta(Loaded& loaded) {
   Statement rows(*database_, "SELECT key, value FROM meta");
   for (;;) {
@@ -358,7 +346,7 @@ Status Tables::load_meta(Loaded& loaded) {
     if (!*row) return {};
     const std::string key = rows.text();
     if (key == "last_id" && !planted(Bug::last_id_of_the_living))
-      loaded.last_id = static_cast<std::uint64_t>(rows.integer());
+      newest_id_ = loaded.last_id = static_cast<std::uint64_t>(rows.integer());
     else if (key == "last_time" && !planted(Bug::times_are_not_kept)) loaded.last_time.ns = rows.integer();
     else if (key == "boot_id") loaded.boot_id = rows.text();
     else if (key == "clock_offset") loaded.clock_offset_ns = rows.integer();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Tables that is rarely written: access tokens, grants, what moves took and how they went. Its statements
-// are not kept ready.
+// The part of Tables that is rarely written, or read at a start alone: access tokens, grants, what moves took and how
+// they went, the histories of consumers. Its statements are not kept ready.
 #include "store/tables.h"
+
+#include "store/history.h"
 
 namespace sublet::store {
 namespace {
@@ -152,6 +154,43 @@ Status Tables::load_moves(Loaded& loaded) {
     learned.method = *method;
     learned.move = *move;
     loaded.moves.push_back(std::move(learned));
+  }
+}
+
+Status Tables::load_history(Loaded& loaded) {
+  Statement rows(*database_,
+                 "SELECT uid, consumer, ended_at, run_ns, peak_used_bytes FROM leases INDEXED BY leases_by_consumer "
+                 "WHERE state = 'ended' AND consumer <> '' AND nameless = 0 ORDER BY uid, consumer, ended_at");
+  core::Consumer consumer;
+  ConsumerRuns* runs = nullptr;
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    core::Consumer its{static_cast<std::uint32_t>(rows.integer()), rows.text()};
+    const Time ended_at{rows.integer()};
+    const auto ns = rows.maybe_integer();
+    const auto run = ns ? std::optional(Duration(*ns)) : std::nullopt;
+    const Bytes peak{rows.integer()};
+    if (!teaches(peak, run)) continue;
+    if (runs == nullptr || its != consumer) {
+      consumer = std::move(its);
+      runs = &loaded.history[consumer];
+    }
+    learn(*runs, peak, run, ended_at);
+  }
+}
+
+Status Tables::load_counts() {
+  Statement rows(
+      *database_,
+      "SELECT uid, count(*) FROM leases INDEXED BY leases_by_user_and_end WHERE state = 'ended' GROUP BY uid");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    const auto uid = static_cast<std::uint32_t>(rows.integer());
+    counts_[uid].at_most = static_cast<std::size_t>(rows.integer());
   }
 }
 

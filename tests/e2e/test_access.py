@@ -166,7 +166,8 @@ def test_tokens_are_revoked_expire_and_outlive_a_restart(served):
     open_one = TcpApi(served.port, gone["token"])
     assert open_one.get("/v1/status").status == 200
     assert api.call("DELETE", f"/v1/tokens/{gone['id']}")["name"] == "gone"
-    assert open_one.get("/v1/status").status == 401  # also on a connection that is open
+    assert open_one.connection.sock.recv(1) == b""
+    assert TcpApi(served.port, gone["token"]).get("/v1/status").status == 401
     assert api.call("DELETE", f"/v1/tokens/{gone['id']}").status == 404
     wait_until(lambda: TcpApi(served.port, short["token"]).get("/v1/status").status == 401, "it expires")
     served.restart()
@@ -206,6 +207,28 @@ def test_what_is_open_ends_with_its_token(served):
         api.post(f"/v1/leases/{holder['id']}/release", {})
         assert answer(still)[1]["state"] != "queued"
         assert going.until(lambda event: event.get("lease") == waiting)
+
+
+def test_a_revoked_token_takes_its_connections_and_what_they_hold_along(served):
+    api = served.api()
+    gone, other = (api.post("/v1/tokens", {"scope": "submit"}) for _ in range(2))
+    held, kept = (TcpApi(served.port, one["token"]) for one in (gone, other))
+    lease, stays = (one.post("/v1/leases", {"vram_bytes": GIB}) for one in (held, kept))
+    assert lease["state"] == stays["state"] == "active" and lease["owner"]["kind"] == "connection"
+    assert held.get("/v1/status", Authorization=f"Bearer {other['token']}").status == 200  # the last that it showed
+    waits = TcpApi(served.port, gone["token"]).connection
+    waits.request("POST", "/v1/leases", body=json.dumps({"vram_bytes": 3 * GIB, "wait_seconds": 60}),
+                  headers={"Authorization": f"Bearer {gone['token']}"})
+    wait_until(lambda: len(api.get("/v1/queue")["queue"]) == 1, "it waits")
+    assert api.call("DELETE", f"/v1/tokens/{gone['id']}").status == 200
+    reply = waits.getresponse()
+    assert reply.status == 401 and reply.headers["Connection"] == "close"
+    reply.read()
+    assert held.connection.sock.recv(1) == b""  # closed, and nothing was asked
+    wait_until(lambda: api.lease(lease["id"])["end_reason"] == "owner_gone", "nobody holds it")
+    wait_until(lambda: not api.get("/v1/queue")["queue"], "nobody waits")
+    assert kept.get("/v1/status").status == 200
+    assert api.lease(stays["id"])["state"] == "active"
 
 
 def test_expired_tokens_are_in_nobodys_way(served):
