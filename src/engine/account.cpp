@@ -2,9 +2,6 @@
 #include "engine/account.h"
 
 #include "base/accounts.h"
-#include "base/clock.h"
-
-#include <unordered_map>
 
 namespace sublet::engine {
 namespace {
@@ -14,18 +11,18 @@ constexpr std::int64_t asked_again_ns = 60'000'000'000;
 
 }  // namespace
 
+AsideThread& accounts_thread() {
+  static AsideThread thread;
+  return thread;
+}
+
 std::string account_name(std::uint32_t uid) {
-  // The account database may be a network service: asked once for each account that it knows.
-  struct Known {
-    std::string name;
-    std::int64_t asked_at_ns = 0;
+  static AskedAside<std::uint32_t, std::string> names(accounts_thread(), accounts_patience_ns);
+  const auto fresh = [](const std::string& name, std::int64_t age_ns) {
+    return !name.empty() || age_ns < asked_again_ns;
   };
-  static std::unordered_map<std::uint32_t, Known> all;
-  Known& known = all[uid];
-  const std::int64_t now = monotonic_ns();
-  if (known.name.empty() && (known.asked_at_ns == 0 || now - known.asked_at_ns >= asked_again_ns))
-    known = {account_named(uid).value_or(""), now};
-  return known.name.empty() ? std::to_string(uid) : known.name;
+  const std::string name = names.get(uid, fresh, [uid] { return account_named(uid).value_or(""); }).value_or("");
+  return name.empty() ? std::to_string(uid) : name;
 }
 
 }  // namespace sublet::engine

@@ -90,7 +90,7 @@ class Engine {
   // --- waiting ---
   void hold(LeaseId lease, SessionId session);    // the connection holds the lease until it is closed …
   void unhold(LeaseId lease, SessionId session);  // … or lets go
-  // The connection showed the access token of this number: `revoked` is called when that is revoked, until it is closed.
+  // The connection showed the access token of this number: `revoked` is called once that is revoked, while it is open.
   void shows(SessionId session, std::uint64_t token, std::function<void()> revoked);
   void session_closed(SessionId session);
   void not_held(LeaseId lease);  // the call that submitted it is answered, and nobody waits

@@ -2,7 +2,6 @@
 #include "http/peer.h"
 
 #include "base/accounts.h"
-#include "base/clock.h"
 #include "engine/account.h"
 #include "proc/pidfd.h"
 
@@ -28,22 +27,14 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
   return groups;
 }
 
-// The account database may be a network service: asked at most once a minute for each of our two groups, and for each
-// account.
+// The account database is asked at most once a minute for each of our two groups, and for each account. What it said
+// last serves while it does not answer; who is not known at all has no rights.
 constexpr std::int64_t group_lifetime_ns = 60'000'000'000;
-constexpr std::size_t most_known = 4096;  // accounts
+constexpr auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < group_lifetime_ns; };
 
 std::optional<gid_t> group_id(const char* name) {
-  struct Known {
-    std::optional<gid_t> gid;
-    std::int64_t at_ns = 0;
-  };
-  static std::map<std::string, Known> cache;  // the loop thread's
-  Known& known = cache[name];
-  const std::int64_t now = monotonic_ns();
-  if (known.at_ns != 0 && now - known.at_ns < group_lifetime_ns) return known.gid;
-  known = {group_named(name), now};
-  return known.gid;
+  static AskedAside<std::string, std::optional<gid_t>> groups(engine::accounts_thread(), engine::accounts_patience_ns);
+  return groups.get(name, fresh, [name = std::string(name)] { return group_named(name); }).value_or(std::nullopt);
 }
 
 bool in_group(const std::vector<gid_t>& groups, const char* name) {
@@ -78,16 +69,8 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
 engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) {
   if (uid == own_uid || uid == 0) return engine::Role::admin;
   if (own_daemon) return engine::Role::nobody;
-  struct Known {
-    engine::Role role = engine::Role::nobody;
-    std::int64_t at_ns = 0;
-  };
-  static std::map<std::uint32_t, Known> cache;  // the loop thread's
-  const std::int64_t now = monotonic_ns();
-  const auto before = cache.find(uid);
-  if (before != cache.end() && now - before->second.at_ns < group_lifetime_ns) return before->second.role;
-  if (cache.size() >= most_known) cache.clear();
-  return (cache[uid] = {role_by(groups_of_account(uid)), now}).role;
+  static AskedAside<std::uint32_t, std::vector<gid_t>> groups(engine::accounts_thread(), engine::accounts_patience_ns);
+  return role_by(groups.get(uid, fresh, [uid] { return groups_of_account(uid); }).value_or(std::vector<gid_t>()));
 }
 
 }  // namespace sublet::http

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/aside.h"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace sublet {
+
+struct AsideThread::Shared {
+  std::mutex mutex;
+  std::condition_variable more, done;
+  std::deque<std::function<void()>> queue;
+  bool started = false, ends = false;
+  std::int64_t began_ns = 0;  // what is under way; 0: nothing is
+};
+
+AsideThread::AsideThread() : shared_(std::make_shared<Shared>()) {}
+
+AsideThread::~AsideThread() {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ends = true;
+  }
+  shared_->more.notify_one();
+}
+
+void AsideThread::run(std::function<void()> work) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->queue.push_back(std::move(work));
+  shared_->more.notify_one();
+  if (std::exchange(shared_->started, true)) return;
+  // Signals are the loop thread's.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread([shared = shared_] { work_loop(shared); });
+  pthread_setname_np(thread.native_handle(), "aside");
+  thread.detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void AsideThread::wait(std::int64_t patience_ns) {
+  std::unique_lock lock(shared_->mutex);
+  const std::int64_t until_ns = (shared_->began_ns != 0 ? shared_->began_ns : monotonic_ns()) + patience_ns;
+  while (shared_->began_ns != 0 || !shared_->queue.empty()) {
+    const std::int64_t left = until_ns - monotonic_ns();
+    if (left <= 0) return;
+    shared_->done.wait_for(lock, std::chrono::nanoseconds(left));
+  }
+}
+
+void AsideThread::work_loop(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock lock(shared->mutex);
+  while (true) {
+    shared->more.wait(lock, [&] { return shared->ends || !shared->queue.empty(); });
+    if (shared->ends) return;
+    const std::function<void()> work = std::move(shared->queue.front());
+    shared->queue.pop_front();
+    shared->began_ns = monotonic_ns();
+    lock.unlock();
+    work();
+    lock.lock();
+    shared->began_ns = 0;
+    shared->done.notify_all();
+  }
+}
+
+}  // namespace sublet
