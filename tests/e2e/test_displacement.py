@@ -81,7 +81,7 @@ def test_of_two_that_host_memory_does_not_take_both_neither_is_asked(start_daemo
 
 
 def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(start_daemon):
-    daemon = start_parking(start_daemon, '[pause]\nidle_after = "15s"\n')
+    daemon = start_parking(start_daemon, 'idle_after = "15s"\n')
     spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
     until(daemon, "spot", "active")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
