@@ -86,6 +86,18 @@ TEST(Askers, AUserSWordIsNoPlaceAmongThem) {
   EXPECT_FALSE(may_ask(w.state, w.rules, w.at(ordered)));
 }
 
+TEST(Askers, OneThatWantsLessThanItDidHasFewerYield) {
+  Card w;
+  const LeaseId grows = w.start(4 * GiB, Tier::interactive, "grows");
+  w.start(10 * GiB, Tier::batch, "a"), w.start(9 * GiB, Tier::batch, "b");
+  w.step(Resize{grows, 0, 22 * GiB, true});
+  ASSERT_NE(w.state.making_for(grows), nullptr);
+  EXPECT_EQ(w.state.making_for(grows)->victims.size(), 2u);
+  w.step(Resize{grows, 0, 10 * GiB, true});
+  ASSERT_NE(w.state.making_for(grows), nullptr);
+  EXPECT_EQ(w.state.making_for(grows)->victims.size(), 1u);
+}
+
 // Nobody is ended before it is known that all others have yielded.
 TEST(Victims, WhoIsEndedComesLast) {
   Victim dear, ended;

@@ -101,6 +101,7 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
     return Error{Code::Memory, name_of(lease) + " " + shortage, "let it queue, or ask for less"};
   }
   if (!keeps_place) drop_word(lease);
+  state_.room_stale_ = true;  // its place may be the same, and it needs less
   touch(lease);
   grant_waiting();
   if (lease.resize)

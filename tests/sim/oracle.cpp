@@ -124,7 +124,8 @@ void Oracle::intended(const store::Batch& batch) {
                        (before->state == LeaseState::active || before->parked());
     if (grown && before->parked()) follow_back(*before, batch.now);
     check_change(before ? &*before : nullptr, lease, batch);
-    if (held && lease.end_reason == core::EndReason::revoked)
+    // Also of one that had been given its room in this very step.
+    if (lease.end_reason == core::EndReason::revoked)
       cleared_.insert(lease.devices.begin(), lease.devices.end());
     leases_[lease.id] = lease;
     follow_return(before ? &*before : nullptr, lease);
