@@ -52,6 +52,12 @@ enum class Bug {
   outsiders_go_unnamed,
   pauses_are_not_counted,
   returns_take_nothing,
+  shares_go_by_priority,
+  all_leave_for_a_turn,
+  turns_are_put_off,
+  turns_are_not_looked_for,
+  moves_look_short,
+  lower_tiers_go_unseen,
   // engine
   answered_before_durable,
   done_before_durable,
@@ -83,6 +89,10 @@ enum class Bug {
   locks_have_no_time,
   stuck_ones_get_a_second,
   busy_for_ever,
+  weighings_get_lost,
+  alarms_need_a_commit,
+  returns_wait_for_nobody,
+  lost_decisions_are_done,
   // store
   torn_batches,
   commits_are_told_early,
@@ -98,6 +108,8 @@ enum class Bug {
   words_are_forgotten,
   sizes_are_forgotten,
   growths_are_forgotten,
+  manners_are_forgotten,
+  touched_is_forgotten,
 };
 
 #ifdef SUBLET_PLANT_BUGS

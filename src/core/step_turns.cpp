@@ -20,6 +20,7 @@ const Making* Stepper::begun(LeaseId waiter, const std::string& uuid) const {
 }
 
 void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred) {
+  if (go_on_with_turn(waiter)) return;
   if (devices_wanted(waiter) > 1) {
     const auto its = std::find_if(state_.turns_.begin(), state_.turns_.end(), [&](const auto& on) {
       return on.second.devices.size() > 1 && on.second.enters.front() == waiter.id;
@@ -37,7 +38,7 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
       if (take_turn(waiter, *turn)) return;
       continue;
     }
-    look_again_at(turn->at);
+    if (!planted(Bug::turns_are_not_looked_for)) look_again_at(turn->at);
     if (known == state_.turns_.end() || turn->at < known->second.at) state_.turns_[uuid] = std::move(*turn);
   }
 }
@@ -142,6 +143,33 @@ bool Stepper::take_turn(const Lease& waiter, const NextTurn& turn) {
   if (planted(Bug::turns_of_one_device)) devices.resize(1);
   auto victims = as_victims(state_, rules_, turn.leaves, waiter.uid, devices, now_);
   return begin_making({waiter.id, waiter.tier, Ground::turn, true, false, std::move(devices), std::move(victims)});
+}
+
+// Once it has begun, those who were to leave then do, as long as they are enough: who had how much changes all the time,
+// and a turn that is made up anew from that could be put off, and what has been freed for it be kept for nobody.
+bool Stepper::go_on_with_turn(const Lease& waiter) {
+  const auto old = std::ranges::find_if(made_before_, [&waiter](const Making& making) {
+    return making.asker == waiter.id && making.its_turn && making.begun;
+  });
+  if (old == made_before_.end()) return false;
+  std::vector<LeaseId> leaves;
+  for (const Victim& victim : old->victims) {
+    const Lease* lease = find(victim.lease);
+    if (lease == nullptr || lease->state != LeaseState::active) continue;  // it has left, or is leaving
+    const WayToYield way = way_to_yield(state_, rules_, *lease, waiter.uid, now_);
+    const bool may = now_ >= state_.standing(lease->id).spared_until && !lease->stop_requested;
+    if (!may || way.kind == WayToYield::Kind::none || way.ends() != victim.ends) return false;
+    leaves.push_back(lease->id);
+  }
+  for (const std::string& uuid : old->devices) {
+    const Device& device = state_.devices_.at(uuid);
+    if (!state_.known(device, rules_, now_)) return false;
+    Bytes gain;
+    for (const Victim& victim : as_victims(state_, rules_, leaves, waiter.uid, {uuid}, now_)) gain += victim.gain;
+    if (gain < lacking(state_, rules_, Asking{waiter, std::nullopt, /*told=*/false}, device, now_)) return false;
+  }
+  auto victims = as_victims(state_, rules_, leaves, waiter.uid, old->devices, now_);
+  return begin_making({waiter.id, waiter.tier, Ground::turn, true, false, old->devices, std::move(victims)});
 }
 
 // Who comes to the contest on a device starts as if it had had as much there as the one who had least.

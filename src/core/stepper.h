@@ -167,6 +167,7 @@ class Stepper {
   std::optional<NextTurn> turn_on_several(const Lease& waiter, const std::vector<std::string>& barred);
   bool comes_before(const Lease& waiter, const NextTurn& turn) const;
   bool take_turn(const Lease& waiter, const NextTurn& turn);
+  bool go_on_with_turn(const Lease& waiter);
   void join_contest(const Device& device, const Contenders& contenders);
   void count_time(LeaseId id, State::Turns& turns);
   void leave_contests();

@@ -156,7 +156,7 @@ std::optional<NextTurn> built(const State& state, const Rules& rules, const Empt
   for (Candidate& candidate : order)
     if (candidate.resident) candidate.had += then;
   std::stable_sort(order.begin(), order.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.had != b.had) return a.had < b.had;
+    if (a.had != b.had && !planted(Bug::shares_go_by_priority)) return a.had < b.had;
     if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
     return !a.resident && b.resident;  // a quantum has ended: who has had no more than the others goes on with them
   });
@@ -171,7 +171,7 @@ std::optional<NextTurn> built(const State& state, const Rules& rules, const Empt
     const bool fits = candidate.takes <= room;
     if (fits) room -= candidate.takes;
     if (fits && !candidate.resident) turn.enters.push_back(candidate.lease->id);
-    if (!fits && candidate.resident) equals.push_back(candidate.yields);
+    if ((!fits || planted(Bug::all_leave_for_a_turn)) && candidate.resident) equals.push_back(candidate.yields);
     comes |= fits && candidate.lease->id == waiter.id;
   }
   if (!comes) return std::nullopt;
@@ -259,6 +259,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     turn->at = begun != nullptr ? goes_on(state, rules, waiter, *turn, *begun, now) : now + then;
     if (begun != nullptr || !among_equals(state, waiter, *turn)) return turn;
     turn->at = std::max(turn->at, quantum_ends(state, rules, waiter, *turn));
+    if (planted(Bug::turns_are_put_off)) turn->at = std::max(turn->at, now + 5s);
     if (turn->at <= now + then) return turn;
     then = turn->at - now;  // whoever has it until then has had more, and the device is shared out anew
   }

@@ -309,7 +309,8 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
   if (device.pausing > 0) return true;
   Bytes room = state.effective_free(device, rules, now) + device.settling;
   for (std::size_t tier = 0; tier <= static_cast<std::size_t>(waiter.tier); ++tier)
-    room += device.might_yield[tier].charged;
+    if (!planted(Bug::lower_tiers_go_unseen) || tier == static_cast<std::size_t>(waiter.tier))
+      room += device.might_yield[tier].charged;
   return state.need(waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
 }
 

@@ -91,7 +91,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
 // be dropped: reconcile() starts again from what is stored. Returns the commit of its first portion; 0: none was
 // needed.
 std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
-  arm(plan.wake_at);
+  if (!planted(Bug::alarms_need_a_commit) || !plan.changed.empty()) arm(plan.wake_at);
   if (!store_problem_.empty()) return 0;
   reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
@@ -187,6 +187,7 @@ void Engine::perform(const core::Action& action) {
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
     if (lives(returning->lease)) unpark(*returning);
   } else if (const auto* asked = std::get_if<core::WeighHost>(&action)) {
+    if (planted(Bug::weighings_get_lost) && committed_ < intended_) return;
     boost::asio::post(io_, [this, lease = asked->lease] { tick(core::HostWeighed{lease, host_memory(find(lease))}); });
   } else if (const auto* again = std::get_if<core::PauseAgain>(&action)) {
     asio::post(io_, [this, lease = again->lease] { pause_again(lease); });

@@ -249,7 +249,7 @@ void Engine::unpark(const core::Unpark& order) {
   const core::Lease* known = state_.find(lease);
   if (known != nullptr && known->state != core::LeaseState::resuming) return;
   if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
-    unparks_waiting_.insert_or_assign(lease, order);
+    if (!planted(Bug::returns_wait_for_nobody)) unparks_waiting_.insert_or_assign(lease, order);
     return;
   }
   begin_moving(lease);

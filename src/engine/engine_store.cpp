@@ -123,7 +123,7 @@ void Engine::store_failed(Error error) {
   store_problem_ = error.detail;
   store_problem_since_ = clock_.now();
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
-  after_commit_.clear();
+  if (!planted(Bug::lost_decisions_are_done)) after_commit_.clear();
   changed_in_.clear();
   for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
   for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);

@@ -100,6 +100,7 @@ bool decode_touched(std::string_view text, std::optional<std::vector<ProcessRef>
   touched.reset();
   if (text == not_noted) return true;
   touched.emplace();
+  if (planted(Bug::touched_is_forgotten)) return true;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     if (!decode_process(line, touched->emplace_back())) return false;
@@ -223,7 +224,7 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
   how.address = column.row.text();
   how.pause_signal = column.integer<int>();
   how.resume_signal = column.integer<int>();
-  if (way.empty()) return std::nullopt;
+  if (way.empty() || planted(Bug::manners_are_forgotten)) return std::nullopt;
   const auto known = core::parse_cooperation_way(way);
   if (!known) column.good = false;
   how.way = known.value_or(core::CooperationWay::poll);

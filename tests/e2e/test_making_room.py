@@ -56,8 +56,9 @@ def test_a_preview_names_the_cheapest_and_does_nothing(daemon):
     waiter(daemon, "new", "1GiB")
     done = daemon.cli("preempt", "new", "--preview")
     assert done.returncode == 0, done.stderr
-    head, row, total = done.stdout.splitlines()
+    head, row, total, away = done.stdout.splitlines()
     assert head.split()[:5] == ["LEASE", "CONSUMER", "USER", "TIER", "HOW"]
+    assert away.startswith("How long who yields stays away nobody knows: it has no known end"), away
     small = lease_of(daemon, "small")
     assert re.match(rf"{small['id']} +simgpu-load +\S+ +standard +driver +1\.5 GiB +\S+ \S+ +\S+ +\S+ +\S+ +"
                     "no pause of it yet", row), row

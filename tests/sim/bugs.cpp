@@ -9,6 +9,7 @@ namespace {
 
 bool in_a_file(const Config& config) { return config.sqlite; }
 bool fails_to_store(const Config& config) { return config.store_faults > 0; }
+bool has_a_crowd(const Config& config) { return config.crowd; }
 bool has_liars(const Config& config) { return config.cooperative > 0 && config.liars > 0; }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
 bool hides_processes(const Config& config) {
@@ -63,6 +64,12 @@ constexpr std::array all{
     SUBLET_BUG(outsiders_go_unnamed, "core", "nobody says which outsider keeps a paused lease from coming back"),
     SUBLET_BUG(pauses_are_not_counted, "core", "time in which a lease was paused counts as time that it held its room"),
     SUBLET_BUG(returns_take_nothing, "core", "who comes back or grows takes nothing of the room that is held"),
+    SUBLET_BUG(shares_go_by_priority, "core", "who is of a higher priority has all turns", has_a_crowd),
+    SUBLET_BUG(all_leave_for_a_turn, "core", "for a turn those leave, too, who would fit beside it", has_a_crowd),
+    SUBLET_BUG(turns_are_put_off, "core", "an announced turn is put off when it comes", has_a_crowd),
+    SUBLET_BUG(turns_are_not_looked_for, "core", "an announced turn begins when something else happens"),
+    SUBLET_BUG(moves_look_short, "core", "what a pause takes is learned too short", has_a_crowd),
+    SUBLET_BUG(lower_tiers_go_unseen, "core", "that those of lower tiers could yield now is not noticed"),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),
@@ -93,6 +100,10 @@ constexpr std::array all{
     SUBLET_BUG(locks_have_no_time, "engine", "a lock is given up while its program may still finish"),
     SUBLET_BUG(stuck_ones_get_a_second, "engine", "a process whose helper hangs gets another"),
     SUBLET_BUG(busy_for_ever, "engine", "an order that has ended is still under way"),
+    SUBLET_BUG(weighings_get_lost, "engine", "who is to be asked is forgotten while the store is behind"),
+    SUBLET_BUG(alarms_need_a_commit, "engine", "when to wake is noted only with what is stored"),
+    SUBLET_BUG(returns_wait_for_nobody, "engine", "a return that waits for a driver call is forgotten"),
+    SUBLET_BUG(lost_decisions_are_done, "engine", "what follows from a lost decision is done later", fails_to_store),
     SUBLET_BUG(torn_batches, "store", "only the first lease of a batch is written"),
     SUBLET_BUG(commits_are_told_early, "store", "all is told as durable when the first of it is"),
     SUBLET_BUG(settled_comes_back, "store", "settled leases are loaded again"),
@@ -107,6 +118,8 @@ constexpr std::array all{
     SUBLET_BUG(words_are_forgotten, "store", "on whose word a lease has its room is forgotten", in_a_file),
     SUBLET_BUG(sizes_are_forgotten, "store", "what a lease had before it was resized is forgotten", in_a_file),
     SUBLET_BUG(growths_are_forgotten, "store", "that a lease waits to grow is forgotten", in_a_file),
+    SUBLET_BUG(manners_are_forgotten, "store", "how a program yields by itself is forgotten", in_a_file),
+    SUBLET_BUG(touched_is_forgotten, "store", "whom the driver was allowed to lock is forgotten", in_a_file),
 };
 
 #undef SUBLET_BUG

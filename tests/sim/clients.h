@@ -28,6 +28,10 @@ class Clients {
   // For the end of a run: those who have been parked come back, everybody else goes; or everybody goes.
   void wind_down(bool all);
 
+  // Programs that want more than there is: they come all at once, take all that they are given, and stay.
+  void gather(Random& random);
+  void keep_company();
+
  private:
   struct Client {
     LeaseId lease;
@@ -39,6 +43,13 @@ class Clients {
     core::Fact fact;
     std::optional<std::string> body;  // as answered, and durable
   };
+  struct Guest {
+    LeaseId lease;
+    std::optional<Bytes> keeps;  // it yields by itself, and keeps that
+    bool settled = false;        // has all that it will ever take
+  };
+  LeaseId invite(core::Lease lease);
+  void settle(Guest& guest, Client& client, const core::Lease& lease);
   void send(Client* client, core::Fact fact, bool keyed);
   void answered(LeaseId client, const std::string& key, const Daemon::Answer& answer);
   void check_answer(const Call& call, const Daemon::Answer& answer);
@@ -63,6 +74,7 @@ class Clients {
   Daemon* daemon_ = nullptr;
   std::map<LeaseId, Client> clients_;
   std::deque<Call> calls_;  // the newest ones with a key
+  std::vector<Guest> guests_;
   std::uint64_t last_session_ = 0;
   std::uint64_t last_key_ = 0;
 };

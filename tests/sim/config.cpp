@@ -56,21 +56,24 @@ Config::Config(std::uint64_t with) : seed(with) {
   // What is not listed can be told from what is gone only where nothing else is hidden.
   if (missing > 0 && random.chance(60)) lies = lost_cards = ghosts = 0, liars = std::max(liars, 20.0);
   slowest_commit = std::array<Duration, 3>{0ms, 20ms, 3s}[random.below(3)];
+  crowd = random.chance(25);
 }
 
 void Config::calm() {
   for (double* rate : {&outsiders, &over_use, &lies, &missing, &lost_cards, &ghosts, &refusals, &unknowns, &stuck,
                        &liars, &final_faults, &short_host, &rude, &store_faults, &crashes, &stalls, &dumb_clients})
     *rate = 0;
+  quiet = true;
 }
 
 std::string Config::text() const {
   return fmt::format(
       "{} cards, {}, {} store, outsiders {} over_use {} lies {} missing {} lost {} ghosts {} refusals {} unknowns {} "
-      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {}",
+      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {}"
+      "{}",
       cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, missing,
       lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls,
-      dumb_clients, deaf_programs, cooperative, rude);
+      dumb_clients, deaf_programs, cooperative, rude, crowd ? ", then a crowd" : "");
 }
 
 }  // namespace sublet::sim

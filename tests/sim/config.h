@@ -46,6 +46,11 @@ struct Config {
   double deaf_programs = 0;  // do not end at SIGTERM
   Duration slowest_commit{};
 
+  // When all is over and everybody has gone, programs come that want more than there is, and nobody disturbs them: what
+  // is promised of turns can be told only where nothing else explains what happens.
+  bool crowd = false;
+  bool quiet = false;  // no faults are about any more
+
   explicit Config(std::uint64_t seed);
   void calm();  // no faults from now on
   std::string text() const;

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 namespace {
 
 // Handlers that are ready at one moment; a few hundred is much.
-constexpr std::size_t most_at_once = 100'000;
+constexpr std::size_t most_at_once = 10'000;
 
 const char* files_in() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; }
 std::string prefix_of(pid_t process) { return fmt::format("sublet-sim-{}", process); }
@@ -133,8 +133,14 @@ void Daemon::turn() {
   io_.restart();
   std::size_t done = 0;
   while (done < most_at_once && io_.poll_one() > 0) ++done;
-  verdict_.expect(done < most_at_once, "restless",
-                  [] { return "the daemon does one thing after the other, and nothing has changed"; });
+  verdict_.expect(done < most_at_once, "never-rests", [this] {
+    std::string text = "one thing follows from another without end, at one and the same moment";
+    for (const core::Making& making : engine_->state().makings()) {
+      text += fmt::format("; {} has others yield:", to_string(making.asker));
+      for (const core::Victim& victim : making.victims) text += " " + to_string(victim.lease);
+    }
+    return text;
+  });
 }
 
 void Daemon::no_more_faults() { life_->faults = false; }

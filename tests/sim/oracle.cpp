@@ -39,6 +39,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   returns_by_.clear();
   makings_.clear();
   named_at_.clear();
+  forget_turns();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
@@ -54,6 +55,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
 
 void Oracle::lagged(Time now) {
   lagged_at_ = now;
+  forget_turns();
   for (auto& [id, by] : returns_by_) by = std::max(by, now + napped_ + 15s);
 }
 
@@ -72,6 +74,15 @@ void Oracle::stood_still(Time now) {
 void Oracle::reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
   const gpu::GpuSnapshot judged = gpu::judge(snapshot);
   checked_.reset();
+  const auto before = config_.quiet ? readings_ : std::map<std::string, Reading>();
+  read(judged, began, lease_of);
+  const auto same = [](const auto& was, const auto& is) {
+    return was.first == is.first && was.second.used == is.second.used && was.second.of == is.second.of;
+  };
+  if (!unread_.empty() || !std::ranges::equal(before, readings_, same)) ++changes_;
+}
+
+void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
   if (!judged.problem.empty()) return;
   for (const auto& [uuid, reading] : readings_) unread_.insert(uuid);
   std::map<std::string, int> listed;
@@ -103,6 +114,7 @@ void Oracle::reading(const gpu::GpuSnapshot& snapshot, Time began, const std::fu
 
 void Oracle::intended(const store::Batch& batch) {
   if (engine_ == nullptr) return;
+  if (!batch.changed.empty() || !batch.settled.empty() || !batch.learned.empty() || !batch.records.empty()) ++changes_;
   for (const core::Reason& reason : batch.reasons) {
     if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
     last_words_[reason.lease] = reason.text;
@@ -115,7 +127,7 @@ void Oracle::intended(const store::Batch& batch) {
   }
   // Who gives room up first, as it is stored.
   std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is
-  came_back_.clear(), cleared_.clear();
+  came_back_.clear(), cleared_.clear(), kept_.clear();
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
@@ -123,6 +135,9 @@ void Oracle::intended(const store::Batch& batch) {
     const bool grown = held && lease.reserves() && lease.reserved_each() > before->reserved_each() &&
                        (before->state == LeaseState::active || before->parked());
     if (grown && before->parked()) follow_back(*before, batch.now);
+    const bool was_out = held && (before->parked() || before->state == LeaseState::pausing);
+    if (was_out && lease.state == LeaseState::resuming)  // one that yielded may be given its room again in one step
+      for (const std::string& device : lease.devices) kept_[device] += before->parking->residue;
     check_change(before ? &*before : nullptr, lease, batch);
     // Also of one that had been given its room in this very step.
     if (lease.end_reason == core::EndReason::revoked)
@@ -133,10 +148,9 @@ void Oracle::intended(const store::Batch& batch) {
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
     if (held && lease.state == LeaseState::active && before->state == LeaseState::active) follow_shrunk(*before, lease);
   }
-  // Whoever stood still goes on with what it has read, whatever waits to be read.
   const bool wakes = std::exchange(wakes_, false);
   for (const auto& [before, lease] : granted) {
-    if (!wakes) check_room(*lease, batch.now, "given");
+    check_room(*lease, batch.now, wakes);
     follow_given(before ? &*before : nullptr, *lease, batch.now);
   }
   for (const LeaseId id : batch.settled) {
@@ -409,38 +423,44 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
 }
 
 Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
-  const Claims its = claims(device, reading);
-  return its.leases + its.others - in_headroom(device);
+  return claims(device, reading).sum() - in_headroom(device);
 }
 
 // What those that are parked there may keep is in the headroom first.
 Bytes Oracle::in_headroom(const std::string& device) const {
-  Bytes residues;
-  for (const auto& [id, lease] : leases_)
-    if (lease.parked() && is_on(lease, device)) residues += lease.parking->residue;
-  return std::min(config_.rules.headroom, residues);
+  return std::min(config_.rules.headroom, residues(device));
 }
 
-void Oracle::check_room(const Lease& lease, Time now, const char* what) {
+Bytes Oracle::residues(const std::string& device) const {
+  Bytes sum;
+  for (const auto& [id, lease] : leases_)
+    if (lease.parked() && is_on(lease, device)) sum += lease.parking->residue;
+  return sum;
+}
+
+// Whoever was given room last found it free when those were still parked who came back by the same decision: what they
+// kept of the headroom is theirs, and nobody's loss. Who wakes goes by what it has read, whatever waits to be read.
+void Oracle::check_room(const Lease& lease, Time now, bool wakes) {
   for (const std::string& uuid : lease.devices) {
     const auto found = readings_.find(uuid);
-    const bool known =
-        found != readings_.end() && !unread_.contains(uuid) && now - found->second.began <= config_.rules.max_age;
+    const auto its = engine_->state().devices().find(uuid);
+    const bool older = wakes && found != readings_.end() && its != engine_->state().devices().end() &&
+                       its->second.read_at && *its->second.read_at < found->second.began;
+    const bool known = older ? now - *its->second.read_at <= config_.rules.max_age
+                             : found != readings_.end() && !unread_.contains(uuid) &&
+                                   now - found->second.began <= config_.rules.max_age;
     verdict_.expect(known, "granted-on-a-guess", [&] {
-      return fmt::format("{} is {} room on {}, of which nothing is known", to_string(lease.id), what, uuid);
+      return fmt::format("{} is given room on {}, of which nothing is known", to_string(lease.id), uuid);
     });
     if (!known) return;
-    const Reading& reading = found->second;
-    const Bytes capacity = reading.total - reading.driver_reserved - config_.rules.headroom;
-    const Bytes taken = claimed(uuid, reading);
-    // Who came back has in its own room what it kept of the headroom.
-    Bytes back;
-    for (const auto& [id, other] : leases_)
-      if (other.reserves() && !other.parked() && (other.parking || other.resumed_at) && is_on(other, uuid))
-        back += config_.rules.headroom;
-    verdict_.expect(taken <= capacity + std::min(back, config_.rules.headroom), "promised-twice", [&] {
-      return fmt::format("{} is {} {} on {}: {} of {} are spoken for", to_string(lease.id), what,
-                         format_size(lease.reserved_each()), uuid, format_size(taken), format_size(capacity));
+    if (older) continue;
+    const Bytes all = capacity(found->second), taken = claims(uuid, found->second).sum();
+    const auto kept = kept_.find(uuid);
+    const Bytes may = std::min(config_.rules.headroom, residues(uuid) + (kept == kept_.end() ? Bytes{} : kept->second));
+    verdict_.expect(taken <= all + may, "promised-twice", [&] {
+      return fmt::format("{} is given {} on {}: {} of {} are spoken for, and parked leases keep {} of the headroom",
+                         to_string(lease.id), format_size(lease.reserved_each()), uuid, format_size(taken),
+                         format_size(all), format_size(may));
     });
   }
 }
@@ -450,17 +470,6 @@ bool Oracle::wanted_back(LeaseId lease, bool back) {
   if (back) wanted_back_.insert(lease);
   else wanted_back_.erase(lease);
   return before;
-}
-
-std::string Oracle::why_parked() const {
-  std::string text;
-  for (const auto& [id, lease] : leases_) {
-    if (!lease.parking || lease.ended()) continue;
-    const auto words = last_words_.find(id);
-    text += fmt::format("{} is {}: {}; ", to_string(id), core::to_string(lease.state),
-                        words == last_words_.end() ? "" : words->second);
-  }
-  return text;
 }
 
 void Oracle::told(LeaseId lease, std::uint64_t generation) {

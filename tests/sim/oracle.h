@@ -49,6 +49,7 @@ class Oracle {
 
  private:
   using Lease = core::Lease;
+  static constexpr Bytes driver_residue = 64 * MiB;  // at most, of what is parked by the driver
   struct Reading {
     Time began;
     Bytes total, driver_reserved, used;
@@ -62,6 +63,7 @@ class Oracle {
   };
   struct Claims {
     Bytes leases, others;
+    Bytes sum() const { return leases + others; }
   };
   struct End {
     Time at;
@@ -69,11 +71,12 @@ class Oracle {
     std::vector<std::string> devices;
   };
 
+  void read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
   void check_time_parked(const Lease* before, const Lease& lease, Time now);
   void check_end(const Lease* before, const Lease& lease, Time now);
-  void check_room(const Lease& lease, Time now, const char* what);
+  void check_room(const Lease& lease, Time now, bool wakes);
   void check_displaced(const Lease& lease, Time now);
   void check_turn(const Lease& lease, Time now);
   void check_begun(const core::Making& making, Time now);
@@ -106,11 +109,52 @@ class Oracle {
   void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
                       Time now);
   Bytes in_headroom(const std::string& device) const;
+  Bytes residues(const std::string& device) const;
   Bytes ledger_left() const;
   void check_host_room(const core::Making& making);
   void check_makings(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);
+
+  // Turns (oracle_shares.cpp, oracle_announced.cpp).
+  struct Contest {
+    Time began, at;                    // counted up to `at`
+    std::map<LeaseId, Duration> had;   // with its room
+    std::set<LeaseId> waited;          // for it, at any time
+    std::set<LeaseId> has;             // its room, since `at`
+    int moving = 0;                    // so many since `at`
+    Duration moved{};                  // that took, one after the other
+    std::optional<Time> away;          // somebody is on the way out or in since
+    Duration longest = std::chrono::seconds(5);  // that this took
+    Duration quantum{};                // the longest that anybody could be left his room
+    bool fair = true;                  // nothing but turns has decided who has the device
+    bool settled = false;              // and all who have their room can be paused
+  };
+  void forget_turns() { contests_.clear(), announced_.clear(), stands_.clear(), unasked_.clear(); }
+  void follow_contests(const core::State& state, Time now);
+  void follow_contest(const std::string& device, const std::vector<const Lease*>& members, bool alone,
+                      const core::State& state, Time now);
+  void count_shares(Contest& contest, const std::vector<const Lease*>& members, const std::string& device, Time now);
+  bool takes_turns(const core::State& state, const Lease& lease, const std::string& device, Time now) const;
+  bool starts_up(const Lease& lease, const std::string& device) const;
+  bool waits_on(const Lease& lease, const std::string& device) const;
+  static Bytes keeps(const Lease& lease);
+  void note_quantum(Contest& contest, const std::vector<const Lease*>& members, const Reading& reading,
+                    const std::string& device) const;
+  void check_shares(const Contest& contest, const std::vector<const Lease*>& members, const std::string& device,
+                    Time now);
+  void check_switching(const Contest& contest, const std::string& device, Time now);
+  void check_announced(const core::State& state, Time now);
+  void check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced, Time now);
+  void check_turns_due(const core::State& state, Time now);
+  void check_leaves(const core::Making& making, const std::string& device, Time now);
+  // Whether anything happens at all (oracle_progress.cpp).
+  bool surely_yields(const core::State& state, const Lease& lease, const std::string& device, core::Tier asker,
+                     Time now) const;
+  bool somebody_moves(const core::State& state, const std::string& device) const;
+  void check_progress(const core::State& state, Time now);
+  void check_under_way(const core::State& state, Time now);
+  bool could_ask(const core::State& state, const Lease& waiter, Time now) const;
 
   bool stands_before(const Lease& a, const Lease& b, Time now) const;
   bool end_is_known(const Lease& lease, Time now) const;
@@ -166,6 +210,7 @@ class Oracle {
   std::map<LeaseId, Word> word_at_;      // has its room on somebody's word
   std::map<OnDevice, Bytes> asked_;      // held when it was asked to yield
   std::map<OnDevice, Bytes> coming_;     // yielding, or being brought back: what it will hold
+  std::map<std::string, Bytes> kept_;    // of each card, by those who come back by the newest decision, until then
   std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
   std::map<LeaseId, std::set<LeaseId>> turns_begun_;               // who is to leave, by for whom
@@ -177,6 +222,15 @@ class Oracle {
   std::map<LeaseId, std::string> last_words_;
   std::uint64_t leases_seen_ = 0, pauses_seen_ = 0;
   std::map<LeaseId, Time> back_by_;  // nobody may be gone for want of a connection before
+  std::map<std::string, Contest> contests_;          // by device; only where no faults are about
+  std::map<LeaseId, Time> announced_;                // to those who take turns there, when theirs begins
+  std::uint64_t changes_ = 0, announced_after_ = 0;  // of leases, of what was learned, and of what they are seen to use
+  struct Stands {
+    Time since;
+    std::vector<LeaseId> victims;
+  };
+  std::map<LeaseId, Stands> stands_;  // room is made for it, and nothing happens
+  std::map<LeaseId, Time> unasked_;   // others could be asked for it since, and are not
   Time last_now_;
   std::optional<std::uint64_t> checked_;  // after so many steps of the core
   bool wakes_ = false;                    // it stood still, and has not decided anything since

@@ -20,7 +20,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr Bytes driver_residue = 64 * MiB;  // at most, of what is parked by the driver
 constexpr std::size_t tried_by_force = 12;  // all sets of so many
 constexpr Duration decided_anew = 3s;       // when nothing else changes: at the next reading
 
@@ -198,20 +197,9 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
   };
   const std::string& device = making.devices.front();
   const Lease& asker = leases_.at(making.asker);
-  const auto sure_to_yield = [&](const Lease& lease) {
-    const bool lower = lease.state == LeaseState::active && is_on(lease, device) && lease.tier < asker.tier;
-    const bool program = lease.owner.kind == core::OwnerKind::process && lease.owner.keeper && !lease.cooperation;
-    const bool may = lease.pausable == core::Pausable::automatic || lease.pausable == core::Pausable::driver;
-    const core::Standing standing = state.standing(lease.id);
-    const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
-    const bool fits = core::held_by(state, lease) <= core::ledger_left(state, config_.rules, lease.uid);
-    return lower && program && may && fits && !lease.unfit && !lease.ordered && !lease.stop_requested &&
-           now - standing.restored > 3s && standing.spared_until + decided_anew <= now &&
-           (record == nullptr || record->reliability() >= 1);
-  };
   std::vector<Candidate> sure;
   for (const auto& [id, lease] : leases_) {
-    if (!sure_to_yield(lease)) continue;
+    if (!surely_yields(state, lease, device, asker.tier, now)) continue;
     Bytes bytes;
     for (const std::string& uuid : lease.devices) {
       const auto used = seen_to_use(id, uuid);
@@ -262,6 +250,7 @@ void Oracle::check_makings(const core::State& state, Time now) {
     const bool same = before != makings_.end() && before->second.victims == its.victims;
     its.again = same;
     if (!same || !before->second.again) check_making(state, making, now, same);
+    if (!same && making.its_turn && making.devices.size() == 1) check_leaves(making, making.devices.front(), now);
   }
   makings_ = std::move(seen);
   std::erase_if(turns_begun_, [this](const auto& begun) { return !makings_.contains(begun.first); });

@@ -15,7 +15,8 @@ using core::LeaseState;
 using namespace std::chrono_literals;
 
 void Oracle::after_step(bool overdue) {
-  if (engine_ == nullptr || verdict_.failed() || !engine_->store_problem().empty()) return;
+  if (engine_ == nullptr || verdict_.failed()) return;
+  if (!engine_->store_problem().empty()) return forget_turns();
   const core::State& state = engine_->state();
   const Time now = engine_->now();
   verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });
@@ -29,15 +30,20 @@ void Oracle::after_step(bool overdue) {
     check_served(state, now);
     check_blame(state);
     follow_driver(state, now);
+    follow_contests(state, now);
+    check_announced(state, now);
+    check_progress(state, now);
   }
   check_makings(state, now);
   check_outsiders_named(state, now);
-  if (!overdue) check_due(now), check_stuck(state, now);
+  check_under_way(state, now);
+  if (!overdue) check_due(now), check_stuck(state, now), check_turns_due(state, now);
   check_durable();
 }
 
 void Oracle::slept(Duration asleep) {
   for (auto& [id, by] : returns_by_) by = by + asleep;
+  forget_turns();
   napped_ += asleep;
   for (auto& [id, at] : said_at_) at = at + asleep;
 }
@@ -256,6 +262,17 @@ void Oracle::check_durable() {
   verdict_.expect(engine_->log().last() <= store_->last_event(), "event-before-durable", [&] {
     return fmt::format("event {} is told, {} is durable", engine_->log().last(), store_->last_event());
   });
+}
+
+std::string Oracle::why_parked() const {
+  std::string text;
+  for (const auto& [id, lease] : leases_) {
+    if (!lease.parking || lease.ended()) continue;
+    const auto words = last_words_.find(id);
+    text += fmt::format("{} is {}: {}; ", to_string(id), core::to_string(lease.state),
+                        words == last_words_.end() ? "" : words->second);
+  }
+  return text;
 }
 
 void Oracle::at_rest() {

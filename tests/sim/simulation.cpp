@@ -138,6 +138,7 @@ Outcome Simulation::run(const std::vector<Event>& events) {
     after_step(to_string(event.kind));
   }
   if (!verdict_.failed()) wind_down();
+  if (!verdict_.failed() && config_.crowd) crowd();
   return {verdict_.invariant(),  verdict_.detail(),     steps_, verdict_.hash(),
           oracle_.leases_seen(), oracle_.pauses_seen(), lives_};
 }
@@ -181,6 +182,20 @@ void Simulation::wind_down() {
   const auto empty = [this] { return daemon_->engine().state().leases().empty(); };
   (void)run_until(empty, 10min, true);
   if (!verdict_.failed()) oracle_.at_rest();
+}
+
+// As many turns as show how the time is shared out, in what the run before has left behind.
+void Simulation::crowd() {
+  constexpr Duration stays = 8min;
+  Random random(config_.seed ^ 0xc0ffee);
+  clients_.gather(random);
+  const std::int64_t until = agenda_.now_ns() + stays.count();
+  while (!verdict_.failed() && agenda_.now_ns() < until) {
+    clients_.keep_company();
+    agenda_.happen();
+    after_step("crowd");
+  }
+  if (!verdict_.failed()) wind_down();
 }
 
 }  // namespace sublet::sim

@@ -60,6 +60,7 @@ class Simulation {
   void stall(Duration d);
   void crash(Random& random);
   void wind_down();
+  void crowd();
   bool run_until(const std::function<bool()>& done, Duration at_most, bool all);
   bool anybody_parked();
 

@@ -199,6 +199,12 @@ void World::let_work(Program& program, Random& random, bool over_use, std::optio
                   });
 }
 
+void World::take_all(const Program& program) {
+  Process& process = processes_.at(program.main);
+  for (const std::size_t card : program.cards)
+    process.held[card] += std::clamp(program.within - held_by(program.lease, card), Bytes{}, room(card));
+}
+
 // ------------------------------------------------------------------------------------------------ what is not said
 
 void World::hide(LeaseId lease, Random& random) {

@@ -86,6 +86,9 @@ class World {
   // what a lease promises it right now on each of its cards.
   void let_work(Program& program, Random& random, bool over_use, std::optional<Bytes> entitled);
 
+  // It takes all that it may on each of its cards, as far as that is there.
+  void take_all(const Program& program);
+
   // --- what the driver does not say ---
   // One of its processes, or of anybody's, is not listed for a while: one that was listed with all that it holds, one
   // at a time, and not one after the other.
