@@ -145,8 +145,8 @@ bool Stepper::take_turn(const Lease& waiter, const NextTurn& turn) {
   return begin_making({waiter.id, waiter.tier, Ground::turn, true, false, std::move(devices), std::move(victims)});
 }
 
-// Once it has begun, those who were to leave then do, as long as they are enough: who had how much changes all the time,
-// and a turn that is made up anew from that could be put off, and what has been freed for it be kept for nobody.
+// Once it has begun, those who were to leave then do, as long as they are enough: who had how much changes all the
+// time, and a turn that is made up anew from that could be put off, and what has been freed for it be kept for nobody.
 bool Stepper::go_on_with_turn(const Lease& waiter) {
   const auto old = std::ranges::find_if(made_before_, [&waiter](const Making& making) {
     return making.asker == waiter.id && making.its_turn && making.begun;

@@ -81,7 +81,8 @@ void Oracle::check_progress(const core::State& state, Time now) {
       if (!waits(lease) || !could_ask(state, lease, now)) continue;
       const auto before = unasked_.find(id);
       const Time since = unasked[id] = before == unasked_.end() ? now : before->second;
-      verdict_.expect(now - since <= asked_within + commits_before * config_.slowest_commit, "nobody-asked", [&, &id = id] {
+      const Duration within = asked_within + commits_before * config_.slowest_commit;
+      verdict_.expect(now - since <= within, "nobody-asked", [&, &id = id] {
         return fmt::format("for {} others could have made room for {}, and nobody was asked",
                            format_duration(now - since), to_string(id));
       });
