@@ -162,11 +162,12 @@ bool Stepper::go_on_with_turn(const Lease& waiter) {
     leaves.push_back(lease->id);
   }
   for (const std::string& uuid : old->devices) {
-    const Device& device = state_.devices_.at(uuid);
-    if (!state_.known(device, rules_, now_)) return false;
+    const auto device = state_.devices_.find(uuid);  // it may have been lost since
+    if (device == state_.devices_.end() || !state_.known(device->second, rules_, now_)) return false;
     Bytes gain;
     for (const Victim& victim : as_victims(state_, rules_, leaves, waiter.uid, {uuid}, now_)) gain += victim.gain;
-    if (gain < lacking(state_, rules_, Asking{waiter, std::nullopt, /*told=*/false}, device, now_)) return false;
+    if (gain < lacking(state_, rules_, Asking{waiter, std::nullopt, /*told=*/false}, device->second, now_))
+      return false;
   }
   auto victims = as_victims(state_, rules_, leaves, waiter.uid, old->devices, now_);
   return begin_making({waiter.id, waiter.tier, Ground::turn, true, false, old->devices, std::move(victims)});
