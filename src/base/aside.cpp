@@ -7,6 +7,7 @@
 #include <csignal>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace sublet {
@@ -29,19 +30,33 @@ AsideThread::~AsideThread() {
   shared_->more.notify_one();
 }
 
-void AsideThread::run(std::function<void()> work) {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->queue.push_back(std::move(work));
-  shared_->more.notify_one();
-  if (std::exchange(shared_->started, true)) return;
+// False: the system gives no thread at this moment.
+bool AsideThread::start(const std::shared_ptr<Shared>& shared) {
   // Signals are the loop thread's.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread([shared = shared_] { work_loop(shared); });
-  pthread_setname_np(thread.native_handle(), "aside");
-  thread.detach();
+  bool started = true;
+  try {
+    std::thread thread([shared] { work_loop(shared); });
+    pthread_setname_np(thread.native_handle(), "aside");
+    thread.detach();
+  } catch (const std::system_error&) {
+    started = false;
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+void AsideThread::run(std::function<void()> work) {
+  std::unique_lock lock(shared_->mutex);
+  if (!shared_->started) shared_->started = start(shared_);
+  if (!shared_->started) {
+    lock.unlock();
+    return work();
+  }
+  shared_->queue.push_back(std::move(work));
+  shared_->more.notify_one();
 }
 
 void AsideThread::wait(std::int64_t patience_ns) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -25,12 +26,14 @@ class AsideThread {
   AsideThread(const AsideThread&) = delete;
   AsideThread& operator=(const AsideThread&) = delete;
 
+  // Where no thread can be had it is done at once.
   void run(std::function<void()> work);
   // Until all of it is done, or what is under way has taken `patience`: at once if it has already.
   void wait(std::int64_t patience_ns);
 
  private:
   struct Shared;
+  static bool start(const std::shared_ptr<Shared>& shared);
   static void work_loop(const std::shared_ptr<Shared>& shared);
   std::shared_ptr<Shared> shared_;
 };
@@ -54,7 +57,10 @@ class AskedAside {
     if (known.asked == nullptr) {
       known.asked = std::make_shared<Question>();
       thread_.run([question = known.asked, ask = std::move(ask)] {
-        question->answer = ask();
+        try {
+          question->answer = ask();
+        } catch (const std::bad_alloc&) {  // no answer; it is asked again when this one is old
+        }
         question->done = true;
       });
     }

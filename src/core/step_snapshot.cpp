@@ -261,6 +261,7 @@ void Stepper::forget(const std::string& uuid) {
   const Device& device = state_.devices_.at(uuid);
   std::string why = device.read_at ? gone_text(device, now_) : "there is no device '" + uuid + "'";
   state_.forget(uuid);
+  state_.room_stale_ = true;  // nothing is made there any more, and nobody's turn comes
   why += "; the devices are: " + list_devices(state_);
   while (const QueueTree* waiting = state_.queue_.named(uuid)) {
     Lease& lease = *find(waiting->first_above(Bytes{-1})->lease);
