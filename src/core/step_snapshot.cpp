@@ -226,6 +226,7 @@ void Stepper::adopt_named_devices() {
       touch(lease);
     }
     at = state_.devices_.erase(at);
+    state_.askers_ = {};  // they stand where they stood, and want a device of another name
   }
 }
 
