@@ -236,13 +236,17 @@ void Stepper::look_for_room(const Lease& waiter) {
   if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred);
 }
 
+// Room is made for it in one place at a time.
+const Making* Stepper::begun_for(LeaseId asker) const {
+  const auto found = std::ranges::find_if(
+      made_before_, [asker](const Making& making) { return making.asker == asker && making.begun; });
+  return found == made_before_.end() ? nullptr : &*found;
+}
+
 // Where others have yielded for it already, room goes on being made for it, whatever another device would cost by now:
 // else those would have yielded for nothing.
 RoomPlan Stepper::plan_on_or_elsewhere(Asking asking) const {
-  const auto before = std::ranges::find_if(made_before_, [&asking](const Making& old) {
-    return old.asker == asking.lease.id && old.begun;
-  });
-  if (before != made_before_.end()) {
+  if (const Making* before = begun_for(asking.lease.id)) {
     asking.on = before->devices;
     if (RoomPlan there = plan_room(state_, rules_, asking, now_); there.found) return there;
     asking.on.clear();
@@ -281,10 +285,8 @@ void Stepper::look_again_at(Time at) {
 bool Stepper::begin_making(Making making) {
   for (const std::string& device : making.devices)
     if (state_.making_on(device) != nullptr) return false;  // of one that stands before it
-  making.begun = std::ranges::any_of(made_before_, [&making](const Making& old) {
-    const bool same = old.its_turn ? making.its_turn : old.devices == making.devices;
-    return old.asker == making.asker && old.begun && same;
-  });
+  const Making* old = begun_for(making.asker);
+  making.begun = old != nullptr && (old->its_turn ? making.its_turn : old->devices == making.devices);
   state_.makings_.push_back(std::move(making));
   return true;
 }

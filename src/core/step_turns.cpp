@@ -12,11 +12,10 @@ namespace sublet::core {
 
 // Its turn has begun on this device: others left for it, or are leaving.
 const Making* Stepper::begun(LeaseId waiter, const std::string& uuid) const {
-  const auto found = std::find_if(made_before_.begin(), made_before_.end(), [&](const Making& making) {
-    return making.asker == waiter && making.its_turn && making.begun &&
-           std::find(making.devices.begin(), making.devices.end(), uuid) != making.devices.end();
-  });
-  return found == made_before_.end() ? nullptr : &*found;
+  const Making* making = begun_for(waiter);
+  const bool here = making != nullptr && making->its_turn &&
+                    std::find(making->devices.begin(), making->devices.end(), uuid) != making->devices.end();
+  return here ? making : nullptr;
 }
 
 void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred) {
@@ -148,10 +147,8 @@ bool Stepper::take_turn(const Lease& waiter, const NextTurn& turn) {
 // Once it has begun, those who were to leave then do, as long as they are enough: who had how much changes all the
 // time, and a turn that is made up anew from that could be put off, and what has been freed for it be kept for nobody.
 bool Stepper::go_on_with_turn(const Lease& waiter) {
-  const auto old = std::ranges::find_if(made_before_, [&waiter](const Making& making) {
-    return making.asker == waiter.id && making.its_turn && making.begun;
-  });
-  if (old == made_before_.end()) return false;
+  const Making* old = begun_for(waiter.id);
+  if (old == nullptr || !old->its_turn) return false;
   std::vector<LeaseId> leaves;
   for (const Victim& victim : old->victims) {
     const Lease* lease = find(victim.lease);

@@ -2,11 +2,10 @@
 """An account database behind the network that hangs: the daemon does not."""
 import os
 import pwd
-import shutil
-import subprocess
 
 import pytest
 
+from tests.support.preload import preload, shared_library
 from tests.support.sublet import GIB, wait_until
 
 # getpwuid_r() of the daemon, which hangs for as long as a file is there.
@@ -27,17 +26,11 @@ int getpwuid_r(uid_t uid, struct passwd *entry, char *memory, size_t size, struc
 @pytest.fixture
 def hanging(tmp_path, monkeypatch):
     """The file; while it is there no account is told."""
-    compiler = shutil.which("cc") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    source, built, file = tmp_path / "hangs.c", tmp_path / "hangs.so", tmp_path / "hang"
+    source, file = tmp_path / "hangs.c", tmp_path / "hang"
     source.write_text(HANGS)
-    subprocess.run([compiler, "-x", "c", "-shared", "-fPIC", "-o", built, source, "-ldl"], check=True)
+    preload(monkeypatch, shared_library(tmp_path / "hangs.so", source))
     file.touch()
-    monkeypatch.setenv("LD_PRELOAD", str(built))
     monkeypatch.setenv("ACCOUNTS_HANG", str(file))
-    # A daemon that watches itself insists on being the first to be loaded.
-    monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
     return file
 
 

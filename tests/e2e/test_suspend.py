@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine that sleeps for hours: the daemon notices, and nothing runs out for that."""
 import datetime
-import os
-import shutil
 import signal
-import subprocess
 import time
 
 import pytest
 
 from tests.support.parking import until
+from tests.support.preload import preload, shared_library
 from tests.support.retrying import Hook
 from tests.support.sublet import GIB, ROOT, living, wait_until
 
@@ -21,13 +19,7 @@ HOURS = 3 * 3600
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    compiler = shutil.which("cc") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C compiler here")
-    built = tmp_path_factory.mktemp("asleep") / "asleep.so"
-    source = ROOT / "tests" / "support" / "asleep.c"
-    subprocess.run([compiler, "-x", "c", "-O1", "-fPIC", "-shared", "-o", built, source, "-ldl"], check=True)
-    return built
+    return shared_library(tmp_path_factory.mktemp("asleep") / "asleep.so", ROOT / "tests" / "support" / "asleep.c")
 
 
 class Machine:
@@ -38,9 +30,7 @@ class Machine:
         self.file = directory / "asleep"
         self.sleep(0)
         monkeypatch.setenv("SUBLET_TEST_ASLEEP", str(self.file))
-        monkeypatch.setenv("LD_PRELOAD", str(library))
-        # A daemon that watches itself insists on being the first to be loaded.
-        monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        preload(monkeypatch, library)
 
     def sleep(self, seconds):
         self.seconds += seconds

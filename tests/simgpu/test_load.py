@@ -2,13 +2,13 @@
 """simgpu-load on simulated cards: right when all is right, and loud when not."""
 
 import pathlib
-import shutil
 import subprocess
 
 import pytest
 
 import simcards
 from simcards import GIB, MIB
+from tests.support.preload import shared_library
 
 SMALL = ["--alloc", "64MiB", "--step", "16MiB", "--seconds", "100ms"]
 
@@ -78,14 +78,8 @@ def test_too_much_is_refused_with_the_numbers(cards):
 
 @pytest.fixture(scope="module")
 def corrupting_driver(tmp_path_factory):
-    compiler = shutil.which("cc") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C compiler here")
     library = tmp_path_factory.mktemp("corrupt") / "libcuda.so.1"
-    source = pathlib.Path(__file__).with_name("corrupt.c")
-    flags = ["-x", "c", "-O1", "-fPIC", "-shared", "-ldl"]
-    subprocess.run([compiler, *flags, "-o", library, source], check=True)
-    return library.parent
+    return shared_library(library, pathlib.Path(__file__).with_name("corrupt.c")).parent
 
 
 @pytest.mark.parametrize("contents", [[], ["--dense"]])
