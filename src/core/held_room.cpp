@@ -208,7 +208,14 @@ Bytes HeldRooms::kept_for(const Making& making, const std::string& device) const
 Bytes HeldRooms::beside_making(const Lease& lease, const std::string& device, Bytes room) const {
   const Making* making = state_.making_on(device);
   const bool bound = making != nullptr && lease.tier <= making->tier;
-  return bound ? room - kept_for(*making, device) : room;
+  return bound ? room - kept_for(*making, device) - leaves_headroom(lease, device) : room;
+}
+
+// What it kept while it was parked was in the headroom, and no loss to those who wait; once it is back, it is.
+Bytes HeldRooms::leaves_headroom(const Lease& lease, const std::string& device) const {
+  if (!lease.parked()) return {};
+  const Bytes all = state_.devices().at(device).residues;
+  return state_.in_headroom(all) - state_.in_headroom(all - lease.parking->residue);
 }
 
 Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& room) const {
@@ -224,7 +231,7 @@ Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& 
     const Expected end = expected_end(state_, rules_, lease, lease.runs_since(now_), now_);
     if (end.known() && end.at <= *start) return free;
   }
-  return std::min(free, left(*held));
+  return std::min(free, left(*held) - leaves_headroom(lease, room.device));
 }
 
 Bytes HeldRooms::open_room(const Room& room) const {

@@ -60,6 +60,7 @@ class HeldRooms {
   std::optional<HeldRoom> choose(const Lease& waiter) const;
   Bytes kept_for(const Making& making, const std::string& device) const;
   Bytes beside_making(const Lease& lease, const std::string& device, Bytes room) const;
+  Bytes leaves_headroom(const Lease& lease, const std::string& device) const;
   const Device* free_to_hold(const Lease& waiter, const std::string& device) const;  // null: it is not
   const Held* held_on(std::uint32_t device) const;                                   // null: nothing is
 

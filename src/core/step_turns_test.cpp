@@ -32,6 +32,55 @@ TEST(Turns, PriorityOrdersOnlyThoseWhoHadAsMuch) {
   }
 }
 
+// Together they fit only as long as what they keep while they are paused is in the headroom: who has just left does not
+// come back into the room that it made, though it stands before whose turn it is.
+TEST(Turns, ATurnIsNotTakenBackByWhoLeftForIt) {
+  Card w;
+  w.rules.headroom = 512 * MiB;
+  w.rules.min_residency = 20s;
+  const Bytes all = State::capacity(*w.state.find_device(uuid_of(0)), w.rules);
+  const Bytes size{all.count / 2 + (48 * MiB).count};  // both of which keep 64 MiB
+  Lease dear = w.want(size, Tier::standard, "a");
+  dear.priority = 10;
+  const LeaseId a = w.submit(dear, true);
+  w.attach(a);
+  const LeaseId b = w.start(size, Tier::standard, "b");
+  Shares shares = share(w, {a, b}, 1200s);
+  EXPECT_GT(shares.switches, 6);
+  for (const LeaseId id : {a, b}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
+}
+
+// With three it is known as well when the next turn begins.
+TEST(Turns, OfThreeBeginWhenTheyWereSaidTo) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;
+  std::vector<LeaseId> all;
+  for (const auto& [name, size] : {std::pair{"a", 14 * GiB}, {"b", 9 * GiB}, {"c", 15 * GiB}, {"d", 6 * GiB}})
+    all.push_back(w.start(size, Tier::standard, name));
+  share(w, all, 60s);
+  int kept = 0;
+  for (int tries = 0; kept < 12 && tries < 1000; ++tries) {
+    const bool settled = w.state.makings().empty() && std::ranges::all_of(all, [&w](LeaseId id) {
+                           return w.state_of(id) == LeaseState::active || w.state_of(id) == LeaseState::paused;
+                         });
+    const auto turn = w.state.turns().find(uuid_of(0));
+    if (!settled || turn == w.state.turns().end()) {
+      share(w, all, 1s);
+      continue;
+    }
+    const Time at = turn->second.at;
+    while (w.state.makings().empty() && w.now < at) {
+      ASSERT_TRUE(w.state.turns().contains(uuid_of(0)));
+      ASSERT_EQ(w.state.turns().at(uuid_of(0)).at, at);
+      share(w, all, std::min<Duration>(1s, at - w.now));
+    }
+    ASSERT_GE(w.now, at);
+    ++kept;
+  }
+  EXPECT_EQ(kept, 12);
+}
+
 // Who comes new starts level with those who are there, on each card with its own.
 TEST(Turns, AreOfEachCardByItself) {
   Card w;

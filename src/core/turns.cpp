@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
-constexpr int most_tries = 64;  // to find the moment at which a turn begins
+constexpr std::size_t most_moments = 64;  // at which a turn that is looked for may come about
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
   const auto method = pause_method_of(state, lease);
@@ -69,6 +69,7 @@ namespace {
 struct Candidate {
   const Lease* lease;
   bool resident;
+  bool has_it;  // a resident, or the waiter, if it wants to grow
   Duration had;
   Bytes takes;  // beyond what it keeps when it is out
   Victim yields;  // a resident, when it leaves
@@ -107,11 +108,12 @@ Emptied emptied(const State& state, const Rules& rules, const Lease& waiter, con
     const Lease& lease = *state.find(id);
     const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
     all.room += its.gain;
-    all.candidates.push_back({&lease, true, state.had(id, uuid), its.gain, its});
+    all.candidates.push_back({&lease, true, true, state.had(id, uuid), its.gain, its});
   }
   for (const LeaseId id : contenders.waiters) {
     const Lease& lease = *state.find(id);
-    all.candidates.push_back({&lease, false, state.had(id, uuid), state.need(lease, uuid), {}});
+    const bool has_it = lease.state == LeaseState::active;
+    all.candidates.push_back({&lease, false, has_it, state.had(id, uuid), state.need(lease, uuid), {}});
   }
   add_below(state, rules, waiter, device, now, all);
   return all;
@@ -148,17 +150,22 @@ std::optional<std::vector<Victim>> with_below(const State& state, const Rules& r
   return fits(victims) ? std::optional(std::move(victims)) : std::nullopt;
 }
 
+// Of two that have had as much. A quantum has ended: who has had no more than the others goes on with them.
+bool first_of_equal(const Candidate& a, const Candidate& b) {
+  if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
+  return !a.resident && b.resident;
+}
+
 // Who has the device from then on, if nobody comes or goes until then: those who have it go on having it. None: others
 // come before the waiter. `below`: those of lower tiers leave as far as they are needed.
 std::optional<NextTurn> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
                               const std::string& uuid, Duration then, bool below) {
   std::vector<Candidate> order = emptied.candidates;
   for (Candidate& candidate : order)
-    if (candidate.resident) candidate.had += then;
+    if (candidate.has_it) candidate.had += then;
   std::stable_sort(order.begin(), order.end(), [](const Candidate& a, const Candidate& b) {
     if (a.had != b.had && !planted(Bug::shares_go_by_priority)) return a.had < b.had;
-    if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
-    return !a.resident && b.resident;  // a quantum has ended: who has had no more than the others goes on with them
+    return first_of_equal(a, b);
   });
   NextTurn turn{{uuid}, {}, {}, {}};
   Bytes room = emptied.room;
@@ -189,16 +196,25 @@ std::optional<NextTurn> built(const State& state, const Rules& rules, const Empt
   return built(state, rules, emptied, waiter, uuid, then, /*below=*/false);
 }
 
-// The moments at which one of those who have the device has had more than the waiter: in order, from now.
+// The moments, in order, from which one of those who have the device comes after one of those who wait for it: between
+// them nobody's place changes. Where there are too many of them, those at which it comes after this waiter.
 std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
-  std::vector<Duration> moments;
-  Duration its{};
-  for (const Candidate& candidate : emptied.candidates)
-    if (candidate.lease->id == waiter.id) its = candidate.had;
-  for (const Candidate& candidate : emptied.candidates)
-    if (candidate.resident && candidate.had <= its) moments.push_back(its - candidate.had + Duration(1));
-  std::sort(moments.begin(), moments.end());
-  return moments;
+  const auto against = [&emptied](const auto& counts) {
+    std::vector<Duration> moments;
+    for (const Candidate& waits : emptied.candidates) {
+      if (waits.has_it || !counts(waits)) continue;
+      for (const Candidate& has : emptied.candidates)
+        if (const Duration until = waits.had - has.had + Duration(first_of_equal(waits, has) ? 0 : 1);
+            has.has_it && until > Duration{})
+          moments.push_back(until);
+    }
+    std::sort(moments.begin(), moments.end());
+    moments.erase(std::unique(moments.begin(), moments.end()), moments.end());
+    return moments;
+  };
+  auto moments = against([](const Candidate&) { return true; });
+  if (moments.size() <= most_moments) return moments;
+  return against([&waiter](const Candidate& candidate) { return candidate.lease->id == waiter.id; });
 }
 
 }  // namespace
@@ -242,28 +258,32 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
                                 const Contenders& contenders, const Making* begun, Time now) {
   const std::string& uuid = device.reading.uuid;
   const Emptied all = emptied(state, rules, waiter, device, contenders, now);
-  const std::vector<Duration> moments = begun != nullptr ? std::vector<Duration>() : moments_of(all, waiter);
+  if (begun != nullptr) {
+    auto turn = built(state, rules, all, waiter, uuid, Duration{});
+    if (turn) turn->at = goes_on(state, rules, waiter, *turn, *begun, now);
+    return turn;
+  }
+  // The first moment at which those who then have to leave have had their quantum.
+  const std::vector<Duration> moments = moments_of(all, waiter);
   Duration then{};
   std::optional<NextTurn> turn;
-  for (int tries = 0; tries < most_tries; ++tries) {
-    auto next = built(state, rules, all, waiter, uuid, then);
-    if (next && turn && next->enters == turn->enters && next->leaves == turn->leaves) return turn;
-    if (!next) {  // nor is it what was found for an earlier moment
-      turn.reset();
-      const auto moment = std::upper_bound(moments.begin(), moments.end(), then);
-      if (moment == moments.end()) return std::nullopt;
-      then = *moment;
+  for (std::size_t tries = 0; tries < 2 * most_moments; ++tries) {
+    const auto moment = std::upper_bound(moments.begin(), moments.end(), then);
+    const auto changes = moment == moments.end() ? std::nullopt : std::optional(*moment);
+    turn = built(state, rules, all, waiter, uuid, then);
+    if (!turn && !changes) return std::nullopt;
+    if (!turn) {
+      then = *changes;
       continue;
     }
-    turn = std::move(next);
-    turn->at = begun != nullptr ? goes_on(state, rules, waiter, *turn, *begun, now) : now + then;
-    if (begun != nullptr || !among_equals(state, waiter, *turn)) return turn;
+    turn->at = now + then;
+    if (!among_equals(state, waiter, *turn)) return turn;
     turn->at = std::max(turn->at, quantum_ends(state, rules, waiter, *turn));
     if (planted(Bug::turns_are_put_off)) turn->at = std::max(turn->at, now + 5s);
     if (turn->at <= now + then) return turn;
-    then = turn->at - now;  // whoever has it until then has had more, and the device is shared out anew
+    then = changes ? std::min(*changes, turn->at - now) : turn->at - now;
   }
-  return turn;
+  return turn;  // as far as it can be foreseen
 }
 
 }  // namespace sublet::core

@@ -11,15 +11,6 @@ namespace sublet::sim {
 
 using namespace std::chrono_literals;
 
-namespace {
-
-// Not yet where more than two take turns: turn_of (src/core/turns.cpp) also announces what it found for an earlier
-// moment than the one at which the turn would begin, although by then others come first. Such a turn vanishes, or
-// another moment is said, as the time comes.
-constexpr bool announced_turns_hold = false;
-
-}  // namespace
-
 // Whoever waits was told of a moment; at that moment it is looked at.
 void Oracle::check_turns_due(const core::State& state, Time now) {
   constexpr Duration late = 2ms;  // an alarm may ring a little after its time
@@ -40,7 +31,8 @@ void Oracle::check_announced(const core::State& state, Time now) {
   for (const auto& [uuid, turn] : state.turns()) {
     const auto contest = contests_.find(uuid);
     if (contest == contests_.end() || !contest->second.fair) continue;
-    for (const LeaseId id : turn.enters) announced[id] = turn.at;
+    for (const LeaseId id : turn.enters)
+      if (state.making_for(id) == nullptr) announced[id] = turn.at;  // else its own has begun before
   }
   if (trace_ && announced != announced_)
     for (const auto& [id, at] : announced)
@@ -61,10 +53,9 @@ void Oracle::check_kept(const core::State& state, LeaseId id, Time at, const std
   };
   const auto lease = leases_.find(id);
   if (lease == leases_.end() || !waits(lease->second)) return;
-  const auto contest = std::ranges::find_if(
+  const bool fair = std::ranges::any_of(
       contests_, [id](const auto& on) { return on.second.fair && on.second.had.contains(id); });
-  if (contest == contests_.end()) return;
-  if (!announced_turns_hold && contest->second.had.size() > 2) return;
+  if (!fair) return;
   verdict_.expect(now >= at || state.making_for(id) == nullptr, "turn-too-early", says("it has begun"));
   if (const auto still = announced.find(id); still != announced.end()) {
     verdict_.expect(still->second == at, "turn-put-off", says("it is said to begin at another time"));

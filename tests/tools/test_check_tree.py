@@ -175,6 +175,7 @@ def doc(text):
     "`./dev test --fast`, `./dev test-gpu`, `./dev VERB`, `sublet run --vram 8GiB -- python train.py --x 3`",
     "```sh\n$ sudo sublet why 7 | head\nX=1 ./dev test\n```\n",
     "```text\nsublet frob\n```\n",
+    "the `a a` of time `b` `b`, side by-side, and a day-by day-by-day",
     "`sublet --version`, `sublet VERB`, `POST /v1/leases`, `cat DIR/env`",
 ])
 def test_a_document_that_tells_the_truth(text):
@@ -197,6 +198,7 @@ def test_a_document_that_tells_the_truth(text):
     ("`sublet run --colour`", "no flag '--colour'"),
     ("```sh\nsublet frob 7\n```", "docs/a.md:2 'sublet frob'"),
     ("```\n$ build/bin/sublet frob 7\n```", "'sublet frob'"),
+    ("it had\nhad least", "docs/a.md:1 'had' twice"),
 ])
 def test_a_document_that_does_not(text, needle):
     found = doc(text)

@@ -17,6 +17,8 @@ FILE_NAME = re.compile(r"\.(cpp|h|c|py|md|yaml|yml|toml|sh|service|cmake|txt|jso
 BARE_NAME = re.compile(r"^[\w-]+\.(cpp|md)$|^[\w]+_test\.\w+$")
 BUILT = ("build/", "build-", "dist/")
 FLAG = re.compile(r"^--[a-z][a-z0-9-]*")
+# The packages' check refuses these in the changelog; nowhere do they read well.
+TWICE = re.compile(r"\b([a-z]+)\s+\1\b(?!-)")
 
 
 def check(tree, commands=None):
@@ -28,6 +30,8 @@ def check(tree, commands=None):
 
 def check_document(tree, commands, path, text):
     prose, fenced = split_fences(text)
+    for match in TWICE.finditer(SPAN.sub(lambda m: re.sub(r"[^\n]", ".", m.group(0)), prose)):
+        yield Finding(path, text.count("\n", 0, match.start()) + 1, "words", f"'{match.group(1)}' twice")
     for match in LINK.finditer(SPAN.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), prose)):
         yield from check_link(tree, path, text.count("\n", 0, match.start()) + 1, match.group(1))
     for match in SPAN.finditer(prose):
