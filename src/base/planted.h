@@ -58,6 +58,8 @@ enum class Bug {
   turns_are_not_looked_for,
   moves_look_short,
   lower_tiers_go_unseen,
+  gaps_are_idle,
+  turns_are_for_one,
   // engine
   answered_before_durable,
   done_before_durable,

@@ -90,8 +90,8 @@ constexpr Key table[] = {
      "in a row, up to 64 times.",
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
     {"pause.idle_after", "1s", "1d",
-     "How long a spot program may take to use anything on its card, from when it was given its room, before it can be "
-     "ended for a higher tier.",
+     "How long a spot program may use nothing on its card, since it was given its room or used anything last, before "
+     "it can be ended for a higher tier.",
      +[](Config& c) -> Duration& { return c.pause.idle_after; }},
     {"pause.min_residency", "0s", "1d",
      "How long a lease has its room at least before a turn takes it away; 0s: ten times what its pause and its resume "

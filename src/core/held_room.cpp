@@ -200,8 +200,32 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
   return chosen;
 }
 
+Bytes HeldRooms::kept_for(LeaseId waiter, const std::string& device) const {
+  if (!state_.queue().contains(waiter)) return {};
+  const Lease& lease = *state_.find(waiter);
+  return state_.need(lease, device) + leaves_headroom(lease, device);
+}
+
 Bytes HeldRooms::kept_for(const Making& making, const std::string& device) const {
-  return state_.queue().contains(making.asker) ? state_.need(*state_.find(making.asker), device) : Bytes{};
+  Bytes kept = kept_for(making.asker, device);
+  for (const LeaseId id : making.with) kept += kept_for(id, device);
+  return kept;
+}
+
+// Others yielded so that these can have it, and would have done so for nobody: the asker, and who comes in by the same
+// turn. Each has what the others leave of it; if that does not do any more, they come one after the other.
+std::optional<Bytes> HeldRooms::comes_in(const Making& making, const Lease& lease, const Room& room) const {
+  const auto its = std::find(making.with.begin(), making.with.end(), lease.id);
+  if (making.asker != lease.id && its == making.with.end()) return std::nullopt;
+  const Bytes need = state_.need(lease, room.device);
+  const Bytes beside_all = room.free - kept_for(making, room.device) + kept_for(lease.id, room.device);
+  if (beside_all >= need) return beside_all;
+  Bytes free = room.free;
+  if (making.asker != lease.id) {
+    free -= kept_for(making.asker, room.device);
+    for (auto other = making.with.begin(); other != its; ++other) free -= kept_for(*other, room.device);
+  }
+  return std::min(free, need);
 }
 
 // Who is of a higher tier goes ahead; everybody else leaves what is needed for whom room is being made.
@@ -219,9 +243,8 @@ Bytes HeldRooms::leaves_headroom(const Lease& lease, const std::string& device) 
 }
 
 Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& room) const {
-  // Others yielded so that it can have this, and would have done so for nobody.
-  if (const Making* making = state_.making_on(room.device); making != nullptr && making->asker == lease.id)
-    return room.free;
+  if (const Making* making = state_.making_on(room.device))
+    if (const auto its = comes_in(*making, lease, room)) return *its;
   const Bytes free = beside_making(lease, room.device, room.free);
   const Held* held = held_on(room.number);
   if (held == nullptr) return free;

@@ -48,6 +48,7 @@ struct Making {
   bool begun = false;     // somebody was asked to leave for it, in this turn
   std::vector<std::string> devices;  // uuids
   std::vector<Victim> victims;       // still to be asked, the cheapest first; none: all that is needed is under way
+  std::vector<LeaseId> with;         // who else comes in by the same turn: what they need is kept for them as well
 };
 
 // Why a lease is not asked to yield for a while.
@@ -64,6 +65,7 @@ struct LeftAlone {
 struct Standing {
   Time restored;      // back from a pause
   Time came_back;     // since then it has its room: granted, grown on somebody's word, or back from a pause
+  Time used_until;    // nothing of it has been seen on a device since, if nothing is
   Time tried_at;      // no pause came of it then …
   Time spared_until;  // … and none is tried before this
   int failures = 0;   // of its pauses, in a row

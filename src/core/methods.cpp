@@ -191,7 +191,8 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
   if (nothing_on_card(state, lease, methods)) {
     WayToYield way = hindered(Obstacle::nothing_on_card);
     if (!may_be_ended(lease) || !idles(state, lease)) return way;
-    const Time since = std::max(lease.granted_at.value_or(Time{}), lease.resumed_at.value_or(Time{}));
+    const Time used_until = planted(Bug::gaps_are_idle) ? Time{} : state.standing(lease.id).used_until;
+    const Time since = std::max({lease.granted_at.value_or(Time{}), lease.resumed_at.value_or(Time{}), used_until});
     if (now >= since + rules.idle_after) return {WayToYield::Kind::end};
     way.until = since + rules.idle_after;
     return way;
@@ -212,7 +213,7 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
     case WayToYield::Obstacle::starting:
       return "it was given its room a moment ago, and its program is only being started";
     case WayToYield::Obstacle::nothing_on_card:
-      return "nothing of its program has been seen on a card that could be parked" +
+      return "nothing of its program is on a card that could be parked" +
              std::string(way.until == Time::never() ? "" : ", and it has a moment to take something there");
     case WayToYield::Obstacle::ledger:
       return "host memory takes no more than " + format_size(way.takes) +

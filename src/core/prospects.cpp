@@ -181,10 +181,12 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
   const RoomPlan at_once = plan_room(state, rules, asking, now);
   if (at_once.found) {
     for (const std::string& device : at_once.devices)
-      if (const Making* other = state.making_on(device))
+      if (const Making* other = state.making_on(device)) {
+        const bool with = std::find(other->with.begin(), other->with.end(), lease.id) != other->with.end();
         return {{},
                 "room is made on " + names_of_devices(state, {device}) + " for " + name_of(*state.find(other->asker)) +
-                    " first"};
+                    (with ? ", and for it by the same turn" : " first")};
+      }
     return {};
   }
   const RoomPlan later = plan_later(state, rules, asking, now);

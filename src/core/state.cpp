@@ -128,7 +128,8 @@ Standing State::standing(LeaseId id) const {
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
-  return {side.restored_at, came_back, side.tried_at, side.spared_until, side.failures, side.next, side.parked};
+  return {side.restored_at,   came_back,     side.used_until, side.tried_at,
+          side.spared_until, side.failures, side.next,       side.parked};
 }
 
 const LeftAlone& State::left_alone(LeaseId id) const {
@@ -302,6 +303,7 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
   if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured && !back) return;
   include(device, lease, charge, -1);
   if (back) charge.coming = {};
+  if (seen.used < charge.used) sides_.at(lease.id).used_until = device.read_at.value_or(Time{});
   charge.used = seen.used;
   charge.untold = seen.untold;
   charge.measured = measured;
@@ -422,6 +424,7 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.overdue_at = after(side.overdue_at, asleep);
   side.acting_since = after(side.acting_since, asleep);
   side.restored_at = after(side.restored_at, asleep);
+  side.used_until = after(side.used_until, asleep);
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);
   move(side.held_at);
@@ -477,6 +480,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
     if (lease.waits_in_place()) state.requeue_in_place(lease);
     side.restored_at = lease.resumed_at.value_or(Time{});
+    side.used_until = now;
     // Whether its pause came to anything is not stored, nor when it grew: who came back may have been given its room.
     side.back_at = lease.state == LeaseState::resuming ? now : side.restored_at;
     if (lease.ordered && (state.queue_.contains(lease.id) || !lease.ordered->given_at)) state.ordered_.insert(lease.id);

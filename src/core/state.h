@@ -274,6 +274,7 @@ class State {
     Time acting_since;                           // … since
     int retries = 0;                             // of Unpark
     Time restored_at;                            // what it holds was not measured before a snapshot that began later
+    Time used_until;                             // nothing of it has been seen on a device since, if nothing is
     Time look_at = Time::never();                // for the next proof, or the next try
     Bytes moved;                                 // what its processes held when it was asked to yield
     Time moving_since;                           // Park or Unpark was ordered then

@@ -114,8 +114,11 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::opt
   const HeldRooms& held = *rooms;
   if (auto turn = place(*next, &held); turn || held.devices() == 0) return turn;
   std::vector<QueueKey> fits = sets;
-  for (const Making& making : state_.makings_)
+  for (const Making& making : state_.makings_) {
     if (const QueueKey* key = state_.queue_.key(making.asker)) fits.push_back(*key);
+    for (const LeaseId id : making.with)
+      if (const QueueKey* key = state_.queue_.key(id)) fits.push_back(*key);
+  }
   const std::vector<Bytes> open = open_rooms(held);
   each_any([&](const QueueTree& waiting, Bytes room, std::size_t place) {
     waiting.within(room, looked_past, fits);

@@ -223,11 +223,12 @@ void Stepper::look_for_room(const Lease& waiter) {
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
   if (plan.found && may) {
     // It goes on being its turn while those who leave for it are on their way out.
-    const bool its_turn = !ordered && std::ranges::any_of(made_before_, [&waiter](const Making& old) {
-      return old.asker == waiter.id && old.its_turn;
-    });
+    const auto old = std::ranges::find_if(
+        made_before_, [&waiter](const Making& making) { return making.asker == waiter.id && making.its_turn; });
+    const bool its_turn = !ordered && old != made_before_.end();
     const Ground ground = its_turn && plan.victims.empty() ? Ground::turn : asking.ground();
-    begin_making({waiter.id, keeps_out(asking, plan), ground, its_turn, false, plan.devices, plan.victims});
+    begin_making({waiter.id, keeps_out(asking, plan), ground, its_turn, /*begun=*/false, plan.devices, plan.victims,
+                  its_turn ? old->with : std::vector<LeaseId>()});
     return;
   }
   look_again_at(plan.again);
@@ -392,7 +393,7 @@ void Stepper::end_spot(Lease& lease, const Making& making) {
   std::string text = yield_text(making, lease) + ", and it is of the tier spot and cannot be paused";
   const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
   if (!pause_methods_of(state_, lease).empty() && lease.reserved() <= most.bytes) {
-    text += ": nothing of its program has been seen on a card that could be parked";
+    text += ": nothing of its program has been on a card for a while that could be parked";
   } else if (!pause_methods_of(state_, lease).empty()) {
     text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +
             format_size(most.bytes) + " (" + std::string(most.bound) + ")";

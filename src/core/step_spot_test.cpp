@@ -120,6 +120,21 @@ TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
 }
 
+TEST(Spot, OneThatUsedTheCardAMomentAgoIsNotEnded) {
+  Card w;
+  const LeaseId spot = w.start(20 * GiB, Tier::spot, "stages");
+  w.live(10min);
+  w.programs[spot].second = {};  // the first of its programs has ended, and the next one starts
+  w.measure();
+  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  w.live(115s);
+  EXPECT_EQ(w.state_of(spot), LeaseState::active);
+  w.programs[spot].second = 20 * GiB;
+  w.live(10s);
+  EXPECT_EQ(w.state_of(spot), LeaseState::paused) << "it is paused once it uses its card again";
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
 TEST(Spot, OneWithNothingOnTheCardHasAMomentToTakeSomething) {
   const auto after = [](Duration waits, Tier tier) {
     Card w;
@@ -132,7 +147,7 @@ TEST(Spot, OneWithNothingOnTheCardHasAMomentToTakeSomething) {
   EXPECT_EQ(after(115s, Tier::spot).first, EndReason::none) << "it may only be importing";
   const auto [end, why] = after(125s, Tier::spot);
   EXPECT_EQ(end, EndReason::revoked) << "else it would keep its room for ever";
-  EXPECT_SAYS(why, "cannot be paused: nothing of its program has been seen on a card that could be parked");
+  EXPECT_SAYS(why, "cannot be paused: nothing of its program has been on a card for a while that could be parked");
   EXPECT_EQ(after(10min, Tier::batch).first, EndReason::none) << "nobody else ever is";
 }
 

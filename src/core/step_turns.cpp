@@ -141,7 +141,11 @@ bool Stepper::take_turn(const Lease& waiter, const NextTurn& turn) {
   auto devices = turn.devices;
   if (planted(Bug::turns_of_one_device)) devices.resize(1);
   auto victims = as_victims(state_, rules_, turn.leaves, waiter.uid, devices, now_);
-  return begin_making({waiter.id, waiter.tier, Ground::turn, true, false, std::move(devices), std::move(victims)});
+  std::vector<LeaseId> with = turn.enters;
+  std::erase(with, waiter.id);
+  if (planted(Bug::turns_are_for_one)) with.clear();
+  return begin_making({waiter.id, waiter.tier, Ground::turn, /*its_turn=*/true, /*begun=*/false, std::move(devices),
+                       std::move(victims), std::move(with)});
 }
 
 // Once it has begun, those who were to leave then do, as long as they are enough: who had how much changes all the
@@ -167,7 +171,8 @@ bool Stepper::go_on_with_turn(const Lease& waiter) {
       return false;
   }
   auto victims = as_victims(state_, rules_, leaves, waiter.uid, old->devices, now_);
-  return begin_making({waiter.id, waiter.tier, Ground::turn, true, false, old->devices, std::move(victims)});
+  return begin_making({waiter.id, waiter.tier, Ground::turn, /*its_turn=*/true, /*begun=*/false, old->devices,
+                       std::move(victims), old->with});
 }
 
 // Who comes to the contest on a device starts as if it had had as much there as the one who had least.

@@ -50,6 +50,33 @@ TEST(Turns, ATurnIsNotTakenBackByWhoLeftForIt) {
   for (const LeaseId id : {a, b}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
 }
 
+// Of those who come in by a turn each does: one of them that has had least does not go on waiting for others who stand
+// before it.
+TEST(Turns, BringInAllWhoseTurnItIs) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;
+  std::vector<LeaseId> all;
+  for (const auto& [size, priority] : {std::pair{10400, 0}, {10700, 30}, {15200, 10}, {9900, 0}}) {
+    Lease lease = w.want(size * MiB, Tier::standard, "train");
+    lease.priority = priority;
+    all.push_back(w.submit(lease, true));
+    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
+  }
+  int several = 0;
+  for (int tries = 0; several < 4 && tries < 3600; ++tries) {
+    const auto turn = w.state.turns().find(uuid_of(0));
+    std::vector<LeaseId> enters;
+    if (turn != w.state.turns().end() && turn->second.at <= w.now + 1s) enters = turn->second.enters;
+    share(w, all, 1s);
+    if (enters.size() < 2) continue;
+    share(w, all, 10s);  // those who leave have left by then
+    ++several;
+    for (const LeaseId id : enters) ASSERT_EQ(w.state_of(id), LeaseState::active) << to_string(id);
+  }
+  EXPECT_EQ(several, 4);
+}
+
 // With three it is known as well when the next turn begins.
 TEST(Turns, OfThreeBeginWhenTheyWereSaidTo) {
   Card w;

@@ -85,13 +85,27 @@ def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(s
     spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
     until(daemon, "spot", "active")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
-    wait_until(lambda: "nothing of its program has been seen on a card" in helps(daemon, "urgent"), "it says why not")
+    wait_until(lambda: "nothing of its program is on a card" in helps(daemon, "urgent"), "it says why not")
     assert lease_of(daemon, "spot")["state"] == "active", "it may only be importing"
     assert urgent.wait(timeout=90) == 0, urgent.communicate()
     assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
-    assert "nothing of its program has been seen on a card that could be parked" in \
+    assert "nothing of its program has been on a card for a while that could be parked" in \
         str(daemon.get("/v1/leases/spot/why")["reasons"][-2:])
     assert spot.wait(timeout=60) == 128 + signal.SIGTERM
+
+
+def test_a_spot_program_is_not_ended_for_a_gap_in_its_use(start_daemon):
+    daemon = start_parking(start_daemon, 'idle_after = "5s"\n')
+    script = "simgpu-load --alloc 2GiB --seconds 8; sleep 1; exec simgpu-load --alloc 2GiB --seconds 60"
+    spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sh", "-c", script)
+    until(daemon, "spot", "active")
+    wait_until(lambda: lease_of(daemon, "spot")["used_bytes"] > 0, "the first is on the card")
+    wait_until(lambda: lease_of(daemon, "spot")["used_bytes"] == 0, "it is gone", timeout=60)
+    urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
+    assert urgent.wait(timeout=90) == 0, urgent.communicate()
+    assert lease_of(daemon, "spot")["state"] != "ended", "it could be paused once it used its card again"
+    daemon.cli("stop", "spot")
+    spot.wait(timeout=60)
 
 
 def test_a_word_ends_no_equal(daemon):

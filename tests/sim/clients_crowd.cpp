@@ -19,9 +19,10 @@ std::vector<Bytes> some_sizes(const Config& config, Bytes card, Random& random) 
   const Bytes all = card - config.driver_reserved - config.rules.headroom;
   const Bytes host{(config.host_memory - config.rules.ledger_reserve).count / (config.headroom_known ? 4 : 1)};
   const Bytes place = std::min(config.rules.ledger_limit, host);
-  std::vector<Bytes> sizes(2 + random.below(4));
+  const bool many = random.chance(40);  // of whom more than one comes in by a turn
+  std::vector<Bytes> sizes((many ? 3 : 2) + random.below(4));
   Bytes sum;
-  for (Bytes& size : sizes) size = Bytes{all.count / 100 * random.between(25, 100)}, sum += size;
+  for (Bytes& size : sizes) size = Bytes{all.count / 100 * random.between(25, many ? 65 : 100)}, sum += size;
   while (sum > place && sizes.size() > 2) sum -= sizes.back(), sizes.pop_back();
   if (sum > place) sum = {}, std::ranges::for_each(sizes, [&](Bytes& size) { sum += size = {place.count / 2}; });
   const Bytes more = std::min(place, all + GiB) - sum;

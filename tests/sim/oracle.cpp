@@ -95,6 +95,8 @@ void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::functio
     Reading& reading = readings_[device.uuid] = {began, device.total, device.driver_reserved, device.used, {}, {}};
     for (const gpu::GpuProcess& process : device.processes)
       reading.of[lease_of(process.process)] += process.used.value_or(Bytes{});
+    for (const auto& [id, used] : reading.of)
+      if (used > Bytes{}) used_at_[id] = began;
     for (const auto& [id, lease] : leases_)
       if (const Bytes unseen = world_.unseen(id, *world_.card_of(device.uuid)); unseen > Bytes{})
         reading.unseen[id] = unseen;
@@ -276,7 +278,9 @@ void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
            std::min(share, config_.host_memory - config_.rules.ledger_reserve);
   };
   // Nothing was seen of it on a card that the driver could park, and it had its time to take something.
-  const Time since = std::max(lease.granted_at.value_or(now), lease.resumed_at.value_or(Time{}));
+  const auto used = used_at_.find(lease.id);
+  const Time since = std::max({lease.granted_at.value_or(now), lease.resumed_at.value_or(Time{}),
+                               used == used_at_.end() ? Time{} : used->second});
   const bool idles = !by_itself && now - since >= config_.rules.idle_after &&
                      std::ranges::all_of(lease.devices, [&](const std::string& device) {
                        return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};

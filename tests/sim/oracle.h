@@ -130,7 +130,7 @@ class Oracle {
     bool fair = true;                  // nothing but turns has decided who has the device
     bool settled = false;              // and all who have their room can be paused
   };
-  void forget_turns() { contests_.clear(), announced_.clear(), stands_.clear(), unasked_.clear(); }
+  void forget_turns() { contests_.clear(), announced_.clear(), entering_.clear(), stands_.clear(), unasked_.clear(); }
   void follow_contests(const core::State& state, Time now);
   void follow_contest(const std::string& device, const std::vector<const Lease*>& members, bool alone,
                       const core::State& state, Time now);
@@ -145,6 +145,7 @@ class Oracle {
                     Time now);
   void check_switching(const Contest& contest, const std::string& device, Time now);
   void check_announced(const core::State& state, Time now);
+  void check_entered(const core::State& state);
   void check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced, Time now);
   void check_turns_due(const core::State& state, Time now);
   void check_leaves(const core::Making& making, const std::string& device, Time now);
@@ -175,8 +176,8 @@ class Oracle {
   void check_blame(const core::State& state);
 
   struct Seen {
-    std::vector<LeaseId> victims;
-    bool again = false;  // for the second time
+    std::vector<LeaseId> victims, with;  // who yields, and who else comes in by the same turn
+    bool again = false;                  // for the second time
   };
   struct Word {
     Time at;  // since when it has that room
@@ -214,6 +215,7 @@ class Oracle {
   std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
   std::map<LeaseId, std::set<LeaseId>> turns_begun_;               // who is to leave, by for whom
+  std::map<LeaseId, Time> used_at_;                                // the last reading that showed it use anything
   std::map<LeaseId, Seen> makings_;                                // who is to yield, by for whom
   std::map<LeaseId, Time> named_at_;                               // the reading by which it was seen who is in its way
   std::set<LeaseId> over_;                                         // ended, once and for all
@@ -225,6 +227,12 @@ class Oracle {
   std::map<std::string, Contest> contests_;          // by device; only where no faults are about
   std::map<LeaseId, Time> announced_;                // to those who take turns there, when theirs begins
   std::uint64_t changes_ = 0, announced_after_ = 0;  // of leases, of what was learned, and of what they are seen to use
+  struct Entering {
+    std::vector<LeaseId> enters;  // were to come in by the turn that was announced
+    std::set<LeaseId> waiting;
+    bool begun = false;
+  };
+  std::map<std::string, Entering> entering_;  // by device
   struct Stands {
     Time since;
     std::vector<LeaseId> victims;

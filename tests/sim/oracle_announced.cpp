@@ -43,6 +43,40 @@ void Oracle::check_announced(const core::State& state, Time now) {
   announced_ = std::move(announced);
 }
 
+// Room that was made for a turn is given to nobody else while one who was to come in by it waits, and fits.
+void Oracle::check_entered(const core::State& state) {
+  std::erase_if(entering_, [this](const auto& on) {
+    const auto contest = contests_.find(on.first);
+    return contest == contests_.end() || !contest->second.fair;
+  });
+  for (const auto& [uuid, contest] : contests_) {
+    if (!contest.fair) continue;
+    Entering& its = entering_[uuid];
+    std::set<LeaseId> waiting;
+    for (const auto& [id, had] : contest.had)
+      if (waits(leases_.at(id))) waiting.insert(id);
+    const auto enters = [&its](LeaseId id) { return std::ranges::find(its.enters, id) != its.enters.end(); };
+    for (const auto& [id, had] : contest.had) {
+      if (!its.begun || !its.waiting.contains(id) || waiting.contains(id) || enters(id)) continue;
+      const Bytes free = state.effective_free(state.devices().at(uuid), config_.rules, last_now_);
+      const Bytes there = free + leases_.at(id).vram;
+      for (const LeaseId other : its.enters) {
+        const bool late = waiting.contains(other) && state.need(leases_.at(other), uuid) <= there;
+        verdict_.expect(!late, "turn-for-others", [&] {
+          return fmt::format("{} was given room on {} that was made for the turn of {}", to_string(id), uuid,
+                             to_string(other));
+        });
+      }
+    }
+    its.waiting = std::move(waiting);
+    const core::Making* making = state.making_on(uuid);
+    its.begun = making != nullptr && making->its_turn && enters(making->asker);
+    if (its.begun) continue;
+    const auto turn = state.turns().find(uuid);
+    its.enters = turn == state.turns().end() ? std::vector<LeaseId>() : turn->second.enters;
+  }
+}
+
 void Oracle::check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced,
                         Time now) {
   const auto says = [&](const char* what) {

@@ -64,7 +64,10 @@ void Oracle::follow_back(const Lease& parked, Time now) {
 // `was`: as it stood when it waited for that.
 void Oracle::follow_given(const Lease* was, const Lease& lease, Time now) {
   const bool grows = was != nullptr && was->reserves() && !was->parked();
-  const bool for_it = makings_.contains(lease.id);  // others yielded for it alone
+  const bool for_it = std::ranges::any_of(makings_, [&lease](const auto& of) {  // others yielded for it
+    const auto& with = of.second.with;
+    return of.first == lease.id || std::find(with.begin(), with.end(), lease.id) != with.end();
+  });
   const bool cleared =
       std::ranges::any_of(lease.devices, [&](const auto& device) { return cleared_.contains(device); });
   const bool may = lease.pausable != core::Pausable::no || lease.ordered;
@@ -101,11 +104,12 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
   // It comes back with more than it had, and waits for more than its size.
   if (waiter->parked() && reading->used_by(waiter->id) > waiter->parking->residue) return;
   const Time due = waiter->waits_since() + config_.rules.reserve_after;
-  Bytes parked, since;
+  Bytes parked, since, residues;
   for (const auto& [id, lease] : leases_) {
     if (!is_on(lease, device) || (!lease.reserves() && !lease.ended())) continue;
     if (id != waiter->id && end_is_known(lease, now)) return;  // so may be its start
     const Bytes bytes = counted(lease, device, *reading);
+    if (lease.parked()) residues += lease.parking->residue;
     const auto back = came_back_.find({id, device});
     if (back != came_back_.end()) parked += back->second;
     else if (lease.parked() && id != waiter->id) parked += bytes;
@@ -115,7 +119,9 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
         if (at > due) its += what;
     since += std::min(its, bytes);
   }
-  const Bytes all = capacity(*reading), others = claims(device, *reading).others;
+  // What parked leases keep is in the headroom first.
+  const Bytes all = capacity(*reading) + std::min(residues, config_.rules.headroom);
+  const Bytes others = claims(device, *reading).others;
   const Bytes here = waiter->waits_in_place() ? counted(*waiter, device, *reading) : Bytes{};
   const Bytes least = waiter->waits_in_place() ? std::max(waiter->wanted_vram() - here, Bytes{}) : waiter->least();
   if (here + least + parked + others > all) return;  // it waits for those first who are parked

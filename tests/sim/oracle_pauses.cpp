@@ -69,20 +69,19 @@ void Oracle::check_turn(const Lease& lease, Time now) {
   if (begun == turns_begun_.end() || !begun->second.contains(lease.id)) check_quantum(lease, found->second, now);
 }
 
-// Who is to leave when a turn begins leaves, whatever is learned of what that takes until the others have.
+// Who is to leave when a turn begins, or goes on, leaves, whatever is learned of what that takes until the others have.
 void Oracle::check_begun(const core::Making& making, Time now) {
   const auto asker = leases_.find(making.asker);
   if (!making.its_turn || !making.begun || asker == leases_.end()) {
     turns_begun_.erase(making.asker);
     return;
   }
-  const auto [begun, newly] = turns_begun_.try_emplace(making.asker);
-  if (!newly) return;
+  std::set<LeaseId>& leave = turns_begun_[making.asker];
   for (const core::Victim& victim : making.victims) {
     const auto lease = leases_.find(victim.lease);
     if (lease == leases_.end() || lease->second.tier != asker->second.tier) continue;
-    begun->second.insert(victim.lease);
-    if (lease->second.state == LeaseState::active) check_quantum(lease->second, asker->second, now);
+    const bool newly = leave.insert(victim.lease).second;
+    if (newly && lease->second.state == LeaseState::active) check_quantum(lease->second, asker->second, now);
   }
 }
 

@@ -246,6 +246,7 @@ void Oracle::check_makings(const core::State& state, Time now) {
     check_begun(making, now);
     Seen& its = seen[making.asker];
     for (const core::Victim& victim : making.victims) its.victims.push_back(victim.lease);
+    its.with = making.with;
     const auto before = makings_.find(making.asker);
     const bool same = before != makings_.end() && before->second.victims == its.victims;
     its.again = same;

@@ -32,6 +32,7 @@ void Oracle::after_step(bool overdue) {
     follow_driver(state, now);
     follow_contests(state, now);
     check_announced(state, now);
+    check_entered(state);
     check_progress(state, now);
   }
   check_makings(state, now);
