@@ -42,7 +42,7 @@ class AsideThread {
 };
 
 struct AsideOptions {
-  std::int64_t patience_ns = 0;                                      // how long who asks is kept
+  std::int64_t patience_ns = 0;                                       // how long who asks is kept
   std::int64_t serves_ns = std::numeric_limits<std::int64_t>::max();  // how old an answer gets while there is no newer
   std::size_t most_known = 4096;
 };
@@ -91,8 +91,8 @@ class AskedAside {
   struct Known {
     std::optional<Value> value;
     std::int64_t at_ns = 0;
-    std::int64_t used_ns = 0;        // when it was wanted last
-    std::int64_t not_before_ns = 0;  // asked again, after a failure
+    std::int64_t used_ns = 0;         // when it was wanted last
+    std::int64_t not_before_ns = 0;   // asked again, after a failure
     std::shared_ptr<Question> asked;  // under way
   };
 

@@ -11,16 +11,18 @@ from tests.support.preload import preload, shared_library
 from tests.support.sublet import GIB, living, wait_until
 from tests.support.system import ADMINS, CAROL, GROUP, System
 
-ANA = 54331  # of no account
-PRELOADED = ("LD_PRELOAD", "ASAN_OPTIONS", "ACCOUNTS_HANG", "ACCOUNTS_FAIL")
+ANA, STRANGER = 54331, 54399  # of no account
+PRELOADED = ("LD_PRELOAD", "ASAN_OPTIONS", "ACCOUNTS_HANG", "ACCOUNTS_FAIL", "ACCOUNTS_ASKED")
 
-# The questions to the database, which hang for as long as a file is there, and fail while another is.
+# The questions to the database, which hang for as long as a file is there, and fail while another is. Whose account is
+# asked for is written into a third.
 DATABASE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 static int there(const char *name) { return getenv(name) && access(getenv(name), F_OK) == 0; }
@@ -30,6 +32,8 @@ static int answers(void) {
 }
 int getpwuid_r(uid_t uid, struct passwd *entry, char *memory, size_t size, struct passwd **found) {
   int (*real)(uid_t, struct passwd *, char *, size_t, struct passwd **) = dlsym(RTLD_NEXT, "getpwuid_r");
+  FILE *asked = fopen(getenv("ACCOUNTS_ASKED"), "a");
+  if (asked) fprintf(asked, "%u\n", uid), fclose(asked);
   *found = NULL;
   return answers() ? real(uid, entry, memory, size, found) : ECONNREFUSED;
 }
@@ -46,9 +50,11 @@ class Database:
         source = folder / "database.c"
         source.write_text(DATABASE)
         preload(monkeypatch, shared_library(folder / "database.so", source))
-        self.hang, self.fail = folder / "hang", folder / "fail"
-        monkeypatch.setenv("ACCOUNTS_HANG", str(self.hang))
-        monkeypatch.setenv("ACCOUNTS_FAIL", str(self.fail))
+        self.hang, self.fail, self.asked = folder / "hang", folder / "fail", folder / "asked"
+        for name in ("hang", "fail", "asked"):
+            monkeypatch.setenv(f"ACCOUNTS_{name.upper()}", str(folder / name))
+        self.asked.touch()
+        self.asked.chmod(0o666)
 
 
 @pytest.fixture
@@ -110,6 +116,15 @@ def test_who_is_not_known_yet_is_told_to_try_again_and_then_let_in(system, troub
     wait_until(is_let_in, "they are let in, on the same connection")
     stranger = system.cli(ANA, "status", groups=())
     assert stranger.returncode == 77 and "may only ask for /healthz" in stranger.stderr
+
+
+def test_nobody_is_asked_what_strangers_are_called(system):
+    system.start()
+    denied = system.cli(STRANGER, "status", groups=())
+    assert denied.returncode == 77 and f"user {STRANGER} may only" in denied.stderr
+    system.cli(ANA, "status", check=0)
+    asked = system.database.asked.read_text().split()
+    assert str(ANA) in asked and str(STRANGER) not in asked
 
 
 def test_while_the_account_database_hangs_the_actor_obeys_who_needs_no_answer(system):
