@@ -116,6 +116,7 @@ std::string answer_to(std::string_view input) {
   http::Usages usages;
   const engine::Peer peer{.uid = nobodys_uid, .pid = ::getpid(), .user = "fuzz", .role = engine::Role::admin};
   const std::function<engine::Role(std::uint32_t)> role_of = [](std::uint32_t) { return engine::Role::admin; };
+  const std::function<engine::Peer(int)> peer_of = [&peer](int) { return peer; };
   bool ended = false;
   asio::co_spawn(io,
                  http::run_session(std::move(socket), {.engine = engine,
@@ -124,7 +125,8 @@ std::string answer_to(std::string_view input) {
                                                        .usage = usages.of(peer.uid),
                                                        .limits = limits,
                                                        .usages = usages,
-                                                       .role_of = role_of}),
+                                                       .role_of = role_of,
+                                                       .peer_of = peer_of}),
                  [&ended](const std::exception_ptr& failure) {
                    ended = true;
                    if (failure) std::rethrow_exception(failure);

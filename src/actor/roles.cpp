@@ -2,24 +2,11 @@
 #include "actor/roles.h"
 
 #include "base/accounts.h"
-#include "base/clock.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sublet::actor {
-namespace {
-
-constexpr std::int64_t answer_serves_ns = 60'000'000'000;
-constexpr std::size_t most_known = 4096;
-
-bool in_admin_group(std::uint32_t uid) {
-  const auto admins = group_named("sublet-admin");
-  if (!admins) return false;
-  const auto groups = groups_of_account(uid);
-  return std::find(groups.begin(), groups.end(), *admins) != groups.end();
-}
-
-}  // namespace
 
 bool may(Role role, Verb verb) {
   if (role == Role::nobody) return false;
@@ -36,14 +23,21 @@ bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process) {
 
 bool may_park(std::uint32_t lease_uid, std::uint32_t process_uid) { return lease_uid == 0 || process_uid == lease_uid; }
 
+Result<bool> in_admin_group(std::uint32_t uid) {
+  const auto admins = group_named("sublet-admin");
+  if (!admins) return admins.error();
+  if (!*admins) return false;
+  const auto groups = groups_of_account(uid);
+  if (!groups) return groups.error();
+  return std::find(groups->begin(), groups->end(), **admins) != groups->end();
+}
+
+AdminGroup::AdminGroup(Ask ask)
+    : ask_(std::move(ask)), members_(thread_, {.patience_ns = accounts_patience_ns, .serves_ns = rights_serve_ns}) {}
+
 bool AdminGroup::has(std::uint32_t uid) {
-  const std::int64_t now = monotonic_ns();
-  const auto before = known_.find(uid);
-  if (before != known_.end() && now - before->second.at_ns < answer_serves_ns) return before->second.member;
-  if (known_.size() >= most_known) known_.clear();
-  const bool member = in_admin_group(uid);
-  known_[uid] = {member, now};
-  return member;
+  const auto fresh = [](bool, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
+  return members_.get(uid, fresh, [ask = ask_, uid] { return ask(uid); }).value_or(false);
 }
 
 }  // namespace sublet::actor

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have what done by the actor. Pure functions but for the question to the account database; one thread.
+// Who may have what done by the actor. Pure functions but for the question to the account database; one caller at a
+// time.
 #pragma once
 
 #include "actor/protocol.h"
+#include "base/aside.h"
 #include "proc/process_table.h"
 
+#include <cstdint>
 #include <functional>
-#include <map>
 
 namespace sublet::actor {
 
@@ -29,17 +31,21 @@ bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process);
 // of another user, and root's lease those of any.
 bool may_park(std::uint32_t lease_uid, std::uint32_t process_uid);
 
-// Membership of sublet-admin, by the account database, which may be slow: an answer serves for a minute.
+// By the account database; an error where it could not be asked. May take long.
+Result<bool> in_admin_group(std::uint32_t uid);
+
+// Membership of sublet-admin. The database may hang: nobody is an admin of whom it did not say so yet. An answer serves
+// for a minute, and for a quarter of an hour while there is no newer.
 class AdminGroup {
  public:
+  using Ask = std::function<Result<bool>(std::uint32_t uid)>;
+  explicit AdminGroup(Ask ask = in_admin_group);
   bool has(std::uint32_t uid);
 
  private:
-  struct Known {
-    bool member = false;
-    std::int64_t at_ns = 0;
-  };
-  std::map<std::uint32_t, Known> known_;
+  Ask ask_;  // on the other thread
+  AsideThread thread_;
+  AskedAside<std::uint32_t, bool> members_;
 };
 
 }  // namespace sublet::actor

@@ -142,7 +142,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
     case Verb::hello: hello(reply); break;
     case Verb::follow: follow(order, descriptors, reply); break;
     case Verb::look: look(reply); break;
-    case Verb::signal: signal(known->second, role, order.signal, reply); break;
+    case Verb::signal: signal(known->second, role, order, reply); break;
     case Verb::wake_keeper: wake_keeper(known->second, reply); break;
     case Verb::forget: forget(lease); break;
     case Verb::tell: tell(known->second, role, order, reply); break;
@@ -158,10 +158,15 @@ Role Service::role_of(const Order& order, std::uint32_t lease_uid) const {
   if (order.asked_by == the_daemon) return Role::daemon;
   if (order.asked_by == 0 || order.asked_by == ::geteuid()) return Role::admin;
   // The lease's owner needs no more than that, and the account database need not be asked.
-  if (lease_uid != the_daemon && order.asked_by == lease_uid && may(Role::owner, order.verb)) {
-    return options_.is_admin && options_.is_admin(order.asked_by) ? Role::admin : Role::owner;
-  }
-  return options_.is_admin && options_.is_admin(order.asked_by) ? Role::admin : Role::nobody;
+  if (lease_uid != the_daemon && order.asked_by == lease_uid && may(Role::owner, order.verb)) return Role::owner;
+  return is_admin(order.asked_by) ? Role::admin : Role::nobody;
+}
+
+bool Service::is_admin(std::uint32_t uid) const { return options_.is_admin && options_.is_admin(uid); }
+
+// The owner may be an admin besides, which is asked for only where it matters.
+bool Service::reaches(const Order& order, Role role, std::uint32_t lease_uid, const proc::Uids& process) const {
+  return may_signal(role, lease_uid, process) || (role == Role::owner && is_admin(order.asked_by));
 }
 
 void Service::hello(Reply& reply) {
@@ -324,7 +329,7 @@ void Service::look(Reply& reply) {
 
 // --- signals
 
-void Service::signal(const Followed& followed, Role role, int number, Reply& reply) {
+void Service::signal(const Followed& followed, Role role, const Order& order, Reply& reply) {
   if (!scan()) {
     reply.code = Code::failed;
     reply.error = EIO;
@@ -341,15 +346,15 @@ void Service::signal(const Followed& followed, Role role, int number, Reply& rep
     const auto now = root_.read_with(member.process.pid, "status");
     const auto uids = now ? proc::parse_uids(now->text) : std::nullopt;
     if (!uids || now->info.ref != member.process || proc::is_dead(pidfd->get())) continue;
-    if (now->info.kernel || protected_.contains(member.process.pid) || !may_signal(role, followed.uid, *uids)) {
+    if (now->info.kernel || protected_.contains(member.process.pid) || !reaches(order, role, followed.uid, *uids)) {
       ++reply.refused;
       continue;
     }
-    const Status sent = proc::send_signal(pidfd->get(), number);
+    const Status sent = proc::send_signal(pidfd->get(), order.signal);
     if (sent) {
       ++reply.sent;
       // What is stopped could not act on it.
-      if (number == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);
+      if (order.signal == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);
     } else if (sent.error().code != sublet::Code::NotFound) {
       ++reply.refused;
     }
@@ -376,7 +381,7 @@ void Service::tell(const Followed& followed, Role role, const Order& order, Repl
     reply.code = Code::no_proof;
   } else if (now->info.kernel || protected_.contains(process.pid)) {
     reply.code = Code::untouchable;
-  } else if (!may_signal(role, followed.uid, *uids)) {
+  } else if (!reaches(order, role, followed.uid, *uids)) {
     reply.code = Code::wrong_user;
   } else if (!handles(now->text, order.signal)) {
     reply.code = Code::unhandled;

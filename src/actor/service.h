@@ -25,7 +25,8 @@ namespace sublet::actor {
 struct ServiceOptions {
   std::string group_name = "sublet";  // of the control groups, see Groups
   std::int32_t client_pid = 0;        // the daemon: never touched, nor its ancestors; 0: not known
-  // Whether that user is an admin; root and this process's own user are without being asked for.
+  // Whether that user is an admin, as far as it is known: root and this process's own user are without being asked for.
+  // Answers in a moment.
   std::function<bool(std::uint32_t uid)> is_admin;
   Helpers* helpers = nullptr;  // outlive the client, as the processes do; null: nothing is parked
 };
@@ -52,13 +53,15 @@ class Service {
   };
 
   Reply obey(const Order& order, std::vector<Fd>& descriptors);
+  bool is_admin(std::uint32_t uid) const;
   Role role_of(const Order& order, std::uint32_t lease_uid) const;
+  bool reaches(const Order& order, Role role, std::uint32_t lease_uid, const proc::Uids& process) const;
   void hello(Reply& reply);
   void follow(const Order& order, std::vector<Fd>& descriptors, Reply& reply);
   Code check_program(const Order& order, const std::vector<Fd>& descriptors, Followed& followed) const;
   Code check_process(const Fd& pidfd, ProcessRef named, std::uint32_t uid, proc::ProcessInfo& found) const;
   void look(Reply& reply);
-  void signal(const Followed& followed, Role role, int number, Reply& reply);
+  void signal(const Followed& followed, Role role, const Order& order, Reply& reply);
   void wake_keeper(const Followed& followed, Reply& reply) const;
   void tell(const Followed& followed, Role role, const Order& order, Reply& reply);
   void checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);

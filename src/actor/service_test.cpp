@@ -13,10 +13,11 @@ namespace {
 
 struct World {
   World() : service(root, options()) {}
-  static ServiceOptions options() {
-    return {.group_name = fmt::format("sublet-test-{}", ::getpid()),
-            .client_pid = 0,
-            .is_admin = [](std::uint32_t uid) { return uid == admin; }};
+  ServiceOptions options() {
+    return {.group_name = fmt::format("sublet-test-{}", ::getpid()), .client_pid = 0, .is_admin = [this](uid_t uid) {
+              asked.push_back(uid);
+              return uid == admin;
+            }};
   }
   Reply ask(const Order& order, std::vector<Fd> descriptors = {}) {
     return service.answer(std::as_bytes(std::span(&order, 1)), std::move(descriptors), false);
@@ -28,6 +29,7 @@ struct World {
     return ask({.verb = Verb::signal, .asked_by = asked_by, .lease = lease, .signal = number});
   }
 
+  std::vector<std::uint32_t> asked;  // of whom it was asked whether they are admins
   proc::ProcRoot root = *proc::ProcRoot::open();
   Service service;
 };
@@ -134,6 +136,20 @@ TEST(Roles, TheOwnerIsWhoItWasWhenTheProgramWasChecked) {
   claim.asked_by = claim.uid = ben;
   EXPECT_EQ(world.ask(claim, kept.descriptors()).code, Code::wrong_user);
   EXPECT_EQ(world.signal(SIGKILL, ben).code, Code::denied);
+}
+
+TEST(Roles, TheAccountDatabaseIsNotAskedForWhatTheOwnerMayDo) {
+  NEEDS_ROOT();
+  World world;
+  const Kept kept(ana);
+  Order order = kept.order(7, world.root);
+  order.asked_by = ana;
+  ASSERT_EQ(world.ask(order, kept.descriptors()).code, Code::ok);
+  EXPECT_EQ(world.ask({.verb = Verb::wake_keeper, .asked_by = ana, .lease = 7}).code, Code::ok);
+  EXPECT_EQ(world.signal(SIGTERM, ana).sent, 1u);
+  EXPECT_TRUE(world.asked.empty());
+  EXPECT_EQ(world.signal(SIGTERM, ben).code, Code::denied);
+  EXPECT_EQ(world.asked, std::vector<std::uint32_t>{ben});
 }
 
 TEST(Roles, ALeaseGivesNoPowerOverProcessesWithMoreRights) {
@@ -270,9 +286,9 @@ TEST(Follow, WhatWasAdoptedOnlyByItsInode) {
 
 TEST(Follow, SomeAreNeverTouched) {
   const Kept client(ana);
-  ServiceOptions options = World::options();
-  options.client_pid = client.main();
   World world;
+  ServiceOptions options = world.options();
+  options.client_pid = client.main();
   Service service(world.root, std::move(options));
   std::vector<pid_t> untouchable{1, ::getpid(), ::getppid(), client.main(), client.keeper()};
   if (const auto second = world.root.read(2); second && second->kernel) untouchable.push_back(2);
@@ -356,6 +372,7 @@ TEST(Signals, PassOverWhatHasMoreRightsThanItsUser) {
   const Reply reply = world.signal(SIGTERM, ana);
   EXPECT_EQ(reply.sent, 1u);
   EXPECT_EQ(reply.refused, 1u);
+  EXPECT_EQ(world.asked, std::vector<std::uint32_t>{ana}) << "she might be an admin besides";
   EXPECT_EQ(world.signal(SIGKILL).refused, 1u) << "nor by the daemon's own rules";
   EXPECT_EQ(world.signal(SIGKILL, admin).refused, 0u) << "an admin's word reaches it";
 }

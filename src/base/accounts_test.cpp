@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,32 +29,54 @@ auto entry_of(std::size_t needed) {
 TEST(Accounts, AnEntryMayBeLong) {
   for (const std::size_t needed : {std::size_t{1}, std::size_t{4097}, std::size_t{1} << 20, largest_entry}) {
     const auto found = look_up<FakeEntry>(entry_of(needed));
-    ASSERT_TRUE(found) << needed;
-    EXPECT_EQ(found->entry.size, needed);
+    ASSERT_TRUE(found && *found) << needed;
+    EXPECT_EQ((*found)->entry.size, needed);
   }
   EXPECT_FALSE(look_up<FakeEntry>(entry_of(largest_entry + 1)));
 }
 
-TEST(Accounts, AskIsRepeatedWhenInterruptedAndGivenUpOnErrors) {
+TEST(Accounts, AskIsRepeatedWhenInterrupted) {
   int calls = 0;
   const auto interrupted = [&calls](FakeEntry* entry, char*, std::size_t, FakeEntry** found) {
     *found = entry;
     return ++calls < 3 ? EINTR : 0;
   };
-  EXPECT_TRUE(look_up<FakeEntry>(interrupted));
+  EXPECT_TRUE(look_up<FakeEntry>(interrupted).value());
   EXPECT_EQ(calls, 3);
-  EXPECT_FALSE(look_up<FakeEntry>([](FakeEntry*, char*, std::size_t, FakeEntry**) { return EIO; }));
-  EXPECT_FALSE(look_up<FakeEntry>([](FakeEntry*, char*, std::size_t, FakeEntry**) { return 0; }));  // there is none
+}
+
+TEST(Accounts, WhatCannotBeAskedIsNotTakenForMissing) {
+  const auto says = [](int error) {
+    return look_up<FakeEntry>([error](FakeEntry*, char*, std::size_t, FakeEntry**) { return error; });
+  };
+  for (const int error : {EIO, EMFILE, ENFILE, ENOMEM, ECONNREFUSED, EAGAIN}) EXPECT_FALSE(says(error)) << error;
+  for (const int error : {0, ENOENT, ESRCH, EBADF, EPERM}) {
+    ASSERT_TRUE(says(error)) << error;
+    EXPECT_FALSE(*says(error)) << error;
+  }
+}
+
+TEST(Accounts, WithoutDescriptorsNothingIsSaidOfAnybody) {
+  // Not of root, whom some would tell of without looking. Before: so that all that is loaded for it is.
+  const auto told = [] { return group_named("no such group") || account_named(4'000'000'000) || groups_of_account(0); };
+  ASSERT_TRUE(told());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool told_without = told();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(told_without);
 }
 
 TEST(Accounts, RootIsThereAndNobodyElseIs) {
-  EXPECT_EQ(account_named(0), "root");
-  EXPECT_EQ(group_named("root"), 0u);
-  const auto groups = groups_of_account(0);
+  EXPECT_EQ(account_named(0).value(), "root");
+  EXPECT_EQ(group_named("root").value(), 0u);
+  const auto groups = groups_of_account(0).value();
   EXPECT_NE(std::find(groups.begin(), groups.end(), 0u), groups.end());
-  EXPECT_FALSE(group_named("no such group"));
-  EXPECT_FALSE(account_named(4'000'000'000));
-  EXPECT_TRUE(groups_of_account(4'000'000'000).empty());
+  EXPECT_FALSE(group_named("no such group").value());
+  EXPECT_FALSE(account_named(4'000'000'000).value());
+  EXPECT_TRUE(groups_of_account(4'000'000'000).value().empty());
 }
 
 }  // namespace

@@ -31,6 +31,12 @@ int refuse(const Error& error, int status) {
   return status;
 }
 
+// As by nohup.
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 int run(const daemon::Options& options) {
   auto places = daemon::prepare(options);
   if (!places) return refuse(places.error(), 1);
@@ -76,6 +82,7 @@ int run(const daemon::Options& options) {
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);
   boost::asio::signal_set signals(io, SIGINT, SIGTERM);
+  if (!is_ignored(SIGHUP)) signals.add(SIGHUP);  // the terminal that it was started on is closed
   signals.async_wait([&](const boost::system::error_code&, int) { io.stop(); });
   if (auto announced = daemon::announce_ready(options, *places); !announced) return refuse(announced.error(), 1);
   const daemon::Watchdog watchdog(io);

@@ -42,7 +42,9 @@ std::string manual_page(const CLI::App& app) {
   page.item("a private daemon, with --dir DIR",
             "everything in DIR; `DIR/env` is to be sourced by the shells that should use it.");
   page.heading("SIGNALS");
-  page.item("SIGTERM, SIGINT", "End the daemon; programs run on.");
+  page.item("SIGTERM, SIGINT, SIGHUP",
+            "End the daemon; programs run on. The configuration is read at a start only: after a change, restart the "
+            "daemon. (A SIGHUP that was ignored when it started, as by `nohup`(1), stays so.)");
   page.heading("SAFE MODE");
   page.paragraph(
       "After three crashes within a minute (SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL; not SIGKILL) the daemon starts "

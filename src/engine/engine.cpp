@@ -100,8 +100,9 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
                         !plan.grants.empty() || !plan.records.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
+  bool later = false;
   core::each_portion(std::move(plan), portion_size, [&](core::Plan portion) {
-    reach(portion.transitions, Failpoints::decided);
+    if (std::exchange(later, true)) reach(portion.transitions, Failpoints::decided);
     AfterCommit next = what_follows(portion);
     if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt));
     if (to_store && first == 0) first = intended_;

@@ -14,9 +14,10 @@ namespace sublet::engine {
 using SessionId = std::uint64_t;  // one connection to the daemon; never reused while the daemon runs
 
 enum class Role {
-  nobody,  // healthz only
-  user,    // own leases and the tables, others' command lines hidden
-  admin,   // everything
+  nobody,   // healthz only
+  unknown,  // no more than that, until the account database answers
+  user,     // own leases and the tables, others' command lines hidden
+  admin,    // everything
 };
 
 // What an access token lets its bearer do, in the name of who made it.

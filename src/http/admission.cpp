@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/admission.h"
 
+#include "http/peer.h"
+
 #include <fmt/format.h>
 
 namespace sublet::http {
 namespace {
 
-// What the account database says is a minute old at most; so it makes little difference.
+// What the account database says may be a minute old, and fifteen while it does not answer; so it makes little
+// difference.
 constexpr Duration look_interval = std::chrono::seconds(10);
 
 Response outlived(const store::AccessToken& token) {
@@ -31,7 +34,9 @@ std::optional<Response> Admission::refusal() const {
                                "another one is made by: sublet token create"));
   }
   // What its owner may do no more, nobody does in its name.
-  if (role_of_(token_->uid) < role_of(*token_)) return outlived(*token_);
+  const engine::Role role = role_of_(token_->uid);
+  if (role == engine::Role::unknown) return problem(role_unknown(token_->user));
+  if (role < role_of(*token_)) return outlived(*token_);
   return std::nullopt;
 }
 

@@ -2,11 +2,14 @@
 #include "http/peer.h"
 
 #include "base/accounts.h"
+#include "base/aside.h"
 #include "engine/account.h"
 #include "proc/pidfd.h"
 
-#include <sys/socket.h>
+#include <fmt/format.h>
 
+#include <sys/socket.h>
+#include <algorithm>
 #include <cerrno>
 #include <vector>
 
@@ -27,27 +30,47 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
   return groups;
 }
 
-// The account database is asked at most once a minute for each of our two groups, and for each account. What it said
-// last serves while it does not answer; who is not known at all has no rights.
-constexpr std::int64_t group_lifetime_ns = 60'000'000'000;
-constexpr auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < group_lifetime_ns; };
+// The account database is asked at most once a minute for each of our two groups, and for each account that shows a
+// token. What it said last serves while it does not answer: of a group, whose number nobody changes, for as long as
+// that takes; of an account for a quarter of an hour, because its rights may have been taken away.
+constexpr auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
 
-std::optional<gid_t> group_id(const char* name) {
-  static AskedAside<std::string, std::optional<gid_t>> groups(engine::accounts_thread(), engine::accounts_patience_ns);
-  return groups.get(name, fresh, [name = std::string(name)] { return group_named(name); }).value_or(std::nullopt);
+AsideThread& thread() {
+  static AsideThread asks;
+  return asks;
 }
 
-bool in_group(const std::vector<gid_t>& groups, const char* name) {
+// Nothing: it is not known whether there is such a group.
+std::optional<std::optional<gid_t>> group_id(const char* name) {
+  static AskedAside<std::string, std::optional<gid_t>> groups(thread(), {.patience_ns = accounts_patience_ns});
+  return groups.get(name, fresh, [name = std::string(name)] { return group_named(name); });
+}
+
+std::optional<bool> in_group(const std::vector<gid_t>& groups, const char* name) {
   const auto gid = group_id(name);
-  return gid && std::find(groups.begin(), groups.end(), *gid) != groups.end();
+  if (!gid) return std::nullopt;
+  return *gid && std::find(groups.begin(), groups.end(), **gid) != groups.end();
 }
 
 engine::Role role_by(const std::vector<gid_t>& groups) {
-  if (in_group(groups, "sublet-admin")) return engine::Role::admin;
-  return in_group(groups, "sublet") ? engine::Role::user : engine::Role::nobody;
+  const auto admins = in_group(groups, "sublet-admin");
+  const auto users = in_group(groups, "sublet");
+  if (admins.value_or(false)) return engine::Role::admin;
+  if (!admins || !users) return engine::Role::unknown;
+  return *users ? engine::Role::user : engine::Role::nobody;
+}
+
+engine::Role role_of_peer(int socket, const proc::Peer& who, std::uint32_t own_uid, bool own_daemon) {
+  if (who.anonymous) return engine::Role::nobody;
+  if (who.uid == own_uid || who.uid == 0) return engine::Role::admin;
+  return own_daemon ? engine::Role::nobody : role_by(peer_groups(socket, who.gid));
 }
 
 }  // namespace
+
+void ask_for_groups() {
+  for (const char* name : {"sublet-admin", "sublet"}) (void)group_id(name);
+}
 
 engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_uid, bool own_daemon) {
   engine::Peer peer;
@@ -55,22 +78,24 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
   if (!who) return peer;
   peer.uid = who->uid;
   peer.pid = who->pid;
-  peer.user = engine::account_name(who->uid);
-  if (who->anonymous) return peer;
-  if (who->uid == own_uid || who->uid == 0) {
-    peer.role = engine::Role::admin;
-    return peer;
-  }
-  if (own_daemon) return peer;
-  peer.role = role_by(peer_groups(socket, who->gid));
+  peer.role = role_of_peer(socket, *who, own_uid, own_daemon);
+  // Strangers may be many, and nobody has to wait for what they are called.
+  peer.user = peer.role >= engine::Role::user ? engine::account_name(who->uid) : std::to_string(who->uid);
   return peer;
 }
 
 engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) {
   if (uid == own_uid || uid == 0) return engine::Role::admin;
   if (own_daemon) return engine::Role::nobody;
-  static AskedAside<std::uint32_t, std::vector<gid_t>> groups(engine::accounts_thread(), engine::accounts_patience_ns);
-  return role_by(groups.get(uid, fresh, [uid] { return groups_of_account(uid); }).value_or(std::vector<gid_t>()));
+  static AskedAside<std::uint32_t, std::vector<gid_t>> groups(
+      thread(), {.patience_ns = accounts_patience_ns, .serves_ns = rights_serve_ns});
+  const auto known = groups.get(uid, fresh, [uid] { return groups_of_account(uid); });
+  return known ? role_by(*known) : engine::Role::unknown;
+}
+
+Error role_unknown(std::string_view user) {
+  return unavailable(fmt::format("the account database does not answer, so it is not known what user {} may do", user),
+                     "try again in a moment; `getent group sublet` shows whether it answers");
 }
 
 }  // namespace sublet::http

@@ -311,6 +311,25 @@ TEST_F(Roles, WhatIsOpenIsRefusedOnceItsTokenIsWorthNoMore) {
   EXPECT_EQ(user.refusal()->status, 401);
 }
 
+TEST_F(Roles, WhoseRoleIsUnknownIsToldToTryAgainAndNotThatTheyMayNot) {
+  const Peer somebody = on_socket(owner_uid, Role::unknown);
+  json answer;
+  EXPECT_EQ(ask(Method::get, "/v1/status", "", somebody, &answer), 503);
+  EXPECT_EQ(answer.at("code"), "Unavailable");
+  EXPECT_EQ(ask(Method::get, "/healthz", "", somebody), ask(Method::get, "/healthz", "", on_socket(1, Role::nobody)));
+
+  Role now = Role::user;
+  const Admission::RoleOf role_of = [&now](std::uint32_t) { return now; };
+  json made;
+  ask(Method::post, "/v1/tokens", R"({"scope":"read"})", on_socket(owner_uid, Role::user), &made);
+  Admission admission(engine_, role_of);
+  admission.by(engine_.token_of(made.at("token").get<std::string>()));
+  EXPECT_FALSE(admission.refusal());
+  now = Role::unknown;
+  ASSERT_TRUE(admission.refusal());
+  EXPECT_EQ(admission.refusal()->status, 503);
+}
+
 TEST_F(Roles, WhoeverWaitsByATokenLooksAgainUntilItExpires) {
   using Clock = std::chrono::steady_clock;
   const Admission::RoleOf role_of = [](std::uint32_t) { return Role::user; };

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "http/body.h"
+#include "http/peer.h"
 #include "http/resources.h"
 #include "http/secrets.h"
 
@@ -149,6 +150,7 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
 std::optional<Response> refuse(const Route& route, const Request& request) {
   const engine::Peer& peer = request.peer;
   if (peer.role < route.least_role) {
+    if (peer.role == engine::Role::unknown) return problem(role_unknown(peer.user));
     if (!peer.tcp && peer.uid == engine::Peer{}.uid) {
       return problem(denied(fmt::format("the kernel does not say who asks: uid {} stands for whomever it knows no "
                                         "number for, and may only ask for /healthz",

@@ -80,6 +80,7 @@ class Server::Impl {
   Status start() {
     const auto fd = bind_socket(options_);
     if (!fd) return fd.error();
+    if (!options_.own_daemon) ask_for_groups();
     acceptor_.assign(stream_protocol(), *fd);
     bound_ = true;
     if (!options_.tcp_host.empty()) {
@@ -133,8 +134,7 @@ class Server::Impl {
   }
 
   void welcome(stream_protocol::socket socket) {
-    engine::Peer peer =
-        peer_of(engine_.programs().root(), socket.native_handle(), options_.own_uid, options_.own_daemon);
+    engine::Peer peer = peer_of_(socket.native_handle());
     auto usage = usages_.of(peer.uid);
     if (usage->full(options_.limits)) {
       const Response refusal = too_many_connections(peer.user, *usage);
@@ -155,7 +155,7 @@ class Server::Impl {
 
   void start(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
     SessionContext context{engine_,         std::move(peer), ++last_session_, std::move(usage),
-                           options_.limits, usages_,         role_of_};
+                           options_.limits, usages_,         role_of_,        peer_of_};
     asio::co_spawn(io_, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
       if (!failure) return;
       try {
@@ -180,6 +180,9 @@ class Server::Impl {
   Usages usages_;
   const std::function<engine::Role(std::uint32_t)> role_of_ = [this](std::uint32_t uid) {
     return role_of(uid, options_.own_uid, options_.own_daemon);
+  };
+  const std::function<engine::Peer(int)> peer_of_ = [this](int socket) {
+    return peer_of(engine_.programs().root(), socket, options_.own_uid, options_.own_daemon);
   };
 };
 

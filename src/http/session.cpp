@@ -178,6 +178,8 @@ class Session {
     if (auto checked = check_headers(message); !checked) co_return problem(checked.error());
     if (context_.peer.tcp) {
       if (auto refusal = admit(message)) co_return refusal;
+    } else if (context_.peer.role == engine::Role::unknown) {
+      context_.peer = context_.peer_of(stream_.socket().native_handle());
     }
     const auto method = method_of(message.method());
     if (!method)

@@ -71,6 +71,7 @@ struct SessionContext {
   const Limits& limits;
   Usages& usages;
   const std::function<engine::Role(std::uint32_t)>& role_of;  // of an account, by its groups as they are now
+  const std::function<engine::Peer(int socket)>& peer_of;     // who is at the other end, asked anew
 };
 
 // What is told to whom `usage` is full of.

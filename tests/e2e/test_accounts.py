@@ -1,45 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An account database behind the network that hangs: the daemon does not."""
+"""An account database behind the network that hangs, or fails: neither the daemon nor the actor does, and nobody is
+told that they may not do what they may."""
 import os
 import pwd
+import subprocess
 
 import pytest
 
 from tests.support.preload import preload, shared_library
-from tests.support.sublet import GIB, wait_until
+from tests.support.sublet import GIB, living, wait_until
+from tests.support.system import ADMINS, CAROL, GROUP, System
 
-# getpwuid_r() of the daemon, which hangs for as long as a file is there.
-HANGS = r"""
+ANA, STRANGER = 54331, 54399  # of no account
+PRELOADED = ("LD_PRELOAD", "ASAN_OPTIONS", "ACCOUNTS_HANG", "ACCOUNTS_FAIL", "ACCOUNTS_ASKED")
+
+# The questions to the database, which hang for as long as a file is there, and fail while another is. Whose account is
+# asked for is written into a third.
+DATABASE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <grp.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+static int there(const char *name) { return getenv(name) && access(getenv(name), F_OK) == 0; }
+static int answers(void) {
+  while (there("ACCOUNTS_HANG")) usleep(10000);
+  return !there("ACCOUNTS_FAIL");
+}
 int getpwuid_r(uid_t uid, struct passwd *entry, char *memory, size_t size, struct passwd **found) {
   int (*real)(uid_t, struct passwd *, char *, size_t, struct passwd **) = dlsym(RTLD_NEXT, "getpwuid_r");
-  while (getenv("ACCOUNTS_HANG") && access(getenv("ACCOUNTS_HANG"), F_OK) == 0) usleep(10000);
-  return real(uid, entry, memory, size, found);
+  FILE *asked = fopen(getenv("ACCOUNTS_ASKED"), "a");
+  if (asked) fprintf(asked, "%u\n", uid), fclose(asked);
+  *found = NULL;
+  return answers() ? real(uid, entry, memory, size, found) : ECONNREFUSED;
+}
+int getgrnam_r(const char *name, struct group *entry, char *memory, size_t size, struct group **found) {
+  int (*real)(const char *, struct group *, char *, size_t, struct group **) = dlsym(RTLD_NEXT, "getgrnam_r");
+  *found = NULL;
+  return answers() ? real(name, entry, memory, size, found) : ECONNREFUSED;
 }
 """
 
 
+class Database:
+    def __init__(self, folder, monkeypatch):
+        source = folder / "database.c"
+        source.write_text(DATABASE)
+        preload(monkeypatch, shared_library(folder / "database.so", source))
+        self.hang, self.fail, self.asked = folder / "hang", folder / "fail", folder / "asked"
+        for name in ("hang", "fail", "asked"):
+            monkeypatch.setenv(f"ACCOUNTS_{name.upper()}", str(folder / name))
+        self.asked.touch()
+        self.asked.chmod(0o666)
+
+
 @pytest.fixture
-def hanging(tmp_path, monkeypatch):
-    """The file; while it is there no account is told."""
-    source, file = tmp_path / "hangs.c", tmp_path / "hang"
-    source.write_text(HANGS)
-    preload(monkeypatch, shared_library(tmp_path / "hangs.so", source))
-    file.touch()
-    monkeypatch.setenv("ACCOUNTS_HANG", str(file))
-    return file
+def system(monkeypatch):
+    made = System(config='[lease]\ngrace = "500ms"\n')
+    made.database = Database(made.home, monkeypatch)
+    made.services = {name: value for name, value in os.environ.items() if name in PRELOADED}
+    yield made
+    for file in (made.database.hang, made.database.fail):
+        file.unlink(missing_ok=True)
+    made.close()
 
 
-def test_while_the_account_database_hangs_leases_are_granted_all_the_same(hanging, start_daemon):
+# One connection, on which it asks until it is let in, and says what it was answered.
+ASKS = """
+import http.client, json, socket, sys
+connection = http.client.HTTPConnection("localhost")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect("/run/sublet/sublet.sock")
+while True:
+    connection.request("GET", "/v1/status")
+    answer = connection.getresponse()
+    print(answer.status, json.loads(answer.read()).get("code"), flush=True)
+    if answer.status == 200 or not sys.stdin.readline():
+        break
+"""
+
+
+def test_while_the_account_database_hangs_leases_are_granted_all_the_same(tmp_path, monkeypatch, start_daemon):
+    database = Database(tmp_path, monkeypatch)
+    database.hang.touch()
     uid = os.geteuid()
     daemon = start_daemon()
     ask = {"vram_bytes": GIB, "ttl_seconds": 600}
     lease = daemon.api().post("/v1/leases", ask)
     assert (lease["state"], lease["user"]) == ("active", str(uid))
-    hanging.unlink()
+    database.hang.unlink()
     name = pwd.getpwuid(uid).pw_name
     wait_until(lambda: daemon.api().post("/v1/leases", dict(ask, vram_bytes=1 << 20))["user"] == name, "it is back")
+
+
+@pytest.mark.parametrize("trouble", ["hang", "fail"])
+def test_who_is_not_known_yet_is_told_to_try_again_and_then_let_in(system, trouble):
+    file = getattr(system.database, trouble)
+    file.touch()
+    system.start()
+    asks = subprocess.Popen(system.inside(ANA, "/usr/bin/python3", "-c", ASKS), env={}, text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    system.children.append(asks)
+    assert asks.stdout.readline() == "503 Unavailable\n"
+    file.unlink()
+
+    def is_let_in():
+        asks.stdin.write("\n")
+        asks.stdin.flush()
+        said = asks.stdout.readline()
+        assert said in ("503 Unavailable\n", "200 None\n"), said
+        return said.startswith("200")
+    wait_until(is_let_in, "they are let in, on the same connection")
+    stranger = system.cli(ANA, "status", groups=())
+    assert stranger.returncode == 77 and "may only ask for /healthz" in stranger.stderr
+
+
+def test_nobody_is_asked_what_strangers_are_called(system):
+    system.start()
+    denied = system.cli(STRANGER, "status", groups=())
+    assert denied.returncode == 77 and f"user {STRANGER} may only" in denied.stderr
+    system.cli(ANA, "status", check=0)
+    asked = system.database.asked.read_text().split()
+    assert str(ANA) in asked and str(STRANGER) not in asked
+
+
+def test_while_the_account_database_hangs_the_actor_obeys_who_needs_no_answer(system):
+    system.start()
+    pids = {}
+    for tag in ("first", "second"):
+        keeper = system.load(ANA, tag, alloc="256MiB", vram="1GiB")
+        pids[tag] = system.lease(tag)["owner"]["pid"]
+        keeper.kill()
+        keeper.wait()
+    system.database.hang.touch()
+    system.begin(CAROL, "stop", system.lease("first")["id"], groups=(GROUP, ADMINS))
+    wait_until(lambda: "cannot be ended from here" in system.log(), "nobody knows that she is an admin")
+    assert living(pids["first"])
+    system.cli(ANA, "stop", system.lease("second")["id"], check=0)
+    wait_until(lambda: not living(pids["second"]), "its owner needs no answer")
+    assert system.database.hang.exists() and living(pids["first"])
+    system.database.hang.unlink()
+    wait_until(lambda: not living(pids["first"]), "the admin's order is repeated")

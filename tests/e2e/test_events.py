@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import select
+import signal
 
 import pytest
 
@@ -65,13 +66,24 @@ def test_a_stream_goes_on_after_the_last_event_also_over_a_restart(daemon):
     assert again[:len(seen)] == seen  # the same numbers lead to the same events
 
 
-def test_a_clean_stop_is_told_to_who_comes_back(daemon):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_clean_stop_is_told_to_who_comes_back(daemon, number):
     _, last_id = history(daemon)
-    daemon.process.terminate()
-    daemon.process.wait()
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(60) == 0
+    assert not daemon.socket.exists()
     daemon.start()
     seen, _ = history(daemon, last_id)
     assert [event["state"] for event in seen if event["type"] == "daemon"] == ["stopped", "started"]
+
+
+def test_who_was_told_to_outlive_its_terminal_does(start_daemon):
+    daemon = start_daemon(command=["nohup"])
+    daemon.process.send_signal(signal.SIGHUP)
+    assert daemon.get("/healthz").status == 200
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(60) == 0
+    assert "stopped" in daemon.log()
 
 
 def test_filters_and_signs_of_life(daemon):

@@ -35,6 +35,7 @@ class System:
             pytest.skip("only root can become several users")
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
         self.capabilities = capabilities
+        self.services = {}  # what daemon and actor find in their environment besides
         self.children, self.apis = [], []
         self.process = self.actor = self.listener = None
         self._lay_out(config)
@@ -98,7 +99,7 @@ class System:
                    f"--driver {self.home}/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR={self.home}/gpu/simgpu "
                    f"--records {self.home}/run/helpers")
         self.actor = subprocess.Popen(self.inside(0, "bash", "-c", command), pass_fds=[number],
-                                      stdin=subprocess.DEVNULL)
+                                      stdin=subprocess.DEVNULL, env={**os.environ, **self.services})
         return self
 
     def start_daemon(self):
@@ -107,7 +108,8 @@ class System:
             command = self.inside(DAEMON, "subletd", "--config", self.home / "sublet.toml", "--ready-fd", theirs,
                                   groups=())
             self.process = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=log, env=dict(self.env(), STATE_DIRECTORY="/var/lib/sublet"))
+                                            stderr=log,
+                                            env=dict(self.env(), STATE_DIRECTORY="/var/lib/sublet", **self.services))
         os.close(theirs)
         readable, _, _ = select.select([ready], [], [], 60)
         said = os.read(ready, 16) if readable else b""
