@@ -44,8 +44,7 @@ TEST(App, UnknownVerbsAndFlags) {
   EXPECT_EQ(said.err, "sublet: ps has no flag '--al' – did you mean '--all'?\n  hint: see: sublet ps --help\n");
   EXPECT_EQ(run({"ps", "--no-haeder=3"}).err,
             "sublet: ps has no flag '--no-haeder' – did you mean '--no-header'?\n  hint: see: sublet ps --help\n");
-  EXPECT_EQ(run({"--watch", "status"}).err,
-            "sublet: --watch stands behind the verb\n  hint: sublet status --watch\n");
+  EXPECT_EQ(run({"--watch", "status"}).err, "sublet: --watch stands behind the verb\n  hint: sublet status --watch\n");
   EXPECT_EQ(run({"-o", "id", "ps"}).err, "sublet: -o stands behind the verb\n  hint: sublet ps -o\n");
   EXPECT_EQ(run({"token", "--scope=read", "create"}).err,
             "sublet: --scope stands behind the verb\n  hint: sublet token create --scope\n");

@@ -109,12 +109,14 @@ std::variant<nlohmann::json, int> wait_until_settled(const Common& common, clien
     // Short ones: the estimate counts down, and the end of a wish to grow is no change of state.
     const Duration at_most = wait.at_most ? std::clamp<Duration>(*wait.at_most - waited, 100ms, 2s) : 2s;
     const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
-    const auto reply =
-        client.insist({"GET", lease_target({id, {}}, ask), {}, {}, token}, keep::patience(listener), at_most + 30s);
+    client::Patience patience = keep::patience(listener);
+    if (wait.at_most) patience.limit = *wait.at_most - waited;
+    const auto reply = client.insist({"GET", lease_target({id, {}}, ask), {}, {}, token}, patience, at_most + 30s);
     if (leave.asked()) {
       talk.line().clear();
       leave.now(common.quiet || common.json, goes_on);
     }
+    if (!reply && wait.at_most && reply.error().passing()) continue;  // away for as long as there was time
     if (!reply) return fail(common, reply.error());
     auto body = client::parse(*reply);
     if (!body) return fail(common, body.error());

@@ -34,9 +34,9 @@ int tell(const Common& common, const json& lease, Bytes wanted) {
     return kFailed;
   }
   if (!waits(lease) && number_at(lease, "vram_bytes") != wanted.count) {
-    print_error(fmt::format("{} waits no longer for {}: it keeps {}", id, format_size(wanted),
-                            size_at(lease, "vram_bytes")),
-                "sublet why " + id);
+    print_error(
+        fmt::format("{} waits no longer for {}: it keeps {}", id, format_size(wanted), size_at(lease, "vram_bytes")),
+        "sublet why " + id);
     return kFailed;
   }
   if (!common.json)

@@ -87,8 +87,8 @@ bool Run::fits_outer(const client::Lease& outer) const {
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
   return std::any_of(devices_here.begin(), devices_here.end(), [&](const json& device) {
-    return device_matches(device, wanted.gpu) && std::count(outer.devices.begin(), outer.devices.end(),
-                                                            text_at(device, "uuid")) > 0;
+    return device_matches(device, wanted.gpu) &&
+           std::count(outer.devices.begin(), outer.devices.end(), text_at(device, "uuid")) > 0;
   });
 }
 
