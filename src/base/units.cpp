@@ -149,7 +149,7 @@ Result<Duration> parse_duration(std::string_view text) {
     const std::string_view unit = rest.substr(0, letters);
     rest.remove_prefix(letters);
     std::int64_t scale = 0;
-    if (unit == "s" || (unit.empty() && rest.empty() && total == 0)) scale = 1'000'000'000;
+    if (unit == "s" || (unit.empty() && number.length == text.size())) scale = 1'000'000'000;
     else if (unit == "ms") scale = 1'000'000;
     else if (unit == "us") scale = 1'000;
     else if (unit == "ns") scale = 1;

@@ -51,14 +51,17 @@ std::variant<Acquired, int> Acquire::get(const Wanted& wanted) {
   }
   // A key pressed at the very moment of the grant still means: leave.
   if (events_.cancelled()) return leave(128 + left_by_);
-  return Acquired{std::move(lease_), std::move(token_), Duration(monotonic_ns() - began)};
+  return Acquired{std::move(lease_), std::move(told_), std::move(token_), Duration(monotonic_ns() - began)};
 }
 
 std::optional<int> Acquire::take(const client::Answer<client::Reply>& answer) {
   if (!answer) return answer.error().kind == FailureKind::cancelled ? leave(128 + left_by_) : refuse(answer.error());
-  auto lease = client::parse_lease(answer->text);
+  auto told = client::parse(*answer);
+  if (!told) return refuse(told.error());
+  auto lease = client::parse_lease(*told);
   if (!lease) return refuse(lease.error());
   lease_ = std::move(*lease);
+  told_ = std::move(*told);
   return std::nullopt;
 }
 
@@ -84,12 +87,10 @@ std::optional<int> Acquire::ask(const Wanted& wanted) {
     events_.cancel();
   }
   if (const auto code = take(answer)) return code;
-  const auto body = client::parse(*answer);
-  if (body) {
-    const auto& token = member(*body, "token");
-    if (token.is_string()) token_ = token.get<std::string>();
-  }
-  if (body && wanted.asked) wanted.asked(*body);
+  const auto& token = member(told_, "token");
+  if (token.is_string()) token_ = token.get<std::string>();
+  if (wanted.asked) wanted.asked(told_);
+  for (const char* of_the_answer : {"token", "room"}) told_.erase(of_the_answer);  // and not of the lease
   if (lease_.state == "queued") note_queued();
   return std::nullopt;
 }

@@ -31,6 +31,7 @@ struct Wanted {
 
 struct Acquired {
   client::Lease lease;
+  nlohmann::json told;  // the lease as the daemon told it last, without its token
   std::string token;
   Duration waited{};
 };
@@ -55,6 +56,7 @@ class Acquire {
   const keep::Listener& listener_;
   WaitLine& line_;
   client::Lease lease_;
+  nlohmann::json told_;
   std::string token_;
   std::string verb_;
   int left_by_ = 0;  // the signal that told us to leave

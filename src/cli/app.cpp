@@ -3,8 +3,12 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/output.h"
+#include "cli/screen.h"
 
 #include <fmt/format.h>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -28,6 +32,30 @@ std::string names_no_verb(const CLI::App& app) {
   return app.get_parent() == nullptr ? "there is no verb" : short_name(app) + " has no verb";
 }
 
+// Of --help: that of the terminal, however narrow; a pipe's reader gets what fits any.
+std::size_t help_width() {
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  return terminal ? std::max<std::size_t>(window_of(STDOUT_FILENO).columns, 20) : 80;
+}
+
+// What is explained stands in the left column, its explanation in the right one; broken between words where needed.
+std::string explained(const std::string& what, const std::string& text, std::size_t column) {
+  const std::size_t width = help_width();
+  column = std::min(column, width / 2);
+  std::string out;
+  for (const std::string& line : wrapped(what, width - 2)) out += fmt::format("{}  {}", out.empty() ? "" : "\n", line);
+  std::size_t at = display_width(std::string_view(out).substr(out.rfind('\n') + 1));
+  for (const std::string& line : wrapped(text, width - column)) {
+    if (at >= column) {
+      out += '\n';
+      at = 0;
+    }
+    out += std::string(column - at, ' ') + line;
+    at = width;
+  }
+  return out + "\n";
+}
+
 // "Usage: sublet why [flags] LEASE": CLI11's own line leaves out how the verb is reached.
 class Formatter final : public CLI::Formatter {
  public:
@@ -36,6 +64,17 @@ class Formatter final : public CLI::Formatter {
     column_width(34);
   }
   std::string make_usage(const CLI::App* app, std::string) const override { return usage_line(*app) + "\n"; }
+
+  std::string make_description(const CLI::App* app) const override {
+    return fmt::format("{}\n", fmt::join(wrapped(app->get_description(), help_width()), "\n"));
+  }
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    return explained(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option),
+                     get_column_width());
+  }
+  std::string make_subcommand(const CLI::App* verb) const override {
+    return explained(verb->get_display_name(true), verb->get_description(), get_column_width());
+  }
 
   // CLI11 lists what a flag excludes in the order of addresses, which is another one with every parser.
   std::string make_option_opts(const CLI::Option* option) const override {
@@ -96,6 +135,8 @@ int refuse_extra(const CLI::App& verb, const std::string& extra) {
   const std::string help = name + " --help";
   if (extra.size() > 1 && extra[0] == '-') {
     const std::string flag = extra.substr(0, extra.find('='));
+    if (const CLI::Option* known = verb.get_option_no_throw(flag); known != nullptr && !known->get_group().empty())
+      return usage_error(fmt::format("{} stands behind the verb", flag), fmt::format("{} {}", name, flag));
     return usage_error(
         fmt::format("{} has no flag '{}'{}", short_name(verb), printable(flag), suggest(flag, flag_names(verb))),
         "see: " + help);
@@ -214,8 +255,8 @@ std::unique_ptr<Program> make_program() {
   for (const Verb& verb : verbs()) add_verb(*program, verb);
   add_help(*program);
   app.footer(
-      "Help of one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69 no daemon,\n"
-      "75 would have to wait, 77 not allowed, 78 bad configuration.");
+      "Help of one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69 no\n"
+      "daemon, 75 would have to wait, 77 not allowed, 78 bad configuration.");
   return program;
 }
 
@@ -251,8 +292,8 @@ int run_program(int argc, const char* const* argv) {
                        "only run does: sublet run [flags] -- PROGRAM");
   }
   try {
-    program->common.verb = parsed.front()->get_name();
-    return flush(program->actions.at(program->common.verb)());
+    program->common.verb = short_name(innermost(app));
+    return flush(program->actions.at(parsed.front()->get_name())());
   } catch (const std::exception& error) {  // out of memory, or a bug of ours
     print_error(error.what(), "this should not happen: please report it with the command that you gave");
     return kFailed;

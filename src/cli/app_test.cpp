@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "cli/complete.h"
 #include "cli/fetch.h"
+#include "cli/output.h"
+#include "client/fake_server.h"
 #include "config/schema.h"
 
 #include <fmt/format.h>
@@ -42,6 +44,10 @@ TEST(App, UnknownVerbsAndFlags) {
   EXPECT_EQ(said.err, "sublet: ps has no flag '--al' – did you mean '--all'?\n  hint: see: sublet ps --help\n");
   EXPECT_EQ(run({"ps", "--no-haeder=3"}).err,
             "sublet: ps has no flag '--no-haeder' – did you mean '--no-header'?\n  hint: see: sublet ps --help\n");
+  EXPECT_EQ(run({"--watch", "status"}).err, "sublet: --watch stands behind the verb\n  hint: sublet status --watch\n");
+  EXPECT_EQ(run({"-o", "id", "ps"}).err, "sublet: -o stands behind the verb\n  hint: sublet ps -o\n");
+  EXPECT_EQ(run({"token", "--scope=read", "create"}).err,
+            "sublet: --scope stands behind the verb\n  hint: sublet token create --scope\n");
   EXPECT_EQ(run({"ps", "more"}).code, kUsage);
   EXPECT_EQ(run({"why"}).code, kUsage);
   EXPECT_EQ(run({"why", "a", "b"}).code, kUsage);
@@ -134,6 +140,26 @@ TEST(App, HelpIsTheSameByVerbAndByFlag) {
   EXPECT_EQ(run({"ps", "--version"}).out, "sublet " SUBLET_VERSION "\n");
 }
 
+void collect_help(const CLI::App& verb, std::vector<std::string>& into) {
+  into.push_back(verb.help());
+  for (const CLI::App* sub : verb.get_subcommands({})) collect_help(*sub, into);
+}
+
+TEST(App, HelpFitsAnyTerminal) {
+  std::vector<std::string> pages;
+  testing::internal::CaptureStdout();  // into a file: the terminal that this may run on could be wider
+  collect_help(make_program()->app, pages);
+  testing::internal::GetCapturedStdout();
+  EXPECT_GT(pages.size(), verbs().size());
+  for (const std::string& page : pages) {
+    std::stringstream lines(page);
+    std::string last;
+    for (std::string line; std::getline(lines, line); last = line)
+      EXPECT_LE(display_width(line), 80) << line << "\n" << page;
+    EXPECT_TRUE(last.empty() || last.find(' ') != std::string::npos) << "a word that stands alone: " << page;
+  }
+}
+
 TEST(App, NoDaemon) {
   for (const char* verb : {"ps", "queue", "gpus", "proclist", "status"}) {
     const Said said = run({verb, "--host", "/nonexistent/sublet.sock"});
@@ -144,6 +170,40 @@ TEST(App, NoDaemon) {
   }
   EXPECT_EQ(run({"-H", "/nonexistent/sublet.sock", "ps"}).code, kNoDaemon);
   EXPECT_EQ(run({"ps", "--host", "tcp://x"}).code, kUsage);
+}
+
+TEST(App, ATimeIsSentAsItWasGiven) {
+  const test::ScratchDir dir;
+  const std::string socket = dir.path() + "/s.sock";
+  test::FakeServer server(socket, [](const test::FakeRequest&) {
+    return test::FakeServer::Out{test::FakeServer::json(503, R"({"code": "Unavailable", "detail": "no"})")};
+  });
+  EXPECT_NE(run({"report", "--since", "1500ms", "-H", socket.c_str()}).code, kOk);
+  ASSERT_EQ(server.seen().size(), 1u);
+  EXPECT_NE(server.seen()[0].line().find("since=1500ms"), std::string::npos) << server.seen()[0].line();
+}
+
+// What was granted is said from the answer that granted it: asking again might fail.
+TEST(App, JsonOfAGrantIsTheAnswerWithoutItsSecret) {
+  const test::ScratchDir dir;
+  const std::string socket = dir.path() + "/s.sock", file = dir.path() + "/token";
+  test::FakeServer server(socket, [](const test::FakeRequest& request) {
+    const std::string lease =
+        R"({"id": "lease-7", "state": "active", "vram_bytes": 1024, "token": "s3cret", "room": {}})";
+    if (request.line().starts_with("POST")) return test::FakeServer::Out{test::FakeServer::json(201, lease)};
+    const bool status = request.line().starts_with("GET /v1/status ");
+    return test::FakeServer::Out{test::FakeServer::json(status ? 200 : 503, "{}")};
+  });
+  const std::string told = "{\"id\":\"lease-7\",\"state\":\"active\",\"vram_bytes\":1024}\n";
+  const std::vector<std::vector<const char*>> all{
+      {"hold", "--json", "--vram", "1KiB", "--pid", "1", "-H", socket.c_str()},
+      {"hold", "--json", "--vram", "1KiB", "--token-file", file.c_str(), "--ttl", "1m", "-H", socket.c_str()},
+      {"free", "--json", "1KiB", "-H", socket.c_str()}};
+  for (const auto& words : all) {
+    const Said said = run(words);
+    EXPECT_EQ(said.code, kOk) << said.err;
+    EXPECT_EQ(said.out, told) << words[0];
+  }
 }
 
 TEST(App, SizesAndDurationsThatAreNone) {
@@ -239,6 +299,12 @@ TEST(App, WordsThatAreNoneSayWhichThereAre) {
   EXPECT_EQ(said({"run", "--pausable", "interposer", "--", "true"}),
             "sublet: --pausable: 'interposer' is none of auto, cooperative, driver, no");
   EXPECT_EQ(said({"events", "--since", "zzz"}), "sublet: --since: 'zzz' is not the id of an event");
+  for (const char* id : {"-5", "bad id-5", "1f2e-", "1f2e-5x"})
+    EXPECT_EQ(said({"events", "--since", id}), fmt::format("sublet: --since: '{}' is not the id of an event", id));
+  EXPECT_EQ(said({"report", "--since", "0s"}), "sublet: --since: 0s is not between 1s and 3650d");
+  EXPECT_EQ(said({"report", "--since", "3651d"}), "sublet: --since: 3651d is not between 1s and 3650d");
+  EXPECT_EQ(said({"token", "create", "--ttl", "500ms"}),
+            "sublet: --ttl: a time to live of 500ms is less than a second");
   EXPECT_EQ(said({"events", "--type", "lease,lase"}),
             "sublet: --type: 'lase' is none of lease, device, warning, daemon – did you mean 'lease'?");
   EXPECT_EQ(said({"ps", "--json=x"}), "sublet: --json takes no value");

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `config check` and `config show`: read a file as a daemon would. No daemon is asked.
+// `config check` and `config show`: read a file as a daemon would.
 #include "base/text.h"
-#include "cli/output.h"
-#include "client/endpoint.h"
+#include "cli/config_file.h"
+#include "cli/fetch.h"
 #include "config/schema.h"
 
 #include <fmt/format.h>
-
-#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -23,23 +21,20 @@ struct Choice {
   bool origin = false;
 };
 
-// The file of the daemon that this user would reach: the one beside the socket that --host or SUBLET_HOST names, else
-// the system's for root and the user's own for everybody else.
+// The file of the daemon that this user would reach: it is asked, if it is there.
 Result<std::filesystem::path> which_file(const Choice& choice, const Common& common) {
   if (!choice.file.empty()) return std::filesystem::path(choice.file);
   if (!choice.dir.empty()) return config::file_in(choice.dir);
   if (choice.system) return config::system_file();
-  const char* host = std::getenv("SUBLET_HOST");
-  if (!common.host.empty() || (host != nullptr && *host != '\0')) {
-    const auto endpoint = client::resolve_endpoint(common.host);
-    if (!endpoint) return endpoint.error();
-    if (endpoint->tcp()) return bad_request("over TCP it is not known which file the daemon reads", "give --file");
-    const std::filesystem::path socket = endpoint->path;
-    if (socket.parent_path() != "/run/sublet") return config::file_in(socket.parent_path());
-    return config::system_file();
+  auto client = connect(common);
+  if (!client) return client.error();
+  nlohmann::json status;
+  if (const auto reply = client->call({"GET", "/v1/status", {}, {}, {}}, std::chrono::seconds(5))) {
+    if (const auto body = client::parse(*reply)) status = *body;
   }
-  const auto own = config::user_file();
-  return ::geteuid() == 0 || own.empty() ? config::system_file() : own;
+  auto file = config_file(client->endpoint(), status, client::names_daemon(common.host));
+  if (file.empty()) return bad_request("the daemon does not say which file it reads", "give --file");
+  return file;
 }
 
 config::Loaded load(const Choice& choice, const std::filesystem::path& file) {
@@ -90,10 +85,8 @@ std::string origin_of(const config::Loaded& loaded, std::string_view key) {
 void show_json(const config::Loaded& loaded) {
   auto values = nlohmann::json::object();
   for (const auto& key : config::keys()) {
-    const std::string text = config::value_text(key, loaded.config);
-    // A number stays one; the rest is text, as in the file.
-    const auto value =
-        text[0] == '"' ? nlohmann::json(printable(text.substr(1, text.size() - 2))) : nlohmann::json::parse(text);
+    // TOML writes these values as JSON does.
+    const auto value = nlohmann::json::parse(config::value_text(key, loaded.config));
     values[std::string(key.name)] = {{"value", value}, {"origin", origin_of(loaded, key.name)}};
   }
   const nlohmann::json reply{{"file", printable(loaded.file)}, {"exists", loaded.file_exists}, {"values", values}};
@@ -108,7 +101,7 @@ void show_text(const config::Loaded& loaded, bool origin) {
     if (table != section) fmt::print("{}[{}]\n", section.empty() ? "" : "\n", table);
     section = table;
     const std::string line =
-        fmt::format("{} = {}", key.name.substr(table.size() + 1), visible(config::value_text(key, loaded.config)));
+        fmt::format("{} = {}", key.name.substr(table.size() + 1), config::value_text(key, loaded.config));
     if (origin) fmt::print("{:<32} # {}\n", line, origin_of(loaded, key.name));
     else fmt::print("{}\n", line);
   }
@@ -147,6 +140,9 @@ Action add_config(Command command, Common& common) {
     add_json(sub, common);
     add_common(sub, common);
   }
+  command.footer(
+      "Without a flag it is the file that the daemon in reach says it reads; where none\n"
+      "answers, the one that belongs to its socket. What show prints can be saved.");
   return [&common, choice, check_command, show_command] {
     if (check_command.parsed()) return check(*choice, common);
     if (show_command.parsed()) return show_values(*choice, common);

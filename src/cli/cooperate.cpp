@@ -112,11 +112,12 @@ Action add_cooperate(Command command, Common& common) {
   withdraw.excludes(webhook);
   add_json(command, common);
   command.footer(
-      "A program that is asked to pause frees its VRAM itself and says so; who does not is parked by the driver, if\n"
-      "--pausable lets it. With --signal the program must have handlers for both signals before it calls this. Told "
-      "to\n"
-      "yield it writes `yielded` or `refused: WHY` into the file, told to go on `resumed`, each with a line feed.\n"
-      "C programs use libsublet; docs/cooperative.md has an example of each way.");
+      "A program that is asked to pause frees its VRAM itself and says so; who does\n"
+      "not is parked by the driver, if --pausable lets it. With --signal the program\n"
+      "must have handlers for both signals before it calls this. Told to yield it\n"
+      "writes `yielded` or `refused: WHY` into the file, told to go on `resumed`, each\n"
+      "with a line feed. C programs use libsublet; docs/cooperative.md has an example\n"
+      "of each way.");
   return [&common, flags] { return cooperate(common, *flags); };
 }
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `doctor`: what works here and what would help. Useful without a daemon too.
 #include "cli/checks.h"
+#include "cli/config_file.h"
 #include "cli/fetch.h"
 #include "config/config.h"
 
 #include <fmt/format.h>
-
-#include <unistd.h>
-
-#include <filesystem>
 
 namespace sublet::cli {
 
@@ -41,22 +38,10 @@ Check check_daemon(client::Client& client, nlohmann::json& status) {
   return {"daemon", Level::ok, what, {}};
 }
 
-// The file that the daemon in question reads.
-std::string config_file(const nlohmann::json& status) {
-  const auto& daemon = member(status, "daemon");
-  const auto& dir = member(daemon, "dir");
-  if (dir.is_string()) return config::file_in(dir.get<std::string>()).string();
-  const std::string mode = text_at(daemon, "mode");
-  const auto own = config::user_file();
-  std::error_code unknown;  // a home that may not be read: then there is no file of ours in it
-  const bool there = std::filesystem::exists(own, unknown);
-  if (mode == "user" || (mode.empty() && ::geteuid() != 0 && there)) return own.string();
-  return config::system_file().string();
-}
-
 Checks all_checks(const Common& common) {
   Checks checks;
   nlohmann::json status;
+  std::filesystem::path file = config::system_file();
   auto client = connect(common);
   if (!client) {
     checks.push_back({"daemon", Level::fail, client.error().detail, client.error().hint});
@@ -67,10 +52,12 @@ Checks all_checks(const Common& common) {
     } else {
       checks.push_back(check_user(client->endpoint().path));
     }
+    const auto theirs = config_file(client->endpoint(), status, client::names_daemon(common.host));
+    if (!theirs.empty()) file = theirs;
   }
   const auto append = [&](Checks more) { checks.insert(checks.end(), more.begin(), more.end()); };
   if (status.is_object()) append(judge_status(status, SUBLET_VERSION));
-  const auto loaded = config::load(config_file(status));
+  const auto loaded = config::load(file);
   append(check_nvml(status, loaded.problems.empty() ? loaded.config.gpu.nvml : ""));
   checks.push_back(check_config(loaded));
   checks.push_back(check_identity());

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
+#include <cctype>
 #include <memory>
 
 namespace sublet::cli {
@@ -74,6 +76,15 @@ bool print(const Common& common, const client::StreamedEvent& event, const std::
   return std::fflush(stdout) == 0;
 }
 
+// "1f2e3d4c-17": of which store, and the number there.
+bool is_event_id(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  if (dash == 0 || dash == std::string_view::npos) return false;
+  const auto hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
+  return std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(dash), hex) &&
+         parse_number<std::uint64_t>(text.substr(dash + 1)).has_value();
+}
+
 int follow(const Common& common, const EventsFlags& flags) {
   const auto endpoint = client::resolve_endpoint(common.host);
   if (!endpoint) return fail(endpoint.error());
@@ -115,8 +126,7 @@ Action add_events(Command command, Common& common) {
   auto flags = std::make_shared<EventsFlags>();
   command.option("LEASE", flags->lease, "Only events of this lease").type("LEASE").offers(Offer::Of::all_leases);
   const auto take_since = [flags](const std::string& text) -> Status {
-    const auto dash = text.find('-');
-    if (text != "0" && (dash == std::string::npos || !parse_number<std::uint64_t>(text.substr(dash + 1))))
+    if (text != "0" && !is_event_id(text))
       return bad_request(fmt::format("'{}' is not the id of an event", printable(text)),
                          "0 begins with the oldest that is kept; ids look like 1f2e3d4c-17");
     flags->since = text;
@@ -131,9 +141,10 @@ Action add_events(Command command, Common& common) {
   command.flag("--no-follow", flags->no_follow, "Print what has happened and exit, instead of waiting for more");
   add_json(command, common);
   command.footer(
-      "One line per event; with --json the event's JSON object, with the id that --since takes; --no-follow says the\n"
-      "last one on stderr. Goes on when the daemon is restarted, without a gap as far as the daemon still has what\n"
-      "was missed; where it has not, a line says so.");
+      "One line per event; with --json the event's JSON object, with the id that\n"
+      "--since takes; --no-follow says the last one on stderr. Goes on when the daemon\n"
+      "is restarted, without a gap as far as the daemon still has what was missed;\n"
+      "where it has not, a line says so.");
   return [&common, flags] { return follow(common, *flags); };
 }
 

@@ -89,8 +89,7 @@ int Free::go() {
 int Free::tell(const Acquired& acquired) {
   const client::Lease& lease = acquired.lease;
   if (common_.json) {
-    const auto reply = client_.get("/v1/leases/" + client::encode(lease.id));
-    if (reply) fmt::print("{}\n", reply->text);
+    fmt::print("{}\n", acquired.told.dump());
     return kOk;
   }
   fmt::print("{}\n", lease.id);
@@ -115,9 +114,10 @@ Action add_free(Command command, Common& common) {
       .excludes(wait);
   add_json(command, common);
   command.footer(
-      "For a program that does not ask Sublet. Your own programs are paused for it and those of the tiers batch and\n"
-      "spot, or anybody's on an admin's word. They come back by their place in the queue once the time is over or the\n"
-      "lease that is printed is released. Ctrl-C while room is being made gives it up.");
+      "For a program that does not ask Sublet. Your own programs are paused for it and\n"
+      "those of the tiers batch and spot, or anybody's on an admin's word. They come\n"
+      "back by their place in the queue once the time is over or the lease that is\n"
+      "printed is released. Ctrl-C while room is being made gives it up.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -77,7 +77,7 @@ class Hold {
 
   std::string consumer() const { return flags_.lease.name.empty() ? "hold" : flags_.lease.name; }
   json body(Bytes vram) const;
-  void print(const client::Lease& lease, const std::string& token);
+  void print(const Acquired& acquired);
   int stay(Talk& talk, keep::Events& events, keep::Signals& signals, const Acquired& acquired);
 };
 
@@ -115,15 +115,14 @@ int Hold::go() {
   if (const int* code = std::get_if<int>(&acquired)) return *code;  // the token's file goes with it
   file.keep();
   const auto& got = std::get<Acquired>(acquired);
-  print(got.lease, got.token);
+  print(got);
   return flags_.pid != 0 || !flags_.token_file.empty() ? kOk : stay(talk, events, signals, got);
 }
 
-void Hold::print(const client::Lease& lease, const std::string& token) {
+void Hold::print(const Acquired& acquired) {
+  const client::Lease& lease = acquired.lease;
   if (common_.json) {
-    // Read again: the first reply may have been an older state, and it held the token.
-    const auto reply = client_.call({"GET", "/v1/leases/" + client::encode(lease.id), {}, {}, token});
-    if (reply) fmt::print("{}\n", reply->text);
+    fmt::print("{}\n", acquired.told.dump());
   } else {
     fmt::print("{}\n", lease.id);
     say(common_, visible(fmt::format("sublet: {} is {}: {} on {}{}", lease.id, lease.state, format_size(lease.vram),
@@ -191,7 +190,8 @@ Action add_hold(Command command, Common& common) {
       .excludes(pid);
   add_json(command, common);
   command.footer(
-      "Prints the lease's id once it is granted. In the foreground it is held until Ctrl-C, which releases it.");
+      "Prints the lease's id once it is granted. In the foreground it is held until\n"
+      "Ctrl-C, which releases it.");
   return [&common, flags] { return hold(common, *flags); };
 }
 

@@ -15,12 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-bool device_matches(const json& device, const std::string& wanted) {
-  if (wanted.empty() || wanted == "any") return true;
-  return text_at(device, "id") == wanted || text_at(device, "uuid").starts_with(wanted) ||
-         fmt::format("{}", number_at(device, "index").value_or(-1)) == wanted;
-}
-
 // What one lease could get of the device if it were alone on it.
 Bytes capacity(const json& device) { return {number_at(device, "capacity_bytes").value_or(0)}; }
 
@@ -78,6 +72,12 @@ bool runs_anything(std::string_view consumer) {
 
 }  // namespace
 
+bool device_matches(const json& device, const std::string& wanted) {
+  if (wanted.empty() || wanted == "any") return true;
+  return text_at(device, "id") == wanted || text_at(device, "uuid").starts_with(wanted) ||
+         fmt::format("{}", number_at(device, "index").value_or(-1)) == wanted;
+}
+
 void add_lease_flags(Command command, LeaseFlags& flags) {
   command.size("-m,--vram", flags.vram, "VRAM to lease (else a remembered peak and a tenth, else a whole device)");
   command.size("--min-vram", flags.min_vram, "Start now with less, as long as it is this much");
@@ -102,9 +102,8 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command
       .option("--pausable", flags.pausable,
               "How it may be paused: cooperative: by itself alone; driver: by the driver alone, also one before CUDA "
-              "13.0, where you "
-              "answer for it that it uses no managed memory, CUDA IPC or NCCL; auto: by itself where it "
-              "says how, else by the driver; no: not at all (auto)")
+              "13.0, where you answer for it that it uses no managed memory, CUDA IPC or NCCL; auto: by itself where "
+              "it says how, else by the driver; no: not at all (auto)")
       .type("HOW")
       .one_of({"auto", "cooperative", "driver", "no"});
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");

@@ -29,6 +29,9 @@ struct LeaseFlags {
 // Declares the flags that both verbs have. `flags` must outlive the parse.
 void add_lease_flags(Command command, LeaseFlags& flags);
 
+// Whether `device`, of /v1/status, is one that --gpu may mean: by its id, its index or the start of its uuid.
+bool device_matches(const nlohmann::json& device, const std::string& wanted);
+
 // How much is asked for, and why if it was not said.
 struct Size {
   Bytes bytes;

@@ -35,6 +35,12 @@ struct SizeTest : ::testing::Test {
   }
 };
 
+TEST_F(SizeTest, ADeviceGoesByIdIndexAndStartOfItsUuid) {
+  const json& second = status["devices"][1];
+  for (const char* name : {"", "any", "gpu1", "1", "GPU-bb"}) EXPECT_TRUE(device_matches(second, name)) << name;
+  for (const char* name : {"gpu0", "0", "GPU-aa", "gpu"}) EXPECT_FALSE(device_matches(second, name)) << name;
+}
+
 TEST_F(SizeTest, IsWhatWasSaid) {
   flags.vram = Bytes{7};
   flags.memory = Bytes{9};

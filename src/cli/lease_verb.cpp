@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_verb.h"
 
+#include "base/clock.h"
 #include "cli/fetch.h"
+#include "cli/leave.h"
 #include "cli/talk.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -85,6 +88,42 @@ client::Answer<Ended> wait_for_end(const Common& common, client::Client& client,
       reply = client.insist({"GET", lease_target({lease->id, {}}), {}, {}, token}, keep::patience(listener));
     }
   }
+}
+
+std::variant<nlohmann::json, int> wait_until_settled(const Common& common, client::Client& client, nlohmann::json lease,
+                                                     const std::string& token, const LongWait& wait, const Look& look) {
+  const std::int64_t started = monotonic_ns();
+  Talk talk(common, -1, common.json, look);
+  const keep::Listener listener = talk.listener();
+  const std::string id = text_at(lease, "id");
+  const std::string goes_on = fmt::format("{}: sublet why {}", wait.goes_on, id);
+  Leave leave(client);
+  while (!wait.settled(lease)) {
+    if (const auto waiting = client::parse_lease(lease)) talk.line().show(*waiting);
+    const Duration waited(monotonic_ns() - started);
+    if (wait.at_most && waited >= *wait.at_most) {
+      talk.line().clear();
+      print_error(fmt::format("{} within {}", wait.not_yet, format_duration(*wait.at_most)), goes_on);
+      return kGaveUp;
+    }
+    // Short ones: the estimate counts down, and the end of a wish to grow is no change of state.
+    const Duration at_most = wait.at_most ? std::clamp<Duration>(*wait.at_most - waited, 100ms, 2s) : 2s;
+    const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
+    client::Patience patience = keep::patience(listener);
+    if (wait.at_most) patience.limit = *wait.at_most - waited;
+    const auto reply = client.insist({"GET", lease_target({id, {}}, ask), {}, {}, token}, patience, at_most + 30s);
+    if (leave.asked()) {
+      talk.line().clear();
+      leave.now(common.quiet || common.json, goes_on);
+    }
+    if (!reply && wait.at_most && reply.error().passing()) continue;  // away for as long as there was time
+    if (!reply) return fail(common, reply.error());
+    auto body = client::parse(*reply);
+    if (!body) return fail(common, body.error());
+    lease = std::move(*body);
+  }
+  talk.line().clear();
+  return lease;
 }
 
 }  // namespace sublet::cli

@@ -2,14 +2,16 @@
 // What the verbs that act on one lease have in common.
 #pragma once
 
-#include "cli/verb.h"
+#include "cli/output.h"
 #include "client/client.h"
 #include "client/lease.h"
 
 #include <nlohmann/json.hpp>
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <variant>
 
 namespace sublet::cli {
 
@@ -38,5 +40,18 @@ struct Ended {
 };
 client::Answer<Ended> wait_for_end(const Common& common, client::Client& client, const LeaseVerb& verb,
                                    const std::string& token);
+
+// What is waited for that goes on by itself, whoever waits for it.
+struct LongWait {
+  std::function<bool(const nlohmann::json& lease)> settled;  // it has come, or never will
+  std::optional<Duration> at_most;
+  std::string not_yet;  // "lease-7 has not got its room": said when that time is over
+  std::string goes_on;  // "room is still being made for lease-7": said to who leaves
+};
+
+// Waits over restarts of the daemon and shows the lease's place. The lease as it is when it is settled, or, everything
+// being said, the exit code. Ends the process by the signal that ends the waiting.
+std::variant<nlohmann::json, int> wait_until_settled(const Common& common, client::Client& client, nlohmann::json lease,
+                                                     const std::string& token, const LongWait& wait, const Look& look);
 
 }  // namespace sublet::cli

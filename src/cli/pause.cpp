@@ -204,11 +204,10 @@ Action add_pause(Command command, Common& common) {
   grants.excludes(grant);
   grants.excludes(revoke);
   command.footer(
-      "Its program frees its VRAM by itself if it has said how (sublet cooperate, libsublet), else it is parked in "
-      "host\n"
-      "memory by the driver and without its help. Its VRAM is given to others once it is measured gone. It stays "
-      "paused\n"
-      "until `sublet resume`. What goes wrong on the way is undone.");
+      "Its program frees its VRAM by itself if it has said how (sublet cooperate,\n"
+      "libsublet), else it is parked in host memory by the driver and without its help.\n"
+      "Its VRAM is given to others once it is measured gone. It stays paused until\n"
+      "`sublet resume`. What goes wrong on the way is undone.");
   return [&common, flags] {
     const bool about_grants = flags->grants || !flags->grant.empty() || !flags->revoke.empty();
     if (about_grants != flags->verb.lease.empty())
@@ -221,7 +220,9 @@ Action add_pause(Command command, Common& common) {
 
 Action add_resume(Command command, Common& common) {
   const auto flags = add_flags(command, common, true);
-  command.footer("It waits in the queue for its room, ageing since it was paused; Ctrl-C leaves it waiting there.");
+  command.footer(
+      "It waits in the queue for its room, ageing since it was paused; Ctrl-C leaves it\n"
+      "waiting there.");
   return [&common, flags] { return act(common, *flags, "/resume", "active"); };
 }
 

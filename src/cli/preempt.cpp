@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // `preempt`: room is made now for a lease that waits.
-#include "base/clock.h"
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
-#include "cli/leave.h"
 #include "cli/render.h"
-#include "cli/talk.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 namespace sublet::cli {
 namespace {
 
-using namespace std::chrono_literals;
 using nlohmann::json;
 
 struct PreemptFlags {
@@ -113,38 +108,15 @@ std::optional<int> Preempt::show(const client::Reply& reply, const json& body) {
 }
 
 int Preempt::wait(json lease) {
-  const std::int64_t started = monotonic_ns();
-  Talk talk(common_, -1, common_.json, look_);
-  const keep::Listener listener = talk.listener();
   const std::string id = text_at(lease, "id");
-  Leave leave(client_);
-  for (;;) {
-    if (settled(lease)) {
-      talk.line().clear();
-      return tell(common_, lease);
-    }
-    if (const auto waiting = client::parse_lease(lease)) talk.line().show(*waiting);
-    const Duration waited(monotonic_ns() - started);
-    if (flags_.wait && waited >= *flags_.wait) {
-      talk.line().clear();
-      print_error(fmt::format("{} has not got its room within {}", id, format_duration(*flags_.wait)),
-                  "room is still being made for it: sublet why " + id);
-      return kGaveUp;
-    }
-    // Short ones: the estimate counts down, and the end of a wish to grow is no change of state.
-    const Duration at_most = flags_.wait ? std::clamp<Duration>(*flags_.wait - waited, 100ms, 2s) : 2s;
-    const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
-    auto reply =
-        client_.insist({"GET", lease_target({id, {}}, ask), {}, {}, token_}, keep::patience(listener), at_most + 30s);
-    if (leave.asked()) {
-      talk.line().clear();
-      leave.now(common_.quiet || common_.json, fmt::format("room is still being made for {}: sublet why {}", id, id));
-    }
-    if (!reply) return fail(common_, reply.error());
-    auto body = client::parse(*reply);
-    if (!body) return fail(common_, body.error());
-    lease = std::move(*body);
-  }
+  const auto ended = wait_until_settled(common_, client_, std::move(lease), token_,
+                                        {.settled = settled,
+                                         .at_most = flags_.wait,
+                                         .not_yet = id + " has not got its room",
+                                         .goes_on = "room is still being made for " + id},
+                                        look_);
+  if (const int* code = std::get_if<int>(&ended)) return *code;
+  return tell(common_, std::get<json>(ended));
 }
 
 }  // namespace
@@ -156,12 +128,13 @@ Action add_preempt(Command command, Common& common) {
   const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
   command.flag("--no-wait", flags->no_wait, "Return at once, while room is being made").excludes(wait);
   command.footer(
-      "Those who cost least are paused, one after the other: of your own programs whatever their tier, on an admin's\n"
-      "word anybody's. Others' programs of a tier below LEASE's yield as far as they would have to without it. They\n"
-      "come back by their place in the queue; from those who had to wait for it LEASE keeps its room until it ends, "
-      "is\n"
-      "paused or asks for more, whatever their tier. Without --preview it returns when LEASE has its room; room is\n"
-      "still made for it when this command is interrupted.");
+      "Those who cost least are paused, one after the other: of your own programs\n"
+      "whatever their tier, on an admin's word anybody's. Others' programs of a tier\n"
+      "below LEASE's yield as far as they would have to without it. They come back by\n"
+      "their place in the queue; from those who had to wait for it LEASE keeps its room\n"
+      "until it ends, is paused or asks for more, whatever their tier. Without\n"
+      "--preview it returns when LEASE has its room; room is still made for it when\n"
+      "this command is interrupted.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/fetch.h"
 #include "cli/lease_verb.h"
 
 #include <fmt/format.h>
@@ -7,6 +8,8 @@
 namespace sublet::cli {
 namespace {
 
+using nlohmann::json;
+
 struct ResizeFlags {
   LeaseVerb verb;
   std::optional<Bytes> size;
@@ -14,19 +17,56 @@ struct ResizeFlags {
   bool no_wait = false;
 };
 
+bool waits(const json& lease) { return member(lease, "resize").is_object(); }
+
+std::string waiting_text(const json& lease) {
+  const auto place = number_at(member(lease, "queue"), "place");
+  return fmt::format("{} keeps {} and waits for {}{}", text_at(lease, "id"), size_at(lease, "vram_bytes"),
+                     size_at(member(lease, "resize"), "vram_bytes"), place ? fmt::format(", at place {}", *place) : "");
+}
+
+// What became of it.
+int tell(const Common& common, const json& lease, Bytes wanted) {
+  const std::string id = text_at(lease, "id");
+  if (common.json) fmt::print("{}\n", lease.dump());
+  if (text_at(lease, "state") == "ended") {
+    print_error(fmt::format("{} has ended: {}", id, text_at(lease, "end_reason")), "sublet why " + id);
+    return kFailed;
+  }
+  if (!waits(lease) && number_at(lease, "vram_bytes") != wanted.count) {
+    print_error(
+        fmt::format("{} waits no longer for {}: it keeps {}", id, format_size(wanted), size_at(lease, "vram_bytes")),
+        "sublet why " + id);
+    return kFailed;
+  }
+  if (!common.json)
+    say(common, waits(lease) ? waiting_text(lease) : fmt::format("{} has {}", id, size_at(lease, "vram_bytes")));
+  return kOk;
+}
+
 int resize(const Common& common, const ResizeFlags& flags) {
-  nlohmann::json body{{"vram_bytes", flags.size->count}};
-  if (flags.no_wait) body["queue"] = false;
-  if (flags.wait) body["wait_seconds"] = std::min<std::int64_t>(3600, *flags.wait / std::chrono::seconds(1));
-  bool waits = false;
-  const int code = act_on_lease(common, flags.verb, "/resize", body, [&](const client::Lease& lease) {
-    waits = lease.resize.has_value();
-    if (!waits) return fmt::format("{} has {}", lease.id, format_size(lease.vram));
-    const std::string place = lease.queue ? fmt::format(", at place {}", lease.queue->place) : "";
-    return fmt::format("{} keeps {} and waits for {}{}", lease.id, format_size(lease.vram), format_size(*lease.resize),
-                       place);
-  });
-  return code == kOk && waits && flags.wait ? kGaveUp : code;
+  auto client = connect(common);
+  if (!client) return fail(client.error());
+  const auto token = read_token(flags.verb);
+  if (!token) return fail(token.error());
+  json wish{{"vram_bytes", flags.size->count}};
+  if (flags.no_wait) wish["queue"] = false;
+  const auto reply = client->call({"POST", lease_target(flags.verb, "/resize"), client::to_text(wish), {}, *token});
+  if (!reply) return fail(common, reply.error());
+  auto lease = client::parse(*reply);
+  if (!lease) return fail(common, lease.error());
+  if (!flags.wait || !waits(*lease)) return tell(common, *lease, *flags.size);
+  Look look = look_for(common);
+  learn_devices(ask_also(*client, "/v1/devices"), look);
+  const std::string id = text_at(*lease, "id");
+  const auto ended = wait_until_settled(common, *client, std::move(*lease), *token,
+                                        {.settled = [](const json& now) { return !waits(now); },
+                                         .at_most = flags.wait,
+                                         .not_yet = fmt::format("{} has not got its {}", id, format_size(*flags.size)),
+                                         .goes_on = id + " goes on waiting for it"},
+                                        look);
+  if (const int* code = std::get_if<int>(&ended)) return *code;
+  return tell(common, std::get<json>(ended), *flags.size);
 }
 
 }  // namespace
@@ -38,8 +78,8 @@ Action add_resize(Command command, Common& common) {
   const Option wait = command.duration("--wait", flags->wait, "Return when it has it, or after this time (exit 124)");
   command.flag("--no-wait", flags->no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
   command.footer(
-      "Less is given back at once, more is had at once or waited for in the queue: the lease keeps what it has, and\n"
-      "the command returns. Its present size cancels that.");
+      "Less is given back at once, more is had at once or waited for in the queue: the\n"
+      "lease keeps what it has, and the command returns. Its present size cancels that.");
   return [&common, flags] { return resize(common, *flags); };
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 
 namespace sublet::cli {
@@ -84,18 +85,17 @@ bool Run::fits_outer(const client::Lease& outer) const {
   const Bytes vram = wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
   if (wanted.gpus > devices || vram > outer.vram) return false;
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
-  if (wanted.gpu.empty() || wanted.gpu == "any") return true;
-  for (const auto& device : list_at(status_, "devices")) {
-    const std::string uuid = text_at(device, "uuid");
-    const bool named = text_at(device, "id") == wanted.gpu || uuid.starts_with(wanted.gpu);
-    if (named && std::find(outer.devices.begin(), outer.devices.end(), uuid) != outer.devices.end()) return true;
-  }
-  return false;
+  const auto& devices_here = list_at(status_, "devices");
+  return std::any_of(devices_here.begin(), devices_here.end(), [&](const json& device) {
+    return device_matches(device, wanted.gpu) &&
+           std::count(outer.devices.begin(), outer.devices.end(), text_at(device, "uuid")) > 0;
+  });
 }
 
 int Run::become(const client::Lease& outer, Talk& talk) {
   if (flags_.lease.dry_run) {
-    fmt::print("It would start at once, inside {} ({}).\n", outer.id, format_size(outer.vram));
+    if (common_.json) fmt::print("{}\n", json{{"would", "start"}, {"inside", outer.id}}.dump());
+    else fmt::print("It would start at once, inside {} ({}).\n", outer.id, format_size(outer.vram));
     return kOk;
   }
   talk.say(fmt::format("inside {} ({}) already: using it", outer.id, format_size(outer.vram)));
@@ -208,8 +208,9 @@ Action add_run(Command command, Common& common) {
   command.not_yet({"--detach", "--restart"}, "programs that run on their own");
   command.footer(
       "The program follows '--': sublet run --vram 8GiB -- python3 train.py\n"
-      "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting, 125 sublet failed,\n"
-      "126 cannot be executed, 127 not found; 69, 75, 77 as for every verb.");
+      "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting,\n"
+      "125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77 as for\n"
+      "every verb.");
   return [&common, flags] { return run(common, *flags); };
 }
 

@@ -112,7 +112,7 @@ Action add_token(Command command, Common& common) {
       .one_of({"read", "submit", "admin"})
       .show_default();
   create_command.option("--name", flags->name, "What it is for").type("NAME");
-  create_command.duration("--ttl", flags->ttl, "Until it expires; without: until it is revoked");
+  create_command.ttl("--ttl", flags->ttl, "Until it expires; without: until it is revoked");
   create_command.option("--file", flags->file, "Write it to this new file instead of stdout")
       .type("FILE")
       .offers(Offer::Of::files);
@@ -123,8 +123,9 @@ Action add_token(Command command, Common& common) {
   add_table_flags(list_command, common);
   for (const Command& sub : {create_command, list_command, revoke_command}) add_common(sub, common);
   command.footer(
-      "Over TCP (api.tcp) a caller is known by a token: SUBLET_HOST=http://127.0.0.1:PORT and\n"
-      "SUBLET_TOKEN_FILE=FILE. It acts in the name of the user who made it.");
+      "Over TCP (api.tcp) a caller is known by a token:\n"
+      "SUBLET_HOST=http://127.0.0.1:PORT and SUBLET_TOKEN_FILE=FILE. It acts in the\n"
+      "name of the user who made it.");
   return [&common, flags, create_command, list_command, revoke_command] {
     if (create_command.parsed()) return create(common, *flags);
     if (list_command.parsed()) return list(common);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verb `report`.
+#include "base/text.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
 
@@ -22,13 +23,22 @@ std::string remark(const nlohmann::json& body, const Look& look) {
 }  // namespace
 
 Action add_report(Command command, Common& common) {
+  using namespace std::chrono_literals;
   struct Flags {
     std::optional<Duration> since;
     std::string by = "user";
     bool consumers = false;
   };
   auto flags = std::make_shared<Flags>();
-  const Option since = command.duration("--since", flags->since, "How far to look back (24h)");
+  const auto take_since = [flags](const std::string& text) -> Status {
+    const auto since = parse_duration(text);
+    if (!since) return since.error();
+    if (*since < 1s || *since > 24h * 3650)
+      return bad_request(fmt::format("{} is not between 1s and 3650d", printable(text)), "for example 7d");
+    flags->since = *since;
+    return {};
+  };
+  const Option since = command.taken("--since", take_since, "How far to look back (24h)").type("DURATION");
   const Option by = command.option("--by", flags->by, "A row for each user, consumer or tenant")
                         .type("WHAT")
                         .one_of({"user", "consumer", "tenant"});
@@ -37,15 +47,17 @@ Action add_report(Command command, Common& common) {
       .excludes(by);
   add_table_flags(command, common);
   command.footer(
-      "Held is size by time; before a lease was last resized it counts with the mean of its sizes until then.\n"
-      "Never used is the part of it that lay above the lease's own peak. Time in which a lease was paused is not\n"
-      "held, whatever little it kept; it has a column of its own, paused. Of a lease that began before the window,\n"
+      "Held is size by time; before a lease was last resized it counts with the mean of\n"
+      "its sizes until then. Never used is the part of it that lay above the lease's\n"
+      "own peak. Time in which a lease was paused is not held, whatever little it kept;\n"
+      "it has a column of its own, paused. Of a lease that began before the window,\n"
       "earlier pauses count as spread evenly over its life.\n"
       "A wait goes from the request to the grant, or until now. The window ends now.\n"
-      "--consumers: what estimates and prices rest on. A pause takes its fixed part and its bytes by the rate beside "
-      "it;\n"
-      "then it settles until it is measured gone. The spread is how far pauses were from what was expected of them.\n"
-      "A consumer that is new is expected to take as long as all did on its device, or anywhere: the rows (all).");
+      "--consumers: what estimates and prices rest on. A pause takes its fixed part\n"
+      "and its bytes by the rate beside it; then it settles until it is measured gone.\n"
+      "The spread is how far pauses were from what was expected of them. A consumer\n"
+      "that is new is expected to take as long as all did on its device, or anywhere:\n"
+      "the rows (all).");
   return [&common, flags] {
     if (flags->consumers) {
       return show(common, "/v1/consumers", [&](const auto& body, auto&) {
@@ -53,8 +65,8 @@ Action add_report(Command command, Common& common) {
                            list_at(body, "consumers").empty() ? "nothing is remembered of any consumer yet" : "");
       });
     }
-    const auto seconds = flags->since.value_or(std::chrono::hours(24)) / std::chrono::seconds(1);
-    const std::string target = fmt::format("/v1/report?since={}s&by={}", seconds, client::encode(flags->by));
+    const std::string target =
+        fmt::format("/v1/report?since={}ms&by={}", flags->since.value_or(24h) / 1ms, client::encode(flags->by));
     return show(common, target, [&](const auto& body, auto&) {
       const Look look = look_for(common);
       return with_remark(common, render_report(body, common, look), remark(body, look));

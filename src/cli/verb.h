@@ -31,7 +31,7 @@ enum class Color { automatic, always, never };
 
 // The flags that all verbs understand, given before or after the verb. Lives as long as the program.
 struct Common {
-  std::string verb;  // its name, once it is parsed
+  std::string verb;  // what was typed to reach it, once it is parsed: "ps", "token create"
   std::string host;  // --host; "" means: SUBLET_HOST, else the user's own socket if it is there, else the system's
   bool json = false;
   bool no_header = false;

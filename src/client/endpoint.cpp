@@ -123,6 +123,11 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   return Endpoint{.path = std::move(absolute)};
 }
 
+bool names_daemon(std::string_view flag) {
+  const char* host = std::getenv("SUBLET_HOST");
+  return !flag.empty() || (host != nullptr && *host != '\0');
+}
+
 Result<Endpoint> resolve_endpoint(std::string_view flag) {
   if (!flag.empty()) return parse_named(flag);
   if (const char* host = std::getenv("SUBLET_HOST"); host != nullptr && *host != '\0') return parse_named(host);

@@ -39,5 +39,6 @@ std::vector<std::string> user_sockets();
 // `flag` (the value of --host) if it is not empty, else SUBLET_HOST, else the first of user_sockets() that exists, else
 // the system's. Reads the environment; for TCP also the file that SUBLET_TOKEN_FILE names.
 Result<Endpoint> resolve_endpoint(std::string_view flag = {});
+bool names_daemon(std::string_view flag = {});  // one of the first two does
 
 }  // namespace sublet::client

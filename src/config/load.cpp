@@ -62,7 +62,8 @@ class Reader {
       return;
     }
     if (known_section(section)) {
-      return add(Problem::Kind::bad_value, where, section, "is a table, not a value",
+      return add(Problem::Kind::bad_value, where, section,
+                 node.is_array_of_tables() ? "is one table, not a list of them" : "is a table, not a value",
                  fmt::format("write [{}] and its keys below", section));
     }
     if (const std::string full = key_ending_in(section); !full.empty() && !node.is_table()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/schema.h"
 
+#include "base/text.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -67,10 +69,10 @@ TEST(Config, DottedKeysAndWholeNumbersForNumbers) {
 TEST(Config, ReportsEveryErrorInTheOrderOfTheFile) {
   EXPECT_EQ(complaints("[queue]\nclaim_windw = \"10s\"\n[gpu]\ntimeout = \"soon\"\n[device]\nheadroom = \"-1\"\n"),
             (Lines{"f:2:1: queue.claim_windw: unknown key – did you mean 'queue.claim_window'?",
-                   "f:4:11: gpu.timeout: duration 'soon' is not a number (write a duration such as 90s, 5m, 1h30m or "
-                   "2d; a bare number is seconds)",
-                   "f:6:12: device.headroom: size '-1' is negative (write a size such as 8GiB, 512M or 8GB; a bare "
-                   "number is bytes)"}));
+                   "f:4:11: gpu.timeout: duration 'soon' is not a number (write a duration such as \"90s\", \"5m\", "
+                   "\"1h30m\" or \"2d\")",
+                   "f:6:12: device.headroom: size '-1' is negative (write a size such as \"8GiB\", \"512MiB\" or "
+                   "\"8GB\")"}));
 }
 
 TEST(Config, TellsLaterKeysFromWrongOnes) {
@@ -99,7 +101,8 @@ TEST(Config, RefusesWrongTypes) {
             (Lines{"f:2:15: limits.connections: is a number, not an integer (the default is 256)"}));
   EXPECT_EQ(complaints("queue = 1\n"),
             (Lines{"f:1:1: queue: is a table, not a value (write [queue] and its keys below)"}));
-  EXPECT_EQ(complaints("[[queue]]\nclaim_window = \"1s\"\n").size(), 1u);
+  EXPECT_EQ(complaints("[[queue]]\nclaim_window = \"1s\"\n"),
+            (Lines{"f:1:3: queue: is one table, not a list of them (write [queue] and its keys below)"}));
   EXPECT_EQ(complaints("[gpu]\nnvml = \"lib.so\"\n"),
             (Lines{"f:2:8: gpu.nvml: 'lib.so' is not an absolute path (begin it with '/')"}));
 }
@@ -112,6 +115,30 @@ TEST(Config, RefusesValuesOutOfRange) {
   EXPECT_EQ(complaints("[queue]\nclaim_window = \"0s\"\n").size(), 1u);
   EXPECT_EQ(complaints("[device]\nheadroom = \"8Q\"\n").size(), 1u);
   EXPECT_EQ(complaints("[device]\nheadroom = \"18446744073709551616\"\n").size(), 1u);
+}
+
+TEST(Config, NumbersThatNothingHoldsAreNotTakenForText) {
+  for (const char* number : {"1e400", "-1e400", "99999999999999999999", "+9_999_999_999_999_999_999"}) {
+    const auto said = complaints(fmt::format("[queue]\naging_per_minute = {} # points\n", number));
+    ASSERT_EQ(said.size(), 1u) << number;
+    EXPECT_TRUE(said[0].ends_with(
+        fmt::format("{} is beyond what any key takes (all keys and ranges: man sublet.toml)", number)))
+        << said[0];
+  }
+}
+
+TEST(Config, WhatIsShownOfTextIsReadAsTheSameText) {
+  const Key& key = *find("store.path");
+  for (const char* nasty : {"/a\"b", "/a\\b", "/a\\\"'b\\", "/tab\tfeed\nreturn\r", "/\x1b[31m\x7f",
+                            "/\u202eback\u0085", "/# no comment", "/\\u0041", "/größe ☃ 🂡", "/''\"\"\""}) {
+    Config config;
+    ASSERT_TRUE(set_value(key, nasty, config)) << nasty;
+    const std::string shown = value_text(key, config);
+    EXPECT_TRUE(is_printable(shown)) << shown;
+    const Loaded loaded = parse(fmt::format("[store]\npath = {} # its origin\n", shown), "f");
+    ASSERT_TRUE(loaded.problems.empty()) << to_string(loaded.problems.front());
+    EXPECT_EQ(loaded.config.store.path, nasty);
+  }
 }
 
 TEST(Config, RefusesValuesThatDoNotFitTogether) {

@@ -26,7 +26,7 @@ std::string manual_page() {
   page.heading("FILES");
   page.item("`/etc/sublet/sublet.toml`", "Of the system's daemon.");
   page.item("`$XDG_CONFIG_HOME/sublet/sublet.toml`", "Of a user's own; `~/.config` if the variable is not set.");
-  page.item("`DIR/sublet.toml`", "Of a daemon started with --dir DIR.");
+  page.item("`DIR/sublet.toml`", "Of a daemon started with --dir DIR; --config FILE names another.");
   page.heading("EXAMPLES");
   page.verbatim("[device]\nheadroom = \"512MiB\"\n\n[queue]\nclaim_window = \"30s\"");
   page.heading("SEE ALSO");

@@ -171,16 +171,17 @@ std::string spelled(const std::string& path) { return path; }
 
 std::string spelled(const LoopbackAddress& address) { return address_text(address); }
 
+// With hints of their own: behind a flag a bare number will do, a file's needs its unit.
 Status parse(std::string_view text, Duration& into) {
   const auto value = parse_duration(text);
-  if (!value) return value.error();
+  if (!value) return bad_request(value.error().detail, "write a duration such as \"90s\", \"5m\", \"1h30m\" or \"2d\"");
   into = *value;
   return {};
 }
 
 Status parse(std::string_view text, Bytes& into) {
   const auto value = parse_size(text, true);
-  if (!value) return value.error();
+  if (!value) return bad_request(value.error().detail, "write a size such as \"8GiB\", \"512MiB\" or \"8GB\"");
   into = *value;
   return {};
 }
@@ -249,6 +250,21 @@ Status set_in_range(const Key& key, std::string_view text, Value& into) {
   return {};
 }
 
+// On one line and with nothing that steers a terminal, as TOML and JSON both read it. What a file holds is UTF-8.
+std::string in_quotes(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    std::size_t length = 1;
+    while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) ++length;
+    const std::string_view character = text.substr(0, length);
+    if (character == "\"" || character == "\\") out += fmt::format("\\{}", character);
+    else if (is_printable(character)) out += character;
+    else out += fmt::format("\\u{:04x}", static_cast<unsigned>(decode_utf8(character)));
+    text.remove_prefix(length);
+  }
+  return out + '"';
+}
+
 bool quoted(const Key& key) {
   return std::visit([]<typename V>(V& (*)(Config&)) { return !std::is_arithmetic_v<V>; }, key.access);
 }
@@ -285,7 +301,7 @@ std::string value_text(const Key& key, const Config& config) {
   // Access hands out a mutable reference; nothing is written through it here.
   auto& source = const_cast<Config&>(config);
   const std::string text = std::visit([&](auto access) { return spelled(access(source)); }, key.access);
-  return quoted(key) ? fmt::format("\"{}\"", text) : text;
+  return quoted(key) ? in_quotes(text) : text;
 }
 
 std::string default_text(const Key& key) { return value_text(key, Config{}); }
@@ -299,7 +315,8 @@ std::string reference_page() {
       "# Configuration\n\n"
       "<!-- Made by `sublet __reference config` from the table of keys; a test compares the two. -->\n\n"
       "A daemon reads one file when it starts: `/etc/sublet/sublet.toml` for the system's daemon,\n"
-      "`$XDG_CONFIG_HOME/sublet/sublet.toml` for a user's own, `DIR/sublet.toml` for one started with `--dir DIR`.\n"
+      "`$XDG_CONFIG_HOME/sublet/sublet.toml` for a user's own, `DIR/sublet.toml` for one started with `--dir DIR`,\n"
+      "FILE for one started with `--config FILE`; `/v1/status` says which (`daemon.config`).\n"
       "Every key has a default, so the file may be missing. `sublet config check` says what is wrong with it,\n"
       "`sublet config show --origin` prints every value and where it comes from.\n\n"
       "Durations are text such as `\"10s\"`, `\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.\n\n"

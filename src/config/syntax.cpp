@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
 
 namespace sublet::config {
 namespace {
@@ -66,6 +69,19 @@ Complaint about_text(std::string_view name, std::string_view value) {
   return {what, fmt::format("write {} = '{}': in single quotes a backslash is one", name, printable(inside))};
 }
 
+// A number in form, of whatever type, that is beyond what 64 bits hold.
+bool out_of_range(std::string_view bare) {
+  std::string digits;
+  for (const char c : bare.substr(bare.starts_with('+') ? 1 : 0))
+    if (c != '_') digits += c;
+  const auto beyond = [&](auto number) {
+    const char* last = digits.data() + digits.size();
+    const auto [end, error] = std::from_chars(digits.data(), last, number);
+    return end == last && error == std::errc::result_out_of_range;
+  };
+  return beyond(std::int64_t{}) || beyond(double{});
+}
+
 Complaint about_value(std::string_view key, std::string_view value) {
   const std::string name = printable(key);
   if (value.empty() || value[0] == '#')
@@ -86,6 +102,8 @@ Complaint about_value(std::string_view key, std::string_view value) {
             fmt::format("write {} = {}; a comment begins with '#'", name, printable(value.substr(0, end + 1)))};
   }
   const std::string_view bare = trimmed(value.substr(0, value.find('#')));
+  if (out_of_range(bare))
+    return {fmt::format("{} is beyond what any key takes", printable(bare)), "all keys and ranges: man sublet.toml"};
   return {fmt::format("'{}' is neither a number nor true or false, and text needs quotes", printable(bare)),
           fmt::format("write {} = {}", name, quoted(bare))};
 }

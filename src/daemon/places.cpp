@@ -91,7 +91,8 @@ Places places_of_mode(const Options& options) {
     places.state_dir = client::user_state_dir();
     places.socket = client::user_sockets().front();
   }
-  if (!options.config.empty()) places.config_file = options.config;
+  // Absolute, because whoever asks for it may be elsewhere.
+  if (!options.config.empty()) places.config_file = fs::absolute(options.config).lexically_normal().string();
   places.exit_dir = places.state_dir + "/exits";
   return places;
 }

@@ -65,6 +65,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;
   options.dir = dir;
+  options.config_file = places.config_file;
   options.tcp = config::address_text(config.api.tcp);
   options.program_env = places.program_env;
   options.leases_per_user = static_cast<int>(config.limits.leases);

@@ -36,6 +36,7 @@ struct Options {
   std::string boot_id;
   std::string mode;                                // "system", "user" or "dir"
   std::string dir;                                 // of a private daemon, else ""
+  std::string config_file;                         // that was read at the start, absolute; "": there is none
   std::string tcp;                                 // HOST:PORT where it serves too, else ""
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none

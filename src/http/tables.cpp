@@ -182,6 +182,7 @@ Reply get_status(Call& call) {
                      {"mode", options.mode},
                      {"pid", ::getpid()},
                      {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
+                     {"config", options.config_file.empty() ? json(nullptr) : json(options.config_file)},
                      {"tcp", options.tcp.empty() ? json(nullptr) : json(options.tcp)},
                      {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
                      {"safe_mode", render_safe_mode(engine)},

@@ -269,6 +269,12 @@ def test_a_token_that_nobody_can_use_yet_is_told_as_that(daemon, served, tmp_pat
     assert served.api().get("/v1/status")["daemon"]["tcp"] == f"127.0.0.1:{served.port}"
 
 
+def test_what_is_wrong_with_a_token_is_said_in_flags(daemon):
+    done = daemon.cli("token", "create", "--name", "x" * 300)
+    assert done.returncode == 2 and "--name is " in done.stderr, done.stderr
+    assert "see: sublet token create --help" in done.stderr
+
+
 def test_the_command_line_over_tcp(served, tmp_path):
     file = tmp_path / "token"
     made = served.cli("token", "create", "--scope", "submit", "--name", "ci", "--file", file, check=0)

@@ -152,6 +152,19 @@ def test_config_of_the_daemon_that_the_environment_names(start_daemon):
     assert shown["values"]["queue.claim_window"]["value"] == "7s"
 
 
+def test_a_daemon_says_which_file_it_reads(daemon, tmp_path):
+    assert daemon.get("/v1/status")["daemon"]["config"] == str(daemon.dir / "sublet.toml")
+    file = tmp_path / "other.toml"
+    file.write_text('[queue]\nclaim_window = "9s"\n')
+    daemon.kill()
+    daemon.start(extra=["--config", os.path.relpath(file)])
+    assert daemon.get("/v1/status")["daemon"]["config"] == str(file)
+    assert daemon.cli("config", "check", check=0).stdout.startswith(f"{file}: ok, 1 of")
+    assert json.loads(daemon.cli("config", "show", "--json", check=0).stdout)["file"] == str(file)
+    checks = json.loads(daemon.cli("doctor", "--json").stdout)["checks"]
+    assert [check["text"] for check in checks if check["name"] == "config"] == [f"{file} is right, 1 keys set"]
+
+
 # ---------------------------------------------------------------------------------------------- without one
 
 @pytest.mark.parametrize("verb", [*LOOKING, "why"])
@@ -252,8 +265,16 @@ def test_a_missing_configuration_is_all_defaults(tmp_path):
 
 def test_what_config_show_prints_is_a_configuration(tmp_path):
     file = tmp_path / "sublet.toml"
-    file.write_text(alone("config", "show", "--dir", tmp_path).stdout)
-    assert alone("config", "check", "--file", file).returncode == 0
+    nasty = r"/a\"b\\c\td\u202ee # 'f"
+    file.write_text(f'[store]\npath = "{nasty}"\n')
+    values = json.loads(alone("config", "show", "--json", "--file", file).stdout)["values"]
+    assert values["store.path"]["value"] == json.loads(f'"{nasty}"')
+    shown = alone("config", "show", "--origin", "--file", file).stdout
+    assert shown.replace("\n", "").isprintable()
+    file.write_text(shown)
+    again = json.loads(alone("config", "show", "--json", "--file", file).stdout)["values"]
+    assert {key: entry["value"] for key, entry in again.items()} == {
+        key: entry["value"] for key, entry in values.items()}
 
 
 def test_closed_descriptors_get_nothing_that_is_not_meant_for_them(daemon, tmp_path):

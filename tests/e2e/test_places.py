@@ -68,6 +68,26 @@ def test_daemon_and_command_line_meet(user, of_daemon, of_client, socket):
         daemon.communicate(timeout=60)
 
 
+def test_the_configuration_of_a_users_own_daemon_is_found(user):
+    env = environment(user, XDG_RUNTIME_DIR=str(user / "run"))
+    file = user / ".config/sublet/sublet.toml"
+
+    def checked(*words, **more):
+        return subprocess.run([user / "sublet", "config", "check", *words], env=dict(env, **more), capture_output=True,
+                              text=True, timeout=60, stdin=subprocess.DEVNULL, **SOMEBODY).stdout
+
+    socket = f"unix://{user}/run/sublet/sublet.sock"
+    daemon = own_daemon(user, env)
+    try:
+        for there in (checked(), checked("-H", socket), checked(SUBLET_HOST=socket)):
+            assert there == f"{file}: not there, all defaults\n"
+    finally:
+        daemon.terminate()
+        daemon.communicate(timeout=60)
+    for gone in (checked("-H", socket), checked(SUBLET_HOST=socket)):
+        assert gone == f"{file}: not there, all defaults\n"
+
+
 def test_a_configuration_that_is_named_must_be_there(tmp_path):
     done = subprocess.run([BIN / "subletd", "--dir", tmp_path / "own", "--config", tmp_path / "none.toml"],
                           capture_output=True, text=True, timeout=60)

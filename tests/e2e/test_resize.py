@@ -56,6 +56,41 @@ def test_waits_for_more_keeps_what_it_has_and_survives_a_restart(daemon):
     api.close()
 
 
+def test_the_command_waits_over_a_restart_and_says_what_it_waits_for(daemon):
+    api = daemon.api()
+    mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)
+    wish = daemon.spawn("sublet", "resize", mine["id"], "3GiB", "--wait", "2h")
+    assert "waits: place 1 · 1.3 GiB short on gpu0" in wish.stderr.readline()
+    api.close()
+    daemon.kill()
+    daemon.start()
+    api = daemon.api()
+    assert wish.poll() is None
+    assert api.post(f"/v1/leases/{other['id']}/release", {}).status == 200
+    assert wish.wait(timeout=60) == 0 and f"{mine['id']} has 3.0 GiB" in wish.stderr.read()
+    # Somebody may want something else meanwhile, or nothing any more.
+    assert api.post(f"/v1/leases/{mine['id']}/resize", {"vram_bytes": GIB}).status == 200
+    assert token_lease(api, vram_bytes=2 * GIB)["state"] == "active"
+    wish = daemon.spawn("sublet", "resize", mine["id"], "3GiB", "--wait", "1h")
+    wish.stderr.readline()
+    assert api.post(f"/v1/leases/{mine['id']}/resize", {"vram_bytes": GIB}).status == 200
+    assert wish.wait(timeout=60) == 1 and "waits no longer for 3.0 GiB: it keeps 1.0 GiB" in wish.stderr.read()
+    done = daemon.cli("resize", mine["id"], "3GiB", "--wait", "300ms")
+    assert done.returncode == 124 and "has not got its 3.0 GiB within 300 ms" in done.stderr, done.stderr
+    wish = daemon.spawn("sublet", "resize", mine["id"], "3GiB", "--wait", "1s")
+    wish.stderr.readline()
+    api.close()
+    daemon.kill()
+    assert wish.wait(timeout=60) == 124, "it waits no longer for a daemon that is away"
+    daemon.start()
+    api = daemon.api()
+    wish = daemon.spawn("sublet", "resize", mine["id"], "3GiB", "--wait", "1h", "--json")
+    wait_until(lambda: lease(daemon, mine["id"])["resize"], "it waits")
+    assert api.post(f"/v1/leases/{mine['id']}/release", {}).status == 200
+    assert wish.wait(timeout=60) == 1 and "has ended: released" in wish.stderr.read()
+    api.close()
+
+
 def test_cancels_and_refuses(daemon):
     api = daemon.api()
     mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)

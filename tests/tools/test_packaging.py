@@ -123,6 +123,14 @@ def show(file):
     return json.loads(done.stdout)["values"]
 
 
+def test_the_example_spells_values_as_config_show_does():
+    show(EXAMPLE)
+    shown = subprocess.run([str(BUILD / "bin/sublet"), "config", "show", "--file", str(EXAMPLE)], capture_output=True,
+                           text=True, stdin=subprocess.DEVNULL, check=True).stdout
+    lines = re.findall(r"(?m)^\[\w+\]$|^\w+ = .*$", without_comment_marks(EXAMPLE.read_text()))
+    assert sorted(lines) == sorted(line for line in shown.splitlines() if line)
+
+
 def test_the_example_names_every_key_with_its_default(tmp_path):
     file = tmp_path / "sublet.toml"
     file.write_text(without_comment_marks(EXAMPLE.read_text()))
