@@ -105,7 +105,12 @@ class Oracle {
   Bytes capacity(const Reading& reading) const;
   Bytes settling(const Lease& ended, const std::string& device, const Reading& reading) const;
   Bytes coming_free(const std::string& device, const Reading& reading, const std::vector<core::Victim>& victims) const;
-  void check_making(const core::State& state, const core::Making& making, Time now, bool again);
+  struct Seen {
+    std::vector<LeaseId> victims, with;  // who yields, and who else comes in by the same turn
+    Time since;                          // decided then
+    bool again = false;                  // for the second time
+  };
+  void check_making(const core::State& state, const core::Making& making, const Seen& decided, Time now);
   void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
                       Time now);
   Bytes in_headroom(const std::string& device) const;
@@ -175,10 +180,6 @@ class Oracle {
   void check_stuck(const core::State& state, Time now);
   void check_blame(const core::State& state);
 
-  struct Seen {
-    std::vector<LeaseId> victims, with;  // who yields, and who else comes in by the same turn
-    bool again = false;                  // for the second time
-  };
   struct Word {
     Time at;  // since when it has that room
     core::Ordered by;

@@ -78,7 +78,7 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
 // -------------------------------------------------------------------------------- who yields
 
 // All of them are needed, and together they are enough. Of a set that is gone through already, less is left each time.
-void Oracle::check_making(const core::State& state, const core::Making& making, Time now, bool again) {
+void Oracle::check_making(const core::State& state, const core::Making& making, const Seen& decided, Time now) {
   const auto asker = leases_.find(making.asker);
   const auto& victims = making.victims;
   if (asker == leases_.end()) return;
@@ -129,7 +129,7 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
       return sum >= here.lacks;
     });
   };
-  if (!again && making.ground == core::Ground::tier) check_host_room(making);
+  if (!decided.again && making.ground == core::Ground::tier) check_host_room(making);
   const auto says = [&] {
     std::string text = "for " + to_string(making.asker) + " would yield";
     for (const Here& here : everywhere) {
@@ -140,9 +140,10 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     return text;
   };
   const bool its_turn = making.ground == core::Ground::turn;  // then they are chosen by what they have had
-  if (again && !its_turn && everywhere.size() == 1 && now - lagged_at_ > decided_anew)
-    check_cheapest(state, making, *everywhere.front().reading, everywhere.front().lacks, now);
-  if (again) return;
+  // Who may be asked only since it was decided is found when the first has yielded, and all is decided anew.
+  if (decided.again && !its_turn && everywhere.size() == 1 && now - lagged_at_ > decided_anew)
+    check_cheapest(state, making, *everywhere.front().reading, everywhere.front().lacks, decided.since);
+  if (decided.again) return;
   verdict_.expect(enough({}), "victims-too-few", says);
   if (its_turn) return;
   for (const core::Victim& victim : victims) verdict_.expect(!enough(victim.lease), "victim-for-nothing", says);
@@ -152,8 +153,11 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
 Bytes Oracle::ledger_left() const {
   Bytes all;
   std::map<std::uint32_t, Bytes> of;
-  for (const auto& [id, lease] : leases_)
-    if (lease.parking && !lease.ended()) all += lease.parking->entry, of[lease.uid] += lease.parking->entry;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.ended()) continue;
+    const Bytes entry = lease.parking ? lease.parking->entry : Bytes{};
+    all += entry, of[lease.uid] += entry;
+  }
   Bytes left = config_.rules.ledger_limit - all;
   const auto share = static_cast<double>(config_.rules.ledger_limit.count) * config_.rules.ledger_user_share;
   for (const auto& [uid, bytes] : of) left = std::min(left, Bytes{static_cast<std::int64_t>(share)} - bytes);
@@ -250,7 +254,8 @@ void Oracle::check_makings(const core::State& state, Time now) {
     const auto before = makings_.find(making.asker);
     const bool same = before != makings_.end() && before->second.victims == its.victims;
     its.again = same;
-    if (!same || !before->second.again) check_making(state, making, now, same);
+    its.since = same ? before->second.since : now;
+    if (!same || !before->second.again) check_making(state, making, its, now);
     if (!same && making.its_turn && making.devices.size() == 1) check_leaves(making, making.devices.front(), now);
   }
   makings_ = std::move(seen);
