@@ -59,7 +59,6 @@ enum class Bug {
   moves_look_short,
   lower_tiers_go_unseen,
   gaps_are_idle,
-  turns_are_for_one,
   // engine
   answered_before_durable,
   done_before_durable,

@@ -298,8 +298,9 @@ void State::settle(LeaseId id, bool measured) {
 void State::measure(const Lease& lease, Device& device, const Charge& seen, bool after_end) {
   Charge& charge = *charge_at(lease, device.reading.uuid);
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
+  const Side& side = sides_.at(lease.id);
   const bool back = !charge.settling && !lease.parking && charge.coming > Bytes{} &&
-                    device.read_at >= sides_.at(lease.id).restored_at;
+                    device.read_at >= std::max(side.restored_at, side.shrunk_at);
   if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured && !back) return;
   include(device, lease, charge, -1);
   if (back) charge.coming = {};

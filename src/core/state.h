@@ -32,7 +32,8 @@ struct Charge {
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
   // What its processes hold here once they are back, where that is more than its size: charged, but for the time while
-  // it is paused, from when they are asked to yield until what they hold is measured again.
+  // it is paused, from when they are asked to yield until what they hold is measured again. And its size before it
+  // shrank, of which they may have taken more than was measured last, until they are measured again.
   Bytes coming{};
   Bytes needed{};  // of that, before it is given its room: no more than the device has beside others that are parked
   // Of what its processes were listed with: gone from the list, while the device still has it taken. Nobody knows
@@ -274,6 +275,7 @@ class State {
     Time acting_since;                           // … since
     int retries = 0;                             // of Unpark
     Time restored_at;                            // what it holds was not measured before a snapshot that began later
+    Time shrunk_at;                              // nor before one that began after that
     Time used_until;                             // nothing of it has been seen on a device since, if nothing is
     Time look_at = Time::never();                // for the next proof, or the next try
     Bytes moved;                                 // what its processes held when it was asked to yield

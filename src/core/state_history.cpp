@@ -76,7 +76,8 @@ Bytes State::given_since(const Lease& lease, std::string_view device, Time since
 }
 
 void State::resize(Lease& lease, Bytes vram, Time now) {
-  auto& grown = sides_.at(lease.id).grown;
+  Side& side = sides_.at(lease.id);
+  auto& grown = side.grown;
   if (vram > lease.vram) grown.emplace_back(now, vram - lease.vram);
   if (grown.size() > growths_kept) {  // the oldest counts as given later than it was: never as less than it is
     grown[1].second += grown[0].second;
@@ -87,7 +88,13 @@ void State::resize(Lease& lease, Bytes vram, Time now) {
     less -= taken;
     if ((grown.back().second -= taken) <= Bytes{}) grown.pop_back();
   }
-  rebook(lease, [&] { lease.vram = vram; });
+  const Bytes before = lease.vram;
+  rebook(lease, [&] {
+    lease.vram = vram;
+    if (vram >= before) return;
+    side.shrunk_at = now;
+    for (Charge& charge : side.charges) charge.coming = std::max(charge.coming, before);
+  });
 }
 
 }  // namespace sublet::core

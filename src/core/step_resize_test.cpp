@@ -20,8 +20,26 @@ TEST(Resize, ShrinksAtOnceAndGivesToThoseWhoWait) {
   const LeaseId waiter = w.submit(wish(10 * GiB), true);
   ASSERT_TRUE(w.resize(w.mine, 4 * GiB).has_value());
   EXPECT_EQ(w.at(w.mine).vram, 4 * GiB);
+  EXPECT_EQ(w.state_of(waiter), LeaseState::queued) << "its programs may have taken more since the last reading";
+  w.now = w.now + 20ms;
+  w.snapshot({gpu(0, 24 * GiB)});
   EXPECT_EQ(w.state_of(waiter), LeaseState::active);
   EXPECT_SAYS(w.why(w.mine, "resized"), "shrunk from 8.0 GiB to 4.0 GiB on gpu0");
+}
+
+TEST(Resize, WhatWasTakenJustBeforeItShrankIsPromisedToNobody) {
+  Two w;
+  const LeaseId waiter = w.submit(wish(10 * GiB), true);
+  const Time begun = w.now;
+  w.now = w.now + 20ms;
+  ASSERT_TRUE(w.resize(w.mine, 4 * GiB).has_value());
+  w.step(Snapshot{begun, {gpu(0, 24 * GiB)}});
+  EXPECT_EQ(w.state_of(waiter), LeaseState::queued) << "that was read before";
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 8 * GiB, w.mine)})});
+  EXPECT_EQ(w.state_of(waiter), LeaseState::queued) << "it uses all that it had";
+  w.now = w.now + 20ms;
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 3 * GiB, w.mine)})});
+  EXPECT_EQ(w.state_of(waiter), LeaseState::active);
 }
 
 TEST(Resize, WhatItHadBeforeIsKept) {

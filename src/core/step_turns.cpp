@@ -143,7 +143,6 @@ bool Stepper::take_turn(const Lease& waiter, const NextTurn& turn) {
   auto victims = as_victims(state_, rules_, turn.leaves, waiter.uid, devices, now_);
   std::vector<LeaseId> with = turn.enters;
   std::erase(with, waiter.id);
-  if (planted(Bug::turns_are_for_one)) with.clear();
   return begin_making({waiter.id, waiter.tier, Ground::turn, /*its_turn=*/true, /*begun=*/false, std::move(devices),
                        std::move(victims), std::move(with)});
 }

@@ -71,7 +71,6 @@ constexpr std::array all{
     SUBLET_BUG(moves_look_short, "core", "what a pause takes is learned too short", has_a_crowd),
     SUBLET_BUG(lower_tiers_go_unseen, "core", "that those of lower tiers could yield now is not noticed"),
     SUBLET_BUG(gaps_are_idle, "core", "a spot program that uses nothing for a moment is ended as if it never had"),
-    SUBLET_BUG(turns_are_for_one, "core", "of those who come in by a turn all but one have to wait", has_a_crowd),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),
