@@ -203,6 +203,70 @@ class Machine {
   bool active_processes_ = true;
 };
 
+// One card that many equals share in turns: whatever changes there has the next turn found anew.
+class Crowd {
+ public:
+  explicit Crowd(int residents) {
+    const Bytes each{(card_size - rules_.headroom).count / residents};
+    rules_.ledger_limit = 1024 * GiB;
+    measure();
+    for (int i = 0; i < 2 * residents; ++i) add(each, i);
+    measure();
+  }
+
+  // Whoever has room there is seen to use a little less, or more.
+  void look(Timings& timings) {
+    now_ = now_ + std::chrono::milliseconds(1);
+    const Fact fact = reading();
+    timings([&] { return core::step(state_, rules_, fact, now_); });
+  }
+
+ private:
+  void step(const Fact& fact) {
+    now_ = now_ + std::chrono::milliseconds(20);
+    core::step(state_, rules_, fact, now_);
+  }
+  void measure() { step(reading()); }
+
+  void add(Bytes vram, int i) {
+    Lease lease;
+    lease.uid = 1000;
+    lease.user = lease.tenant = "user";
+    lease.consumer = "consumer" + std::to_string(i);
+    lease.vram = vram;
+    lease.priority = i % 7;
+    lease.owner.kind = OwnerKind::connection;
+    step(Submit{lease, true, true});
+    const LeaseId id{state_.last_id()};
+    if (!state_.find(id)->reserves()) return;
+    const std::int32_t pid = 100 + 2 * i;
+    step(Attach{id, 0, {OwnerKind::process, {pid, 1}, {pid - 1, 1}, "/run/exit"}, true, {}});
+    programs_.emplace_back(id, pid);
+    now_ = now_ + std::chrono::seconds(7);  // they came one after the other, and have had it for as long
+    measure();
+  }
+
+  Snapshot reading() {
+    Snapshot snapshot{now_, {}};
+    DeviceReading& reading = snapshot.devices.emplace_back();
+    reading.uuid = card(0);
+    reading.name = "Card";
+    reading.total = card_size;
+    for (const auto& [id, pid] : programs_) {
+      const Bytes used{state_.find(id)->vram.count / 2 + static_cast<std::int64_t>(random_() % 1000)};
+      reading.used += used;
+      reading.processes.push_back({{pid, 1}, used, id});
+    }
+    return snapshot;
+  }
+
+  State state_;
+  Rules rules_;
+  Time now_{1'800'000'000'000'000'000};
+  std::mt19937_64 random_{42};
+  std::vector<std::pair<LeaseId, std::int32_t>> programs_;
+};
+
 // The measure of the machine.
 Timings map_reference(std::size_t entries, int events) {
   std::mt19937_64 random(7);
@@ -263,5 +327,12 @@ int main(int argc, char** argv) {
   if (argc > 3) cards = std::max(static_cast<int>(std::strtol(argv[3], nullptr, 10)), 8);
   fmt::print("{:>8}  {:<32} {:>10} {:>10} {:>12}\n", "queued", "event", "p50 us", "p99 us", "p50 / map");
   for (std::size_t queued = 100; queued <= most; queued *= 10) run(queued, events);
+  for (const int residents : {2, 8, 32}) {
+    Crowd crowd(residents);
+    Timings look;
+    for (int i = 0; i < events; ++i) crowd.look(look);
+    fmt::print("{:>8}  {:<32} {:>10.2f} {:>10.2f}\n", residents, "snapshot: equals in turns", look.microseconds(0.5),
+               look.microseconds(0.99));
+  }
   return 0;
 }

@@ -217,6 +217,16 @@ std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
   return against([&waiter](const Candidate& candidate) { return candidate.lease->id == waiter.id; });
 }
 
+// No turn of this waiter begins sooner: whoever came last has its room for as long as whose turn it is is worth.
+Time first_quantum(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
+                   const std::string& uuid) {
+  Time first = Time::never();
+  for (const Candidate& candidate : emptied.candidates)
+    if (candidate.resident) first = std::min(first, state.standing(candidate.lease->id).came_back);
+  if (first == Time::never() || planted(Bug::switching_takes_no_time)) return {};
+  return first + residency(state, rules, waiter, {uuid});
+}
+
 }  // namespace
 
 bool among_equals(const State& state, const Lease& waiter, const NextTurn& turn) {
@@ -263,8 +273,10 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     if (turn) turn->at = goes_on(state, rules, waiter, *turn, *begun, now);
     return turn;
   }
-  // The first moment at which those who then have to leave have had their quantum.
+  // The first moment at which those who then have to leave have had their quantum. Before any of them can have had it
+  // none of its equals leaves.
   const std::vector<Duration> moments = moments_of(all, waiter);
+  const Duration any_has = first_quantum(state, rules, all, waiter, uuid) - now;
   Duration then{};
   std::optional<NextTurn> turn;
   for (std::size_t tries = 0; tries < 2 * most_moments; ++tries) {
@@ -273,7 +285,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     turn = built(state, rules, all, waiter, uuid, then);
     if (!turn && !changes) return std::nullopt;
     if (!turn) {
-      then = *changes;
+      then = std::max(*changes, any_has);
       continue;
     }
     turn->at = now + then;
@@ -281,7 +293,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
     turn->at = std::max(turn->at, quantum_ends(state, rules, waiter, *turn));
     if (planted(Bug::turns_are_put_off)) turn->at = std::max(turn->at, now + 5s);
     if (turn->at <= now + then) return turn;
-    then = changes ? std::min(*changes, turn->at - now) : turn->at - now;
+    then = changes ? std::min(std::max(*changes, any_has), turn->at - now) : turn->at - now;
   }
   return turn;  // as far as it can be foreseen
 }
