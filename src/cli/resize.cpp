@@ -78,7 +78,8 @@ Action add_resize(Command command, Common& common) {
   const Option wait = command.duration("--wait", flags->wait, "Return when it has it, or after this time (exit 124)");
   command.flag("--no-wait", flags->no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
   command.footer(
-      "Less is given back at once, more is had at once or waited for in the queue: the\n"
+      "Less is given back at once (others have it once a reading shows that it is not\n"
+      "used), more is had at once or waited for in the queue: the\n"
       "lease keeps what it has, and the command returns. Its present size cancels that.");
   return [&common, flags] { return resize(common, *flags); };
 }

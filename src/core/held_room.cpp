@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -200,46 +201,43 @@ std::optional<HeldRoom> HeldRooms::choose(const Lease& waiter) const {
   return chosen;
 }
 
-Bytes HeldRooms::kept_for(LeaseId waiter, const std::string& device) const {
-  if (!state_.queue().contains(waiter)) return {};
-  const Lease& lease = *state_.find(waiter);
-  return state_.need(lease, device) + leaves_headroom(lease, device);
+// What these need who come in one after the other, as far as they wait. Of who was parked, what it kept in the headroom
+// is lost to those who come after it.
+Bytes HeldRooms::kept_for(const std::vector<LeaseId>& waiters, const std::string& device) const {
+  Bytes kept, lost;
+  for (const LeaseId id : waiters) {
+    if (!state_.queue().contains(id)) continue;
+    const Lease& lease = *state_.find(id);
+    kept += std::exchange(lost, state_.leaves_headroom(lease, device)) + state_.need(lease, device);
+  }
+  return kept;
 }
 
-Bytes HeldRooms::kept_for(const Making& making, const std::string& device) const {
-  Bytes kept = kept_for(making.asker, device);
-  for (const LeaseId id : making.with) kept += kept_for(id, device);
-  return kept;
+std::vector<LeaseId> HeldRooms::come_in(const Making& making) const {
+  std::vector<LeaseId> all{making.asker};
+  all.insert(all.end(), making.with.begin(), making.with.end());
+  return all;
 }
 
 // Others yielded so that these can have it, and would have done so for nobody: the asker, and who comes in by the same
 // turn. Each has what the others leave of it; if that does not do any more, they come one after the other.
 std::optional<Bytes> HeldRooms::comes_in(const Making& making, const Lease& lease, const Room& room) const {
-  const auto its = std::find(making.with.begin(), making.with.end(), lease.id);
-  if (making.asker != lease.id && its == making.with.end()) return std::nullopt;
-  const Bytes need = state_.need(lease, room.device);
-  const Bytes beside_all = room.free - kept_for(making, room.device) + kept_for(lease.id, room.device);
-  if (beside_all >= need) return beside_all;
-  Bytes free = room.free;
-  if (making.asker != lease.id) {
-    free -= kept_for(making.asker, room.device);
-    for (auto other = making.with.begin(); other != its; ++other) free -= kept_for(*other, room.device);
-  }
-  return std::min(free, need);
+  std::vector<LeaseId> others = come_in(making);
+  const auto its = std::find(others.begin(), others.end(), lease.id);
+  if (its == others.end()) return std::nullopt;
+  const std::vector<LeaseId> before(others.begin(), its);
+  others.erase(its);
+  const Bytes need = state_.need(lease, room.device), lost = state_.leaves_headroom(lease, room.device);
+  const Bytes kept = kept_for(others, room.device);
+  const Bytes beside_all = kept > Bytes{} ? room.free - kept - lost : room.free;
+  return beside_all >= need ? beside_all : std::min(room.free - kept_for(before, room.device), need);
 }
 
 // Who is of a higher tier goes ahead; everybody else leaves what is needed for whom room is being made.
 Bytes HeldRooms::beside_making(const Lease& lease, const std::string& device, Bytes room) const {
   const Making* making = state_.making_on(device);
   const bool bound = making != nullptr && lease.tier <= making->tier;
-  return bound ? room - kept_for(*making, device) - leaves_headroom(lease, device) : room;
-}
-
-// What it kept while it was parked was in the headroom, and no loss to those who wait; once it is back, it is.
-Bytes HeldRooms::leaves_headroom(const Lease& lease, const std::string& device) const {
-  if (!lease.parked()) return {};
-  const Bytes all = state_.devices().at(device).residues;
-  return state_.in_headroom(all) - state_.in_headroom(all - lease.parking->residue);
+  return bound ? room - kept_for(come_in(*making), device) - state_.leaves_headroom(lease, device) : room;
 }
 
 Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& room) const {
@@ -254,14 +252,26 @@ Bytes HeldRooms::allowance(const QueueKey& key, const Lease& lease, const Room& 
     const Expected end = expected_end(state_, rules_, lease, lease.runs_since(now_), now_);
     if (end.known() && end.at <= *start) return free;
   }
-  return std::min(free, left(*held) - leaves_headroom(lease, room.device));
+  return std::min(free, left_over(*held, room) - state_.leaves_headroom(lease, room.device));
+}
+
+// By the one for whom it is held and, where those are others, by those for whom room is made there.
+Bytes HeldRooms::left_over(const Held& held, const Room& room) const {
+  const Making* making = state_.making_on(room.device);
+  if (making == nullptr) return left(held);
+  const std::vector<LeaseId> all = come_in(*making);
+  const bool its = std::find(all.begin(), all.end(), entries_[held.entry].room.waiter) != all.end();
+  return its ? left(held) : left(held) - kept_for(all, room.device);
 }
 
 Bytes HeldRooms::open_room(const Room& room) const {
-  Bytes free = room.free;
-  if (const Making* making = state_.making_on(room.device)) free -= kept_for(*making, room.device);
+  const Making* making = state_.making_on(room.device);
   const Held* held = held_on(room.number);
-  return held == nullptr ? free : std::min(free, left(*held));
+  Bytes free = room.free;
+  if (making != nullptr) free -= kept_for(come_in(*making), room.device);
+  if (held != nullptr) free = std::min(free, left_over(*held, room));
+  const bool less = making != nullptr || held != nullptr;
+  return less ? free - state_.in_headroom(state_.devices().at(room.device).residues) : free;
 }
 
 }  // namespace sublet::core

@@ -55,14 +55,14 @@ class HeldRooms {
   };
 
   const Terms& terms(std::size_t entry) const;
+  Bytes left_over(const Held& held, const Room& room) const;
   Bytes left(const Held& held) const { return terms(held.entry).left[held.place]; }
   void add(const QueueKey& key);
   std::optional<HeldRoom> choose(const Lease& waiter) const;
-  Bytes kept_for(LeaseId waiter, const std::string& device) const;
-  Bytes kept_for(const Making& making, const std::string& device) const;
+  Bytes kept_for(const std::vector<LeaseId>& waiters, const std::string& device) const;
+  std::vector<LeaseId> come_in(const Making& making) const;
   std::optional<Bytes> comes_in(const Making& making, const Lease& lease, const Room& room) const;
   Bytes beside_making(const Lease& lease, const std::string& device, Bytes room) const;
-  Bytes leaves_headroom(const Lease& lease, const std::string& device) const;
   const Device* free_to_hold(const Lease& waiter, const std::string& device) const;  // null: it is not
   const Held* held_on(std::uint32_t device) const;                                   // null: nothing is
 

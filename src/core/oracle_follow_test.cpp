@@ -133,7 +133,7 @@ void Oracle::follow_returns(const State& state, const Plan& plan) {
   std::erase_if(coming_, [this](const auto& entry) { return !store_.contains(entry.first.first); });
   for (const auto& [id, lease] : store_)
     for (const std::string& uuid : lease.devices) {
-      coming_[{id, uuid}] = state.charge(id, uuid).coming;
+      coming_[{id, uuid}] = std::max(state.charge(id, uuid).coming, state.charge(id, uuid).shrunk_from);
       needed_[{id, uuid}] = state.charge(id, uuid).needed;
     }
   for (const Lease& lease : plan.changed) {

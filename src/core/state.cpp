@@ -21,8 +21,9 @@ Time after(Time t, Duration d) {
 Bytes charged_for(const Lease& lease, const Charge& charge) {
   if (planted(Bug::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
   const Bytes coming = lease.parked() || planted(Bug::crowds_come_back_small) ? Bytes{} : charge.coming;
+  const Bytes shrunk_from = lease.parked() ? Bytes{} : charge.shrunk_from;
   if (lease.reserves() || (charge.settling && !charge.measured))
-    return std::max({lease.reserved_each(), charge.used, coming});
+    return std::max({lease.reserved_each(), charge.used, coming, shrunk_from});
   return charge.settling ? charge.used : Bytes{};
 }
 
@@ -182,7 +183,10 @@ void State::drop(LeaseId id) {
   if (queue_.contains(id)) queue_.erase(id);
   away_.erase(id);
   // One that was ended to make room may go before the next look at who else is to yield.
-  for (Making& making : makings_) std::erase_if(making.victims, [id](const Victim& of) { return of.lease == id; });
+  for (Making& making : makings_) {
+    std::erase_if(making.victims, [id](const Victim& of) { return of.lease == id; });
+    std::erase(making.with, id);
+  }
   for (auto& [device, turn] : turns_) std::erase(turn.enters, id), std::erase(turn.leaves, id);
   sides_.erase(side);
   leases_.erase(lease);
@@ -227,6 +231,11 @@ Charge* State::charge_at(const Lease& lease, std::string_view device) {
 void State::include(Device& device, const Lease& lease, const Charge& charge, int sign) {
   const Bytes bytes = charged_for(lease, charge);
   device.charged += sign * bytes;
+  if (charge.shrunk_from > Bytes{}) {
+    Charge measured = charge;
+    measured.shrunk_from = {};
+    device.shrinking += sign * (bytes - charged_for(lease, measured));
+  }
   device.leased_used += sign * charge.used;
   device.kept_unseen += sign * std::max(lease.kept_unseen() - charge.used, Bytes{});
   if (charge.settling) device.settling += sign * bytes;
@@ -298,13 +307,16 @@ void State::settle(LeaseId id, bool measured) {
 void State::measure(const Lease& lease, Device& device, const Charge& seen, bool after_end) {
   Charge& charge = *charge_at(lease, device.reading.uuid);
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
-  const Side& side = sides_.at(lease.id);
-  const bool back = !charge.settling && !lease.parking && charge.coming > Bytes{} &&
-                    device.read_at >= std::max(side.restored_at, side.shrunk_at);
-  if (charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured && !back) return;
+  Side& side = sides_.at(lease.id);
+  const bool back =
+      !charge.settling && !lease.parking && charge.coming > Bytes{} && device.read_at >= side.restored_at;
+  const bool shrunk = charge.shrunk_from > Bytes{} && device.read_at >= side.shrunk_at;
+  const bool same = charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured;
+  if (same && !back && !shrunk) return;
   include(device, lease, charge, -1);
   if (back) charge.coming = {};
-  if (seen.used < charge.used) sides_.at(lease.id).used_until = device.read_at.value_or(Time{});
+  if (shrunk) charge.shrunk_from = {};
+  if (seen.used < charge.used || (charge.untold && !seen.untold)) side.used_until = device.read_at.value_or(Time{});
   charge.used = seen.used;
   charge.untold = seen.untold;
   charge.measured = measured;
@@ -425,7 +437,7 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.overdue_at = after(side.overdue_at, asleep);
   side.acting_since = after(side.acting_since, asleep);
   side.restored_at = after(side.restored_at, asleep);
-  side.used_until = after(side.used_until, asleep);
+  side.used_until = after(std::max({side.used_until, lease.granted_at.value_or(Time{}), side.restored_at}), asleep);
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);
   move(side.held_at);
@@ -446,55 +458,6 @@ void State::schedule(const Lease& lease, const Rules& rules) {
   if (side.due != Time::never()) timers_.erase({side.due, lease.id});
   if (due != Time::never()) timers_.insert({due, lease.id});
   side.due = due;
-}
-
-// -------------------------------------------------------------------------------- restart
-
-State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory> history, std::uint64_t last_id,
-                  const Rules& rules, Time now, const std::vector<LearnedMove>& moves, std::set<Consumer> grants,
-                  const std::vector<LearnedRecord>& records) {
-  State state;
-  for (const LearnedRecord& learned : records)
-    state.records_.insert_or_assign({learned.consumer, learned.method}, learned.record);
-  for (const LearnedMove& move : moves) state.costs_.learn(move);
-  state.grants_ = std::move(grants);
-  state.last_id_ = planted(Bug::ids_come_again) ? 0 : last_id;
-  state.queue_.set_aging(rules.aging_per_minute);
-  state.load_histories(std::move(history));
-  std::sort(leases.begin(), leases.end(), [](const Lease& a, const Lease& b) { return a.id < b.id; });
-  for (Lease& given : leases) {
-    Lease& lease = state.add(std::move(given));
-    Side& side = state.sides_.at(lease.id);
-    state.last_id_ = std::max(state.last_id_, lease.id.number);
-    state.last_queued_at_ = std::max(state.last_queued_at_, lease.queued_at);
-    if (lease.ended()) {
-      side.charges.assign(lease.devices.size(), Charge{.settling = true});
-    } else if (lease.state == LeaseState::queued) {
-      state.queue_.insert(lease);
-    }
-    if (!lease.ended()) {
-      if (lease.owner.kind == OwnerKind::connection) lease.unheld_since = now;
-      state.forgive(lease, rules, now);
-    }
-    if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
-    if (lease.reserves() || lease.ended()) state.book(lease);
-    if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
-    if (lease.waits_in_place()) state.requeue_in_place(lease);
-    side.restored_at = lease.resumed_at.value_or(Time{});
-    side.used_until = now;
-    // Whether its pause came to anything is not stored, nor when it grew: who came back may have been given its room.
-    side.back_at = lease.state == LeaseState::resuming ? now : side.restored_at;
-    if (lease.ordered && (state.queue_.contains(lease.id) || !lease.ordered->given_at)) state.ordered_.insert(lease.id);
-    if (lease.parking && !lease.ended()) {
-      state.enter(lease, 1);
-      const bool half_done = !lease.parked() || lease.parking->before_top;
-      if (half_done && !planted(Bug::half_done_stays_so)) state.half_done_.push_back(lease.id);
-      if (!lease.parked()) state.rebook(lease, [&] { state.expect_all_back(lease); });
-    }
-    if (lease.state == LeaseState::queued && !lease.wanted_device.empty()) state.device_entry(lease.wanted_device);
-    state.schedule(lease, rules);
-  }
-  return state;
 }
 
 }  // namespace sublet::core

@@ -32,9 +32,10 @@ struct Charge {
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
   // What its processes hold here once they are back, where that is more than its size: charged, but for the time while
-  // it is paused, from when they are asked to yield until what they hold is measured again. And its size before it
-  // shrank, of which they may have taken more than was measured last, until they are measured again.
+  // it is paused, from when they are asked to yield until what they hold is measured again.
   Bytes coming{};
+  // Its size before it shrank: they may have taken more of that than was measured last. Until they are measured again.
+  Bytes shrunk_from{};
   Bytes needed{};  // of that, before it is given its room: no more than the device has beside others that are parked
   // Of what its processes were listed with: gone from the list, while the device still has it taken. Nobody knows
   // whether it is theirs; it is no proof that they gave it up.
@@ -102,6 +103,7 @@ struct Device {
   std::array<Claimable, tier_count> might_yield{};
   int pausing = 0;         // so many leases are on their way to yield
   int parked = 0;          // and so many have
+  Bytes shrinking;         // Σ over leases of what they have given back, and may have taken before that
   Bytes residues;          // Σ over leases that are parked of what they may keep here
   Bytes residues_to_come;  // the same of those on their way to yield
   Bytes kept_unseen;       // Σ over leases of what they may hold parked beyond what they are listed with
@@ -163,6 +165,8 @@ class State {
   static Bytes capacity(const Device& device, const Rules& rules);
   // Of what parked leases may keep on a device, so much is no lease's loss: the headroom is for that first.
   Bytes in_headroom(Bytes residues) const;
+  // What a parked lease keeps there was in the headroom, and no loss to those who wait: once it is back, it is.
+  Bytes leaves_headroom(const Lease& lease, std::string_view device) const;
   // All that one lease could have there while those that are parked beside it stay so.
   Bytes most_beside_others(const Lease& lease, const Device& device) const;
   // Bytes a lease that reserves, or still settles, is charged on the device: max(reserved, used).
@@ -275,7 +279,7 @@ class State {
     Time acting_since;                           // … since
     int retries = 0;                             // of Unpark
     Time restored_at;                            // what it holds was not measured before a snapshot that began later
-    Time shrunk_at;                              // nor before one that began after that
+    Time shrunk_at;                              // what it uses was not measured before one that began after that
     Time used_until;                             // nothing of it has been seen on a device since, if nothing is
     Time look_at = Time::never();                // for the next proof, or the next try
     Bytes moved;                                 // what its processes held when it was asked to yield

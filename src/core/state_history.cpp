@@ -93,7 +93,7 @@ void State::resize(Lease& lease, Bytes vram, Time now) {
     lease.vram = vram;
     if (vram >= before) return;
     side.shrunk_at = now;
-    for (Charge& charge : side.charges) charge.coming = std::max(charge.coming, before);
+    for (Charge& charge : side.charges) charge.shrunk_from = std::max(charge.shrunk_from, before);
   });
 }
 

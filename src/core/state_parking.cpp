@@ -56,6 +56,14 @@ Bytes State::in_headroom(Bytes residues) const {
   return indexed_under_ ? std::min(indexed_under_->first, residues) : Bytes{};
 }
 
+Bytes State::leaves_headroom(const Lease& lease, std::string_view device) const {
+  const auto at = devices_.find(device);
+  const bool here = std::find(lease.devices.begin(), lease.devices.end(), device) != lease.devices.end();
+  if (!lease.parked() || !here || at == devices_.end()) return {};
+  const Bytes all = at->second.residues;
+  return in_headroom(all) - in_headroom(all - lease.parking->residue);
+}
+
 Bytes State::beyond_size(const Lease& lease) const {
   Bytes most;
   if (lease.state != LeaseState::paused) return most;

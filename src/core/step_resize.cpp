@@ -76,6 +76,7 @@ Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
   lease.count_size(now_);
   state_.resize(lease, vram, now_);
   lease.asked_vram = vram;
+  want_snapshot();  // what it gives back is promised once it is seen that its programs have not taken it since
   explain(lease, "resized",
           "shrunk from " + format_size(before) + " to " + format_size(vram) + on_devices(state_, lease));
   touch(lease);

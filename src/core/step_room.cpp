@@ -36,6 +36,7 @@ constexpr int most_doublings = 6;  // of the time for which one is left alone wh
 void Stepper::make_room() {
   for (int round = 0; round < rounds && room_stale(); ++round) {
     made_before_ = std::exchange(state_.makings_, {});
+    for (Making& making : made_before_) pass_on(making);
     state_.turns_.clear();
     state_.room_look_at_ = Time::never();
     announce_turns_on_several();
@@ -47,6 +48,17 @@ void Stepper::make_room() {
     if (!freed) break;
     grant_waiting();
   }
+}
+
+// Once the one has come in for whom a turn has begun, it goes on for the others who come in by it.
+void Stepper::pass_on(Making& making) const {
+  const Lease* asker = state_.find(making.asker);
+  const bool came_in = asker != nullptr && asker->reserves() && !state_.queue_.contains(making.asker);
+  if (!making.its_turn || !making.begun || !came_in) return;
+  std::erase_if(making.with, [this](LeaseId id) { return !state_.queue_.contains(id); });
+  if (making.with.empty()) return;
+  making.asker = making.with.front();
+  making.with.erase(making.with.begin());
 }
 
 // In the order of the queue; but what was begun on somebody's word, or because it is somebody's turn, is gone on with
@@ -228,7 +240,7 @@ void Stepper::look_for_room(const Lease& waiter) {
     const bool its_turn = !ordered && old != made_before_.end();
     const Ground ground = its_turn && plan.victims.empty() ? Ground::turn : asking.ground();
     begin_making({waiter.id, keeps_out(asking, plan), ground, its_turn, /*begun=*/false, plan.devices, plan.victims,
-                  its_turn ? old->with : std::vector<LeaseId>()});
+                  its_turn && old->devices == plan.devices ? old->with : std::vector<LeaseId>()});
     return;
   }
   look_again_at(plan.again);

@@ -159,6 +159,7 @@ void Stepper::note_hidden(const Device& device, const DeviceReading& reading, By
   if (grew < Bytes{}) {
     for (const LeaseId id : device.leases) {
       Charge& charge = *state_.charge_at(state_.leases_.at(id), device.reading.uuid);
+      if (charge.hidden > Bytes{}) state_.sides_.at(id).used_until = now_;
       charge.hidden = std::max(charge.hidden + grew, Bytes{});
     }
   }

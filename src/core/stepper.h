@@ -149,6 +149,7 @@ class Stepper {
   Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
   void look_again_at(Time at);
   bool begin_making(Making making);
+  void pass_on(Making& making) const;
   bool advance(const Making& making);
   std::string yield_text(const Making& making, const Lease& victim) const;
   void end_spot(Lease& lease, const Making& making);

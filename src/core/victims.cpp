@@ -279,7 +279,7 @@ Bytes being_yielded(const State& state, const Device& device) {
     bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
     residues += lease.parking->residue;
   }
-  return bytes + state.in_headroom(residues) - state.in_headroom(device.residues);
+  return bytes + device.shrinking + state.in_headroom(residues) - state.in_headroom(device.residues);
 }
 
 Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
