@@ -77,6 +77,18 @@ TEST(Turns, BringInAllWhoseTurnItIs) {
   EXPECT_EQ(several, 4);
 }
 
+// Whose room takes both an equal's and a spot program's has its turn as well.
+TEST(Turns, ComeToOneForWhomEqualsAndThoseBelowHaveToLeave) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;
+  const LeaseId a = w.start(12 * GiB, Tier::standard, "a"), spot = w.start(6 * GiB, Tier::spot, "spot");
+  const LeaseId c = w.start(19 * GiB, Tier::standard, "c"), b = w.start(12 * GiB, Tier::standard, "b");
+  ASSERT_EQ(w.state_of(spot), LeaseState::active);
+  Shares shares = share(w, {a, b, c}, 1200s);
+  for (const LeaseId id : {a, b, c}) EXPECT_GT(shares.had[id], 250s) << to_string(id);
+}
+
 // With three it is known as well when the next turn begins.
 TEST(Turns, OfThreeBeginWhenTheyWereSaidTo) {
   Card w;

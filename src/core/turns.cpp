@@ -156,10 +156,10 @@ bool first_of_equal(const Candidate& a, const Candidate& b) {
   return !a.resident && b.resident;
 }
 
-// Who has the device from then on, if nobody comes or goes until then: those who have it go on having it. None: others
-// come before the waiter. `below`: those of lower tiers leave as far as they are needed.
-std::optional<NextTurn> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
-                              const std::string& uuid, Duration then, bool below) {
+// Who has the device from then on, if nobody comes or goes until then: those who have it go on having it. None: those
+// of lower tiers who would have to leave cannot. `below`: they leave as far as they are needed.
+std::optional<NextTurn> resident_set(const State& state, const Rules& rules, const Emptied& emptied,
+                                     const Lease& waiter, const std::string& uuid, Duration then, bool below) {
   std::vector<Candidate> order = emptied.candidates;
   for (Candidate& candidate : order)
     if (candidate.has_it) candidate.had += then;
@@ -172,28 +172,27 @@ std::optional<NextTurn> built(const State& state, const Rules& rules, const Empt
   if (below)
     for (const Giver& giver : emptied.gives) room += std::max(giver.gain, Bytes{});
   const Bytes all = room;
-  bool comes = false;
   std::vector<Victim> equals;
   for (const Candidate& candidate : order) {
     const bool fits = candidate.takes <= room;
     if (fits) room -= candidate.takes;
     if (fits && !candidate.resident) turn.enters.push_back(candidate.lease->id);
     if ((!fits || planted(Bug::all_leave_for_a_turn)) && candidate.resident) equals.push_back(candidate.yields);
-    comes |= fits && candidate.lease->id == waiter.id;
   }
-  if (!comes) return std::nullopt;
   const auto leave = with_below(state, rules, waiter, emptied, equals, all - room - emptied.room);
   if (!leave) return std::nullopt;
   for (const Victim& victim : *leave) turn.leaves.push_back(victim.lease);
   return turn;
 }
 
-// If those of lower tiers cannot leave with the equals, it is between the equals alone.
+// None: others come before the waiter. If those of lower tiers cannot leave with the equals, it is between the equals
+// alone.
 std::optional<NextTurn> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
                               const std::string& uuid, Duration then) {
-  auto turn = built(state, rules, emptied, waiter, uuid, then, /*below=*/true);
-  if (turn || emptied.below.empty()) return turn;
-  return built(state, rules, emptied, waiter, uuid, then, /*below=*/false);
+  auto turn = resident_set(state, rules, emptied, waiter, uuid, then, /*below=*/true);
+  if (!turn && !emptied.below.empty()) turn = resident_set(state, rules, emptied, waiter, uuid, then, /*below=*/false);
+  const bool comes = turn && std::find(turn->enters.begin(), turn->enters.end(), waiter.id) != turn->enters.end();
+  return comes ? turn : std::nullopt;
 }
 
 // The moments, in order, from which one of those who have the device comes after one of those who wait for it: between
