@@ -9,11 +9,6 @@
 namespace sublet::core {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr int enough_tries = 3;        // to be restored, the last of them seconds ago …
-constexpr Duration reading_time = 1s;  // … and longer than this
-
 std::map<ProcessRef, Bytes> used_by_each(const Device& device, LeaseId lease) {
   std::map<ProcessRef, Bytes> all;
   for (const ProcessUse& use : device.reading.processes)
@@ -251,17 +246,6 @@ State::ToRestore State::to_restore(const Lease& lease, std::string_view device) 
   }
   needs.beside = its.beside;
   needs.of = {its.of.begin(), its.of.end()};
-  // Tried in vain with room for all that they held; whatever a reading that began since shows of one of them was never
-  // parked: a parked process takes nothing.
-  const Side& side = sides_.at(lease.id);
-  const Device& there = devices_.at(lease.devices[at]);
-  if (side.no_room && side.retries >= enough_tries && there.read_at >= side.acting_since - reading_time) {
-    auto here = used_by_each(there, lease.id);
-    for (auto& [process, bytes] : needs.of) {
-      const Bytes never = std::min(bytes, here[process]);
-      bytes -= never, needs.all -= never;
-    }
-  }
   return needs;
 }
 

@@ -27,27 +27,6 @@ TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
   EXPECT_EQ(undone.state.to_restore(undone.at(undone.victim), uuid_of(0)).all, 9 * GiB) << "not all of its lease";
 }
 
-// A driver that says it has parked a program all of which is still on the card.
-TEST(Pause, WhatWasNeverParkedNeedsNoRoomOnceThatIsSure) {
-  Pair w;
-  const auto room = [&w] { return w.state.to_restore(w.at(w.victim), uuid_of(0)).all; };
-  w.settle();
-  w.measure(7 * GiB);
-  w.step(Release{.lease = w.waiter, .force = true});
-  w.resume();
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  for (int tries = 0; tries < 3; ++tries) {
-    EXPECT_EQ(room(), 9 * GiB) << "it may have been read before it was parked";
-    w.step(Unparked{.lease = w.victim, .how = Unparked::How::not_yet, .detail = "no room", .no_room = true});
-    const auto orders = w.ordered<Unpark>();
-    for (int seconds = 0; seconds < 40 && w.ordered<Unpark>() == orders; ++seconds) {
-      w.pass(1s);
-      w.measure(7 * GiB);
-    }
-  }
-  EXPECT_EQ(room(), 2 * GiB);
-}
-
 TEST(Pause, WhatWasNotMeasuredMayBeAllOfItsLease) {
   const auto room = [](const Pair& w) { return w.state.to_restore(w.at(w.victim), uuid_of(0)); };
   Pair unread;

@@ -227,8 +227,11 @@ void Stepper::look_for_room(const Lease& waiter) {
   if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
   const Asking asking{waiter, ordered, /*told=*/false};
   const RoomPlan plan = plan_on_or_elsewhere(asking);
-  // It comes by itself, or is there.
-  if (plan.found && plan.victims.empty() && (!plan.under_way || is_free(waiter, plan.devices))) return;
+  // It comes by itself, or is there. What comes because others left for it is kept for it: they would have it back.
+  const bool settles = std::ranges::any_of(
+      plan.devices, [this](const std::string& uuid) { return state_.devices_.at(uuid).settling > Bytes{}; });
+  const bool for_it = plan.under_way || (settles && begun_for(waiter.id) != nullptr);
+  if (plan.found && plan.victims.empty() && (!for_it || is_free(waiter, plan.devices))) return;
   const std::vector<std::string> barred = barred_from(waiter);
   const bool may =
       asking.ground() == Ground::order ||

@@ -34,6 +34,26 @@ TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
   }
 }
 
+// One is paused for it, and then one is ended who cannot be: nobody comes back into what the first has made free.
+TEST(Word, WhatYieldsOnItDoesNotGoBackWhenTheNextIsEnded) {
+  Card w;
+  Lease pinned = w.want(14 * GiB, Tier::spot, "pinned");
+  pinned.pausable = Pausable::no;
+  const LeaseId ends = w.submit(pinned, true);
+  w.attach(ends);
+  const LeaseId parks = w.start(6 * GiB, Tier::spot, "parks");
+  const LeaseId meant = w.submit(w.want(22 * GiB, Tier::standard, "meant"), true);
+  w.step(Preempt{meant, 0, Ordered{1000, false}});
+  w.obey();
+  ASSERT_EQ(w.at(ends).end_reason, EndReason::revoked);
+  EXPECT_EQ(w.state_of(parks), LeaseState::paused);
+  w.quit(ends);
+  w.live(5s);
+  EXPECT_EQ(w.state_of(meant), LeaseState::active);
+  EXPECT_EQ(w.state_of(parks), LeaseState::paused);
+  EXPECT_EQ(w.why(parks, "resuming"), "") << "it has not been away twice";
+}
+
 TEST(Word, OutlivesARestart) {
   Word w;
   w.restart();
