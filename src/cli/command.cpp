@@ -66,6 +66,11 @@ Option Option::type(const char* name) const {
   return *this;
 }
 
+Option Option::not_empty() const {
+  option_->check([](const std::string& text) { return text.empty() ? std::string("it is empty") : std::string(); });
+  return *this;
+}
+
 Option Option::between(int least, int most) const {
   option_->check([least, most](const std::string& text) {
     int value = 0;

@@ -36,6 +36,7 @@ class Option {
   Option required() const;
   Option excludes(Option other) const;        // both given is a usage error
   Option type(const char* name) const;        // what --help calls its value: "SIZE"
+  Option not_empty() const;                   // "$UNSET" is a usage error
   Option between(int least, int most) const;  // of a number
   // One of these words, or a list of them: another is a usage error, and completion offers them.
   Option one_of(std::vector<std::string> words, bool list = false) const;

@@ -124,7 +124,10 @@ int follow(const Common& common, const EventsFlags& flags) {
 
 Action add_events(Command command, Common& common) {
   auto flags = std::make_shared<EventsFlags>();
-  command.option("LEASE", flags->lease, "Only events of this lease").type("LEASE").offers(Offer::Of::all_leases);
+  command.option("LEASE", flags->lease, "Only events of this lease")
+      .not_empty()
+      .type("LEASE")
+      .offers(Offer::Of::all_leases);
   const auto take_since = [flags](const std::string& text) -> Status {
     if (text != "0" && !is_event_id(text))
       return bad_request(fmt::format("'{}' is not the id of an event", printable(text)),

@@ -115,9 +115,10 @@ Action add_free(Command command, Common& common) {
   add_json(command, common);
   command.footer(
       "For a program that does not ask Sublet. Your own programs are paused for it and\n"
-      "those of the tiers batch and spot, or anybody's on an admin's word. They come\n"
-      "back by their place in the queue once the time is over or the lease that is\n"
-      "printed is released. Ctrl-C while room is being made gives it up.");
+      "those of the tiers batch and spot, or anybody's on an admin's word; of others'\n"
+      "of the tier standard, in its turn. They come back by their place in the queue\n"
+      "once the time is over or the lease that is printed is released. Ctrl-C while\n"
+      "room is being made gives it up.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -19,7 +19,8 @@ namespace sublet::cli {
 using namespace std::chrono_literals;
 
 void add_lease(Command command, Common& common, LeaseVerb& verb, bool required, Offer::Of offer) {
-  const Option lease = command.option("LEASE", verb.lease, "Id or tag of the lease").type("LEASE").offers(offer);
+  const Option lease =
+      command.option("LEASE", verb.lease, "Id or tag of the lease").not_empty().type("LEASE").offers(offer);
   if (required) lease.required();
   command.option("--token-file", verb.token_file, "File with the lease's token (else SUBLET_LEASE_TOKEN_FILE)")
       .type("FILE")

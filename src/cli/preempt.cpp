@@ -132,9 +132,9 @@ Action add_preempt(Command command, Common& common) {
       "whatever their tier, on an admin's word anybody's. Others' programs of a tier\n"
       "below LEASE's yield as far as they would have to without it. They come back by\n"
       "their place in the queue; from those who had to wait for it LEASE keeps its room\n"
-      "until it ends, is paused or asks for more, whatever their tier. Without\n"
-      "--preview it returns when LEASE has its room; room is still made for it when\n"
-      "this command is interrupted.");
+      "until it ends, is paused or asks for more, whatever their tier; its equals take\n"
+      "turns with it. Without --preview it returns when LEASE has its room; room is\n"
+      "still made for it when this command is interrupted.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -62,6 +62,7 @@ int resize(const Common& common, const ResizeFlags& flags) {
   const auto ended = wait_until_settled(common, *client, std::move(*lease), *token,
                                         {.settled = [](const json& now) { return !waits(now); },
                                          .at_most = flags.wait,
+                                         .each = std::chrono::milliseconds(500),
                                          .not_yet = fmt::format("{} has not got its {}", id, format_size(*flags.size)),
                                          .goes_on = id + " goes on waiting for it"},
                                         look);

@@ -50,7 +50,7 @@ Action add_report(Command command, Common& common) {
       "Held is size by time; before a lease was last resized it counts with the mean of\n"
       "its sizes until then. Never used is the part of it that lay above the lease's\n"
       "own peak. Time in which a lease was paused is not held, whatever little it kept;\n"
-      "it has a column of its own, paused. Of a lease that began before the window,\n"
+      "-o name,paused shows it. Of a lease that began before the window,\n"
       "earlier pauses count as spread evenly over its life.\n"
       "A wait goes from the request to the grant, or until now. The window ends now.\n"
       "--consumers: what estimates and prices rest on. A pause takes its fixed part\n"

@@ -8,7 +8,11 @@ namespace sublet::cli {
 
 Action add_why(Command command, Common& common) {
   auto lease = std::make_shared<std::string>();
-  command.option("LEASE", *lease, "Id or tag of the lease").required().type("LEASE").offers(Offer::Of::all_leases);
+  command.option("LEASE", *lease, "Id or tag of the lease")
+      .required()
+      .not_empty()
+      .type("LEASE")
+      .offers(Offer::Of::all_leases);
   add_json(command, common);
   add_watch(command, common);
   return [&common, lease] {

@@ -57,7 +57,7 @@ Status make_cards(const fs::path& bin, const Options& options) {
   const std::string tool = find_program(bin, "simgpu-ctl");
   if (tool.empty()) {
     return bad_request(fmt::format("--sim needs simgpu-ctl, which is not in {}", bin.string()),
-                       "use the build tree: ./dev build");
+                       "install the package sublet-simgpu, or in a build tree: ./dev build");
   }
   std::string words[] = {tool, "--dir", options.dir, "create", options.sim};
   char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), nullptr};

@@ -9,7 +9,12 @@
 namespace sublet::http {
 namespace {
 
-Error no_such_lease(const std::string& name) {
+// A tag is each user's own.
+Error no_such_lease(const Call& call, const std::string& name) {
+  for (const auto& [id, lease] : call.engine.state().leases())  // a look at another user's tag: rare
+    if (lease.tag == name && !name.empty() && !lease.ended())
+      return not_found(fmt::format("you have no lease with the tag '{}'", printable(name)),
+                       fmt::format("tags are each user's own: {}'s is {}", lease.user, to_string(id)));
   return not_found(fmt::format("there is no lease '{}'", printable(name)), "'sublet ps --all' lists ids and tags");
 }
 
@@ -47,12 +52,13 @@ Reply with_lease(Call& call, const std::string& name, std::function<Reply(const 
   if (!live) return problem(live.error());
   if (*live != nullptr) return next(**live);
   const auto uid = call.request.peer.role == engine::Role::admin ? std::nullopt : std::optional(call.request.peer.uid);
-  return Later{[&engine = call.engine, name, id, uid, next](std::function<void(Reply)> done) {
-    engine.read_store([name, id, uid, next, done](store::Reader& reader) {
+  const Error none = no_such_lease(call, name);
+  return Later{[&engine = call.engine, name, id, uid, next, none](std::function<void(Reply)> done) {
+    engine.read_store([name, id, uid, next, done, none](store::Reader& reader) {
       auto found = id ? reader.lease(*id) : reader.by_tag(name, uid);
-      return [name, next, done, found = std::move(found)] {
+      return [none, next, done, found = std::move(found)] {
         if (!found) return done(problem(found.error()));
-        if (!*found) return done(problem(no_such_lease(name)));
+        if (!*found) return done(problem(none));
         done(next(**found));
       };
     });

@@ -22,6 +22,9 @@ def system():
 
 def test_an_admin_ends_another_users_program_and_who_is_none_does_not(system):
     program = system.load(ANA, "hers")
+    hers = system.lease("hers")["id"]
+    unknown = system.cli(BEN, "why", "hers")
+    assert "you have no lease with the tag 'hers'" in unknown.stderr and f"is {hers}" in unknown.stderr, unknown.stderr
     refused = system.cli(BEN, "stop", system.lease("hers")["id"])
     assert refused.returncode == 77 and "or an admin" in refused.stderr, refused.stderr
     assert system.lease("hers")["state"] == "active"

@@ -72,6 +72,12 @@ def test_columns_are_chosen_and_wrong_ones_refused(busy):
     assert not done.stdout
 
 
+@pytest.mark.parametrize("verb", ["why", "stop", "events", "resize"])
+def test_an_empty_lease_is_a_usage_error(daemon, verb):
+    done = daemon.cli(verb, "", *(["1GiB"] if verb == "resize" else []), check=2)
+    assert "LEASE: it is empty" in done.stderr and not done.stdout
+
+
 def test_why_is_a_paragraph_with_numbers_and_help(busy):
     daemon, first, second = busy
     text = daemon.cli("why", "mine", check=0).stdout
