@@ -48,6 +48,7 @@ Failure problem_of(int status, std::string text) {
   };
   failure.error = {code_from(field("code"), status), field("detail"), field("hint")};
   if (failure.error.detail.empty()) failure.error.detail = field("title");
+  if (failure.error.detail.empty()) failure.error.detail = field("status");  // of /healthz
   if (failure.error.detail.empty()) {
     failure.error.detail = fmt::format("the daemon answered with status {} and no explanation", status);
   }

@@ -48,6 +48,7 @@ def test_three_crashes_within_a_minute(daemon, by):
     assert health.status == 503 and "safe mode" in health["status"]
     shown = daemon.cli("status", check=0).stdout
     assert safe["until"] in shown and by.name in shown and "report the bug" in shown
+    assert "says it is not healthy: the daemon is in safe mode until" in daemon.cli("doctor").stdout
     (warning,) = [each for each in daemon.get("/v1/status")["warnings"] if each["code"] == "safe-mode"]
     assert safe["until"] in warning["hint"]
     assert 'sublet_warnings{code="safe-mode"} 1' in daemon.get("/metrics").body
