@@ -216,7 +216,7 @@ std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
   return against([&waiter](const Candidate& candidate) { return candidate.lease->id == waiter.id; });
 }
 
-// No turn of this waiter begins sooner: whoever came last has its room for as long as whose turn it is is worth.
+// No turn of this waiter begins sooner: whoever leaves has had its room for as long as whose turn it is is worth.
 Time first_quantum(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
                    const std::string& uuid) {
   Time first = Time::never();
