@@ -157,7 +157,8 @@ void Keeper::watch_lease() {
       client_.pause(1s);
       continue;
     }
-    lease_ = std::move(*lease);
+    const std::string before = std::exchange(lease_, std::move(*lease)).state;
+    if (lease_.granted() && lease_.state != before) tell_state();
     if (lease_.stopping || (lease_.ended() && ends_program(lease_.end_reason))) {
       begin_stop(lease_.ended() ? lease_.end_reason : "stopped", lease_.stop_grace);
       break;
@@ -168,6 +169,15 @@ void Keeper::watch_lease() {
     }
   }
   while (!events_.cancelled()) client_.pause(1h);
+}
+
+// Else a program that is parked just stands still.
+void Keeper::tell_state() {
+  const bool runs = lease_.state == "active";
+  listener_.note(runs ? "resumed" : lease_.state.c_str(), {{"lease", lease_.id}});
+  if (lease_.state == "paused")
+    listener_.say(fmt::format("{0} is paused; `sublet why {0}` says for whom, and when it comes back", lease_.id));
+  else if (runs) listener_.say(lease_.id + " runs again");
 }
 
 // --- signals, the terminal

@@ -74,6 +74,7 @@ class Keeper {
   bool book();
   void start();
   void watch_lease();
+  void tell_state();
   void report();
   Outcome outcome() const;
 

@@ -132,6 +132,20 @@ TEST_F(KeeperTest, EndsTheTreeWhenTheLeaseIsStopped) {
   EXPECT_NE(std::find(noted.begin(), noted.end(), "stopping"), noted.end());
 }
 
+TEST_F(KeeperTest, TellsThatItsProgramIsPausedAndRunsAgain) {
+  const std::vector<const char*> states{"pausing", "paused", "resuming", "active"};
+  std::size_t next = 0;
+  FakeServer server(path, [&](const FakeRequest& r) {
+    if (!r.line().starts_with("GET")) return usual(r);
+    wait_until_ready();
+    if (next < states.size()) return reply(lease(states[next++]));
+    return reply(lease("active", {{"stopping", true}}));
+  });
+  keep("touch '" + ready + "'; sleep 1000");
+  const std::vector<std::string> told{"pausing", "paused", "resuming", "resumed"};
+  EXPECT_NE(std::search(noted.begin(), noted.end(), told.begin(), told.end()), noted.end());
+}
+
 TEST_F(KeeperTest, KillsWhatDoesNotEndInTheGrace) {
   FakeServer server(path, [this](const FakeRequest& r) {
     if (!r.line().starts_with("GET")) return usual(r);
