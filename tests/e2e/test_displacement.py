@@ -37,6 +37,9 @@ def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
     ends_well(daemon, "urgent", urgent)
     until(daemon, "batch", "active")
     ends_well(daemon, "batch", batch)
+    said = batch.stderr.read()
+    assert f"{paused['id']} is paused; `sublet why {paused['id']}` says for whom" in said, said
+    assert f"{paused['id']} runs again" in said, said
     assert {"pausing", "paused", "resuming", "resumed", "ended"} <= set(codes(daemon, "batch"))
     assert daemon.get("/v1/ledger")["entries"] == []
 
