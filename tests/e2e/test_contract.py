@@ -67,6 +67,8 @@ def good_calls(daemon, api):
     assert api.post("/v1/leases", dict(ASK, dry_run=True)).status == 200
     assert api.post("/v1/free", {"vram_bytes": GIB, "preview": True}).status == 200
     assert api.post("/v1/preempt", {"lease": first["id"]}).status == 200
+    free = "effective_free_bytes"
+    wait_until(lambda: api.get("/v1/devices")["devices"][0][free] >= ASK["vram_bytes"], "what was given back is free")
     third = api.post("/v1/leases", ASK)
     assert third.status == 201 and api.post(lease + "/resize", {"vram_bytes": 3 * GIB}).status == 202
     assert api.post(f"/v1/leases/{third['id']}/release", {}).status == 200
