@@ -109,25 +109,26 @@ std::variant<nlohmann::json, int> wait_until_settled(const Common& common, clien
   Leave leave(client);
   while (!wait.settled(lease)) {
     if (const auto waiting = client::parse_lease(lease)) talk.line().show(*waiting);
-    const Duration waited(monotonic_ns() - started);
-    if (wait.at_most && waited >= *wait.at_most) {
+    std::optional<Duration> left = wait.at_most;
+    if (left) *left -= Duration(monotonic_ns() - started);
+    if (left && *left <= Duration{}) {
       talk.line().clear();
       print_error(fmt::format("{} within {}", wait.not_yet, format_duration(*wait.at_most)), goes_on);
       return kGaveUp;
     }
     // Short ones: the estimate counts down, and the end of a wish to grow is no change of state.
-    const Duration at_most = wait.at_most ? std::clamp<Duration>(*wait.at_most - waited, 100ms, wait.each) : wait.each;
+    const Duration at_most = left ? std::clamp<Duration>(*left, 100ms, wait.each) : wait.each;
     const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
     client::Patience patience = keep::patience(listener);
-    if (wait.at_most) patience.limit = *wait.at_most - waited;
+    if (left) patience.limit = *left;
     // A daemon that hangs keeps nobody beyond the time that was given.
-    const Duration timeout = wait.at_most ? *wait.at_most - waited + 1s : at_most + 30s;
+    const Duration timeout = left ? *left + 1s : at_most + 30s;
     const auto reply = long_poll(client, id, ask, token, patience, timeout);
     if (leave.asked()) {
       talk.line().clear();
       leave.now(common.quiet || common.json, goes_on);
     }
-    if (!reply && wait.at_most && reply.error().passing()) continue;  // away for as long as there was time
+    if (!reply && left && reply.error().passing()) continue;  // away for as long as there was time
     if (!reply) return fail(common, reply.error());
     auto body = client::parse(*reply);
     if (!body) return fail(common, body.error());
