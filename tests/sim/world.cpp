@@ -374,18 +374,21 @@ bool World::took_again(LeaseId lease) const {
 }
 
 bool World::crowds_itself(LeaseId lease) const {
-  std::vector<Bytes> held(cards_.size()), parked(cards_.size());
+  std::vector<Bytes> held(cards_.size()), parked(cards_.size()), own(cards_.size());
   for (const auto& [ref, process] : processes_) {
     if (process.lease != lease) continue;
     for (std::size_t card = 0; card < cards_.size(); ++card) {
       held[card] += std::max(process.held[card] - residue, Bytes{});
       parked[card] += process.parked[card] + process.put_away[card];
-      // How much of it is left there may be known from its host memory alone, which it also has for itself.
-      if (process.parked[card] > Bytes{} && process.held[card] > residue) parked[card] += of_any_program;
+      if (process.parked[card] > Bytes{}) own[card] += of_any_program;
     }
   }
-  for (std::size_t card = 0; card < cards_.size(); ++card)
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    // Where some is left there, how much is parked may be known from host memory alone, which they also have for
+    // themselves.
+    if (held[card] > Bytes{}) parked[card] += own[card];
     if (held[card] + parked[card] > cards_[card].total - config_.driver_reserved - gpu::ballast_margin) return true;
+  }
   return false;
 }
 
