@@ -203,16 +203,23 @@ class Machine {
   bool active_processes_ = true;
 };
 
-// One card that many equals share in turns: whatever changes there has the next turn found anew.
+// One card that many equals share in turns: whatever changes there has the next turn found anew. Where others are below
+// them, who wait need so much more than who have it that some of those leave as well.
 class Crowd {
  public:
-  explicit Crowd(int residents) {
-    const Bytes each{(card_size - rules_.headroom).count / residents};
-    rules_.ledger_limit = 1024 * GiB;
+  Crowd(int residents, int below, Bytes ledger) {
+    const std::int64_t each = (card_size - rules_.headroom).count * 2 / (2 * residents + 1);
+    rules_.ledger_limit = ledger;
+    rules_.ledger_user_share = 1;
     measure();
-    for (int i = 0; i < 2 * residents; ++i) add(each, i);
+    for (int i = 0; i < below; ++i) add({each / below * (2 + i % 5) / 8}, i, Tier::spot);
+    for (int i = 0; i < 2 * residents; ++i)
+      add({i < residents || below == 0 ? each : each * 5 / 4}, i, Tier::standard);
     measure();
   }
+
+  // With the next turn; none: it is not found that there is one.
+  std::size_t leave() const { return state_.turns().empty() ? 0 : state_.turns().begin()->second.leaves.size(); }
 
   // Whoever has room there is seen to use a little less, or more.
   void look(Timings& timings) {
@@ -228,11 +235,12 @@ class Crowd {
   }
   void measure() { step(reading()); }
 
-  void add(Bytes vram, int i) {
+  void add(Bytes vram, int i, Tier tier) {
     Lease lease;
     lease.uid = 1000;
     lease.user = lease.tenant = "user";
-    lease.consumer = "consumer" + std::to_string(i);
+    lease.consumer = std::string(to_string(tier)) + std::to_string(i);
+    lease.tier = tier;
     lease.vram = vram;
     lease.priority = i % 7;
     lease.owner.kind = OwnerKind::connection;
@@ -327,12 +335,15 @@ int main(int argc, char** argv) {
   if (argc > 3) cards = std::max(static_cast<int>(std::strtol(argv[3], nullptr, 10)), 8);
   fmt::print("{:>8}  {:<32} {:>10} {:>10} {:>12}\n", "queued", "event", "p50 us", "p99 us", "p50 / map");
   for (std::size_t queued = 100; queued <= most; queued *= 10) run(queued, events);
-  for (const int residents : {2, 8, 32}) {
-    Crowd crowd(residents);
+  const auto turns = [events](const char* title, int residents, int below, Bytes ledger) {
+    Crowd crowd(residents, below, ledger);
     Timings look;
     for (int i = 0; i < events; ++i) crowd.look(look);
-    fmt::print("{:>8}  {:<32} {:>10.2f} {:>10.2f}\n", residents, "snapshot: equals in turns", look.microseconds(0.5),
-               look.microseconds(0.99));
-  }
+    fmt::print("{:>8}  {:<32} {:>10.2f} {:>10.2f}\n", residents, fmt::format("{}: {} leave", title, crowd.leave()),
+               look.microseconds(0.5), look.microseconds(0.99));
+  };
+  for (const int residents : {2, 8, 32}) turns("snapshot, turns", residents, 0, 1024 * GiB);
+  for (const int residents : {2, 8, 32}) turns("the same, 20 spot", residents, 20, 1024 * GiB);
+  for (const int residents : {2, 8, 32}) turns("20 spot, tight ledger", residents, 20, Bytes{card_size.count / 4});
   return 0;
 }
