@@ -140,10 +140,7 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
   while (!events.cancelled() && !lease.ended()) {
     const auto target = fmt::format("/v1/leases/{}?wait=60s&since={}&stopping=false", client::encode(lease.id),
                                     client::encode(lease.state));
-    auto reply = client_.insist({"GET", target, {}, {}, acquired.token}, keep::patience(listener), 90s);
-    if (!reply && reply.error().error.code == Code::NotFound) {  // it ended, and was gone before the answer was made
-      reply = client_.get("/v1/leases/" + client::encode(lease.id));
-    }
+    const auto reply = client_.insist({"GET", target, {}, {}, acquired.token}, keep::patience(listener), 90s);
     if (!reply && reply.error().kind == client::FailureKind::cancelled) break;
     if (!reply) return fail(common_, reply.error());
     const auto now = client::parse_lease(reply->text);

@@ -71,18 +71,6 @@ int act_on_lease(const Common& common, const LeaseVerb& verb, const std::string&
   return kOk;
 }
 
-namespace {
-
-// One that ends while it is waited for may be gone from the daemon's memory before the answer is made.
-client::Answer<client::Reply> long_poll(client::Client& client, const std::string& id, const std::string& call,
-                                        const std::string& token, const client::Patience& patience, Duration timeout) {
-  auto reply = client.insist({"GET", lease_target({id, {}}, call), {}, {}, token}, patience, timeout);
-  if (reply || reply.error().error.code != Code::NotFound) return reply;
-  return client.insist({"GET", lease_target({id, {}}), {}, {}, token}, patience);
-}
-
-}  // namespace
-
 client::Answer<Ended> wait_for_end(const Common& common, client::Client& client, const LeaseVerb& verb,
                                    const std::string& token) {
   Talk talk(common, -1, false, Look{});
@@ -95,7 +83,7 @@ client::Answer<Ended> wait_for_end(const Common& common, client::Client& client,
     if (!lease) return lease.error();
     if (lease->ended()) return Ended{std::move(*lease), std::move(*reply)};
     const std::string call = fmt::format("?wait=60s&since={}", client::encode(lease->state));
-    reply = long_poll(client, lease->id, call, token, keep::patience(listener), 90s);
+    reply = client.insist({"GET", lease_target({lease->id, {}}, call), {}, {}, token}, keep::patience(listener), 90s);
   }
 }
 
@@ -123,7 +111,7 @@ std::variant<nlohmann::json, int> wait_until_settled(const Common& common, clien
     if (left) patience.limit = *left;
     // A daemon that hangs keeps nobody beyond the time that was given.
     const Duration timeout = left ? *left + 1s : at_most + 30s;
-    const auto reply = long_poll(client, id, ask, token, patience, timeout);
+    const auto reply = client.insist({"GET", lease_target({id, {}}, ask), {}, {}, token}, patience, timeout);
     if (leave.asked()) {
       talk.line().clear();
       leave.now(common.quiet || common.json, goes_on);

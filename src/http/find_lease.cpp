@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 namespace sublet::http {
 namespace {
 
@@ -33,6 +36,22 @@ Result<const core::Lease*> find_live_tag(const Call& call, const std::string& na
   return bad_request(fmt::format("the tag '{}' means {} leases:{}", printable(name), found.size(), all), "name the id");
 }
 
+using Found = Result<std::optional<core::Lease>>;
+
+Later from_store(engine::Engine& engine, std::function<Found(store::Reader&)> look, Error none,
+                 std::function<Reply(const core::Lease&)> next) {
+  return Later{[&engine, look = std::move(look), none = std::move(none),
+                next = std::move(next)](std::function<void(Reply)> done) {
+    engine.read_store([look, none, next, done](store::Reader& reader) {
+      return [none, next, done, found = look(reader)] {
+        if (!found) return done(problem(found.error()));
+        if (!*found) return done(problem(none));
+        done(next(**found));
+      };
+    });
+  }};
+}
+
 }  // namespace
 
 bool has_token(const Request& request, const core::Lease& lease) {
@@ -52,17 +71,17 @@ Reply with_lease(Call& call, const std::string& name, std::function<Reply(const 
   if (!live) return problem(live.error());
   if (*live != nullptr) return next(**live);
   const auto uid = call.request.peer.role == engine::Role::admin ? std::nullopt : std::optional(call.request.peer.uid);
-  const Error none = no_such_lease(call, name);
-  return Later{[&engine = call.engine, name, id, uid, next, none](std::function<void(Reply)> done) {
-    engine.read_store([name, id, uid, next, done, none](store::Reader& reader) {
-      auto found = id ? reader.lease(*id) : reader.by_tag(name, uid);
-      return [none, next, done, found = std::move(found)] {
-        if (!found) return done(problem(found.error()));
-        if (!*found) return done(problem(none));
-        done(next(**found));
-      };
-    });
-  }};
+  return from_store(
+      call.engine, [name, id, uid](store::Reader& reader) { return id ? reader.lease(*id) : reader.by_tag(name, uid); },
+      no_such_lease(call, name), std::move(next));
+}
+
+Later ended_lease(engine::Engine& engine, LeaseId id, std::function<Reply(const core::Lease&)> next) {
+  return from_store(
+      engine, [id](store::Reader& reader) { return reader.lease(id); },
+      not_found(fmt::format("{} has ended long ago", to_string(id)),
+                "`sublet ps --all` lists those that are still remembered"),
+      std::move(next));
 }
 
 }  // namespace sublet::http

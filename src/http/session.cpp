@@ -6,6 +6,7 @@
 #include "http/admission.h"
 #include "http/answer_text.h"
 #include "http/event_stream.h"
+#include "http/find_lease.h"
 #include "http/message.h"
 #include "http/parse.h"
 #include "http/peer_watch.h"
@@ -292,21 +293,17 @@ class Session {
     if (wait.hold && wait.release_hold) engine.unhold(wait.lease, context_.id);
     if (peer_->gone()) co_return std::nullopt;
     if (auto refusal = admission_.refusal()) co_return refusal;
-    co_return after_waiting(wait);
-  }
-
-  Response after_waiting(const WaitForLease& wait) const {
-    const core::Lease* lease = context_.engine.find(wait.lease);
-    if (lease == nullptr && wait.submitted) {  // taken back with the store that failed: it was never acknowledged
-      return problem(unavailable("the store failed before this could be made durable",
-                                 "send the same request again, with the same Idempotency-Key"));
+    if (const core::Lease* lease = engine.find(wait.lease)) {
+      Response answer = wait.answer(*lease);
+      answer.after = engine.intended_of(wait.lease);
+      co_return answer;
     }
-    if (lease == nullptr)
-      return problem(not_found(fmt::format("{} has ended long ago", to_string(wait.lease)),
-                               "`sublet ps --all` lists those that are still remembered"));
-    Response answer = wait.answer(*lease);
-    answer.after = context_.engine.intended_of(wait.lease);
-    return answer;
+    if (wait.submitted) {  // taken back with the store that failed: it was never acknowledged
+      co_return problem(unavailable("the store failed before this could be made durable",
+                                    "send the same request again, with the same Idempotency-Key"));
+    }
+    // One that ended while it was waited for may be in the store alone by now.
+    co_return std::get<Response>(co_await run_later(ended_lease(engine, wait.lease, std::move(wait.answer))));
   }
 
   static bool is_news(const core::Lease* lease, const WaitForLease& wait) {

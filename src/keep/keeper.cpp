@@ -141,11 +141,7 @@ void Keeper::on_exec() {
 void Keeper::watch_lease() {
   while (!events_.cancelled()) {
     const auto call = fmt::format("?wait={}s&since={}&stopping=false", poll_wait / 1s, client::encode(lease_.state));
-    auto answer = client_.insist(request("GET", call, nullptr), patience(listener_), poll_wait + 30s);
-    // One that ends while it is waited for may be gone from the daemon's memory before the answer is made.
-    if (!answer && answer.error().error.code == Code::NotFound) {
-      answer = client_.insist(request("GET", "", nullptr), patience(listener_));
-    }
+    const auto answer = client_.insist(request("GET", call, nullptr), patience(listener_), poll_wait + 30s);
     if (!answer) {
       if (answer.error().kind == client::FailureKind::cancelled) break;
       listener_.say(

@@ -190,6 +190,28 @@ def test_a_connection_holds_a_lease_and_its_end_ends_it(start_daemon):
     assert (wrong.status, wrong["code"]) == (403, "Denied")
 
 
+def test_who_waits_is_told_of_an_end_among_more_than_are_remembered(start_daemon):
+    """All of one connection end at a stroke, more than memory keeps: some are known by the store alone."""
+    daemon = start_daemon(config=QUICK + "[limits]\nleases = 2000\n")
+    ask(daemon.api(), 3 * GIB, ttl_seconds=600)
+    owner = daemon.api()
+    leases = [ask(owner, 2 * GIB)["id"] for _ in range(1100)]
+    ended = {}
+
+    def wait(lease):
+        ended[lease] = daemon.api().get(f"/v1/leases/{lease}?wait=60s&since=queued")
+
+    some = [leases[0], leases[1], leases[-1]]
+    waits = [threading.Thread(target=wait, args=(lease,)) for lease in some]
+    for each in waits:
+        each.start()
+    owner.close()
+    for each in waits:
+        each.join()
+    assert [ended[lease].status for lease in some] == [200] * 3
+    assert {ended[lease]["end_reason"] for lease in some} == {"cancelled"}
+
+
 def test_a_token_lease_expires_unless_renewed(start_daemon):
     daemon = start_daemon(config=QUICK)
     api = daemon.api()
