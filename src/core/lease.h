@@ -240,9 +240,9 @@ struct Lease {
   void count_size(Time now);    // active, and about to get another size
   // When it would have begun if it had never been parked: it has run for `now` less this. `now` before its grant.
   Time runs_since(Time now) const { return granted_at ? *granted_at + parked_until(now) : now; }
-  // What it may hold on each of its devices without being listed there, because it is parked: what the driver keeps of
-  // it belongs to no listed process.
-  Bytes kept_unseen() const { return parked() || state == LeaseState::resuming ? parking->residue : Bytes{}; }
+  // What it may hold on each of its devices without being listed there, because some of it may be parked: what the
+  // driver keeps of that belongs to no listed process.
+  Bytes kept_unseen() const { return parking ? parking->residue : Bytes{}; }
   // What it reserves on each of its devices, if it reserves.
   Bytes reserved_each() const { return parked() ? parking->residue : vram; }
   // The same on all its devices together.

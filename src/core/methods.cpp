@@ -10,8 +10,8 @@
 namespace sublet::core {
 namespace {
 
-// What the driver leaves of each process on a device that it parked: measured, 4 MiB; a context that is kept costs
-// more.
+// What the driver may leave on a device of a program that it parked, whatever version it is of: a context that is kept
+// costs more than was measured.
 constexpr Bytes driver_residue = 64 * MiB;
 
 // A program that yields by itself does it better than the driver can, unless it fails as often as not.
@@ -76,9 +76,13 @@ Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
   return methods.front();
 }
 
-Bytes residue_of(const Lease& lease, PauseMethod method) {
-  const bool declared = method == PauseMethod::cooperative && lease.cooperation;
-  return std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
+Bytes residue_of(const State& state, const Lease& lease, PauseMethod method) {
+  if (method == PauseMethod::cooperative && lease.cooperation)
+    return std::min(lease.cooperation->residue, lease.vram);
+  std::int64_t processes = 0;
+  for (const std::string& device : lease.devices)
+    processes = std::max<std::int64_t>(processes, state.charge(lease.id, device).processes);
+  return std::min(std::max(driver_residue, processes * driver_keeps), lease.vram);
 }
 
 Bytes headroom_share(const State& state, const Device& device) {

@@ -306,6 +306,7 @@ void State::settle(LeaseId id, bool measured) {
 // `seen`: what the device's reading says of the lease; whether it settles is not the reading's to say.
 void State::measure(const Lease& lease, Device& device, const Charge& seen, bool after_end) {
   Charge& charge = *charge_at(lease, device.reading.uuid);
+  charge.processes = seen.processes;
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
   Side& side = sides_.at(lease.id);
   const bool back =

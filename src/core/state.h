@@ -29,6 +29,7 @@ namespace sublet::core {
 struct Charge {
   Bytes used{};           // of its processes, in the last plausible snapshot
   bool untold = false;    // one of them is listed there without the bytes it uses
+  int processes = 0;      // so many of them are listed there
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
   // What its processes hold here once they are back, where that is more than its size: charged, but for the time while
@@ -94,7 +95,7 @@ struct Device {
   Bytes leased_used;                  // Σ over leases of used
   Bytes settling;                     // the part of `charged` of leases that have ended
   Bytes unleased;                     // Σ of the listed processes under no lease
-  Bytes unlisted;                     // used, and of no listed process
+  Bytes unlisted;                     // used, of no listed process, and not what the driver keeps of parked ones
   // Of those who reserve here, those on whom others may have a claim, by tier (core/methods.h).
   struct Claimable {
     int leases = 0;

@@ -118,7 +118,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   parking.method = method;
   parking.entry = held;
   parking.settled = false;
-  parking.residue = residue_of(lease, method);
+  parking.residue = residue_of(state_, lease, method);
   parking.touched.emplace();
   state_.note_asked(lease, parking, rules_, now_);
   parking.told = parking.told || (cooperative && !planted(Bug::nobody_is_told_to_go_on));

@@ -236,6 +236,7 @@ void Stepper::look_for_room(const Lease& waiter) {
   const bool may =
       asking.ground() == Ground::order ||
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
+  if (plan.found && plan.victims.empty() && others_come_in_with(waiter) && go_on_with_turn(waiter)) return;
   if (plan.found && may) {
     // It goes on being its turn while those who leave for it are on their way out.
     const auto old = std::ranges::find_if(
@@ -250,6 +251,21 @@ void Stepper::look_for_room(const Lease& waiter) {
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   // A word whose victims cannot yield any more takes no right away.
   if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred);
+}
+
+// What is on its way is enough for it, and not for those who come in by the same turn.
+bool Stepper::others_come_in_with(const Lease& waiter) const {
+  const Making* old = begun_for(waiter.id);
+  if (old == nullptr || !old->its_turn || old->with.empty()) return false;
+  return std::ranges::any_of(old->devices, [&](const std::string& uuid) {
+    Bytes need = state_.need(waiter, uuid);
+    for (const LeaseId id : old->with)
+      if (const Lease* other = state_.find(id); other != nullptr && state_.queue_.contains(id))
+        need += state_.need(*other, uuid);
+    const auto device = state_.devices_.find(uuid);
+    return device != state_.devices_.end() && state_.known(device->second, rules_, now_) &&
+           state_.effective_free(device->second, rules_, now_) + being_yielded(state_, device->second) < need;
+  });
 }
 
 // Room is made for it in one place at a time.

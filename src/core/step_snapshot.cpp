@@ -3,10 +3,12 @@
 #include "core/stepper.h"
 
 #include "base/planted.h"
+#include "core/methods.h"
 #include "core/words.h"
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 namespace sublet::core {
@@ -122,8 +124,9 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     Charge& of_lease = seen[use.lease];
     of_lease.used += use.used.value_or(Bytes{});
     of_lease.untold |= !use.used;
+    ++of_lease.processes;
   }
-  const Bytes unlisted = std::max(reading.used - all, Bytes{});
+  const Bytes unlisted = std::max(reading.used - all - kept_by_driver(device, reading), Bytes{});
   if (device.read_at) note_hidden(device, reading, unlisted);
   device.unlisted = unlisted;
   device.reading = reading;
@@ -150,6 +153,29 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   state_.refresh_other(device);  // what is used there may have changed for no lease
   for (const LeaseId id : device.leases)
     if (const Lease& lease = state_.leases_.at(id); lease.waits_in_place()) state_.requeue_in_place(lease);
+}
+
+// Of those that it parked, who are on no list meanwhile. Else many of them would look like somebody who hides.
+Bytes Stepper::kept_by_driver(const Device& device, const DeviceReading& reading) const {
+  std::vector<const Lease*> away;
+  for (const LeaseId id : device.leases)
+    if (const Lease& lease = state_.leases_.at(id); lease.parking) away.push_back(&lease);
+  if (away.empty()) return {};
+  std::unordered_set<ProcessRef> listed;
+  for (const ProcessUse& use : reading.processes) listed.insert(use.process);
+  std::int64_t parked = 0;
+  for (const Lease* lease : away) {
+    const auto& touched = lease->parking->touched;
+    const auto is_parked = [&](const auto& its) {
+      const bool may_be = !touched || std::find(touched->begin(), touched->end(), its.first) != touched->end();
+      return may_be && !listed.contains(its.first);
+    };
+    const auto& yielded = lease->parking->yielded;
+    for (std::size_t i = 0; i < yielded.size(); ++i)
+      if (lease->devices[i] == device.reading.uuid)
+        parked += std::count_if(yielded[i].of.begin(), yielded[i].of.end(), is_parked);
+  }
+  return parked * driver_keeps;
 }
 
 // What leaves the list without leaving the device: it may be of processes that are just ending, or of ones that the

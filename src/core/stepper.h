@@ -168,6 +168,7 @@ class Stepper {
   std::optional<NextTurn> turn_on(const Lease& waiter, const Device& device, const std::vector<std::string>& barred);
   std::optional<NextTurn> turn_on_several(const Lease& waiter, const std::vector<std::string>& barred);
   bool comes_before(const Lease& waiter, const NextTurn& turn) const;
+  bool others_come_in_with(const Lease& waiter) const;
   bool take_turn(const Lease& waiter, const NextTurn& turn);
   bool go_on_with_turn(const Lease& waiter);
   void join_contest(const Device& device, const Contenders& contenders);
@@ -200,6 +201,7 @@ class Stepper {
   // Measuring (step_snapshot.cpp).
   void read_device(const DeviceReading& reading, Time began, bool twice);
   std::string implausible(const Device& device, const DeviceReading& reading) const;
+  Bytes kept_by_driver(const Device& device, const DeviceReading& reading) const;
   void note_hidden(const Device& device, const DeviceReading& reading, Bytes unlisted);
   void accept(Device& device, const DeviceReading& reading, Time began);
   bool shows_the_end(const Lease& lease, Time began) const;

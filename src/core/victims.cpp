@@ -86,7 +86,7 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
     return victim;
   }
   victim.method = state.standing(lease.id).next.value_or(way.method);
-  const Bytes residue = residue_of(lease, victim.method);
+  const Bytes residue = residue_of(state, lease, victim.method);
   victim.gain -= residue - std::min(residue, headroom_share(state, device));
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
   if (!lease.parking) {  // else the ledger has entered it already

@@ -413,9 +413,8 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
     const auto coming = present > 1 ? coming_.find({lease->id, device}) : coming_.end();
     const Bytes uses =
         count(lease->id, std::max(lease->reserved_each(), coming == coming_.end() ? Bytes{} : coming->second));
-    // What the driver keeps of a parked program is in no list.
-    if (lease->parked() || lease->state == LeaseState::resuming)
-      seen += std::max(lease->parking->residue - uses, Bytes{});
+    // What the driver keeps of what it has parked is in no list.
+    if (lease->parking) seen += std::max(lease->parking->residue - uses, Bytes{});
   }
   for (const auto& [id, end] : ends_)
     if (end.at > reading.began && !is_counted(id) && is_on(end.devices)) count(id, end.each);

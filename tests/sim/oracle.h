@@ -87,6 +87,7 @@ class Oracle {
   void check_named(const core::Reason& reason);
   void check_method(const Lease* before, const Lease& lease, Time now);
   void check_left_alone(const Lease& lease, Time now);
+  void check_undone(const Lease& lease, Time now) const;
   void follow_undo(const Lease& before, const Lease& lease, const store::Batch& batch);
   void check_ledger_entry(const Lease& lease);
   void follow_return(const Lease* before, const Lease& lease);
@@ -128,7 +129,8 @@ class Oracle {
     std::set<LeaseId> waited;          // for it, at any time
     std::set<LeaseId> has;             // its room, since `at`
     int moving = 0;                    // so many since `at`
-    Duration moved{};                  // that took, one after the other
+    Duration moved{};                  // that took, all of them together
+    Duration worked{};                 // so long they had their room, all of them together
     std::optional<Time> away;          // somebody is on the way out or in since
     Duration longest = std::chrono::seconds(5);  // that this took
     Duration quantum{};                // the longest that anybody could be left his room

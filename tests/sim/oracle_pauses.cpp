@@ -152,6 +152,7 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   if (before.state == LeaseState::pausing && lease.state == LeaseState::resuming && !paused) {
     undoing_.insert(lease.id);
     ++undone_[lease.id];
+    check_undone(lease, batch.now);
     if (refuses_.contains(lease.id) || seen_to_lie(before))
       to_blame_[lease.id] = engine_->state().standing(lease.id).failures + 1;
   } else if (lease.state != LeaseState::resuming) {
@@ -160,6 +161,22 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   if (lease.state != LeaseState::pausing) refuses_.erase(lease.id), said_at_.erase(lease.id);
   if (lease.state == LeaseState::active && was_undoing) undone_at_[lease.id] = batch.now;
   if (lease.state == LeaseState::paused) undone_.erase(lease.id);
+}
+
+// It said that it has yielded, really has, and was read again and again since by a driver that tells all it knows: then
+// it is measured, however many processes it has and whoever else yields there meanwhile.
+void Oracle::check_undone(const Lease& lease, Time now) const {
+  const auto said = said_at_.find(lease.id);
+  const bool tells_all = config_.ghosts + config_.missing + config_.lies + config_.lost_cards + config_.outsiders +
+                             config_.stalls + config_.liars ==
+                         0;
+  if (said == said_at_.end() || !tells_all || now - said->second < config_.rules.verify_timeout) return;
+  const bool yields = std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
+    const Reading* reading = known(uuid, now);
+    const bool read = reading != nullptr && reading->began > said->second + 5s;
+    return read && reading->used_by(lease.id) <= lease.parking->residue;
+  });
+  verdict_.expect(!yields || !world_.quiet(lease.id), "undone-although-gone", [&lease] { return to_string(lease.id); });
 }
 
 // That the host has no room for it, or that its order was withdrawn, is no fault of its own.

@@ -103,6 +103,7 @@ void Oracle::count_shares(Contest& contest, const std::vector<const Lease*>& mem
   const Duration since = now - std::exchange(contest.at, now);
   for (const LeaseId id : contest.has) contest.had[id] += since;
   contest.moved += contest.moving * since;
+  contest.worked += static_cast<std::int64_t>(contest.has.size()) * since;
   std::optional<Duration> least;
   for (const auto& [id, had] : contest.had) least = std::min(least.value_or(had), had);
   std::map<LeaseId, Duration> had;
@@ -183,10 +184,10 @@ void Oracle::check_shares(const Contest& contest, const std::vector<const Lease*
   });
 }
 
-// On the average: what a single switch takes may be more than was expected.
+// On the average: what a single switch takes may be more than was expected. Who stays works on while others switch.
 void Oracle::check_switching(const Contest& contest, const std::string& device, Time now) {
-  const Duration all = now - contest.began;
-  if (all < long_enough) return;
+  const Duration all = contest.worked + contest.moved;
+  if (now - contest.began < long_enough) return;
   const double may = by_chance * config_.rules.overhead * static_cast<double>(all.count());
   const double took = static_cast<double>((contest.moved - 2 * contest.longest).count());
   verdict_.expect(took <= may, "switching-takes-too-much", [&] {

@@ -45,6 +45,7 @@ Program& World::start_program(LeaseId lease, std::vector<std::size_t> cards, Byt
                     .keeper = keeper,
                     .cards = std::move(cards),
                     .within = within,
+                    .workers = fate_.chance(5) ? 24 : 0,
                     .exit_status = {}};
   return program;
 }
@@ -55,6 +56,14 @@ Program* World::program_of(LeaseId lease) {
 }
 
 void World::fork(Program& program) { add_process(program.lease); }
+
+void World::start_workers(Program& program, std::size_t card) {
+  constexpr Bytes each = 32 * MiB;
+  for (; program.workers > 0; --program.workers) {
+    const Bytes left = std::min(program.within - held_by(program.lease, card), room(card));
+    add_process(program.lease).held[card] = std::clamp(left, Bytes{}, each);
+  }
+}
 
 void World::free_all(Process& process) {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
@@ -174,9 +183,10 @@ void World::let_work(Program& program, Random& random, bool over_use, std::optio
     if (process.lease == program.lease && !process.unlisted) its.push_back(&process);
   }
   if (its.empty()) return;
+  const std::size_t card = random.pick(program.cards);
+  if (program.workers > 0 && random.chance(30)) return start_workers(program, card);
   if (its.size() < 3 && random.chance(10)) return fork(program);
   Process& process = *random.pick(its);
-  const std::size_t card = random.pick(program.cards);
   if (random.chance(25)) {
     process.held[card] = Bytes{random.between(0, process.held[card].count)};
     return;
@@ -414,6 +424,12 @@ void World::heal() {
   list_all();
 }
 
+// It is on no list while it is parked. Of which the driver only says so, it is.
+bool World::put_aside(const Process& process) {
+  return process.state == gpu::ParkState::checkpointed &&
+         std::ranges::all_of(process.held, [](Bytes bytes) { return bytes <= residue; });
+}
+
 gpu::GpuSnapshot World::read(std::int64_t began_ns) {
   gpu::GpuSnapshot snapshot;
   unseen_.clear();
@@ -432,7 +448,7 @@ gpu::GpuSnapshot World::read(std::int64_t began_ns) {
     device.driver_reserved = config_.driver_reserved;
     device.used = cards_[card].total - config_.driver_reserved - room(card);
     for (const auto& [ref, process] : processes_) {
-      if (process.held[card] <= Bytes{}) continue;
+      if (process.held[card] <= Bytes{} || put_aside(process)) continue;
       if (process.unlisted) unseen_[{process.lease, card}] += process.held[card];
       else device.processes.push_back({.process = ref, .used = process.held[card]});
     }

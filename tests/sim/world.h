@@ -45,6 +45,7 @@ struct Program {
   bool keeper_alive = true;
   bool lives = true;  // any process of it
   bool deaf = false;  // to SIGTERM
+  int workers = 0;    // that it is still to start, each of which takes a little
   Manners manners = Manners::honest;
   std::int64_t busy_until_ns = 0;  // hears nothing before
   bool yields_late = false;        // and will have yielded by then
@@ -147,6 +148,7 @@ class World {
     bool lost = false;
   };
   Process& add_process(LeaseId lease);
+  void start_workers(Program& program, std::size_t card);
   using Kept = std::vector<Bytes> Process::*;
   void move_out(Process& process, int percent, Kept kept);
   void move_in(Process& process, Kept kept);
@@ -155,6 +157,7 @@ class World {
   bool has_room(const std::vector<Process*>& processes, Kept kept);
   Bytes kept_by(LeaseId lease, std::size_t card, Kept kept) const;
   void free_all(Process& process);
+  static bool put_aside(const Process& process);
   std::string why_full(std::size_t card) const;
 
   const Config& config_;
