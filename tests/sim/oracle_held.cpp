@@ -109,7 +109,7 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
     if (!is_on(lease, device) || (!lease.reserves() && !lease.ended())) continue;
     if (id != waiter->id && end_is_known(lease, now)) return;  // so may be its start
     const Bytes bytes = counted(lease, device, *reading);
-    if (lease.parked()) residues += lease.parking->residue;
+    if (lease.parked() && id != waiter->id) residues += lease.parking->residue;
     const auto back = came_back_.find({id, device});
     if (back != came_back_.end()) parked += back->second;
     else if (lease.parked() && id != waiter->id) parked += bytes;
@@ -119,7 +119,7 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
         if (at > due) its += what;
     since += std::min(its, bytes);
   }
-  // What parked leases keep is in the headroom first.
+  // What those keep who stay parked is in the headroom first.
   const Bytes all = capacity(*reading) + std::min(residues, config_.rules.headroom);
   const Bytes others = claims(device, *reading).others;
   const Bytes here = waiter->waits_in_place() ? counted(*waiter, device, *reading) : Bytes{};
