@@ -82,6 +82,8 @@ void Oracle::check_begun(const core::Making& making, Time now) {
     if (lease == leases_.end() || lease->second.tier != asker->second.tier) continue;
     const bool newly = leave.insert(victim.lease).second;
     if (newly && lease->second.state == LeaseState::active) check_quantum(lease->second, asker->second, now);
+    // It goes on as the turn of the next of these once the asker is in.
+    for (const LeaseId other : making.with) turns_begun_[other].insert(victim.lease);
   }
 }
 

@@ -259,7 +259,12 @@ void Oracle::check_makings(const core::State& state, Time now) {
     if (!same && making.its_turn && making.devices.size() == 1) check_leaves(making, making.devices.front(), now);
   }
   makings_ = std::move(seen);
-  std::erase_if(turns_begun_, [this](const auto& begun) { return !makings_.contains(begun.first); });
+  const auto comes_in = [this](LeaseId id) {
+    return std::ranges::any_of(makings_, [id](const auto& making) {
+      return making.first == id || std::ranges::find(making.second.with, id) != making.second.with.end();
+    });
+  };
+  std::erase_if(turns_begun_, [&](const auto& begun) { return !comes_in(begun.first); });
 }
 
 // -------------------------------------------------------------------------------- outsiders
