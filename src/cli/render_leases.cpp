@@ -68,6 +68,11 @@ std::string parked_by(const json& row, const json& pause) {
                      method == "cooperative" ? "itself" : "the " + method);
 }
 
+std::string held_by(const json& row) {
+  const std::string holders = holders_phrase(member(row, "queue"));
+  return holders.empty() ? "" : "; held by " + holders;
+}
+
 // What its state alone does not tell, in a few words.
 Cell reason_cell(const json& row, const Look& look) {
   const std::string state = text_at(row, "state");
@@ -91,7 +96,9 @@ Cell reason_cell(const json& row, const Look& look) {
       const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
       if (state == "poisoned") return {parked, Paint::red};
       if (!flag_at(pause, "returns")) return {parked, Paint::cyan};
-      return {fmt::format("{}; {}{}", parked, blocked.empty() ? "wants back, " : "", place), Paint::yellow};
+      // Who has its room now need not be whom it yielded for.
+      if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};
+      return {fmt::format("{}; wants back, {}{}", parked, place, held_by(row)), Paint::yellow};
     }
     if (!blocked.empty()) return {blocked, Paint::red};
     const std::string progress = progress_phrase(row);
@@ -247,8 +254,8 @@ std::string queue_phrase(const json& lease, const Look& look) {
 }
 
 std::string whole_reason(const json& lease, const Look& look) {
-  const std::string holders = holders_phrase(member(lease, "queue"));
-  return reason_cell(lease, look).text + (holders.empty() ? "" : "; held by " + holders);
+  const bool said = text_at(lease, "state") == "paused";
+  return reason_cell(lease, look).text + (said ? "" : held_by(lease));
 }
 
 Result<std::string> render_leases(const json& leases, const Common& common, const Look& look) {

@@ -31,7 +31,7 @@ def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
     batch = filled(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "interactive")
     paused = until(daemon, "batch", "paused")
-    assert "makes room for" in paused["pause"]["reason"] and "interactive" in paused["pause"]["reason"]
+    assert "to make room for" in paused["pause"]["reason"] and "interactive" in paused["pause"]["reason"]
     assert paused["pause"]["returns"] is True
     until_filled(daemon, "urgent", "1GiB")
     ends_well(daemon, "urgent", urgent)
@@ -208,8 +208,8 @@ def test_an_equal_and_a_lower_tier_together_make_room(daemon):
     both = run(daemon, "both", "3500MiB", "1GiB")
     until_filled(daemon, "both", "1GiB")
     reasons = {tag: str(daemon.get(f"/v1/leases/{tag}/why").body.get("reasons")) for tag in ("equal", "low")}
-    assert "it is the turn of" in reasons["equal"]
-    assert "it makes room for" in reasons["low"]
+    assert "for the turn of" in reasons["equal"]
+    assert "to make room for" in reasons["low"]
     ends_well(daemon, "both", both)
     for tag, child in (("equal", equal), ("low", low)):
         until_filled(daemon, tag, "1GiB")
@@ -221,7 +221,7 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     first = filled(daemon, "first", "2500MiB", "2GiB")
     second = run(daemon, "second", "2500MiB", "2GiB")
     until(daemon, "second", "active")
-    assert "pausing" in codes(daemon, "first") and "it is the turn of" in str(daemon.get("/v1/leases/first/why").body)
+    assert "pausing" in codes(daemon, "first") and "for the turn of" in str(daemon.get("/v1/leases/first/why").body)
     wait_until(lambda: lease_of(daemon, "second").get("next_turn_seconds") is not None
                or lease_of(daemon, "first")["state"] == "active", "the next turn is announced")
     until(daemon, "first", "active")
