@@ -101,6 +101,7 @@ Cell reason_cell(const json& row, const Look& look) {
       return {fmt::format("{}; wants back, {}{}", parked, place, held_by(row)), Paint::yellow};
     }
     if (!blocked.empty()) return {blocked, Paint::red};
+    if (const std::string problem = problem_phrase(row); !problem.empty()) return {problem, Paint::red};
     const std::string progress = progress_phrase(row);
     if (progress.empty()) return {reason, Paint::yellow};
     return {state == "resuming" ? progress : progress + ": " + reason, Paint::yellow};
@@ -236,6 +237,12 @@ std::string progress_phrase(const json& lease) {
     return out + (stuck ? ", stuck: the driver does not return" : ", takes longer than it should");
   out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", done any moment";
   return out + (flag_at(progress, "measured") ? "" : " (predicted)");
+}
+
+std::string problem_phrase(const json& lease) {
+  const std::string problem = text_at(member(lease, "pause"), "problem");
+  if (problem.empty() || text_at(lease, "state") != "resuming") return {};
+  return fmt::format("does not run again yet: {}; tried again and again", problem);
 }
 
 std::string queue_phrase(const json& lease, const Look& look) {
