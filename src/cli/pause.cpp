@@ -226,7 +226,8 @@ Action add_resume(Command command, Common& common) {
   const auto flags = add_flags(command, common, true);
   command.footer(
       "It waits in the queue for its room, ageing since it was paused; Ctrl-C leaves it\n"
-      "waiting there.");
+      "waiting there. A program that the driver fails for good on the way is poisoned:\n"
+      "it never runs again, and `sublet stop` ends it.");
   return [&common, flags] { return act(common, *flags, "/resume", "active"); };
 }
 

@@ -94,7 +94,7 @@ Cell reason_cell(const json& row, const Look& look) {
     const std::string reason = text_at(pause, "reason");
     if (state == "paused" || state == "poisoned") {
       const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
-      if (state == "poisoned") return {parked, Paint::red};
+      if (state == "poisoned") return {number_at(row, "parked_bytes").value_or(0) > 0 ? parked : reason, Paint::red};
       if (!flag_at(pause, "returns")) return {parked, Paint::cyan};
       // Who has its room now need not be whom it yielded for.
       if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};

@@ -27,6 +27,14 @@ TEST(PsOfThePaused, WhyAProgramDoesNotRunAgainYet) {
             "REASON\n0 B of 1.0 KiB restored, takes longer than it should\n");
 }
 
+TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
+  json lease = {
+      {"state", "poisoned"}, {"parked_bytes", 2048}, {"pause", {{"method", "driver"}, {"reason", "it failed"}}}};
+  EXPECT_EQ(reason_of(lease), "REASON\n2.0 KiB parked by the driver: it failed\n");
+  lease["parked_bytes"] = 0;
+  EXPECT_EQ(reason_of(lease), "REASON\nit failed\n");
+}
+
 // That need not be whom it yielded for.
 TEST(PsOfThePaused, WhoHasItsRoomNow) {
   const json pause = {{"method", "driver"}, {"reason", "for the turn of lease-5"}, {"returns", true}};
