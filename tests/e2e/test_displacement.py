@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whoever is more urgent has others yield, equals take turns; all come back with their bytes whole."""
+import re
 import signal
 
 from tests.support.parking import (daemon, ends_well, lease_of, quick_checkpoints, start_parking,  # noqa: F401
@@ -42,6 +43,21 @@ def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
     assert f"{paused['id']} runs again" in said, said
     assert {"pausing", "paused", "resuming", "resumed", "ended"} <= set(codes(daemon, "batch"))
     assert daemon.get("/v1/ledger")["entries"] == []
+
+
+def test_why_it_is_paused_stays_true_when_whom_it_was_for_is_over(daemon):
+    batch = filled(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
+    first = filled(daemon, "first", "2GiB", "1GiB", "--tier", "interactive")
+    second = run(daemon, "second", "3GiB", "1GiB", "--tier", "interactive", "--pausable", "no")
+    wait_until(lambda: lease_of(daemon, "second").get("state") == "queued", "it waits")
+    ends_well(daemon, "first", first)
+    until_filled(daemon, "second", "1GiB")
+    (row,) = [line for line in daemon.cli("ps", COLUMNS="400").stdout.splitlines() if " batch " in line]
+    assert re.search(r"to make room for lease-2 \(first, .+\), of the tier interactive, which asked for 2.0 GiB;", row)
+    assert re.search(r"held by lease-3 \(second, .+\) 3.0 GiB", row), row
+    ends_well(daemon, "second", second)
+    until(daemon, "batch", "active")
+    ends_well(daemon, "batch", batch)
 
 
 def test_nobody_is_paused_who_is_pinned_or_no_lower(daemon):
