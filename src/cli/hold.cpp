@@ -145,6 +145,8 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
     if (!reply) return fail(common_, reply.error());
     const auto now = client::parse_lease(reply->text);
     if (!now) return fail(common_, now.error());
+    if (now->granted() && now->state != lease.state)
+      if (const std::string line = keep::news(*now); !line.empty()) talk.say(line);
     lease = *now;
     // There is no program to be ended: whoever says stop means the lease.
     if (lease.stopping) break;

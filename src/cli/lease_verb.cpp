@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace sublet::cli {
 
@@ -77,11 +78,13 @@ client::Answer<Ended> wait_for_end(const Common& common, client::Client& client,
   const keep::Listener listener = talk.listener();
   // The first answer decides whether there is a daemon and such a lease at all; after it, a restart is outlived.
   auto reply = client.call({"GET", lease_target(verb), {}, {}, token});
-  for (;;) {
+  for (bool told = false;;) {
     if (!reply) return reply.error();
     auto lease = client::parse_lease(reply->text);
     if (!lease) return lease.error();
     if (lease->ended()) return Ended{std::move(*lease), std::move(*reply)};
+    // It does not end by itself.
+    if (lease->state == "poisoned" && !lease->stopping && !std::exchange(told, true)) talk.say(keep::news(*lease));
     const std::string call = fmt::format("?wait=60s&since={}", client::encode(lease->state));
     reply = client.insist({"GET", lease_target({lease->id, {}}, call), {}, {}, token}, keep::patience(listener), 90s);
   }

@@ -41,6 +41,7 @@ std::string stage(const json& lease, const Look& look) {
   const std::string state = text_at(lease, "state");
   const std::string blocked = blocked_phrase(lease, look);
   if (!blocked.empty()) return fmt::format("{} waits for its room: {}", id, blocked);
+  if (const std::string problem = problem_phrase(lease); !problem.empty()) return id + " " + problem;
   if (state == "pausing") return id + " is pausing: its program is asked to give up its VRAM";
   if (state == "resuming") return id + " is resuming: its program is being restored";
   const auto place = number_at(member(lease, "queue"), "place");
@@ -50,7 +51,7 @@ std::string stage(const json& lease, const Look& look) {
 // With how far it is; without a terminal a line for each quarter of the way.
 void show_progress(const json& lease, WaitLine& line) {
   const std::string now = stage(lease, line.look());
-  const std::string far = progress_phrase(lease);
+  const std::string far = problem_phrase(lease).empty() ? progress_phrase(lease) : "";
   const auto& progress = member(member(lease, "pause"), "progress");
   const auto total = std::max<std::int64_t>(number_at(progress, "total_bytes").value_or(0), 1);
   const auto quarters = number_at(progress, "moved_bytes").value_or(0) / std::max<std::int64_t>(total / 4, 1);
@@ -91,8 +92,11 @@ int tell(const Common& common, client::Client& client, const json& lease, const 
   }
   std::string now = state;
   if (state == "ended") now += ": " + text_at(lease, "end_reason");
+  if (state == "poisoned") now += ": " + text_at(member(lease, "pause"), "reason");
   if (state == "active") now += ": " + undone(ask_also(client, lease_target({id, {}}, "/why")));
-  print_error(fmt::format("{} is {}", id, now), "sublet why " + id);
+  print_error(fmt::format("{} is {}", id, now),
+              state == "poisoned" ? fmt::format("its program can never run again: sublet stop {} ends it", id)
+                                  : "sublet why " + id);
   return kFailed;
 }
 
@@ -222,7 +226,8 @@ Action add_resume(Command command, Common& common) {
   const auto flags = add_flags(command, common, true);
   command.footer(
       "It waits in the queue for its room, ageing since it was paused; Ctrl-C leaves it\n"
-      "waiting there.");
+      "waiting there. A program that the driver fails for good on the way is poisoned:\n"
+      "it never runs again, and `sublet stop` ends it.");
   return [&common, flags] { return act(common, *flags, "/resume", "active"); };
 }
 

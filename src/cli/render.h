@@ -38,6 +38,8 @@ std::string queue_phrase(const nlohmann::json& lease, const Look& look);
 std::string blocked_phrase(const nlohmann::json& lease, const Look& look);
 // "1.2 GiB of 3.0 GiB parked, 1.9 GiB/s, about 950ms left", "" while nothing is moved.
 std::string progress_phrase(const nlohmann::json& lease);
+// "does not run again yet: process 9 is stopped …", "" while nothing is known to keep it from coming back.
+std::string problem_phrase(const nlohmann::json& lease);
 // "lease-3 (train, ana) 4.0 GiB, pid 9 (under no lease) 1.1 GiB": at most three, the rest counted.
 std::string holders_phrase(const nlohmann::json& queue);
 

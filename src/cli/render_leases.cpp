@@ -68,6 +68,11 @@ std::string parked_by(const json& row, const json& pause) {
                      method == "cooperative" ? "itself" : "the " + method);
 }
 
+std::string held_by(const json& row) {
+  const std::string holders = holders_phrase(member(row, "queue"));
+  return holders.empty() ? "" : "; held by " + holders;
+}
+
 // What its state alone does not tell, in a few words.
 Cell reason_cell(const json& row, const Look& look) {
   const std::string state = text_at(row, "state");
@@ -89,11 +94,14 @@ Cell reason_cell(const json& row, const Look& look) {
     const std::string reason = text_at(pause, "reason");
     if (state == "paused" || state == "poisoned") {
       const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
-      if (state == "poisoned") return {parked, Paint::red};
+      if (state == "poisoned") return {number_at(row, "parked_bytes").value_or(0) > 0 ? parked : reason, Paint::red};
       if (!flag_at(pause, "returns")) return {parked, Paint::cyan};
-      return {fmt::format("{}; {}{}", parked, blocked.empty() ? "wants back, " : "", place), Paint::yellow};
+      // Who has its room now need not be whom it yielded for.
+      if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};
+      return {fmt::format("{}; wants back, {}{}", parked, place, held_by(row)), Paint::yellow};
     }
     if (!blocked.empty()) return {blocked, Paint::red};
+    if (const std::string problem = problem_phrase(row); !problem.empty()) return {problem, Paint::red};
     const std::string progress = progress_phrase(row);
     if (progress.empty()) return {reason, Paint::yellow};
     return {state == "resuming" ? progress : progress + ": " + reason, Paint::yellow};
@@ -231,6 +239,12 @@ std::string progress_phrase(const json& lease) {
   return out + (flag_at(progress, "measured") ? "" : " (predicted)");
 }
 
+std::string problem_phrase(const json& lease) {
+  const std::string problem = text_at(member(lease, "pause"), "problem");
+  if (problem.empty() || text_at(lease, "state") != "resuming") return {};
+  return fmt::format("does not run again yet: {}; tried again and again", problem);
+}
+
 std::string queue_phrase(const json& lease, const Look& look) {
   const auto& queue = member(lease, "queue");
   if (!queue.is_object()) return {};
@@ -247,8 +261,8 @@ std::string queue_phrase(const json& lease, const Look& look) {
 }
 
 std::string whole_reason(const json& lease, const Look& look) {
-  const std::string holders = holders_phrase(member(lease, "queue"));
-  return reason_cell(lease, look).text + (holders.empty() ? "" : "; held by " + holders);
+  const bool said = text_at(lease, "state") == "paused";
+  return reason_cell(lease, look).text + (said ? "" : held_by(lease));
 }
 
 Result<std::string> render_leases(const json& leases, const Common& common, const Look& look) {

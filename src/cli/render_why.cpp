@@ -93,8 +93,11 @@ std::string parked(const json& lease, const json& queue, const Look& look) {
   else if (state == "paused" || state == "poisoned")
     out = fmt::format(" {} of it are parked in host memory by the method {}.", size_at(lease, "parked_bytes"),
                       text_at(pause, "method"));
-  if (const std::string progress = progress_phrase(lease); !progress.empty()) out += fmt::format(" {}.", progress);
-  out += fmt::format(" It was asked to yield {}: {}.", ago(pause, "since", look), text_at(pause, "reason"));
+  const std::string problem = problem_phrase(lease), progress = progress_phrase(lease);
+  if (!problem.empty()) out += fmt::format(" It {}.", problem);
+  else if (!progress.empty()) out += fmt::format(" {}.", progress);
+  out += fmt::format(" It was asked to yield {}{}{}.", ago(pause, "since", look), state == "poisoned" ? ", and " : ": ",
+                     text_at(pause, "reason"));
   if (queue.is_object()) out += waiting(lease, queue, look);
   if (const std::string text = text_at(member(lease, "blocked"), "text"); !text.empty())
     out += fmt::format(" {}.", paint(visible(text), Paint::red, look));

@@ -77,6 +77,8 @@ Answer<Lease> parse_lease(const json& body) {
   }
   if (const json* resize = field(body, "resize"); resize != nullptr && resize->is_object())
     lease.resize = bytes(*resize, "vram_bytes");
+  if (const json* pause = field(body, "pause"); pause != nullptr && pause->is_object())
+    lease.pause_reason = text(*pause, "reason");
   if (const json* queue = field(body, "queue"); queue != nullptr && queue->is_object())
     lease.queue = parse_place(*queue);
   return lease;

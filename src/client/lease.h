@@ -48,6 +48,7 @@ struct Lease {
   int owner_pid = 0;            // 0: none
   int keeper_pid = 0;           // 0: none
   std::optional<Bytes> resize;  // it waits for this size
+  std::string pause_reason;     // why it is away: paused, on its way, or poisoned; "" while it runs
   std::optional<Place> queue;
 
   bool ended() const { return state == "ended"; }

@@ -26,8 +26,8 @@ constexpr double to_p95 = 1.9, to_longest = 7.0;
 constexpr std::size_t entries_kept = 8192;
 constexpr std::size_t known_kept = 8192;  // fits; they are made again when they are asked for
 
-// Before anything was measured on this machine. Driver: measured on an H200 (PCIe gen 5), see docs/performance.md; the
-// others move at the speed of a bus of the last generation.
+// Before anything was measured on this machine. Driver: about what was measured elsewhere, on an H200 (docs/gpu.md has
+// the figures). The others: at the speed of a bus of the last generation, which nobody measured.
 Line assumed(PauseMethod method, Move move) {
   if (move == Move::settle) return {0.1, 0, spread_expected};
   if (method == PauseMethod::driver)

@@ -129,6 +129,15 @@ std::vector<std::string> help_coming_back(const State& state, const Lease& lease
   return helps;
 }
 
+// Nothing brings it back, and nobody else ends it.
+std::vector<std::string> help_poisoned(const Lease& lease) {
+  const std::string id = to_string(lease.id);
+  const Bytes parked = lease.parking->entry;
+  return {"`sublet stop " + id + "` ends its program and gives back what it reserves" +
+          (parked > Bytes{} ? ", and the " + format_size(parked) + " of host memory" : "") +
+          ". Nothing makes it run again: what it had not saved itself is lost"};
+}
+
 }  // namespace
 
 std::string safe_mode_text(const SafeMode& safe) {
@@ -201,6 +210,7 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
     return {"claim it within " + format_duration(std::max(*lease.offer_ends_at - now, Duration{})) +
             ": `sublet claim " + id + "`"};
   if (lease.state == LeaseState::resuming && !state.not_back(lease.id).empty()) return help_coming_back(state, lease);
+  if (lease.state == LeaseState::poisoned) return help_poisoned(lease);
   if (const auto turn = leaves_in(state, lease.id, now))
     return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)

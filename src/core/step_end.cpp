@@ -41,6 +41,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     touch(lease);
     return lease.id;
   }
+  if (lease.state == LeaseState::poisoned && !fact.stop && !fact.revoke)
+    return Error{Code::PauseUnsafe,
+                 "the program of " + name_of(lease) +
+                     " is poisoned: it would keep what it holds, and never run again without its lease either",
+                 "end it with its lease: `sublet stop " + to_string(lease.id) + "`"};
   if (lease.parking && !fact.stop && !fact.revoke)
     return Error{Code::PauseUnsafe,
                  "the program of " + name_of(lease) + " is " + std::string(to_string(lease.state)) +

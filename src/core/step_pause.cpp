@@ -209,8 +209,8 @@ Result<LeaseId> Stepper::on(const Resume& fact) {
   if (!found) return found.error();
   Lease& lease = **found;
   if (lease.state == LeaseState::poisoned)
-    return Error{Code::PauseUnsafe, name_of(lease) + " is poisoned: its restore failed for good",
-                 "`sublet why " + to_string(lease.id) + "` says what the driver answered; `sublet stop` ends it"};
+    return Error{Code::PauseUnsafe, name_of(lease) + " is poisoned: " + lease.parking->reason,
+                 "`sublet stop " + to_string(lease.id) + "` ends it; nothing makes its program run again"};
   if (lease.state == LeaseState::active) return lease.id;
   if (!lease.parking)
     return Error{
@@ -350,8 +350,9 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how == Unparked::How::never) {
     Parking kept = parking;
     if (fact.nothing_parked) kept.entry = {}, kept.settled = true;
-    kept.reason = fact.nothing_parked ? "its driver failed it for good, and it keeps what it holds on its devices"
-                                      : "its driver failed it for good, and never brings it back";
+    kept.reason = fact.nothing_parked ? "its driver failed it for good, and it keeps what it holds on its devices: "
+                                      : "its driver failed it for good: ";
+    kept.reason += fact.detail;
     state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
     explain(*lease, "poisoned",
             "its program can never be restored: " + fact.detail + "; it is kept, and not killed" +

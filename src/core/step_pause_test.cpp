@@ -294,6 +294,12 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB);
   EXPECT_EQ(w.state.ledger_entries(), 9 * GiB) << "its bytes are still in host memory";
   EXPECT_EQ(w.resume().error().code, Code::PauseUnsafe);
+  EXPECT_SAYS(w.resume().error().detail, "failed it for good: the driver says 2");
+  const auto released = w.step(Release{w.victim}).outcome;
+  EXPECT_SAYS(released.error().hint, "`sublet stop " + to_string(w.victim) + "`");
+  const auto helps = what_would_help(w.state, w.rules, w.at(w.victim), w.now);
+  ASSERT_EQ(helps.size(), 1U);
+  EXPECT_SAYS(helps[0], "`sublet stop " + to_string(w.victim) + "` ends its program");
   EXPECT_EQ(w.signals(w.victim, false), 0);
   w.pass(10h);
   EXPECT_EQ(w.state_of(w.victim), LeaseState::poisoned) << "never tried again, never killed";

@@ -405,23 +405,25 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   return victim->id;
 }
 
+// It is told for as long as the victim is away, when the asker may be over and somebody else have the room: so it says
+// what was asked for, and nothing of how things are.
 std::string Stepper::yield_text(const Making& making, const Lease& victim) const {
   const Lease& asker = *state_.find(making.asker);
   // With its equals those may have to leave who are below them all.
   const bool below = making.ground == Ground::turn && victim.tier < asker.tier;
   switch (below ? Ground::tier : making.ground) {
     case Ground::tier:
-      return "it makes room for " + name_of(asker) + ", of the tier " + std::string(to_string(asker.tier)) +
-             ", which " + need_text(asker);
-    case Ground::turn: return "it is the turn of " + name_of(asker) + ", which " + need_text(asker);
+      return "to make room for " + name_of(asker) + ", of the tier " + std::string(to_string(asker.tier)) + ", which " +
+             asked_text(asker);
+    case Ground::turn: return "for the turn of " + name_of(asker) + ", which " + asked_text(asker);
     case Ground::order: break;
   }
-  return "room is wanted for " + name_of(asker) + ", which " + need_text(asker);
+  return "on somebody's word to make room for " + name_of(asker) + ", which " + asked_text(asker);
 }
 
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
 void Stepper::end_spot(Lease& lease, const Making& making) {
-  std::string text = yield_text(making, lease) + ", and it is of the tier spot and cannot be paused";
+  std::string text = yield_text(making, lease) + "; it is of the tier spot and cannot be paused";
   const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
   if (!pause_methods_of(state_, lease).empty() && lease.reserved() <= most.bytes) {
     text += ": nothing of its program has been on a card for a while that could be parked";

@@ -16,7 +16,7 @@ TEST(Room, AHigherTierHasALowerOneYieldAndThatComesBack) {
   w.obey();
   EXPECT_EQ(w.state_of(batch), LeaseState::paused);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-  EXPECT_SAYS(w.at(batch).parking->reason, "of the tier interactive, which needs 10.0 GiB");
+  EXPECT_SAYS(w.at(batch).parking->reason, "of the tier interactive, which asked for 10.0 GiB");
   EXPECT_TRUE(w.at(batch).parking->returns) << "it waits to come back";
   EXPECT_TRUE(w.state.makings().empty());
   w.attach(urgent);

@@ -28,8 +28,8 @@ TEST(TurnsMixed, ThoseBelowLeaveWithAnEqualWhereTheseAloneAreNotEnough) {
   const Shares shares = share(w, {equal, low, c}, 600s);
   EXPECT_GT(shares.had.at(c), 100s);
   EXPECT_GT(shares.had.at(equal), 100s);
-  EXPECT_SAYS(w.why(low, "pausing"), "it makes room for " + to_string(c));
-  EXPECT_SAYS(w.why(equal, "pausing"), "it is the turn of " + to_string(c));
+  EXPECT_SAYS(w.why(low, "pausing"), "to make room for " + to_string(c));
+  EXPECT_SAYS(w.why(equal, "pausing"), "for the turn of " + to_string(c));
 }
 
 TEST(TurnsMixed, OneOnSeveralCardsHasAnEqualLeaveOneAndWhoIsBelowTheOther) {

@@ -271,7 +271,7 @@ TEST(Turns, WhoWantsToGrowIsNotPausedForItself) {
     w.pass(1s);
     w.measure();
     w.obey();
-    ASSERT_FALSE(contains(w.why(b, "pausing"), "it is the turn of " + to_string(b)));
+    ASSERT_FALSE(contains(w.why(b, "pausing"), "for the turn of " + to_string(b)));
   }
 }
 

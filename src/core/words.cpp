@@ -7,6 +7,21 @@
 #include <climits>
 
 namespace sublet::core {
+namespace {
+
+// `grows` and `takes`: the verbs for one that has some of it and for one that has nothing.
+std::string wish_text(const Lease& lease, const std::string& grows, const std::string& takes) {
+  if (lease.resize)
+    return grows + " from " + format_size(lease.vram) + " to " + format_size(lease.resize->vram) +
+           (lease.devices.size() > 1 ? " on each of " + std::to_string(lease.devices.size()) + " devices" : "");
+  std::string text = takes + " " + format_size(lease.vram);
+  if (lease.waits_in_place()) return text + " again" + (lease.devices.size() > 1 ? " on each of its devices" : "");
+  if (lease.least() < lease.vram) text += ", or at least " + format_size(lease.least());
+  if (lease.device_count > 1) text += ", on each of " + std::to_string(lease.device_count) + " devices";
+  return text;
+}
+
+}  // namespace
 
 std::string name_of(const Device& device) {
   return device.read_at ? "gpu" + std::to_string(device.reading.index) : device.reading.uuid;
@@ -96,16 +111,8 @@ std::string on_devices(const State& state, const Lease& lease) {
   return (lease.devices.size() > 1 ? " on each of " : " on ") + names_of_devices(state, lease.devices);
 }
 
-std::string need_text(const Lease& lease) {
-  if (lease.resize)
-    return "wants to grow from " + format_size(lease.vram) + " to " + format_size(lease.resize->vram) +
-           (lease.devices.size() > 1 ? " on each of " + std::to_string(lease.devices.size()) + " devices" : "");
-  std::string text = "needs " + format_size(lease.vram);
-  if (lease.waits_in_place()) return text + " again" + (lease.devices.size() > 1 ? " on each of its devices" : "");
-  if (lease.least() < lease.vram) text += ", or at least " + format_size(lease.least());
-  if (lease.device_count > 1) text += ", on each of " + std::to_string(lease.device_count) + " devices";
-  return text;
-}
+std::string need_text(const Lease& lease) { return wish_text(lease, "wants to grow", "needs"); }
+std::string asked_text(const Lease& lease) { return wish_text(lease, "asked to grow", "asked for"); }
 
 bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
   return std::find(leases.begin(), leases.end(), lease) != leases.end();

@@ -21,7 +21,8 @@ std::string unknown_text(const State& state, const Device& device, const Rules& 
 
 std::string names_of_devices(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu0 and gpu2"
 std::string on_devices(const State& state, const Lease& lease);  // " on gpu0", " on each of gpu0 and gpu2"
-std::string need_text(const Lease& lease);  // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"
+std::string need_text(const Lease& lease);   // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"
+std::string asked_text(const Lease& lease);  // the same once that may be over: "asked for 6.0 GiB on each of 2 devices"
 
 // "gpu0 (GPU-…) has been gone for 5 min: GPU is lost"
 std::string gone_text(const Device& device, Time now);

@@ -280,7 +280,9 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
                                          members_.back().process.pid)};
 }
 
-// Whether the ballast fits. It is given back at once: several that are restored at once take their memory at once.
+// Whether the ballast fits. Given back before any of them is restored, and not in the restore itself as where there is
+// but one: they take their memory at once, and none would find it while another's helper holds it. Until they have it a
+// process under no lease may take some of it, which would be the end of one of them (0019).
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member, Ballast ballast) {
   Answer answer = co_await ask(member, CheckpointCall::hold, std::move(ballast));
   if (answer.kind == Answer::Kind::replied && answer.reply.ok()) {

@@ -71,6 +71,15 @@ Warning not_back_warning(const core::Lease& lease, Time now) {
           now};
 }
 
+Warning poisoned_warning(const core::Lease& lease, Time now) {
+  return {"poisoned",
+          fmt::format("the program of {} ({}, {}) is poisoned, it can never run again: {}", to_string(lease.id),
+                      lease.consumer, lease.user, lease.parking->reason),
+          fmt::format("nobody ends it but its owner or an admin: 'sublet stop {}' does, and gives back what it holds",
+                      to_string(lease.id)),
+          now};
+}
+
 // Without how much, which changes all the time.
 Warning over_warning(const core::Lease& lease, const core::Device& device, Time now) {
   return {"over-lease",
@@ -344,7 +353,9 @@ std::vector<Warning> Engine::warnings() {
     if (core::over_size(state_, *lease, uuid) > Bytes{}) all.push_back(over_warning(*lease, device->second, now()));
   }
   for (const LeaseId id : state_.away()) {
-    if (!state_.not_back(id).empty()) all.push_back(not_back_warning(*state_.find(id), now()));
+    const core::Lease& lease = *state_.find(id);
+    if (lease.state == core::LeaseState::poisoned) all.push_back(poisoned_warning(lease, now()));
+    if (!state_.not_back(id).empty()) all.push_back(not_back_warning(lease, now()));
   }
   std::map<std::string, Time> since;
   for (Warning& warning : all) {

@@ -51,6 +51,12 @@ void write_resize(JsonText& out, const core::Lease& lease) {
   }
 }
 
+// What is in the way of its program's running again, as far as a try has shown; "" where nothing is known to be.
+const std::string& problem_of(const core::Lease& lease, const engine::Engine& engine) {
+  if (lease.state == core::LeaseState::poisoned) return lease.parking->reason;
+  return engine.state().not_back(lease.id);
+}
+
 // Until when it is parked, as far as that can be told: while it waits to come back.
 std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
   if (!lease.waits_in_place()) return std::nullopt;
@@ -84,6 +90,7 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.field("reason", parking.reason);
   out.field("returns", parking.returns).field("stuck", engine.state().stuck(lease.id));
   out.field("residue_bytes", parking.residue.count);
+  maybe_text(out, "problem", problem_of(lease, engine));
   write_progress(out, engine.progress(lease));
   out.end_object();
 }

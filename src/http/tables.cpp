@@ -111,7 +111,7 @@ json ledger(const engine::Engine& engine) {
           {"cgroup_bytes", host.headroom ? json(host.headroom->count) : json(nullptr)},
           {"free_bytes", state.ledger_free(rules, host).count},
           {"parked_bytes", state.ledger_entries().count},
-          {"cache_bytes", 0},
+          {"cache_bytes", 0},  // nothing is cached yet
           {"may_swap", host.may_swap},
           {"allow_swap", rules.allow_swap},
           {"pressure_ratio", host.pressure ? json(*host.pressure) : json(nullptr)},

@@ -41,6 +41,16 @@ client::Patience patience(const Listener& listener) {
   return patience;
 }
 
+std::string news(const client::Lease& lease) {
+  if (lease.state == "active") return lease.id + " runs again";
+  if (lease.state == "paused")
+    return fmt::format("{0} is paused; `sublet why {0}` says for whom, and when it comes back", lease.id);
+  if (lease.state == "poisoned")
+    return fmt::format("{0} is poisoned: {1}. Its program can never run again; `sublet stop {0}` ends it", lease.id,
+                       lease.pause_reason);
+  return {};
+}
+
 Keeper::Keeper(client::Client& client, Events& events, Signals& signals, Listener listener, client::Lease lease,
                std::string token)
     : client_(client),
@@ -169,11 +179,10 @@ void Keeper::watch_lease() {
 
 // Else a program that is parked just stands still.
 void Keeper::tell_state() {
-  const bool runs = lease_.state == "active";
-  listener_.note(runs ? "resumed" : lease_.state.c_str(), {{"lease", lease_.id}});
-  if (lease_.state == "paused")
-    listener_.say(fmt::format("{0} is paused; `sublet why {0}` says for whom, and when it comes back", lease_.id));
-  else if (runs) listener_.say(lease_.id + " runs again");
+  json fields{{"lease", lease_.id}};
+  if (lease_.state == "poisoned") fields["reason"] = lease_.pause_reason;
+  listener_.note(lease_.state == "active" ? "resumed" : lease_.state.c_str(), fields);
+  if (const std::string line = news(lease_); !line.empty()) listener_.say(line);
 }
 
 // --- signals, the terminal

@@ -28,6 +28,9 @@ struct Listener {
 // A line for people while the daemon is away: what clients of a restarting daemon show.
 client::Patience patience(const Listener& listener);
 
+// What its owner is told of a granted lease that has come into its present state; "" where that is nothing.
+std::string news(const client::Lease& lease);
+
 struct Outcome {
   int code = 125;  // what the keeper's process should exit with: the program's status, 128+N by signal, 125 ours
   int interrupted_by = 0;  // the program was interrupted by a key of the terminal: end by this signal, so that the

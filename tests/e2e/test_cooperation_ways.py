@@ -167,6 +167,20 @@ def test_the_webhook_of_the_example(daemon, tmp_path):
     assert program.poll() is None
 
 
+def test_who_holds_a_lease_is_told_that_it_is_paused(daemon, tmp_path):
+    port, command = serve_hook(daemon, tmp_path)
+    daemon.spawn(*command)
+    wait_until(lambda: listens(port), "it listens")
+    holder = daemon.spawn("sublet", "hold", "--vram", "256MiB", "--tag", "it")
+    wait_until(lambda: daemon.get("/v1/leases/it").status == 200, "it is asked for")
+    id = until(daemon, "it", "active")["id"]
+    assert daemon.cli("cooperate", "it", "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    there_and_back(daemon)
+    assert daemon.cli("release", "it").returncode == 0
+    said = holder.communicate(timeout=60)[1]
+    assert f"{id} is paused; " in said and f"{id} runs again" in said, said
+
+
 def test_a_webhook_that_refuses_is_left_alone(daemon, tmp_path):
     port, command = serve_hook(daemon, tmp_path, {"yield": "refused", "resume": "resumed"})
     run(daemon, *command)

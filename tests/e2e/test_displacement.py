@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whoever is more urgent has others yield, equals take turns; all come back with their bytes whole."""
+import re
 import signal
 
 from tests.support.parking import (daemon, ends_well, lease_of, quick_checkpoints, start_parking,  # noqa: F401
@@ -31,7 +32,7 @@ def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
     batch = filled(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "interactive")
     paused = until(daemon, "batch", "paused")
-    assert "makes room for" in paused["pause"]["reason"] and "interactive" in paused["pause"]["reason"]
+    assert "to make room for" in paused["pause"]["reason"] and "interactive" in paused["pause"]["reason"]
     assert paused["pause"]["returns"] is True
     until_filled(daemon, "urgent", "1GiB")
     ends_well(daemon, "urgent", urgent)
@@ -42,6 +43,21 @@ def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
     assert f"{paused['id']} runs again" in said, said
     assert {"pausing", "paused", "resuming", "resumed", "ended"} <= set(codes(daemon, "batch"))
     assert daemon.get("/v1/ledger")["entries"] == []
+
+
+def test_why_it_is_paused_stays_true_when_whom_it_was_for_is_over(daemon):
+    batch = filled(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
+    first = filled(daemon, "first", "2GiB", "1GiB", "--tier", "interactive")
+    second = run(daemon, "second", "3GiB", "1GiB", "--tier", "interactive", "--pausable", "no")
+    wait_until(lambda: lease_of(daemon, "second").get("state") == "queued", "it waits")
+    ends_well(daemon, "first", first)
+    until_filled(daemon, "second", "1GiB")
+    (row,) = [line for line in daemon.cli("ps", COLUMNS="400").stdout.splitlines() if " batch " in line]
+    assert re.search(r"to make room for lease-2 \(first, .+\), of the tier interactive, which asked for 2.0 GiB;", row)
+    assert re.search(r"held by lease-3 \(second, .+\) 3.0 GiB", row), row
+    ends_well(daemon, "second", second)
+    until(daemon, "batch", "active")
+    ends_well(daemon, "batch", batch)
 
 
 def test_nobody_is_paused_who_is_pinned_or_no_lower(daemon):
@@ -208,8 +224,8 @@ def test_an_equal_and_a_lower_tier_together_make_room(daemon):
     both = run(daemon, "both", "3500MiB", "1GiB")
     until_filled(daemon, "both", "1GiB")
     reasons = {tag: str(daemon.get(f"/v1/leases/{tag}/why").body.get("reasons")) for tag in ("equal", "low")}
-    assert "it is the turn of" in reasons["equal"]
-    assert "it makes room for" in reasons["low"]
+    assert "for the turn of" in reasons["equal"]
+    assert "to make room for" in reasons["low"]
     ends_well(daemon, "both", both)
     for tag, child in (("equal", equal), ("low", low)):
         until_filled(daemon, tag, "1GiB")
@@ -221,7 +237,7 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     first = filled(daemon, "first", "2500MiB", "2GiB")
     second = run(daemon, "second", "2500MiB", "2GiB")
     until(daemon, "second", "active")
-    assert "pausing" in codes(daemon, "first") and "it is the turn of" in str(daemon.get("/v1/leases/first/why").body)
+    assert "pausing" in codes(daemon, "first") and "for the turn of" in str(daemon.get("/v1/leases/first/why").body)
     wait_until(lambda: lease_of(daemon, "second").get("next_turn_seconds") is not None
                or lease_of(daemon, "first")["state"] == "active", "the next turn is announced")
     until(daemon, "first", "active")

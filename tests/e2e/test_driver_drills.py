@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver fails half-way, and programs die while it is at work on them: nothing is taken for what it is not, and
 nothing stays behind."""
+import json
 import os
+import select
 import signal
 
 import pytest
@@ -42,6 +44,44 @@ def test_a_copy_that_fails_half_way_gives_nothing_away(daemon):
     assert daemon.cli("stop", "it").returncode == 0
     assert program.wait(60) == 128 + signal.SIGKILL, "it does not answer any more"
     wait_until(lambda: ledger(daemon)["entries"] == [] and used_on_card(daemon) == 0, "nothing of it is left")
+
+
+def test_who_is_poisoned_is_told_wherever_its_owner_looks(daemon):
+    program = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--status-fd", "2", "--", "simgpu-load",
+                           "--alloc", "512MiB", "--seconds", "600")
+    until_filled(daemon, "it", "512MiB")
+    assert daemon.cli("pause", "it").returncode == 0
+    daemon.ctl("fault", "restore-fail")
+    done = daemon.cli("resume", "it")
+    lost = until(daemon, "it", "poisoned")
+    reason = "its driver failed it for good: "
+    assert done.returncode == 1 and reason in done.stderr and "sublet stop" in done.stderr, done.stderr
+    assert lost["pause"]["problem"] == lost["pause"]["reason"] and lost["pause"]["reason"].startswith(reason), lost
+    assert str(lost["owner"]["pid"]) in lost["pause"]["reason"]
+    daemon.kill()
+    daemon.start()
+    until(daemon, "it", "poisoned")
+    waits = daemon.spawn("sublet", "wait", "it")
+    assert select.select([waits.stderr], [], [], 60)[0], "it says that it may wait for ever"
+    told = waits.stderr.readline()
+
+    def warned():
+        return [each for each in daemon.get("/v1/status")["warnings"] if each["code"] == "poisoned"]
+
+    (warning,) = warned()
+    assert reason in warning["text"] and f"sublet stop {lost['id']}" in warning["hint"], warning
+    assert any(f"sublet stop {lost['id']}" in help for help in daemon.get("/v1/leases/it/why")["helps"])
+    assert reason in daemon.cli("ps", COLUMNS="300").stdout
+    refused = daemon.cli("release", "it")
+    assert refused.returncode == 1, refused.stderr
+    assert "sublet stop" in refused.stderr and "resume" not in refused.stderr, refused.stderr
+    assert daemon.cli("stop", "it").returncode == 0
+    said = program.communicate(timeout=60)[1]
+    assert f"{lost['id']} is poisoned: {reason}" in said and f"`sublet stop {lost['id']}` ends it" in said, said
+    note = next(json.loads(line) for line in said.splitlines() if '"poisoned"' in line)
+    assert note["reason"] == lost["pause"]["reason"], note
+    assert f"{lost['id']} is poisoned: {reason}" in told and waits.wait(60) == 128 + signal.SIGKILL, told
+    assert not warned()
 
 
 @pytest.mark.parametrize("fault,verb", [("lock-hang", "pause"), ("checkpoint-hang", "pause"),

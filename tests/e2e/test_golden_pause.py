@@ -58,6 +58,18 @@ def test_a_paused_program_is_stopped(scene):
     scene.check("stop-paused")
 
 
+def test_a_poisoned_program(scene):
+    train = program(scene, "train", "2GiB", "1GiB")
+    scene.run("pause", "train")
+    wait_until(lambda: lease_of(scene.daemon, "train")["used_bytes"] == 0, "what it keeps is measured")
+    scene.daemon.ctl("fault", "restore-fail")
+    for words in (["resume", "train"], ["ps"], ["status"], ["why", "train"], ["resume", "train"], ["release", "train"]):
+        scene.run(*words)
+    assert scene.daemon.cli("stop", "train").returncode == 0
+    scene.add("sublet run --vram 2GiB --tag train", train.wait(timeout=60), *train.communicate())
+    scene.check("poisoned")
+
+
 def test_one_who_can_step_aside(scene):
     train = program(scene, "train", "3GiB", "2GiB")
     for words in (["run", "--dry-run", "--vram", "2GiB", "--tier", "interactive", "--", "echo"],

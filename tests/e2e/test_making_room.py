@@ -79,7 +79,8 @@ def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
     assert done.returncode == 0 and "has its 2.0 GiB" in done.stderr, done.stderr
     assert lease_of(daemon, "first")["id"] in done.stdout and "driver" in done.stdout
     paused = lease_of(daemon, "first")
-    assert paused["state"] == "paused" and paused["pause"]["reason"].startswith("room is wanted for"), paused["pause"]
+    assert paused["state"] == "paused", paused
+    assert paused["pause"]["reason"].startswith("on somebody's word to make room for "), paused["pause"]
     until_filled(daemon, "second", "1GiB")
     ends_well(daemon, "second", second)
     until(daemon, "first", "active")

@@ -194,6 +194,26 @@ def test_a_debugger_only_delays_the_way_back(daemon):
     ends_well(daemon, "traced", program)
 
 
+def test_who_cannot_come_back_yet_is_told_why(daemon):
+    program = start(daemon, "still")
+    pid = lease_of(daemon, "still")["owner"]["pid"]
+    assert daemon.cli("pause", "still").returncode == 0
+    assert lease_of(daemon, "still")["pause"]["problem"] is None
+    os.kill(pid, signal.SIGSTOP)
+    daemon.cli("resume", "still", "--no-wait")
+    told = f"process {pid} is stopped or frozen"
+    now = wait_until(lambda: (lambda pause: pause if pause["problem"] else None)(lease_of(daemon, "still")["pause"]),
+                     "what is in the way")
+    assert now["problem"].startswith(told), now
+    waits = daemon.cli("resume", "still", "--wait", "1s")
+    assert waits.returncode == 124 and f"does not run again yet: {told}" in waits.stderr, waits.stderr
+    for words in (["ps"], ["why", "still"]):
+        assert f"does not run again yet: {told}" in daemon.cli(*words, COLUMNS="300").stdout
+    os.kill(pid, signal.SIGCONT)
+    until(daemon, "still", "active")
+    ends_well(daemon, "still", program)
+
+
 def test_a_checkpoint_that_fails_is_undone(daemon):
     program = start(daemon, "first")
     daemon.ctl("fault", "checkpoint-fail")

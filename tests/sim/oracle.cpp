@@ -121,7 +121,7 @@ void Oracle::intended(const store::Batch& batch) {
     if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
     last_words_[reason.lease] = reason.text;
     const bool ends_for_turn =
-        reason.text.starts_with("it is the turn of ") && reason.text.find("cannot be paused") != std::string::npos;
+        reason.text.starts_with("for the turn of ") && reason.text.find("cannot be paused") != std::string::npos;
     verdict_.expect(!ends_for_turn, "turn-ends-somebody", [&] { return to_string(reason.lease) + ": " + reason.text; });
     if (reason.code == "blocked") check_named(reason);
     verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",

@@ -34,7 +34,7 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
   }
   displaced_.insert(lease.id);
   // For whom, as the words say: by now somebody else may be the first who would have that room.
-  constexpr std::string_view by_tier = "it makes room for ";
+  constexpr std::string_view by_tier = "to make room for ";
   const std::string& reason = lease.parking->reason;
   const auto word = word_at_.find(lease.id);
   if (word != word_at_.end() && reason.starts_with(by_tier)) {
@@ -52,14 +52,14 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
   verdict_.expect(by_order || critical || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",
                   says("it has run again for less than two seconds"));
   const Time since = std::max(back == back_at_.end() ? Time{} : back->second, lease.granted_at.value_or(Time{}));
-  verdict_.expect(!reason.starts_with("it is the turn of ") || now - since >= 10s, "turn-too-soon",
+  verdict_.expect(!reason.starts_with("for the turn of ") || now - since >= 10s, "turn-too-soon",
                   says("it has had its room for less than ten seconds"));
 }
 
 // No more than a tenth of the time goes into switching: who leaves had its room for as long as its way out and the way
 // in of whose turn it is are worth, by what was learned of both; and that one is worth the next switch.
 void Oracle::check_turn(const Lease& lease, Time now) {
-  constexpr std::string_view by_turn = "it is the turn of ";
+  constexpr std::string_view by_turn = "for the turn of ";
   const std::string& reason = lease.parking->reason;
   if (!reason.starts_with(by_turn)) return;
   const auto id = parse_lease_id(reason.substr(by_turn.size(), reason.find(' ', by_turn.size()) - by_turn.size()));

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ps` says of those who are away.
+#include "cli/render.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+
+std::string reason_of(const json& lease) {
+  Common common;
+  common.columns = {"reason"};
+  return *render_leases({{"leases", {lease}}}, common, Look{});
+}
+
+TEST(PsOfThePaused, WhyAProgramDoesNotRunAgainYet) {
+  json pause = {{"method", "driver"},
+                {"reason", "its owner asked for it"},
+                {"problem", "process 9 is stopped or frozen"},
+                {"progress", {{"move", "resume"}, {"moved_bytes", 0}, {"total_bytes", 1024}, {"late", true}}}};
+  EXPECT_EQ(reason_of({{"state", "resuming"}, {"pause", pause}}),
+            "REASON\ndoes not run again yet: process 9 is stopped or frozen; tried again and again\n");
+  pause["problem"] = nullptr;
+  EXPECT_EQ(reason_of({{"state", "resuming"}, {"pause", pause}}),
+            "REASON\n0 B of 1.0 KiB restored, takes longer than it should\n");
+}
+
+TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
+  json lease = {
+      {"state", "poisoned"}, {"parked_bytes", 2048}, {"pause", {{"method", "driver"}, {"reason", "it failed"}}}};
+  EXPECT_EQ(reason_of(lease), "REASON\n2.0 KiB parked by the driver: it failed\n");
+  lease["parked_bytes"] = 0;
+  EXPECT_EQ(reason_of(lease), "REASON\nit failed\n");
+}
+
+// That need not be whom it yielded for.
+TEST(PsOfThePaused, WhoHasItsRoomNow) {
+  const json pause = {{"method", "driver"}, {"reason", "for the turn of lease-5"}, {"returns", true}};
+  const json queue = {
+      {"place", 1}, {"device", "GPU-1"}, {"holders", {{{"what", "lease-6 (train, ana)"}, {"bytes", 1024}}}}};
+  const json lease = {{"state", "paused"}, {"parked_bytes", 2048}, {"pause", pause}, {"queue", queue}};
+  EXPECT_EQ(reason_of(lease),
+            "REASON\n2.0 KiB parked by the driver: for the turn of lease-5; wants back, place 1; start unknown; held "
+            "by lease-6 (train, ana) 1.0 KiB\n");
+  EXPECT_EQ("REASON\n" + whole_reason(lease, Look{}) + "\n", reason_of(lease)) << "once is enough";
+}
+
+}  // namespace
+}  // namespace sublet::cli
