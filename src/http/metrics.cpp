@@ -143,7 +143,7 @@ void counters(Page& page, const engine::Engine& engine) {
   for (const auto& [reason, number] : meter.ended()) {
     page.sample(fmt::format("reason=\"{}\"", core::to_string(reason)), static_cast<double>(number));
   }
-  page.metric("sublet_queue_wait_seconds", "histogram", "Time from the request to the first grant");
+  page.metric("sublet_queue_wait_seconds", "histogram", "Time from a request, to begin or to grow, to its grant");
   double sum = 0;
   for (std::size_t i = 0; i < meter.waits().size(); ++i) {
     sum += static_cast<double>(meter.waits()[i]);

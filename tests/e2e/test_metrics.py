@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics as a collector reads it, and the contract as the daemon tells it."""
 import re
+import time
 
 import yaml
 
@@ -132,6 +133,29 @@ def test_what_is_paused_holds_what_it_keeps_and_who_waits_is_in_the_queue(daemon
         assert api.post(other + "/resize", {"vram_bytes": 2 * GIB}).status == 202 and agrees("batch", "standard")
         assert api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "tier": "spot"}).status == 202
         assert agrees("batch", "standard", "spot") and held() == 3 * GIB + GIB // 4
+        report = api.get("/v1/report")["total"]
+        assert (report["leases"], report["active"], report["waiting"]) == (4, 3, 3)
+
+
+def test_who_grew_has_waited_for_it(daemon):
+    api = daemon.api()
+    ask = {"vram_bytes": GIB, "ttl_seconds": 600}
+    mine, other = (f"/v1/leases/{api.post('/v1/leases', dict(ask, vram_bytes=size * GIB))['id']}" for size in (1, 2))
+
+    def waits():
+        now = scrape(api)
+        return now["sublet_queue_wait_seconds_count"][None], now["sublet_queue_wait_seconds_sum"][None]
+
+    assert waits()[0] == 2
+    asked = time.monotonic()
+    assert api.post(mine + "/resize", {"vram_bytes": 3 * GIB}).status == 202
+    queued = time.monotonic()
+    assert "WAITING" in daemon.cli("report", check=0).stdout and waits()[0] == 2
+    before = time.monotonic()
+    assert api.post(other + "/release", {}).status == 200
+    wait_until(lambda: api.get(mine)["vram_bytes"] == 3 * GIB, "it has grown")
+    count, waited = waits()
+    assert count == 3 and before - queued <= waited < time.monotonic() - asked + 0.1
 
 
 def test_the_figures_are_those_of_the_tables(daemon):
