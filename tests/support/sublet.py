@@ -112,7 +112,7 @@ class Api:
         text = raw.read()
         kind = raw.headers.get_content_type()
         parsed = text.decode() if kind == "text/plain" else json.loads(text)
-        contract.check_reply(method, path, raw.status, kind, parsed)
+        contract.check_reply(method, path, raw.status, kind, parsed, raw.headers)
         return Reply(raw.status, parsed, raw.headers)
 
     def get(self, path, **headers):
