@@ -82,7 +82,7 @@ def operations():
 
 
 def check_reply(method, path, status, content_type, body, headers=None):
-    """Raises AssertionError if the reply is not what the contract says."""
+    """Raises AssertionError if the reply is not what the contract says. `body`: of a stream, the data of its events."""
     pattern, item = _find_path(path.split("?")[0])
     listed = [name for name in METHODS if item and name in item]
     if method.lower() in listed:
@@ -96,8 +96,9 @@ def check_reply(method, path, status, content_type, body, headers=None):
     assert headers is None or all(name in headers for name in needed), f"{method} {path} {status} lacks one of {needed}"
     kinds = " or ".join(validators)
     assert content_type in validators, f"{method} {path} {status}: {content_type}, the contract says {kinds}"
-    found = validators[content_type].iter_errors(body)
-    errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in found]
+    bodies = body if content_type == "text/event-stream" else [body]
+    errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for one in bodies
+              for error in validators[content_type].iter_errors(one)]
     assert not errors, f"{method} {path} {status} is off the contract: {errors}"
     refused = content_type == "application/problem+json"
     if refused:
