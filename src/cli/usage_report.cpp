@@ -41,7 +41,8 @@ Action add_report(Command command, Common& common) {
   const Option since = command.taken("--since", take_since, "How far to look back (24h)").type("DURATION");
   const Option by = command.option("--by", flags->by, "A row for each user, consumer or tenant")
                         .type("WHAT")
-                        .one_of({"user", "consumer", "tenant"});
+                        .one_of({"user", "consumer", "tenant"})
+                        .show_default();
   command.flag("--consumers", flags->consumers, "What is remembered of consumers, and how long their pauses take")
       .excludes(since)
       .excludes(by);
