@@ -221,9 +221,13 @@ def test_a_lease_for_a_script(scene):
     scene.run("hold", "--vram", "1GiB", "--tag", "script", "--token-file", token)
     scene.run("hold", "--vram", "1GiB", "--tag", "script", "--token-file", token, "--ttl", "1h")
     scene.run("hold", "--vram", "1GiB", "--tag", "other", "--token-file", token, "--ttl", "1h")
+    scene.run("hold", "--vram", "1GiB", "--tag", "other", "--token-file", token / "none", "--ttl", "1h")
     scene.run("renew", "script", "--token-file", token)
     scene.run("release", "script", "--token-file", token)
     scene.run("renew", "script", "--token-file", token)
+    scene.run("renew", "script", "--token-file", scene.daemon.dir / "none")
+    scene.run("renew", "script", "--token-file", scene.daemon.dir)
+    scene.run("renew", "script", "--token-file", "/dev/null")
     scene.run("wait", "script")
     scene.check("script")
 
