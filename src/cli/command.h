@@ -42,7 +42,7 @@ class Option {
   Option one_of(std::vector<std::string> words, bool list = false) const;
   Option offers(Offer offer) const;
   Option offers(Offer::Of of) const { return offers(Offer{of}); }
-  Option show_default() const;                  // in --help
+  Option show_default() const;                  // in --help, the reference and the manual
   Option maybe_value(const char* shown) const;  // may stand without its value: what --help says it then means
   Option common() const;                        // listed among those that many verbs have
   Option hidden() const;                        // never listed

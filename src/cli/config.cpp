@@ -42,7 +42,10 @@ config::Loaded load(const Choice& choice, const std::filesystem::path& file) {
 }
 
 int print_problems(const config::Loaded& loaded) {
-  for (const auto& problem : loaded.problems) fmt::print(stderr, "{}\n", visible(config::to_string(problem)));
+  for (const auto& problem : loaded.problems) {
+    fmt::print(stderr, "{}\n", visible(config::without_hint(problem)));
+    if (!problem.hint.empty()) fmt::print(stderr, "  hint: {}\n", visible(problem.hint));
+  }
   const auto count = loaded.problems.size();
   fmt::print(stderr, "sublet: {} problem{} in {}\n", count, count == 1 ? "" : "s", visible(loaded.file));
   return kBadConfig;

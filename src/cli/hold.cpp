@@ -39,7 +39,9 @@ class TokenFile {
       return bad_request(fmt::format("the token file '{}' exists already", visible(path)),
                          "an old token is not overwritten: remove the file, or name another");
     }
-    return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+    Error error = from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+    error.hint = "name a file in a folder that you may write: --token-file FILE";
+    return error;
   }
   ~TokenFile() {
     if (file_ && !kept_) ::unlink(path_.c_str());

@@ -29,23 +29,34 @@ void add_lease(Command command, Common& common, LeaseVerb& verb, bool required, 
   add_json(command, common);
 }
 
+namespace {
+
+constexpr const char* from_where = "a lease's token is written by: sublet hold --token-file FILE --ttl TIME";
+
+Error unreadable(const std::string& path, int errnum) {
+  Error error = from_errno(fmt::format("the token file '{}'", visible(path)), errnum);
+  error.hint = from_where;
+  return error;
+}
+
+}  // namespace
+
 Result<std::string> read_token(const LeaseVerb& verb) {
   std::string path = verb.token_file;
   const char* variable = std::getenv("SUBLET_LEASE_TOKEN_FILE");
   if (path.empty() && variable != nullptr) path = variable;
   if (path.empty()) return std::string();
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!file) return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+  if (!file) return unreadable(path, errno);
   char buffer[257];
   const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
-  if (n < 0) return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+  if (n < 0) return unreadable(path, errno);
   std::string token(buffer, static_cast<std::size_t>(n));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
   // What goes into a header must not be able to end it.
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (token.empty() || token.size() > 128 || !plain) {
-    return bad_request(fmt::format("the file '{}' holds no token", visible(path)),
-                       "it is written by: sublet hold --token-file");
+    return bad_request(fmt::format("the file '{}' holds no token", visible(path)), from_where);
   }
   return token;
 }

@@ -90,7 +90,9 @@ std::vector<std::string> option_names(const CLI::Option& option) {
 std::string option_type(const CLI::Option& option) {
   if (option.get_type_size() == 0 || (option.get_lnames().empty() && option.get_snames().empty())) return {};
   const std::string type = option.get_type_name();
-  return type.substr(0, type.find(':'));  // behind it stands what a validator calls itself
+  const std::string shown = option.get_default_str();
+  // Behind the colon stands what a validator calls itself.
+  return type.substr(0, type.find(':')) + (shown.empty() ? "" : "=" + shown);
 }
 
 std::string reference_page() {

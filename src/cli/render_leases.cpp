@@ -51,6 +51,14 @@ Cell waited_cell(const json& row, const Look& look) {
   return {compact((end ? *end : look.now) - *created), Paint::none};
 }
 
+// Of one that waits for more on its devices, or to come back: how long for that.
+Cell waiting_cell(const json& row, const Look& look) {
+  for (const char* what : {"resize", "pause"}) {
+    if (member(row, what).is_object()) return {since(member(row, what), "since", look)};
+  }
+  return waited_cell(row, look);
+}
+
 Cell exit_cell(const json& row, const Look&) {
   const auto status = number_at(row, "exit_status");
   return {status ? fmt::format("{}", *status) : "-", status.value_or(0) != 0 ? Paint::red : Paint::none};
@@ -174,7 +182,7 @@ constexpr Column waiting_columns[] = {
     {"vram", "VRAM", true, true, wanted_cell},
     {"short", "SHORT", true, true,
      +[](const json& r, const Look&) { return size_cell(member(r, "queue"), "short_bytes"); }},
-    {"waited", "WAITED", true, true, waited_cell},
+    {"waited", "WAITED", true, true, waiting_cell},
     {"start", "START", true, true, start_cell},
     {"basis", "BASIS", false, false,
      +[](const json& r, const Look&) { return text_cell(member(r, "queue"), "basis"); }},

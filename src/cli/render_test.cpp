@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a person sees, on literal replies of the API.
-#include "cli/render.h"
+#include "cli/render_test.h"
 
 #include "cli/checks.h"
 
@@ -10,35 +10,6 @@ namespace sublet::cli {
 namespace {
 
 using nlohmann::json;
-
-Look at_noon() {
-  Look look;
-  look.now = *parse_rfc3339("2026-11-21T12:00:00.000Z");
-  look.device_names["GPU-1111"] = "gpu0";
-  return look;
-}
-
-const json leases = json::parse(R"json({"leases": [
-  {"id": "lease-1", "state": "active", "consumer": "train", "tag": null, "user": "ana", "tier": "standard",
-   "priority": 0, "devices": ["GPU-1111"], "vram_bytes": 8589934592, "reserved_bytes": 8589934592,
-   "used_bytes": 6442450944,   "created_at": "2026-11-21T11:00:00.000Z", "granted_at": "2026-11-21T11:00:30.000Z",
-   "ended_at": null,
-   "expires_at": "2026-11-21T12:05:00.000Z", "owner": {"kind": "process", "pid": 77}, "stopping": false, "queue": null,
-   "exit_status": null, "command": "python train.py\u001b[2J"},
-  {"id": "lease-2", "state": "queued", "consumer": "eval", "tag": "e", "user": "ben", "tier": "batch", "priority": -5,
-   "devices": [], "vram_bytes": 4294967296, "reserved_bytes": 0, "used_bytes": 0, "stopping": false,
-   "created_at": "2026-11-21T11:58:00.000Z", "granted_at": null, "ended_at": null, "expires_at": null,
-   "queue": {"place": 1, "short_bytes": 1073741824, "device": "GPU-1111", "eta_seconds": 300,
-             "basis": "lease-1 expires",
-             "holders": [{"lease": "lease-1", "what": "lease-1 (train, ana)", "bytes": 8589934592},
-                         {"lease": null, "what": "firefox, pid 9 (under no lease)", "bytes": 209715200}]}},
-  {"id": "lease-3", "state": "offered", "consumer": "web", "user": "ana", "tier": "interactive", "priority": 10,
-   "devices": ["GPU-1111"], "vram_bytes": 1073741824, "used_bytes": 0, "stopping": false,
-   "created_at": "2026-11-21T11:59:00.000Z", "offer_ends_at": "2026-11-21T12:00:08.000Z", "queue": null},
-  {"id": "lease-4", "state": "ended", "end_reason": "released", "consumer": "old", "user": "ana", "tier": "standard",
-   "priority": 0, "devices": ["GPU-2222-3333"], "vram_bytes": 1073741824, "used_bytes": 0, "exit_status": 3,
-   "created_at": "2026-11-19T12:00:00.000Z", "ended_at": "2026-11-19T13:00:00.000Z", "stopping": false, "queue": null}
-]})json");
 
 TEST(Ps, ShowsLeasesWithWhatTheirStateDoesNotTell) {
   EXPECT_EQ(
@@ -152,12 +123,13 @@ TEST(Queue, ShowsPlaceShortageAndHolders) {
 TEST(Queue, ShowsWhatOneWantsThatWaitsToGrow) {
   json lease = leases["leases"][1];
   lease["state"] = "active";
-  lease["resize"] = {{"vram_bytes", 6LL << 30}};
+  lease["resize"] = {{"vram_bytes", 6LL << 30}, {"since", "2026-11-21T11:59:15.000Z"}};
+  lease["granted_at"] = lease["created_at"];
   Common common;
-  common.columns = {"id", "vram", "short"};
+  common.columns = {"id", "vram", "short", "waited"};
   EXPECT_EQ(*render_queue({{"queue", {lease}}}, common, at_noon()),
-            "ID                  VRAM    SHORT\n"
-            "lease-2  4.0 GiB→6.0 GiB  1.0 GiB\n");
+            "ID                  VRAM    SHORT  WAITED\n"
+            "lease-2  4.0 GiB→6.0 GiB  1.0 GiB     45s\n");
 }
 
 TEST(Queue, WithoutADeviceSaysWhyInstead) {
@@ -274,48 +246,6 @@ TEST(Status, EveryPartMayBeMissing) {
   for (const json& reply : {json(), json::object(), json{{"daemon", 3}, {"devices", {json(), json::object()}}}}) {
     EXPECT_NO_THROW(render_status(reply, json(), at_noon()));
   }
-}
-
-TEST(Why, AQueuedLease) {
-  const json reply{
-      {"lease", leases["leases"][1]},
-      {"queue", leases["leases"][1]["queue"]},
-      {"reasons",
-       json::array({{{"at", "2026-11-21T11:58:00.000Z"}, {"code", "Memory"}, {"text", "1.0 GiB short on gpu0"}},
-                    {{"at", "2026-11-21T11:58:00.000Z"}, {"code", "queued"}, {"text", "queued at place 1 of 1"}}})},
-      {"helps", json::array({"ask for at most 3.0 GiB"})}};
-  EXPECT_EQ(
-      render_why(reply, at_noon()),
-      "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was asked for 2 "
-      "min ago. The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB. It "
-      "should start in about 5 min (lease-1 expires).\n"
-      "\n"
-      "What happened, oldest first:\n"
-      "    2m ago  Memory: 1.0 GiB short on gpu0\n"
-      "    2m ago  queued at place 1 of 1\n"
-      "\n"
-      "What would help:\n"
-      "  - ask for at most 3.0 GiB\n");
-}
-
-TEST(Why, OtherStates) {
-  const auto first_line = [&](int i) {
-    const std::string text = render_why({{"lease", leases["leases"][static_cast<std::size_t>(i)]}}, at_noon());
-    return text.substr(0, text.find('\n'));
-  };
-  EXPECT_EQ(
-      first_line(0),
-      "lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 59 min 30 s, and uses 6.0 GiB. It expires in "
-      "5 min.");
-  json paused_before = leases["leases"][0];
-  paused_before["paused_seconds"] = 600;
-  EXPECT_TRUE(render_why({{"lease", paused_before}}, at_noon())
-                  .starts_with("lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 49 min 30 s, not "
-                               "counting 10 min for which it was paused, and uses 6.0 GiB."));
-  EXPECT_EQ(
-      first_line(2),
-      "lease-3 (web, ana) is offered. - on gpu0 are kept for it; it must claim them within 8 s: sublet claim lease-3");
-  EXPECT_EQ(first_line(3), "lease-4 (old, ana) has ended, 1 d 23 h ago: released, its program's exit status was 3.");
 }
 
 TEST(Doctor, JudgesTheDaemonsWords) {

@@ -10,12 +10,15 @@ using nlohmann::json;
 
 namespace {
 
+// "gpu0", "each of gpu0 and gpu1": a lease has its size on each of its devices.
 std::string devices_of(const json& lease, const Look& look) {
+  const auto& devices = list_at(lease, "devices");
   std::string names;
-  for (const auto& uuid : list_at(lease, "devices")) {
-    if (uuid.is_string()) names += (names.empty() ? "" : ", ") + device_name(uuid.get<std::string>(), look);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (i > 0) names += i + 1 == devices.size() ? " and " : ", ";
+    names += devices[i].is_string() ? device_name(devices[i].get<std::string>(), look) : "-";
   }
-  return names;
+  return (devices.size() > 1 ? "each of " : "") + names;
 }
 
 std::string ago(const json& object, const char* key, const Look& look) {
@@ -30,20 +33,44 @@ std::string ahead(const json& object, const char* key, const Look& look) {
   return *time > look.now ? format_duration(*time - look.now) : "any moment";
 }
 
+// What a lease waits for: to begin, to grow where it is, or to come back from a pause. `start` and `unknown` say when
+// it will have it.
+struct Wish {
+  std::string what, start, unknown;
+};
+
+Wish wish_of(const json& lease) {
+  const auto count = number_at(lease, "device_count").value_or(1);
+  if (const auto& resize = member(lease, "resize"); resize.is_object())
+    return {fmt::format("to grow to {}{}", size_at(resize, "vram_bytes"), count > 1 ? " on each of its devices" : ""),
+            "It should have them", "When it will have them"};
+  const std::string size = size_at(lease, "vram_bytes");
+  if (text_at(lease, "state") != "queued")
+    return {fmt::format("for {}{}", size, count > 1 ? " on each of its devices" : ""), "It should be back",
+            "When it will be back"};
+  return {fmt::format("for {}{}", size, count > 1 ? fmt::format(" on each of {} devices", count) : ""),
+          "It should start", "When it will start"};
+}
+
 std::string waiting(const json& lease, const json& queue, const Look& look) {
-  std::string out =
-      fmt::format(" It waits for {} at place {}", size_at(lease, "vram_bytes"), number_at(queue, "place").value_or(0));
+  const Wish wish = wish_of(lease);
+  std::string out = fmt::format(" It waits {} at place {}", wish.what, number_at(queue, "place").value_or(0));
   const auto& device = member(queue, "device");
   if (number_at(queue, "short_bytes").value_or(0) > 0) {
     out += fmt::format("; {} are missing", size_at(queue, "short_bytes"));
     if (device.is_string()) out += " on " + device_name(device.get<std::string>(), look);
   }
-  out += fmt::format(". It was asked for {}.", ago(lease, "created_at", look));
+  out += ".";
+  if (const auto& resize = member(lease, "resize"); resize.is_object())
+    out += fmt::format(" It was asked for {}.", ago(resize, "since", look));
+  else if (text_at(lease, "state") == "queued")
+    out += fmt::format(" It was asked for {}.", ago(lease, "created_at", look));
   const std::string holders = holders_phrase(queue);
   if (!holders.empty()) out += fmt::format(" The memory is held by {}.", holders);
   const auto eta = number_at(queue, "eta_seconds");
   const std::string basis = text_at(queue, "basis");
-  out += eta ? " It should start " + coming(std::chrono::seconds(*eta)) : " When it will start is unknown";
+  out += eta ? fmt::format(" {} {}", wish.start, coming(std::chrono::seconds(*eta)))
+             : fmt::format(" {} is unknown", wish.unknown);
   return out + (basis.empty() ? "." : fmt::format(" ({}).", basis));
 }
 
@@ -57,9 +84,10 @@ std::string time_held(const json& lease, const Look& look) {
   return fmt::format("{}, not counting {} for which it was paused", held, format_duration(paused));
 }
 
-std::string holding(const json& lease, const Look& look) {
-  const std::string size = size_at(lease, "reserved_bytes"), used = size_at(lease, "used_bytes");
-  const std::string where = devices_of(lease, look), time = time_held(lease, look);
+std::string holding(const json& lease, const json& queue, const Look& look) {
+  const std::string size = size_at(lease, "vram_bytes"), where = devices_of(lease, look);
+  const std::string time = time_held(lease, look);
+  const std::string used = size_at(lease, "used_bytes") + (list_at(lease, "devices").size() > 1 ? " in all" : "");
   std::string out =
       time_at(lease, "resized_at")
           ? fmt::format(" It has held {} on {} since it was resized {}, was there for {} in all, and uses {}.", size,
@@ -68,6 +96,7 @@ std::string holding(const json& lease, const Look& look) {
   if (number_at(lease, "over_bytes").value_or(0) > 0)
     out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
   if (flag_at(lease, "stopping")) out += " Its program has been told to end.";
+  if (queue.is_object()) out += waiting(lease, queue, look);
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
   return out;
 }
@@ -117,12 +146,12 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
     const std::string text = text_at(member(lease, "blocked"), "text");
     return out + waiting(lease, queue, look) + (text.empty() ? "" : fmt::format(" {}.", visible(text)));
   }
-  if (state == "active") return out + holding(lease, look);
+  if (state == "active") return out + holding(lease, queue, look);
   if (member(lease, "pause").is_object()) return out + parked(lease, queue, look);
   if (state == "offered") {
     return out + fmt::format(" {} on {} are kept for it; it must claim them within {}: sublet claim {}",
-                             size_at(lease, "reserved_bytes"), devices_of(lease, look),
-                             ahead(lease, "offer_ends_at", look), id);
+                             size_at(lease, "vram_bytes"), devices_of(lease, look), ahead(lease, "offer_ends_at", look),
+                             id);
   }
   return out;
 }

@@ -32,7 +32,9 @@ Result<Fd> new_file(const std::string& path) {
     return bad_request(fmt::format("the token file '{}' exists already", visible(path)),
                        "an old token is not overwritten: remove the file, or name another");
   }
-  return from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+  Error error = from_errno(fmt::format("the token file '{}'", visible(path)), errno);
+  error.hint = "name a file in a folder that you may write: --file FILE";
+  return error;
 }
 
 // It may be made before it is of use, but who waits for it to work should know.

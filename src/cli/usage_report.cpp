@@ -41,7 +41,8 @@ Action add_report(Command command, Common& common) {
   const Option since = command.taken("--since", take_since, "How far to look back (24h)").type("DURATION");
   const Option by = command.option("--by", flags->by, "A row for each user, consumer or tenant")
                         .type("WHAT")
-                        .one_of({"user", "consumer", "tenant"});
+                        .one_of({"user", "consumer", "tenant"})
+                        .show_default();
   command.flag("--consumers", flags->consumers, "What is remembered of consumers, and how long their pauses take")
       .excludes(since)
       .excludes(by);
@@ -52,7 +53,10 @@ Action add_report(Command command, Common& common) {
       "own peak. Time in which a lease was paused is not held, whatever little it kept;\n"
       "-o name,paused shows it. Of a lease that began before the window,\n"
       "earlier pauses count as spread evenly over its life.\n"
-      "A wait goes from the request to the grant, or until now. The window ends now.\n"
+      "Active are leases that have begun, waiting those of the queue: to begin, to\n"
+      "grow, or to come back from a pause. Who waits for the last two is active too.\n"
+      "A wait goes from the request to the first grant, or until now; what was waited\n"
+      "for later, to grow or to come back, is not in it. The window ends now.\n"
       "--consumers: what estimates and prices rest on. A pause takes its fixed part\n"
       "and its bytes by the rate beside it; then it settles until it is measured gone.\n"
       "The spread is how far pauses were from what was expected of them. A consumer\n"

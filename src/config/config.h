@@ -96,10 +96,11 @@ struct Problem {
   unsigned column = 0;
   std::string key;   // dotted; "" when no key is concerned
   std::string text;  // what is wrong
-  std::string hint;  // what to write instead; may be ""
+  std::string hint;  // what to write instead
 };
 
-std::string to_string(const Problem& problem);  // "FILE:LINE:COLUMN: KEY: TEXT (HINT)"
+std::string to_string(const Problem& problem);     // "FILE:LINE:COLUMN: KEY: TEXT (HINT)"
+std::string without_hint(const Problem& problem);  // the same, for who shows the hint by itself
 
 // Where a value comes from: a line of the file, or line 0 for a default.
 struct Loaded {

@@ -67,12 +67,13 @@ class Reader {
                  fmt::format("write [{}] and its keys below", section));
     }
     if (const std::string full = key_ending_in(section); !full.empty() && !node.is_table()) {
-      return add(Problem::Kind::unknown_key, where, section, fmt::format("unknown key – did you mean '{}'?", full));
+      return add(Problem::Kind::unknown_key, where, section, fmt::format("unknown key – did you mean '{}'?", full),
+                 place_of(full));
     }
     if (!node.is_table()) return unknown(where, section);
-    const std::string guess = did_you_mean(section, sections());
-    add(Problem::Kind::unknown_key, where, section, "unknown table" + guess,
-        guess.empty() ? "all tables and keys: man sublet.toml" : "");
+    const std::string guess = nearest(section, sections());
+    add(Problem::Kind::unknown_key, where, section, "unknown table" + did_you_mean(section, sections()),
+        guess.empty() ? "all tables and keys: man sublet.toml" : fmt::format("write [{}]", guess));
   }
 
   void read_key(const std::string& name, const toml::source_region& where, const toml::node& node) {
@@ -158,11 +159,16 @@ class Reader {
     }
     std::vector<std::string_view> names;
     for (const Key& key : keys()) names.push_back(key.name);
-    std::string guess = did_you_mean(name, names);
-    const std::string full = key_ending_in(name.substr(name.find('.') + 1));
-    if (!full.empty()) guess = fmt::format(" – did you mean '{}'?", full);
-    add(Problem::Kind::unknown_key, where, name, "unknown key" + guess,
-        guess.empty() ? "all keys: man sublet.toml" : "");
+    std::string guess = key_ending_in(name.substr(name.find('.') + 1));
+    if (guess.empty()) guess = nearest(name, names);
+    if (guess.empty()) return add(Problem::Kind::unknown_key, where, name, "unknown key", "all keys: man sublet.toml");
+    add(Problem::Kind::unknown_key, where, name, fmt::format("unknown key – did you mean '{}'?", guess),
+        place_of(guess));
+  }
+
+  static std::string place_of(std::string_view key) {
+    const auto dot = key.find('.');
+    return fmt::format("write {} below [{}]", key.substr(dot + 1), key.substr(0, dot));
   }
 
   static std::string key_ending_in(std::string_view last_part) {
@@ -185,7 +191,7 @@ class Reader {
   }
 
   void add(Problem::Kind kind, const toml::source_region& where, const std::string& key, std::string text,
-           std::string hint = {}) {
+           std::string hint) {
     into_.problems.push_back(
         {kind, into_.file, where.begin.line, where.begin.column, printable(key), std::move(text), std::move(hint)});
   }
@@ -194,7 +200,12 @@ class Reader {
 };
 
 Problem unreadable(const std::string& file, std::string why) {
-  return {Problem::Kind::unreadable, file, 0, 0, {}, "cannot be read: " + std::move(why),
+  return {Problem::Kind::unreadable,
+          file,
+          0,
+          0,
+          {},
+          "cannot be read: " + std::move(why),
           "look at what is there, and at its rights"};
 }
 
@@ -226,14 +237,16 @@ Result<std::string> read_all(const std::string& file, bool& missing) {
 
 }  // namespace
 
-std::string to_string(const Problem& problem) {
+std::string without_hint(const Problem& problem) {
   std::string out = printable(problem.file);
   if (problem.line != 0) out += fmt::format(":{}:{}", problem.line, problem.column);
   out += ": ";
   if (!problem.key.empty()) out += problem.key + ": ";
-  out += problem.text;
-  if (!problem.hint.empty()) out += fmt::format(" ({})", problem.hint);
-  return out;
+  return out + problem.text;
+}
+
+std::string to_string(const Problem& problem) {
+  return without_hint(problem) + (problem.hint.empty() ? "" : fmt::format(" ({})", problem.hint));
 }
 
 namespace {
@@ -334,8 +347,8 @@ Loaded parse(std::string_view text, const std::string& file_name) try {
   // The parser speaks of itself; only this much of what it says is a user's matter.
   const bool twice = error.description().find("redefine") != std::string_view::npos;
   Complaint complaint = complaint_about(text, at.line, twice);
-  loaded.problems.push_back({Problem::Kind::syntax, file_name, at.line, at.column, {}, std::move(complaint.text),
-                             std::move(complaint.hint)});
+  loaded.problems.push_back(
+      {Problem::Kind::syntax, file_name, at.line, at.column, {}, std::move(complaint.text), std::move(complaint.hint)});
   return loaded;
 } catch (const Broken&) {
   Loaded loaded;

@@ -85,8 +85,10 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   const Bytes has = lease.resize ? lease.resize->vram - state.need(lease, device.reading.uuid) : Bytes{};
   if (nearest.free > Bytes{} && !lease.parking)
     helps.push_back("ask for " + format_size_down(has + nearest.free) + " or less" +
-                    (lease.device_count > 1 ? " on each device" : "") + ": that much is free on " + name_of(device) +
-                    " now");
+                    (lease.device_count > 1 ? " on each device" : "") +
+                    (lease.resize ? ": " + format_size_down(nearest.free) + " beyond what it has are free on "
+                                  : ": that much is free on ") +
+                    name_of(device) + " now");
   for (const Holder& holder : holders_of(state, device, lease, 3)) {
     if (holder.lease && state.find(holder.lease)->ended()) continue;
     const bool enough = holder.bytes >= lacking;

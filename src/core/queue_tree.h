@@ -13,6 +13,9 @@ namespace sublet::core {
 
 // Where a lease stands in the order. Waiting raises every waiter's priority at the same rate, so the
 // difference of two waiters never changes, and neither does the key: nothing is sorted again as time passes.
+// Quotas are still to come, and have their place here: a tenant's phase (under its guarantee or over it) before the
+// tier, its fair share after `since`, then compared in whole minutes. Both change while somebody waits: then all who
+// wait under that tenant are taken out and put back with a new key (0028).
 struct QueueKey {
   Tier tier = Tier::standard;  // higher first
   bool fixed = false;          // it waits for certain devices: those that it named or has; no part of the order

@@ -22,7 +22,13 @@ void Meter::reset(const core::State& state, Time now) {
 }
 
 void Meter::enter(const core::Lease& lease, Time now) {
-  live_[lease.id] = {lease.uid, {lease.user, lease.tenant}, lease.reserved(), now, lease.granted_at.has_value()};
+  live_[lease.id] = {.uid = lease.uid,
+                     .who = {lease.user, lease.tenant},
+                     .reserved = lease.reserved(),
+                     .since = now,
+                     .granted = lease.granted_at.has_value(),
+                     .size = lease.vram,
+                     .asked_more = lease.resize ? std::optional(lease.resize->queued_at) : std::nullopt};
   if (lease.state == core::LeaseState::pausing) live_[lease.id].pausing = lease.parking->method;
   ++of_user_[lease.uid];
 }
@@ -40,18 +46,31 @@ void Meter::observe(const core::Plan& plan, Time now) {
     entry.since = now;
     entry.reserved = lease.reserved();
     follow_pause(entry, lease, plan);
-    if (lease.granted_at && !entry.granted) {
-      entry.granted = true;
-      const double waited = std::max(0.0, seconds(*lease.granted_at - lease.created_at));
-      const auto* bound = std::lower_bound(wait_bounds.begin(), wait_bounds.end(), waited);
-      ++waits_[static_cast<std::size_t>(bound - wait_bounds.begin())];
-      waited_seconds_ += waited;
-    }
+    follow_waits(entry, lease);
     if (!lease.ended() || planted(Bug::ends_are_not_counted)) continue;
     ++ended_[lease.end_reason];
     if (--of_user_[entry.uid] == 0) of_user_.erase(entry.uid);
     live_.erase(lease.id);
   }
+}
+
+// More that was there at once was waited for as well, for no time: as a first grant.
+void Meter::follow_waits(Entry& entry, const core::Lease& lease) {
+  if (lease.granted_at && !entry.granted) {
+    entry.granted = true;
+    count_wait(*lease.granted_at - lease.created_at);
+  } else if (lease.sized && lease.vram > entry.size) {
+    count_wait(lease.sized->until - entry.asked_more.value_or(lease.sized->until));
+  }
+  entry.size = lease.vram;
+  entry.asked_more = lease.resize ? std::optional(lease.resize->queued_at) : std::nullopt;
+}
+
+void Meter::count_wait(Duration waited) {
+  const double time = std::max(0.0, seconds(waited));
+  const auto* bound = std::lower_bound(wait_bounds.begin(), wait_bounds.end(), time);
+  ++waits_[static_cast<std::size_t>(bound - wait_bounds.begin())];
+  waited_seconds_ += time;
 }
 
 // What is paused and on its way back in one step was paused all the same: the reason tells.

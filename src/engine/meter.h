@@ -32,9 +32,10 @@ class Meter {
   // --- reading ---
   int live(std::uint32_t uid) const;  // leases of that user that have not ended
   const std::map<core::EndReason, std::uint64_t>& ended() const { return ended_; }
-  const std::array<std::uint64_t, wait_bounds.size() + 1>& waits() const { return waits_; }  // granted, by class
-  double waited_seconds() const { return waited_seconds_; }                                  // their sum
-  std::uint64_t pauses(Pause what) const;  // that came to this: each try of each method is one
+  // Waits that came to a grant, the first or one of more, by class.
+  const std::array<std::uint64_t, wait_bounds.size() + 1>& waits() const { return waits_; }
+  double waited_seconds() const { return waited_seconds_; }  // their sum
+  std::uint64_t pauses(Pause what) const;                    // that came to this: each try of each method is one
   std::uint64_t times_over(const std::string& device) const;
   // Bytes reserved × seconds, by who they are charged to. Once there are more than `who_limit`, the rest is "other".
   std::map<Who, double> byte_seconds(Time now) const;
@@ -48,8 +49,12 @@ class Meter {
     Bytes reserved;
     Time since;  // `reserved` is charged from here on
     bool granted = false;
+    Bytes size;
+    std::optional<Time> asked_more = {};            // waits for a larger size since
     std::optional<core::PauseMethod> pausing = {};  // it is being asked to yield by this
   };
+  void follow_waits(Entry& entry, const core::Lease& lease);
+  void count_wait(Duration waited);
   void follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan);
   void charge(const Entry& entry, Time until, std::map<Who, double>& totals) const;
   void enter(const core::Lease& lease, Time now);

@@ -42,6 +42,28 @@ TEST(Meter, CountsLiveLeasesWaitsAndEnds) {
   EXPECT_EQ(meter.ended().at(core::EndReason::released), 1U);
 }
 
+TEST(Meter, CountsWaitsForMore) {
+  Meter meter;
+  core::Lease grows = lease(1, core::LeaseState::active, Time{});
+  meter.observe(plan(grows), Time{});
+  grows.resize = core::Upgrade{2 * GiB, Time{second}};
+  meter.observe(plan(grows), Time{second});
+  core::State state;
+  meter.reset(state, Time{2 * second});
+  EXPECT_EQ(meter.waits()[0], 1U) << "of the first grant alone";
+  meter.observe(plan(grows), Time{2 * second});
+  grows.resize.reset();
+  grows.vram = 2 * GiB;
+  grows.sized = core::Sized{GiB, Time{41 * second}, {}};
+  meter.observe(plan(grows), Time{41 * second});
+  meter.observe(plan(grows), Time{42 * second});
+  EXPECT_EQ(meter.waits()[3], 1U) << "once, in the class up to 60 s";
+  grows.vram = GiB;
+  grows.sized->until = Time{50 * second};
+  meter.observe(plan(grows), Time{50 * second});
+  EXPECT_DOUBLE_EQ(meter.waited_seconds(), 40.0) << "nobody waits for less";
+}
+
 TEST(Meter, ChargesBytesForTheTimeTheyAreReserved) {
   Meter meter;
   meter.observe(plan(lease(1, core::LeaseState::queued)), Time{});

@@ -94,7 +94,8 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [id, lease] : engine.state().leases()) {
     if (lease.ended()) continue;
     ++by_state[lease.state];
-    if (lease.state == LeaseState::queued) ++waiting[lease.tier];
+    // Those who wait to grow or to come back have their place in it too.
+    if (engine.state().queue().contains(id)) ++waiting[lease.tier];
     if (!lease.reserves()) continue;
     for (const std::string& device : lease.devices) {
       std::string labels = fmt::format("tenant=\"{}\",user=\"{}\",gpu=\"{}\"", escaped(lease.tenant),
@@ -102,18 +103,18 @@ void leases(Page& page, const engine::Engine& engine) {
       if (held.size() >= engine::Meter::who_limit && !held.contains(labels)) {
         labels = R"(tenant="other",user="other",gpu="other")";
       }
-      held[labels] += count(lease.vram);
+      held[labels] += count(lease.reserved_each());
     }
   }
   page.metric("sublet_leases", "gauge", "Leases that have not ended, by state");
   for (const auto& [state, number] : by_state) {
     page.sample(fmt::format("state=\"{}\"", core::to_string(state)), number);
   }
-  page.metric("sublet_queue_length", "gauge", "Leases that wait for room, by tier");
+  page.metric("sublet_queue_length", "gauge", "Leases in the queue, by tier: to begin, to grow or to come back");
   for (const auto& [tier, number] : waiting) {
     page.sample(fmt::format("tier=\"{}\"", core::to_string(tier)), number);
   }
-  page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases");
+  page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases; of a paused one what it keeps");
   for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
 }
 
@@ -142,7 +143,7 @@ void counters(Page& page, const engine::Engine& engine) {
   for (const auto& [reason, number] : meter.ended()) {
     page.sample(fmt::format("reason=\"{}\"", core::to_string(reason)), static_cast<double>(number));
   }
-  page.metric("sublet_queue_wait_seconds", "histogram", "Time from the request to the first grant");
+  page.metric("sublet_queue_wait_seconds", "histogram", "Time from a request, to begin or to grow, to its grant");
   double sum = 0;
   for (std::size_t i = 0; i < meter.waits().size(); ++i) {
     sum += static_cast<double>(meter.waits()[i]);

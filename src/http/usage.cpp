@@ -62,8 +62,9 @@ void Usage::add(const Lease& lease) {
 
 void Usage::add(Sum& sum, const Lease& lease) const {
   ++sum.leases;
-  if (lease.state == core::LeaseState::queued) ++sum.waiting;
-  else if (!lease.ended()) ++sum.active;
+  const bool begun = lease.state != core::LeaseState::queued;
+  if (!lease.ended() && (!begun || lease.waits_in_place())) ++sum.waiting;
+  if (!lease.ended() && begun) ++sum.active;
   const Time end = std::min(lease.ended_at.value_or(window_.to), window_.to);
   const Time waited_until = std::min(lease.granted_at.value_or(end), window_.to);
   sum.waits_ms.push_back(std::max<std::int64_t>(0, (waited_until - lease.created_at) / std::chrono::milliseconds(1)));

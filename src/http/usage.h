@@ -27,7 +27,8 @@ class Usage {
   // Counts a lease, if any of its life lies in the window. A lease is held from its first grant to its end, but for the
   // time while it is parked; before it was last resized at the mean of the sizes that it had. What it held outside the
   // window is left out. What it keeps of its room while it is parked does not count. Its wait counts in full: from when
-  // it was asked for to its grant, to its end without one, or until now.
+  // it was asked for to its first grant, to its end without one, or until now. Who waits to grow or to come back counts
+  // as waiting, and as active too; for how long is not kept.
   void add(const core::Lease& lease);
 
   // [{name, leases, …}], the one that held most first.

@@ -71,6 +71,31 @@ TEST(Usage, LiveOnesCountUntilNowAndThoseThatWaitHoldNothing) {
   EXPECT_EQ(usage.rows()[1]["wait"]["max_ms"], 3'600'000);
 }
 
+TEST(Usage, WhoHasBegunMayWaitToo) {
+  Lease grows = ended("ana", 0s, 10s, 0s);
+  grows.state = LeaseState::active;
+  grows.ended_at.reset();
+  grows.resize = core::Upgrade{2 * GiB, noon + 30min};
+  Lease paused = grows;
+  paused.state = LeaseState::paused;
+  paused.resize.reset();
+  paused.parking.emplace();
+  paused.parked_at = noon + 30min;
+  Usage usage = hour();
+  usage.add(grows);
+  usage.add(paused);
+  EXPECT_EQ(usage.total()["waiting"], 1) << "nobody wants the other back yet";
+  paused.parking->returns = true;
+  usage.add(paused);
+  EXPECT_EQ(usage.total()["waiting"], 2);
+  EXPECT_EQ(usage.total()["active"], 3);
+  EXPECT_EQ(usage.total()["wait"]["max_ms"], 10'000) << "to the first grant";
+  grows.state = LeaseState::ended;
+  grows.ended_at = noon + 40min;
+  usage.add(grows);
+  EXPECT_EQ(usage.total()["waiting"], 2) << "who has ended waits no longer";
+}
+
 TEST(Usage, TimeInWhichItWasParkedIsNotHeld) {
   Lease lease = ended("ana", 0s, 0s, 100s);
   lease.device_count = 2;

@@ -9,19 +9,22 @@ import time
 import pytest
 
 from tests.support import contract
+from tests.support.events import Stream
 from tests.support.sublet import GIB, MIB
 
 SECONDS = float(os.environ.get("SUBLET_FUZZ_SECONDS", "15"))
 STRANGE = ["", "x", "\x00", "é", "\U0001f600", "' OR 1=1 --", "../../etc/passwd", "%00", "a" * 5000, "null", "NaN",
            "-1", "1e400", "lease-0", "lease-99999999999999999999", "\ud800"]
+# No wait, and no stream that would not end: else a wrong word.
+AT_ONCE = {"wait": "0s", "follow": "false"}
 NUMBERS = [0, -1, 1, 2**31 - 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -2**63, -2**70, 1.5, 1e308, -0.0]
 
 
 class Maker:
     """Makes values of a schema; now and then ones that are not."""
 
-    def __init__(self, chance, leases, pids):
-        self.chance, self.leases, self.pids = chance, leases, pids
+    def __init__(self, chance, leases, pids, life):
+        self.chance, self.leases, self.pids, self.life = chance, leases, pids, life
 
     def wrong(self):
         return self.chance.choice([None, True, [], {}, [[]], {"": {}}, self.chance.choice(STRANGE),
@@ -85,11 +88,19 @@ def query(maker, operation, item):
     parts = []
     for parameter in operation.get("parameters", []) + item.get("parameters", []):
         parameter = contract._resolve(parameter)
-        if parameter["in"] != "query" or maker.chance.random() < 0.5:
-            continue
         name = parameter["name"]
-        value = {"wait": "0s", "follow": "false"}.get(name) if maker.chance.random() < 0.7 else None
-        value = str(maker.value(parameter["schema"], name)) if value is None else value
+        if parameter["in"] != "query" or (maker.chance.random() < 0.5 and name != "follow"):
+            continue
+        if name in AT_ONCE:
+            value = AT_ONCE[name] if maker.chance.random() < 0.9 else maker.chance.choice(STRANGE)
+        elif name == "lease":
+            value = maker.chance.choice(maker.leases + ["train"] + STRANGE)
+        elif name == "type":
+            value = ",".join(maker.chance.choices(["lease", "device", "warning", "daemon", "x", ""], k=2))
+        elif name == "heartbeat":
+            value = maker.chance.choice(["1s", "0", "5m", "-1s", "1000000h", "1e400s", "x"])
+        else:
+            value = str(maker.value(parameter["schema"], name))
         parts.append(f"{name}={quoted('0s' if name == 'wait' and 's' in value else value)}")
     return "?" + "&".join(parts) if parts else ""
 
@@ -100,22 +111,34 @@ def headers(maker):
         made["Idempotency-Key"] = maker.chance.choice(["k1", "k2", "k3", "x" * 200])
     if maker.chance.random() < 0.1:
         made["Sublet-Lease-Token"] = maker.chance.choice(["0" * 32, "x", "y" * 1000])
+    if maker.chance.random() < 0.2:  # read by /v1/events alone
+        number = maker.chance.choice([0, 1, maker.chance.randrange(3000), 2**64 - 1, 2**64, -1])
+        word = maker.chance.choice(STRANGE + ["0", f"{maker.life}-{number}", f"{maker.life}-{number}", f"x-{number}"])
+        made["Last-Event-ID"] = word.encode("utf-8", "surrogatepass")
     return made
+
+
+def life_of(daemon):
+    """What the ids of a store's events begin with."""
+    with Stream(daemon, "?follow=false", last_id="0") as stream:
+        assert stream.next()
+        return stream.last_id.split("-")[0]
 
 
 @pytest.mark.parametrize("seed", [int(os.environ.get("SUBLET_FUZZ_SEED", "1795287600"))])
 def test_requests_made_by_chance(start_daemon, seed):
-    daemon = start_daemon(config='[limits]\nleases = 50\n[lease]\nlinger = "100ms"\n[gpu]\ninterval_idle = "1s"\n')
+    daemon = start_daemon(config='[limits]\nleases = 50\nevents = 500\n[lease]\nlinger = "100ms"\n'
+                                 '[gpu]\ninterval_idle = "1s"\n')
     chance = random.Random(seed)
     print("seed", seed)
     program = daemon.spawn("sleep", "600")
     api = daemon.api()
     # A lease may be told to end its owner: no number of a process that is not ours may be among these.
-    maker = Maker(chance, [], [program.pid, 1 << 22, 2**31 - 1, 2**31, 0, -1, "1", None])
+    maker = Maker(chance, [], [program.pid, 1 << 22, 2**31 - 1, 2**31, 0, -1, "1", None], life_of(daemon))
     items = [(path, method, item) for path, item in contract.document()["paths"].items()
-             for method in ("get", "post", "delete") if method in item and path != "/v1/events"]
-    weights = [1 if method == "get" else 4 for _, method, _ in items]
-    end, count, answers = time.monotonic() + SECONDS, 0, {}
+             for method in ("get", "post", "delete") if method in item]
+    weights = [1 if method == "get" and path != "/v1/events" else 4 for path, method, _ in items]
+    end, count, answers, of_events = time.monotonic() + SECONDS, 0, {}, set()
     while time.monotonic() < end:
         path, method, item = chance.choices(items, weights)[0]
         operation = item[method]
@@ -127,6 +150,8 @@ def test_requests_made_by_chance(start_daemon, seed):
         reply = api.call(method.upper(), target, body, **headers(maker))
         count += 1
         answers[reply.status] = answers.get(reply.status, 0) + 1
+        if path == "/v1/events":
+            of_events.add(reply.status)
         assert reply.status < 500, f"seed {seed}, request {count}: {method} {target} {body!r}: {reply}"
         if path == "/v1/leases" and method == "post" and reply.status in (201, 202):
             maker.leases = (maker.leases + [reply["id"]])[-20:]
@@ -135,4 +160,4 @@ def test_requests_made_by_chance(start_daemon, seed):
                 api.post(f"/v1/leases/{lease['id']}/release", {"force": True})
     print(count, "requests,", answers)
     assert daemon.process.poll() is None and api.get("/healthz").status == 200
-    assert len(answers) >= 5, "chance reached too little"
+    assert len(answers) >= 5 and of_events >= {200, 400}, "chance reached too little"

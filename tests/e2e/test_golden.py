@@ -182,6 +182,18 @@ def test_several_cards(start_daemon):
     scene.check("several-cards")
 
 
+def test_why_on_several_cards(start_daemon):
+    scene = Transcript(start_daemon("2x4GiB"))
+    hold(scene, "1GiB", "--gpu", "gpu1", "--name", "blocker")
+    hold(scene, "2GiB", "--gpus", "2", "--tag", "pair")
+    waiter = scene.daemon.spawn("sublet", "run", "--vram", "3GiB", "--gpus", "2", "--tag", "later", "--", "true")
+    scene.hide_pid(waiter.pid)
+    queued(scene)
+    for words in (["why", "pair"], ["why", "later"], ["resize", "pair", "3GiB"], ["why", "pair"]):
+        scene.run(*words)
+    scene.check("why-several-cards")
+
+
 def test_another_size(scene):
     hold(scene, "1GiB", "--tag", "mine")
     hold(scene, "2GiB", "--name", "blocker")
@@ -191,6 +203,7 @@ def test_another_size(scene):
     scene.run("resize", "mine", "8GiB")
     scene.run("resize", "mine", "3GiB")
     scene.run("ps")
+    scene.run("why", "mine")
     scene.run("resize", "mine", "1GiB")
     scene.run("resize", "lease-99", "1GiB")
     scene.check("resize")
@@ -208,9 +221,13 @@ def test_a_lease_for_a_script(scene):
     scene.run("hold", "--vram", "1GiB", "--tag", "script", "--token-file", token)
     scene.run("hold", "--vram", "1GiB", "--tag", "script", "--token-file", token, "--ttl", "1h")
     scene.run("hold", "--vram", "1GiB", "--tag", "other", "--token-file", token, "--ttl", "1h")
+    scene.run("hold", "--vram", "1GiB", "--tag", "other", "--token-file", token / "none", "--ttl", "1h")
     scene.run("renew", "script", "--token-file", token)
     scene.run("release", "script", "--token-file", token)
     scene.run("renew", "script", "--token-file", token)
+    scene.run("renew", "script", "--token-file", scene.daemon.dir / "none")
+    scene.run("renew", "script", "--token-file", scene.daemon.dir)
+    scene.run("renew", "script", "--token-file", "/dev/null")
     scene.run("wait", "script")
     scene.check("script")
 

@@ -248,8 +248,9 @@ def test_a_wrong_configuration_names_line_and_key(tmp_path):
     assert done.returncode == 78
     lines = done.stderr.splitlines()
     assert lines[0].startswith(f"{file}:2:1: queue.claim_windo: unknown key – did you mean 'queue.claim_window'?")
-    assert lines[1].startswith(f"{file}:4:1: enforcer.policy: not supported by this version")
-    assert lines[2].startswith(f"{file}:6:12: device.headroom: size '8Q' has the unknown unit 'Q'")
+    assert lines[2].startswith(f"{file}:4:1: enforcer.policy: not supported by this version")
+    assert lines[4].startswith(f"{file}:6:12: device.headroom: size '8Q' has the unknown unit 'Q'")
+    assert [line[:8] for line in lines[1:6:2]] == ["  hint: "] * 3
     assert alone("config", "show", "--file", file).returncode == 78
     found = json.loads(alone("config", "check", "--json", "--file", file).stdout)
     assert [problem["line"] for problem in found["problems"]] == [2, 4, 6]

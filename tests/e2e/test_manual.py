@@ -59,6 +59,15 @@ def test_every_verb_has_its_page_with_every_flag(manual):
         assert not [flag for flag in flags(said("sublet", "config", sub, "--help")) if flag not in text]
 
 
+def test_what_an_option_means_when_it_is_not_given_is_told_alike(manual):
+    reference = (ROOT / "docs/reference/cli.md").read_text()
+    for verb, shown in (("token create", "--scope SCOPE=read"), ("report", "--by WHAT=user"),
+                        ("status", "--watch EVERY=2s")):
+        assert shown in said("sublet", *verb.split(), "--help")
+        assert f"| `{shown}` |" in reference.split(f"### `sublet {verb}`")[1].split("###")[0]
+        assert shown in plain(manual / f"sublet-{verb.split()[0]}.1"), verb
+
+
 def test_no_page_is_left_over(manual):
     pages = {page.name for page in manual.glob("sublet-*.1")}
     assert pages == {f"sublet-{verb}.1" for verb in set(verbs()) - {"help"}}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics as a collector reads it, and the contract as the daemon tells it."""
 import re
+import time
 
 import yaml
 
@@ -101,6 +102,60 @@ def test_pauses_are_counted_by_what_came_of_them(daemon):
         program.wait()
         wait_until(lambda: pauses("ended") == 1, "it has ended meanwhile")
     assert (pauses("paused"), pauses("undone"), pauses("ended")) == (1, 1, 1)
+
+
+def test_what_is_paused_holds_what_it_keeps_and_who_waits_is_in_the_queue(daemon):
+    api = daemon.api()
+
+    def agrees(*tiers):
+        """What waits is what /v1/queue has, by tier."""
+        rows = [row["tier"] for row in api.get("/v1/queue")["queue"]]
+        assert sorted(rows) == sorted(tiers)
+        return scrape(api)["sublet_queue_length"] == {
+            f'{{tier="{tier}"}}': rows.count(tier) for tier in ("critical", "interactive", "standard", "batch", "spot")}
+
+    def held():
+        return sum(scrape(api)["sublet_tenant_memory_bytes"].values())
+
+    with webhook() as at_once:
+        ask = {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "batch"}
+        path = f"/v1/leases/{api.post('/v1/leases', ask)['id']}"
+        assert held() == 3 * GIB
+        assert api.post(path + "/cooperate", dict(at_once, residue_bytes=GIB // 4)).status == 200
+        assert api.post(path + "/pause", {}).status == 202
+        wait_until(lambda: api.get(path)["state"] == "paused", "it is paused")
+        assert held() == GIB // 4 and agrees()
+        other = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "pausable": "no"})
+        assert api.post("/v1/leases", {"vram_bytes": 2 * GIB, "ttl_seconds": 600, "pausable": "no"}).status == 201
+        assert held() == 3 * GIB + GIB // 4 < api.get("/v1/devices")["devices"][0]["total_bytes"]
+        assert api.post(path + "/resume", {}).status == 202 and agrees("batch")
+        other = f"/v1/leases/{other['id']}"
+        assert api.post(other + "/resize", {"vram_bytes": 2 * GIB}).status == 202 and agrees("batch", "standard")
+        assert api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "tier": "spot"}).status == 202
+        assert agrees("batch", "standard", "spot") and held() == 3 * GIB + GIB // 4
+        report = api.get("/v1/report")["total"]
+        assert (report["leases"], report["active"], report["waiting"]) == (4, 3, 3)
+
+
+def test_who_grew_has_waited_for_it(daemon):
+    api = daemon.api()
+    ask = {"vram_bytes": GIB, "ttl_seconds": 600}
+    mine, other = (f"/v1/leases/{api.post('/v1/leases', dict(ask, vram_bytes=size * GIB))['id']}" for size in (1, 2))
+
+    def waits():
+        now = scrape(api)
+        return now["sublet_queue_wait_seconds_count"][None], now["sublet_queue_wait_seconds_sum"][None]
+
+    assert waits()[0] == 2
+    asked = time.monotonic()
+    assert api.post(mine + "/resize", {"vram_bytes": 3 * GIB}).status == 202
+    queued = time.monotonic()
+    assert "WAITING" in daemon.cli("report", check=0).stdout and waits()[0] == 2
+    before = time.monotonic()
+    assert api.post(other + "/release", {}).status == 200
+    wait_until(lambda: api.get(mine)["vram_bytes"] == 3 * GIB, "it has grown")
+    count, waited = waits()
+    assert count == 3 and before - queued <= waited < time.monotonic() - asked + 0.1
 
 
 def test_the_figures_are_those_of_the_tables(daemon):

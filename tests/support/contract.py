@@ -8,7 +8,7 @@ import jsonschema
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-UNREADABLE = (400, 405, 413, 431)  # any call may be answered so; 503 too, but then it says which limit was met
+METHODS = ("get", "post", "delete")
 seen = set()  # (method, path, status, code) of every reply that was checked; the code of a refusal, else None
 
 
@@ -47,14 +47,16 @@ def _resolve(node):
 
 @functools.lru_cache(maxsize=None)
 def _validators(pattern, method, status):
-    """By content type: most answers have one."""
-    responses = document()["paths"][pattern][method]["responses"]
-    response = responses.get(str(status))
-    if response is None and status in UNREADABLE:
+    """By content type, most answers have one; and the headers that it must have. Without a pattern: of a refusal."""
+    if pattern is None:
         response = document()["components"]["responses"]["Problem"]
+    else:
+        response = document()["paths"][pattern][method]["responses"].get(str(status))
     assert response is not None, f"{method} {pattern} answered {status}, which the contract does not list"
+    response = _resolve(response)
+    headers = [name for name, header in response.get("headers", {}).items() if header.get("required")]
     return {kind: jsonschema.Draft7Validator(dict(media["schema"], components=document()["components"]))
-            for kind, media in _resolve(response)["content"].items()}
+            for kind, media in response["content"].items()}, headers
 
 
 def check_event(data):
@@ -67,32 +69,38 @@ def check_event(data):
 def documented():
     """Every (method, path, status) of the contract."""
     return {(method, path, int(status)) for path, item in document()["paths"].items()
-            for method in ("get", "post", "delete") if method in item for status in item[method]["responses"]}
+            for method in METHODS if method in item for status in item[method]["responses"]}
 
 
 def operations():
     """Every call of the contract once, as (METHOD, path of something that may not be there, operation)."""
     for path, item in sorted(document()["paths"].items()):
         real = path.replace("{name}", "nobody").replace("{id}", "lease-1" if "leases" in path else "token-99")
-        for method in ("get", "post", "delete"):
+        for method in METHODS:
             if method in item:
                 yield method.upper(), real, item[method]
 
 
-def check_reply(method, path, status, content_type, body):
-    """Raises AssertionError if the reply is not what the contract says."""
+def check_reply(method, path, status, content_type, body, headers=None):
+    """Raises AssertionError if the reply is not what the contract says. `body`: of a stream, the data of its events."""
     pattern, item = _find_path(path.split("?")[0])
-    answered = status
-    if item is None or method.lower() not in item:
-        assert status in (400, 401, 403, 404, 405), f"{method} {path} is not in the contract but answered {status}"
-        pattern, method, status = "/v1/status", "get", 403
-    validators = _validators(pattern, method.lower(), status)
+    listed = [name for name in METHODS if item and name in item]
+    if method.lower() in listed:
+        assert status != 405, f"{method} {path} is in the contract, and refused for its method"
+        calls = [(pattern, method.lower())]
+    else:
+        unknown = (400, 401, 403, 405 if listed else 404, 413, 431)
+        assert status in unknown, f"{method} {path} is not in the contract but answered {status}"
+        calls = [(pattern, name) for name in listed] if status == 405 else []  # any call of the path may get this
+    validators, needed = _validators(*(calls or [(None, None)])[0], status)
+    assert headers is None or all(name in headers for name in needed), f"{method} {path} {status} lacks one of {needed}"
     kinds = " or ".join(validators)
     assert content_type in validators, f"{method} {path} {status}: {content_type}, the contract says {kinds}"
-    found = validators[content_type].iter_errors(body)
-    errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in found]
+    bodies = body if content_type == "text/event-stream" else [body]
+    errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for one in bodies
+              for error in validators[content_type].iter_errors(one)]
     assert not errors, f"{method} {path} {status} is off the contract: {errors}"
     refused = content_type == "application/problem+json"
     if refused:
-        assert body["status"] == answered, body
-    seen.add((method.lower(), pattern, status, body["code"] if refused else None))
+        assert body["status"] == status, body
+    seen.update((name, found_at, status, body["code"] if refused else None) for found_at, name in calls)

@@ -98,6 +98,12 @@ class Reply:
         return f"{self.status} {self.body}"
 
 
+def events_of(text):
+    """The data of each event of a whole stream, which says that it is one (follow=false)."""
+    assert text.split(b"\n\n")[-2:-1][0].startswith(b": end"), text[-200:]
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith(b"data: ")]
+
+
 class Api:
     """One keep-alive connection to the daemon; every reply is checked against the contract."""
 
@@ -111,8 +117,11 @@ class Api:
         raw = self.connection.getresponse()
         text = raw.read()
         kind = raw.headers.get_content_type()
-        parsed = text.decode() if kind == "text/plain" else json.loads(text)
-        contract.check_reply(method, path, raw.status, kind, parsed)
+        if kind == "text/plain":
+            parsed = text.decode()
+        else:
+            parsed = events_of(text) if kind == "text/event-stream" else json.loads(text)
+        contract.check_reply(method, path, raw.status, kind, parsed, raw.headers)
         return Reply(raw.status, parsed, raw.headers)
 
     def get(self, path, **headers):
