@@ -9,6 +9,7 @@ namespace {
 
 bool in_a_file(const Config& config) { return config.sqlite; }
 bool fails_to_store(const Config& config) { return config.store_faults > 0; }
+bool has_restarts(const Config& config) { return config.crashes > 0; }
 bool has_a_crowd(const Config& config) { return config.crowd; }
 bool has_liars(const Config& config) { return config.cooperative > 0 && config.liars > 0; }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
@@ -105,6 +106,24 @@ constexpr std::array all{
     SUBLET_BUG(alarms_need_a_commit, "engine", "when to wake is noted only with what is stored"),
     SUBLET_BUG(returns_wait_for_nobody, "engine", "a return that waits for a driver call is forgotten"),
     SUBLET_BUG(lost_decisions_are_done, "engine", "what follows from a lost decision is done later", fails_to_store),
+    SUBLET_BUG(returns_ask_again, "engine", "a return that waits for a driver call asks all the time"),
+    SUBLET_BUG(signals_before_durable, "engine", "a program is told to end before it is stored that it is to"),
+    SUBLET_BUG(jumps_are_not_stored, "engine", "that times moved along over a restart is not stored"),
+    SUBLET_BUG(weighed_for_nothing, "engine", "who is found too heavy is parked all the same"),
+    SUBLET_BUG(forgotten_and_answered, "engine", "an order that was forgotten is answered"),
+    SUBLET_BUG(unknown_is_running, "engine", "who comes back, nobody knows how far, counts as running"),
+    SUBLET_BUG(quiet_answers_get_lost, "engine", "an answer to a call that changed nothing is not kept"),
+    SUBLET_BUG(alarms_ring_by_the_second, "engine", "alarms ring on whole seconds"),
+    SUBLET_BUG(noted_once, "engine", "who came while the others were locked is not noted"),
+    SUBLET_BUG(lost_is_durable, "engine", "who waits for a commit that is lost is told that it is durable"),
+    SUBLET_BUG(earlier_commits_do, "engine", "a change looks durable with the commit before its own"),
+    SUBLET_BUG(one_commit_early, "engine", "what follows from a decision is done with the commit before it"),
+    SUBLET_BUG(restarts_watch_nobody, "engine", "who was there before a restart is not watched after it", has_restarts),
+    SUBLET_BUG(held_are_forgotten, "engine", "who holds a lease while the store is read anew is forgotten"),
+    SUBLET_BUG(ended_and_ordered, "engine", "the order of a lease that has ended goes on"),
+    SUBLET_BUG(lost_is_back, "engine", "who can never be restored counts as back"),
+    SUBLET_BUG(last_trouble_counts, "engine", "of several calls only the last can fail"),
+    SUBLET_BUG(locks_wait_for_ever, "engine", "who waits to lock when the store fails is told nothing"),
     SUBLET_BUG(torn_batches, "store", "only the first lease of a batch is written"),
     SUBLET_BUG(commits_are_told_early, "store", "all is told as durable when the first of it is"),
     SUBLET_BUG(settled_comes_back, "store", "settled leases are loaded again"),
@@ -121,6 +140,10 @@ constexpr std::array all{
     SUBLET_BUG(growths_are_forgotten, "store", "that a lease waits to grow is forgotten", in_a_file),
     SUBLET_BUG(manners_are_forgotten, "store", "how a program yields by itself is forgotten", in_a_file),
     SUBLET_BUG(touched_is_forgotten, "store", "whom the driver was allowed to lock is forgotten", in_a_file),
+    SUBLET_BUG(reads_overtake, "store", "a read does not wait for what is still to be written"),
+    SUBLET_BUG(returns_are_forgotten, "store", "when a lease came back from its pause is forgotten", in_a_file),
+    SUBLET_BUG(stops_are_forgotten, "store", "that a program is to end is forgotten", in_a_file),
+    SUBLET_BUG(lapses_are_forgotten, "store", "that an offer lapsed is forgotten", in_a_file),
 };
 
 #undef SUBLET_BUG
