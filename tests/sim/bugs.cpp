@@ -10,6 +10,7 @@ namespace {
 bool in_a_file(const Config& config) { return config.sqlite; }
 bool fails_to_store(const Config& config) { return config.store_faults > 0; }
 bool has_restarts(const Config& config) { return config.crashes > 0; }
+bool is_honest(const Config& config) { return config.honest; }
 bool has_a_crowd(const Config& config) { return config.crowd; }
 bool has_liars(const Config& config) { return config.cooperative > 0 && config.liars > 0; }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
@@ -72,6 +73,27 @@ constexpr std::array all{
     SUBLET_BUG(moves_look_short, "core", "what a pause takes is learned too short", has_a_crowd),
     SUBLET_BUG(lower_tiers_go_unseen, "core", "that those of lower tiers could yield now is not noticed"),
     SUBLET_BUG(gaps_are_idle, "core", "a spot program that uses nothing for a moment is ended as if it never had"),
+    SUBLET_BUG(turns_are_the_first_ones, "core", "of several who come in by a turn one has room kept", has_a_crowd),
+    SUBLET_BUG(turns_begin_when_near, "core", "an announced turn begins when it is near", has_a_crowd),
+    SUBLET_BUG(turns_last_one_step, "core", "an announced turn is forgotten in the next step", has_a_crowd),
+    SUBLET_BUG(back_and_asked_at_once, "core", "who has just come back from a pause is asked again at once"),
+    SUBLET_BUG(kept_room_stays_kept, "core", "what was kept for one who needs it no more is given to nobody"),
+    SUBLET_BUG(nothing_stays_behind, "core", "what those keep who yield counts as free"),
+    SUBLET_BUG(batch_is_spot, "core", "who is of the tier batch is ended for others too"),
+    SUBLET_BUG(first_failures_are_free, "core", "whose pause failed for the first time is asked again at once"),
+    SUBLET_BUG(sleepers_are_ended, "core", "a paused program is asked to end as it is"),
+    SUBLET_BUG(grants_are_no_news, "core", "a grant leaves the generation as it was"),
+    SUBLET_BUG(who_offers_is_asked, "core", "who wants the driver is asked to yield by itself"),
+    SUBLET_BUG(returns_are_for_all, "core", "who is back from a pause gets all that it once asked for", is_honest),
+    SUBLET_BUG(time_is_for_the_absent, "core", "whose owner is connected is never out of time"),
+    SUBLET_BUG(entered_as_used, "core", "the ledger is entered with what is used, not what may be"),
+    SUBLET_BUG(restarts_lose_places, "core", "who waits where it is does so in no queue after a restart"),
+    SUBLET_BUG(charged_as_used, "core", "a lease is charged what it uses, whatever it was promised"),
+    SUBLET_BUG(first_device_is_booked, "core", "of several devices only the first is booked"),
+    SUBLET_BUG(sums_come_later, "core", "a size changes before the old one is out of the sums"),
+    SUBLET_BUG(exits_are_the_end, "core", "an exit after the end is noted as its reason"),
+    SUBLET_BUG(lapses_begin_anew, "core", "whose offer lapsed begins with its first generation"),
+    SUBLET_BUG(ends_stay_parked, "core", "who ends while it is parked still counts as parked"),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),
