@@ -80,6 +80,7 @@ enum class Bug {
   exits_are_the_end,
   lapses_begin_anew,
   ends_stay_parked,
+  times_do_not_come_back,
   // engine
   answered_before_durable,
   done_before_durable,

@@ -371,7 +371,7 @@ void Stepper::runs_again(Lease& lease, const Parking& parking) {
   State::Side& side = state_.sides_.at(lease.id);
   side.next.reset();
   if (planted(Bug::returns_are_for_all)) state_.resize(lease, lease.asked_vram, now_);
-  start_ttl(lease);
+  if (!planted(Bug::times_do_not_come_back)) start_ttl(lease);
   explain(lease, "resumed",
           "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
   side.restored_at = now_;

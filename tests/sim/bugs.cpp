@@ -94,6 +94,7 @@ constexpr std::array all{
     SUBLET_BUG(exits_are_the_end, "core", "an exit after the end is noted as its reason"),
     SUBLET_BUG(lapses_begin_anew, "core", "whose offer lapsed begins with its first generation"),
     SUBLET_BUG(ends_stay_parked, "core", "who ends while it is parked still counts as parked"),
+    SUBLET_BUG(times_do_not_come_back, "core", "who is back from a pause has no time limit any more"),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),

@@ -242,6 +242,8 @@ void Oracle::check_due(Time now) {
                     [&, &id = id] { return to_string(id); });
     verdict_.expect(lease.state != LeaseState::active || !passed(lease.expires_at), "expiry-overdue",
                     [&, &id = id] { return to_string(id); });
+    verdict_.expect(lease.state != LeaseState::active || !lease.ttl || lease.expires_at, "time-forgotten",
+                    [&, &id = id] { return to_string(id) + " has a time limit, and its time has no end"; });
     if (lease.state != LeaseState::pausing && lease.state != LeaseState::resuming) {
       verdict_.expect(lease.state != LeaseState::offered || lease.offer_ends_at.has_value(), "offer-without-end",
                       [&, &id = id] { return to_string(id); });
