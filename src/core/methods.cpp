@@ -56,8 +56,9 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   const bool any =
       lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && planted(Bug::pins_do_not_hold));
   PauseMethods methods;
-  if (lease.cooperation && (any || lease.pausable == Pausable::cooperative))
-    methods.push_back(PauseMethod::cooperative);
+  const bool by_itself = any || lease.pausable == Pausable::cooperative ||
+                         (lease.pausable == Pausable::driver && planted(Bug::who_offers_is_asked));
+  if (lease.cooperation && by_itself) methods.push_back(PauseMethod::cooperative);
   const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || planted(Bug::grants_do_not_matter);
   if (lease.owner.kind == OwnerKind::process && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
@@ -144,7 +145,8 @@ namespace {
 // Of the tier spot, and its program is one that Sublet can end, or it has none whose bytes would stay.
 bool may_be_ended(const Lease& lease) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
-  return lease.tier == Tier::spot && (ours || !lease.had_process);
+  const Tier most = planted(Bug::batch_is_spot) ? Tier::batch : Tier::spot;
+  return lease.tier <= most && (ours || !lease.had_process);
 }
 
 // A spot lease that can never be parked may be ended instead. What it holds beyond what it was given it may give back:

@@ -98,7 +98,7 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   if (now < standing.spared_until)
     return because([&] { return left_alone_text(standing, state.left_alone(lease.id), now); }, standing.spared_until);
   const bool at_once = by_order || asking.lease.tier == Tier::critical;
-  if (!at_once && now < standing.restored + breath)
+  if (!at_once && now < standing.restored + breath && !planted(Bug::back_and_asked_at_once))
     return because([] { return "it came back from a pause a moment ago"; }, standing.restored + breath);
   return std::nullopt;
 }

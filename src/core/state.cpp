@@ -19,6 +19,7 @@ Time after(Time t, Duration d) {
 }
 
 Bytes charged_for(const Lease& lease, const Charge& charge) {
+  if (planted(Bug::charged_as_used) && lease.state == LeaseState::active && charge.used > Bytes{}) return charge.used;
   if (planted(Bug::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
   const Bytes coming = lease.parked() || planted(Bug::crowds_come_back_small) ? Bytes{} : charge.coming;
   const Bytes shrunk_from = lease.parked() ? Bytes{} : charge.shrunk_from;
@@ -271,6 +272,7 @@ void State::book(Lease& lease) {
   charges.resize(lease.devices.size());
   for (std::size_t i = 0; i < charges.size(); ++i) {
     assert(lease.reserves() || charges[i].settling);
+    if (planted(Bug::first_device_is_booked) && i > 0) break;
     include(device_entry(lease.devices[i]), lease, charges[i], 1);
   }
 }
@@ -403,7 +405,8 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
       due = std::min(due, std::max(after(*lease.unheld_since, rules.linger), side.grace_until));
     if (lease.state == LeaseState::offered && lease.offer_ends_at && !planted(Bug::offers_last))
       due = std::min(due, *lease.offer_ends_at);
-    if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
+    const bool has_time = lease.expires_at && !(side.held && planted(Bug::time_is_for_the_absent));
+    if (lease.state == LeaseState::active && has_time) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
       due = std::min({due, side.look_at, side.overdue_at});
     if (lease.state == LeaseState::paused && side.empty_since)

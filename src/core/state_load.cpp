@@ -37,7 +37,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
     if (lease.reserves() || lease.ended()) state.book(lease);
     if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
-    if (lease.waits_in_place()) state.requeue_in_place(lease);
+    if (lease.waits_in_place() && !planted(Bug::restarts_lose_places)) state.requeue_in_place(lease);
     side.restored_at = lease.resumed_at.value_or(Time{});
     side.used_until = now;
     // Whether its pause came to anything is not stored, nor when it grew: who came back may have been given its room.

@@ -32,7 +32,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     return lease.id;
   }
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id);
-  if (lease.parking && !never_runs && (fact.stop || fact.revoke)) {  // it runs first, so that it can save its work
+  const bool first = !planted(Bug::sleepers_are_ended);  // it runs, so that it can save its work
+  if (lease.parking && first && !never_runs && (fact.stop || fact.revoke)) {
     Parking parking = *lease.parking;
     parking.then_stop = true;
     state_.set_parking(lease, std::move(parking), lease.state);
@@ -91,6 +92,7 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   }
   program_gone(*lease);
   if (lease->ended()) {
+    if (planted(Bug::exits_are_the_end)) lease->end_reason = EndReason::released;
     note("exited");
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
@@ -165,7 +167,8 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   lease.resize.reset();
   drop_word(lease);
   if (lease.parking && planted(Bug::ledger_keeps_the_dead)) lease.parking.reset(), lease.state = LeaseState::active;
-  if (lease.parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
+  const bool parking = lease.parking && !planted(Bug::ends_stay_parked);
+  if (parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
   if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   if (lease.state == LeaseState::queued) {
     // It held nothing.
@@ -264,7 +267,7 @@ void Stepper::lapse(Lease& lease) {
   lease.granted_at.reset();
   lease.offer_ends_at.reset();
   drop_word(lease);
-  ++lease.generation;
+  lease.generation = planted(Bug::lapses_begin_anew) ? 1 : lease.generation + 1;
   enqueue(lease);
   explain(lease, "lapsed",
           "the offer was not claimed within " + format_duration(rules_.claim_window) +

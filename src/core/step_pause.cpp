@@ -116,7 +116,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   const Bytes held = held_by(state_, lease);
   State::Side& side = state_.sides_.at(lease.id);
   parking.method = method;
-  parking.entry = held;
+  parking.entry = planted(Bug::entered_as_used) ? state_.use(lease.id).used : held;
   parking.settled = false;
   parking.residue = residue_of(state_, lease, method);
   parking.touched.emplace();
@@ -371,7 +371,8 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
 void Stepper::runs_again(Lease& lease, const Parking& parking) {
   State::Side& side = state_.sides_.at(lease.id);
   side.next.reset();
-  start_ttl(lease);
+  if (planted(Bug::returns_are_for_all)) state_.resize(lease, lease.asked_vram, now_);
+  if (!planted(Bug::times_do_not_come_back)) start_ttl(lease);
   explain(lease, "resumed",
           "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
   side.restored_at = now_;

@@ -34,6 +34,7 @@ constexpr int most_doublings = 6;  // of the time for which one is left alone wh
 // -------------------------------------------------------------------------------- what is to be done
 
 void Stepper::make_room() {
+  if (planted(Bug::turns_last_one_step)) state_.turns_.clear();
   for (int round = 0; round < rounds && room_stale(); ++round) {
     made_before_ = std::exchange(state_.makings_, {});
     for (Making& making : made_before_) pass_on(making);
@@ -215,7 +216,7 @@ bool Stepper::give_up() {
       if (const Making* now = state_.making_on(device);
           now != nullptr && now->asker == old.asker && now->tier >= old.tier)
         continue;
-      state_.opened_.push_back(device);
+      if (!planted(Bug::kept_room_stays_kept)) state_.opened_.push_back(device);
       freed = true;
     }
   }
@@ -442,7 +443,7 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   if (failed && !planted(Bug::failures_do_not_count)) ++side.failures;
   side.left_alone = std::move(why);
   side.tried_at = now_;
-  side.spared_until = now_ + rules_.cooldown * (1 << doublings);
+  side.spared_until = now_ + rules_.cooldown * (planted(Bug::first_failures_are_free) ? doublings : 1 << doublings);
   state_.room_stale_ = true;
   look_again_at(side.spared_until);
 }

@@ -87,7 +87,7 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
   }
   victim.method = state.standing(lease.id).next.value_or(way.method);
   const Bytes residue = residue_of(state, lease, victim.method);
-  victim.gain -= residue - std::min(residue, headroom_share(state, device));
+  if (!planted(Bug::nothing_stays_behind)) victim.gain -= residue - std::min(residue, headroom_share(state, device));
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
   if (!lease.parking) {  // else the ledger has entered it already
     victim.enters = held_by(state, lease);

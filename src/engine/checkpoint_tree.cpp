@@ -208,6 +208,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Mem
     troubles[i] = co_await (this->*step)(*members[i]);
     stuck |= troubles[i].code == "stuck";
   });
+  if (planted(Bug::last_trouble_counts) && !troubles.empty()) co_return std::move(troubles.back());
   for (Trouble& trouble : troubles) {
     if (trouble) co_return std::move(trouble);
   }
@@ -267,7 +268,8 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
                                                                   const Parker::Touch& touch) {
   std::size_t next = 0;
   for (int round = 0; round < most_rounds; ++round) {
-    if (!co_await asked<bool>(touch)) co_return Trouble{"withdrawn", "the order was withdrawn"};
+    const bool note = round == 0 || !planted(Bug::noted_once);
+    if (note && !co_await asked<bool>(touch)) co_return Trouble{"withdrawn", "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
       if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
     }
@@ -370,7 +372,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
   if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
   if (planted(Bug::weighed_before_locked)) (void)co_await asked<std::string>(weigh);
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
-  if (std::string why = co_await asked<std::string>(weigh); !why.empty()) {
+  if (std::string why = co_await asked<std::string>(weigh); !why.empty() && !planted(Bug::weighed_for_nothing)) {
     Trouble outgrown{"outgrown", std::move(why)};
     co_return co_await undo(std::move(outgrown));
   }
@@ -408,7 +410,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
       co_return outcome(Kind::unknown, why ? why : Trouble{"driver", "it does not say how it is"});
     }
   }
-  if (lost == nullptr) co_return outcome(Kind::done);
+  if (lost == nullptr || planted(Bug::lost_is_back)) co_return outcome(Kind::done);
   co_return outcome(Kind::final, {"failed", fmt::format("the driver cannot bring process {} back any more{}{}",
                                                         lost->process.pid, why ? ": " : "", why.detail)});
 }

@@ -79,8 +79,9 @@ void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tre
                  [self = shared_from_this(), lease, tree = std::move(tree), done = std::move(done), since](
                      const std::exception_ptr& failure, ParkOutcome outcome) {
                    const auto entry = self->leases.find(lease);
-                   if (self->ended || entry == self->leases.end() || entry->second.tree != tree) return;
-                   entry->second.busy = planted(Bug::busy_for_ever);
+                   const bool known = entry != self->leases.end() && entry->second.tree == tree;
+                   if (self->ended || (!known && !planted(Bug::forgotten_and_answered))) return;
+                   if (known) entry->second.busy = planted(Bug::busy_for_ever);
                    if (failure) {
                      outcome = {};
                      outcome.code = "internal";

@@ -97,13 +97,17 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   follow_changes(plan);
   meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
-                        !plan.grants.empty() || !plan.records.empty() || remembered;
+                        !plan.grants.empty() || !plan.records.empty() ||
+                        (remembered && !planted(Bug::quiet_answers_get_lost));
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   bool later = false;
   core::each_portion(std::move(plan), portion_size, [&](core::Plan portion) {
     if (std::exchange(later, true)) reach(portion.transitions, Failpoints::decided);
     AfterCommit next = what_follows(portion);
+    if (planted(Bug::signals_before_durable))
+      for (const core::Action& action : next.actions)
+        if (std::holds_alternative<core::SignalProgram>(action)) perform(action);
     if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt));
     if (to_store && first == 0) first = intended_;
     reach(next.transitions, Failpoints::queued);
@@ -206,7 +210,7 @@ void Engine::follow_changes(const core::Plan& plan) {
     keep_ended(lease);
     if (planted(Bug::ends_forget_holders)) forget_holders(lease.id);
     may_lock(lease.id, false);
-    parker_.forget(lease.id);
+    if (!planted(Bug::ended_and_ordered)) parker_.forget(lease.id);
     cooperation_.forget(lease.id);
     unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
@@ -229,7 +233,8 @@ void Engine::arm(Time wake_at) {
   if (planted(Bug::alarms_come_no_sooner) && wake_at < armed_for_ && armed_for_ != Time::never()) return;
   armed_for_ = wake_at;
   if (wake_at == Time::never()) return timer_->cancel();
-  const Duration left = std::max(wake_at - clock_.now(), Duration::zero());
+  Duration left = std::max(wake_at - clock_.now(), Duration::zero());
+  if (planted(Bug::alarms_ring_by_the_second)) left = std::chrono::ceil<std::chrono::seconds>(left);
   timer_->set(left + std::chrono::milliseconds(1), [this] {
     armed_for_ = Time::never();
     tick(core::Tick{});

@@ -249,6 +249,7 @@ void Engine::unpark(const core::Unpark& order) {
   const core::Lease* known = state_.find(lease);
   if (known != nullptr && known->state != core::LeaseState::resuming) return;
   if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
+    if (planted(Bug::returns_ask_again)) return boost::asio::post(io_, [this, order] { unpark(order); });
     if (!planted(Bug::returns_wait_for_nobody)) unparks_waiting_.insert_or_assign(lease, order);
     return;
   }
@@ -277,6 +278,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   using How = core::Unparked::How;
   How how = How::not_yet;
   if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
+  else if (planted(Bug::unknown_is_running) && outcome.kind == ParkOutcome::Kind::unknown) how = How::runs;
   else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
   if (how != How::runs) log::warn("{}: its program does not run again: {}", to_string(lease), outcome.detail);
   const core::Lease* known = state_.find(lease);

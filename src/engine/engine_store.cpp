@@ -76,12 +76,14 @@ store::Events Engine::events() {
 
 void Engine::committed(std::uint64_t sequence) {
   committed_ = std::max(committed_, sequence);
-  while (!after_commit_.empty() && after_commit_.front().sequence <= committed_) {
+  const std::uint64_t done = committed_ + (planted(Bug::one_commit_early) ? 1 : 0);
+  while (!after_commit_.empty() && after_commit_.front().sequence <= done) {
     const AfterCommit ready = std::move(after_commit_.front());
     after_commit_.pop_front();
     for (const LeaseId id : ready.changed) {
       const auto last = changed_in_.find(id);
-      if (last != changed_in_.end() && last->second <= ready.sequence) changed_in_.erase(last);
+      if (last == changed_in_.end()) continue;
+      if (last->second <= ready.sequence || planted(Bug::earlier_commits_do)) changed_in_.erase(last);
     }
     start(ready);
   }
@@ -125,8 +127,10 @@ void Engine::store_failed(Error error) {
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
   if (!planted(Bug::lost_decisions_are_done)) after_commit_.clear();
   changed_in_.clear();
-  for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
-  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);
+  for (auto& [lease, may] : std::exchange(locks_waiting_, {}))
+    if (!planted(Bug::locks_wait_for_ever)) may(false);
+  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters)
+    waiter.resume(planted(Bug::lost_is_durable));
   reconcile();
 }
 
@@ -179,7 +183,7 @@ Status Engine::open_store() {
   unparks_waiting_.clear();
   recently_ended_.clear();
   recently_ended_order_.clear();
-  if (!restart.changed.empty()) intend(std::move(restart), now, std::nullopt);
+  if (!restart.changed.empty() && !planted(Bug::jumps_are_not_stored)) intend(std::move(restart), now, std::nullopt);
   meter_.reset(state_, now);
   tokens_.clear();
   for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));
@@ -200,7 +204,8 @@ void Engine::adopt(Time now) {
     leases.push_back(lease);
   }
   for (const core::Lease& lease : leases) {
-    if (lease.owner.kind == core::OwnerKind::process) programs_.follow(lease, true);
+    const bool program = lease.owner.kind == core::OwnerKind::process && !planted(Bug::restarts_watch_nobody);
+    if (program) programs_.follow(lease, true);
     if (!lease.booked.empty()) programs_.book(lease);
   }
   std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
@@ -208,7 +213,7 @@ void Engine::adopt(Time now) {
   for (const LeaseId lease : held) {
     const core::Lease* live = state_.find(lease);
     if (live == nullptr || live->ended()) forget_holders(lease);
-    else if (holders_.contains(lease)) tick(core::HeldChanged{lease, true});
+    else if (holders_.contains(lease) && !planted(Bug::held_are_forgotten)) tick(core::HeldChanged{lease, true});
   }
   tick(core::Tick{});
   for (const auto& [lease, timer] : watchers_) timer->cancel();  // whoever waits looks at what is there now

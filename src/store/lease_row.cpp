@@ -391,8 +391,9 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.devices = decode_devices(row.text());
   lease.had_process = column.boolean();
   lease.lapsed_offers = column.integer<int>();
+  if (planted(Bug::lapses_are_forgotten)) lease.lapsed_offers = 0;
   if (const auto status = row.maybe_integer()) lease.exit_status = static_cast<int>(*status);
-  lease.stop_requested = column.boolean();
+  lease.stop_requested = column.boolean() && !planted(Bug::stops_are_forgotten);
   lease.created_at = column.time();
   lease.queued_at = column.time();
   lease.granted_at = column.maybe_time();
@@ -411,6 +412,7 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.parking = read_parking(column);
   lease.cooperation = read_cooperation(column);
   lease.resumed_at = column.maybe_time();
+  if (planted(Bug::returns_are_forgotten)) lease.resumed_at.reset();
   lease.ordered = read_ordered(column);
   std::optional<std::vector<ProcessRef>> touched;
   if (!decode_touched(row.text(), touched)) column.good = false;

@@ -9,6 +9,8 @@ namespace {
 
 bool in_a_file(const Config& config) { return config.sqlite; }
 bool fails_to_store(const Config& config) { return config.store_faults > 0; }
+bool has_restarts(const Config& config) { return config.crashes > 0; }
+bool is_honest(const Config& config) { return config.honest; }
 bool has_a_crowd(const Config& config) { return config.crowd; }
 bool has_liars(const Config& config) { return config.cooperative > 0 && config.liars > 0; }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
@@ -71,6 +73,28 @@ constexpr std::array all{
     SUBLET_BUG(moves_look_short, "core", "what a pause takes is learned too short", has_a_crowd),
     SUBLET_BUG(lower_tiers_go_unseen, "core", "that those of lower tiers could yield now is not noticed"),
     SUBLET_BUG(gaps_are_idle, "core", "a spot program that uses nothing for a moment is ended as if it never had"),
+    SUBLET_BUG(turns_are_the_first_ones, "core", "of several who come in by a turn one has room kept", has_a_crowd),
+    SUBLET_BUG(turns_begin_when_near, "core", "an announced turn begins when it is near", has_a_crowd),
+    SUBLET_BUG(turns_last_one_step, "core", "an announced turn is forgotten in the next step", has_a_crowd),
+    SUBLET_BUG(back_and_asked_at_once, "core", "who has just come back from a pause is asked again at once"),
+    SUBLET_BUG(kept_room_stays_kept, "core", "what was kept for one who needs it no more is given to nobody"),
+    SUBLET_BUG(nothing_stays_behind, "core", "what those keep who yield counts as free"),
+    SUBLET_BUG(batch_is_spot, "core", "who is of the tier batch is ended for others too"),
+    SUBLET_BUG(first_failures_are_free, "core", "whose pause failed for the first time is asked again at once"),
+    SUBLET_BUG(sleepers_are_ended, "core", "a paused program is asked to end as it is"),
+    SUBLET_BUG(grants_are_no_news, "core", "a grant leaves the generation as it was"),
+    SUBLET_BUG(who_offers_is_asked, "core", "who wants the driver is asked to yield by itself"),
+    SUBLET_BUG(returns_are_for_all, "core", "who is back from a pause gets all that it once asked for", is_honest),
+    SUBLET_BUG(time_is_for_the_absent, "core", "whose owner is connected is never out of time"),
+    SUBLET_BUG(entered_as_used, "core", "the ledger is entered with what is used, not what may be"),
+    SUBLET_BUG(restarts_lose_places, "core", "who waits where it is does so in no queue after a restart"),
+    SUBLET_BUG(charged_as_used, "core", "a lease is charged what it uses, whatever it was promised"),
+    SUBLET_BUG(first_device_is_booked, "core", "of several devices only the first is booked"),
+    SUBLET_BUG(sums_come_later, "core", "a size changes before the old one is out of the sums"),
+    SUBLET_BUG(exits_are_the_end, "core", "an exit after the end is noted as its reason"),
+    SUBLET_BUG(lapses_begin_anew, "core", "whose offer lapsed begins with its first generation"),
+    SUBLET_BUG(ends_stay_parked, "core", "who ends while it is parked still counts as parked"),
+    SUBLET_BUG(times_do_not_come_back, "core", "who is back from a pause has no time limit any more"),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),
@@ -105,6 +129,24 @@ constexpr std::array all{
     SUBLET_BUG(alarms_need_a_commit, "engine", "when to wake is noted only with what is stored"),
     SUBLET_BUG(returns_wait_for_nobody, "engine", "a return that waits for a driver call is forgotten"),
     SUBLET_BUG(lost_decisions_are_done, "engine", "what follows from a lost decision is done later", fails_to_store),
+    SUBLET_BUG(returns_ask_again, "engine", "a return that waits for a driver call asks all the time"),
+    SUBLET_BUG(signals_before_durable, "engine", "a program is told to end before it is stored that it is to"),
+    SUBLET_BUG(jumps_are_not_stored, "engine", "that times moved along over a restart is not stored"),
+    SUBLET_BUG(weighed_for_nothing, "engine", "who is found too heavy is parked all the same"),
+    SUBLET_BUG(forgotten_and_answered, "engine", "an order that was forgotten is answered"),
+    SUBLET_BUG(unknown_is_running, "engine", "who comes back, nobody knows how far, counts as running"),
+    SUBLET_BUG(quiet_answers_get_lost, "engine", "an answer to a call that changed nothing is not kept"),
+    SUBLET_BUG(alarms_ring_by_the_second, "engine", "alarms ring on whole seconds"),
+    SUBLET_BUG(noted_once, "engine", "who came while the others were locked is not noted"),
+    SUBLET_BUG(lost_is_durable, "engine", "who waits for a commit that is lost is told that it is durable"),
+    SUBLET_BUG(earlier_commits_do, "engine", "a change looks durable with the commit before its own"),
+    SUBLET_BUG(one_commit_early, "engine", "what follows from a decision is done with the commit before it"),
+    SUBLET_BUG(restarts_watch_nobody, "engine", "who was there before a restart is not watched after it", has_restarts),
+    SUBLET_BUG(held_are_forgotten, "engine", "who holds a lease while the store is read anew is forgotten"),
+    SUBLET_BUG(ended_and_ordered, "engine", "the order of a lease that has ended goes on"),
+    SUBLET_BUG(lost_is_back, "engine", "who can never be restored counts as back"),
+    SUBLET_BUG(last_trouble_counts, "engine", "of several calls only the last can fail"),
+    SUBLET_BUG(locks_wait_for_ever, "engine", "who waits to lock when the store fails is told nothing"),
     SUBLET_BUG(torn_batches, "store", "only the first lease of a batch is written"),
     SUBLET_BUG(commits_are_told_early, "store", "all is told as durable when the first of it is"),
     SUBLET_BUG(settled_comes_back, "store", "settled leases are loaded again"),
@@ -121,6 +163,10 @@ constexpr std::array all{
     SUBLET_BUG(growths_are_forgotten, "store", "that a lease waits to grow is forgotten", in_a_file),
     SUBLET_BUG(manners_are_forgotten, "store", "how a program yields by itself is forgotten", in_a_file),
     SUBLET_BUG(touched_is_forgotten, "store", "whom the driver was allowed to lock is forgotten", in_a_file),
+    SUBLET_BUG(reads_overtake, "store", "a read does not wait for what is still to be written"),
+    SUBLET_BUG(returns_are_forgotten, "store", "when a lease came back from its pause is forgotten", in_a_file),
+    SUBLET_BUG(stops_are_forgotten, "store", "that a program is to end is forgotten", in_a_file),
+    SUBLET_BUG(lapses_are_forgotten, "store", "that an offer lapsed is forgotten", in_a_file),
 };
 
 #undef SUBLET_BUG

@@ -147,6 +147,7 @@ void SimProbe::ask() {
   const auto read = [this, asked_ns, until_told] {
     if (life_->faults && life_->random.chance(life_->world.config().missing)) life_->world.hide({}, life_->random);
     gpu::GpuSnapshot reading = life_->world.read(life_->agenda.now_ns());
+    life_->agenda.stand_still(1ns);  // what is done from now on is done later: at its time it could not be seen
     if (life_->faults && life_->random.chance(life_->world.config().lies)) spoil(reading);
     later(life_, until_told, [this, reading = std::move(reading), asked_ns] { answer(reading, asked_ns); });
   };

@@ -154,6 +154,8 @@ class Oracle {
   void check_announced(const core::State& state, Time now);
   void check_entered(const core::State& state);
   void check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced, Time now);
+  bool takes_fair_turns(LeaseId id) const;
+  void check_asked_for(LeaseId next, Time now);
   void check_turns_due(const core::State& state, Time now);
   void check_leaves(const core::Making& making, const std::string& device, Time now);
   // Whether anything happens at all (oracle_progress.cpp).

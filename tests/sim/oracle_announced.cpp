@@ -11,6 +11,15 @@ namespace sublet::sim {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+std::string not_kept(LeaseId id, Time at, Time now, std::string_view what) {
+  return fmt::format("the turn of {} was to begin in {}, and nothing has changed since: {}", to_string(id),
+                     format_duration(at - now), what);
+}
+
+}  // namespace
+
 // Whoever waits was told of a moment; at that moment it is looked at.
 void Oracle::check_turns_due(const core::State& state, Time now) {
   constexpr Duration late = 2ms;  // an alarm may ring a little after its time
@@ -77,19 +86,27 @@ void Oracle::check_entered(const core::State& state) {
   }
 }
 
+bool Oracle::takes_fair_turns(LeaseId id) const {
+  const auto lease = leases_.find(id);
+  return lease != leases_.end() && waits(lease->second) && std::ranges::any_of(contests_, [id](const auto& on) {
+    return on.second.fair && on.second.had.contains(id);
+  });
+}
+
+// Somebody is asked to leave for it; that this is stored is the only thing that has changed. Most often it is all one
+// step of the world: that the turn has begun, and that it is asked.
+void Oracle::check_asked_for(LeaseId next, Time now) {
+  const auto announced = announced_.find(next);
+  const bool changed = changes_ != announced_after_ + 1;
+  if (announced == announced_.end() || changed || !takes_fair_turns(next)) return;
+  verdict_.expect(now >= announced->second, "turn-too-early",
+                  [&] { return not_kept(next, announced->second, now, "it has begun"); });
+}
+
 void Oracle::check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced,
                         Time now) {
-  const auto says = [&](const char* what) {
-    return [id, at, now, what] {
-      return fmt::format("the turn of {} was to begin in {}, and nothing has changed since: {}", to_string(id),
-                         format_duration(at - now), what);
-    };
-  };
-  const auto lease = leases_.find(id);
-  if (lease == leases_.end() || !waits(lease->second)) return;
-  const bool fair = std::ranges::any_of(
-      contests_, [id](const auto& on) { return on.second.fair && on.second.had.contains(id); });
-  if (!fair) return;
+  const auto says = [&](const char* what) { return [=] { return not_kept(id, at, now, what); }; };
+  if (!takes_fair_turns(id)) return;
   verdict_.expect(now >= at || state.making_for(id) == nullptr, "turn-too-early", says("it has begun"));
   if (const auto still = announced.find(id); still != announced.end()) {
     verdict_.expect(still->second == at, "turn-put-off", says("it is said to begin at another time"));

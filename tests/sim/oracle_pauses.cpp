@@ -65,6 +65,7 @@ void Oracle::check_turn(const Lease& lease, Time now) {
   const auto id = parse_lease_id(reason.substr(by_turn.size(), reason.find(' ', by_turn.size()) - by_turn.size()));
   const auto found = id ? leases_.find(*id) : leases_.end();
   if (found == leases_.end()) return;
+  check_asked_for(*id, now);
   const auto begun = turns_begun_.find(*id);
   if (begun == turns_begun_.end() || !begun->second.contains(lease.id)) check_quantum(lease, found->second, now);
 }
