@@ -163,17 +163,18 @@ Bytes Stepper::kept_by_driver(const Device& device, const DeviceReading& reading
   if (away.empty()) return {};
   std::unordered_set<ProcessRef> listed;
   for (const ProcessUse& use : reading.processes) listed.insert(use.process);
+  const auto is_parked = [&listed](ProcessRef process) { return !listed.contains(process); };
   std::int64_t parked = 0;
   for (const Lease* lease : away) {
-    const auto& touched = lease->parking->touched;
-    const auto is_parked = [&](const auto& its) {
-      const bool may_be = !touched || std::find(touched->begin(), touched->end(), its.first) != touched->end();
-      return may_be && !listed.contains(its.first);
-    };
+    // Whom the driver was allowed to lock: some may hold nothing of this device, and a little is allowed for them.
+    if (const auto& touched = lease->parking->touched) {
+      parked += std::count_if(touched->begin(), touched->end(), is_parked);
+      continue;
+    }
     const auto& yielded = lease->parking->yielded;
     for (std::size_t i = 0; i < yielded.size(); ++i)
       if (lease->devices[i] == device.reading.uuid)
-        parked += std::count_if(yielded[i].of.begin(), yielded[i].of.end(), is_parked);
+        parked += std::ranges::count_if(yielded[i].of, is_parked, &std::pair<ProcessRef, Bytes>::first);
   }
   return parked * driver_keeps;
 }
