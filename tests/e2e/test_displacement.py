@@ -218,6 +218,19 @@ def test_whoever_waits_for_a_turn_is_told_when_it_comes_each_time(daemon):
         ends_well(daemon, tag, child)
 
 
+def test_nobody_leaves_for_a_turn_who_ends_as_soon_by_itself(start_daemon):
+    """To yield and to come back would take as long as is left of its time, and save nobody anything."""
+    config = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
+              '[pause]\nmin_residency = "5s"\noverhead = 1.0\n')
+    daemon = start_daemon("1x4GiB,checkpoint_us=3000000,restore_us=3000000", config=config)
+    first = filled(daemon, "first", "2500MiB", "1GiB", "--ttl", "6s")
+    second = run(daemon, "second", "2500MiB", "1GiB")
+    until_filled(daemon, "second", "1GiB")
+    assert "pausing" not in codes(daemon, "first"), codes(daemon, "first")
+    ends_well(daemon, "second", second)
+    first.wait(60)
+
+
 def test_an_equal_and_a_lower_tier_together_make_room(daemon):
     equal = filled(daemon, "equal", "1800MiB", "1GiB")
     low = filled(daemon, "low", "1800MiB", "1GiB", "--tier", "batch")

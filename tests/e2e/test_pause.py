@@ -93,6 +93,30 @@ def test_whole_trees(daemon, tmp_path):
     assert tree.wait(timeout=60) == 128 + signal.SIGTERM, tree.communicate()[1]
 
 
+def test_many_processes_and_many_leases_are_measured_gone_at_once(start_daemon):
+    """The driver keeps a little of each that it parked, on no list: so many of them are no sign of one who hides."""
+    daemon = start_daemon("1x4GiB,context_bytes=16777216", config=CONFIG)
+    quick_checkpoints(daemon)
+    workers = ("for i in $(seq 20); do simgpu-load --alloc 16MiB --seconds 600 & done; "
+               "trap 'kill $(jobs -p); wait; exit 0' TERM; while :; do wait; done")
+    tree = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "tree", "--", "bash", "-c", workers)
+    small = {f"small{i}": daemon.spawn("sublet", "run", "--vram", "100MiB", "--tag", f"small{i}", "--", "simgpu-load",
+                                       "--alloc", "48MiB", "--seconds", "600", "--verify") for i in range(18)}
+    wait_until(lambda: lease_of(daemon, "tree").get("used_bytes", 0) >= 20 * 32 * MIB, "all of them use the card")
+    for tag in small:
+        wait_until(lambda tag=tag: lease_of(daemon, tag).get("used_bytes", 0) >= 64 * MIB, f"{tag} uses it too")
+    for tag in ("tree", *small):
+        assert daemon.cli("pause", tag, "--no-wait").returncode == 0
+    for tag in ("tree", *small):
+        until(daemon, tag, "paused")
+    for tag, child in small.items():
+        assert daemon.cli("resume", tag).returncode == 0
+        ends_well(daemon, tag, child)
+    assert daemon.cli("resume", "tree").returncode == 0
+    os.kill(lease_of(daemon, "tree")["owner"]["pid"], signal.SIGTERM)
+    assert tree.wait(60) == 0, tree.communicate()
+
+
 def test_a_paused_program_is_parked_over_a_restart(daemon):
     program = start(daemon, "patient")
     assert daemon.cli("pause", "patient").returncode == 0
