@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a killed daemon takes to serve again with many leases: one active, the others queued behind it.
+"""How long a killed daemon takes to serve again with many leases: nearly all of them queued, or nearly all active.
+
+Active ones are token leases of 1 MiB on a simulated card of 24 GiB; the others want 20 GiB.
 
 Raw: reading and decoding the same rows from the store by sqlite3 in this process. Serving means that a lease made
 before the kill is read, and a new one is taken and durable.
@@ -21,7 +23,7 @@ import demo  # noqa: E402
 
 LEASES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 CLIENTS = 32
-GIB = 1 << 30
+SMALL, LARGE = 1 << 20, 20 << 30
 
 
 class Unix(http.client.HTTPConnection):
@@ -39,13 +41,25 @@ class Unix(http.client.HTTPConnection):
         return reply.status, json.loads(reply.read())
 
 
-def fill(path, count, problems):
+def fill(path, size, count, problems):
     connection = Unix(path)
     for _ in range(count):
-        status, body = connection.ask("POST", "/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 86400})
+        status, body = connection.ask("POST", "/v1/leases", {"vram_bytes": size, "ttl_seconds": 86400})
         if status not in (201, 202):
             problems.append(body)
             return
+
+
+def fill_side_by_side(path, size, count):
+    problems = []
+    clients = [threading.Thread(target=fill, args=(path, size, (count + i) // CLIENTS, problems))
+               for i in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    if problems:
+        raise SystemExit(f"a lease was refused: {problems[0]}")
 
 
 def until_it_serves(path, lease, deadline):
@@ -53,7 +67,7 @@ def until_it_serves(path, lease, deadline):
         try:
             connection = Unix(path)
             status, _ = connection.ask("GET", f"/v1/leases/{lease}")
-            made, _ = connection.ask("POST", "/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+            made, _ = connection.ask("POST", "/v1/leases", {"vram_bytes": SMALL, "ttl_seconds": 600})
             if status == 200 and made in (201, 202):
                 return
         except OSError:
@@ -61,22 +75,20 @@ def until_it_serves(path, lease, deadline):
     raise SystemExit("the daemon does not serve")
 
 
-def main():
-    stage = demo.Demo()
+def restart(active, queued):
+    stage = demo.Demo(sim="1x24GiB")
     (stage.dir / "sublet.toml").write_text(f"[limits]\nconnections = 1024\nleases = {LEASES + 1000}\n")
     path = stage.dir / "sublet.sock"
     try:
         stage.start_daemon()
-        problems = []
-        clients = [threading.Thread(target=fill, args=(path, LEASES // CLIENTS, problems)) for _ in range(CLIENTS)]
-        for client in clients:
-            client.start()
-        for client in clients:
-            client.join()
-        if problems:
-            raise SystemExit(f"a lease was refused: {problems[0]}")
+        stage.until(lambda: Unix(path).ask("GET", "/v1/devices")[1]["devices"], "the card is read")
+        fill_side_by_side(path, SMALL, active)
+        # They must not fit beside one another: the first of them is active too.
+        fill_side_by_side(path, LARGE, queued)
+        counts = Unix(path).ask("GET", "/v1/status")[1]["leases"]
+        told = f"{counts['active']} active, {counts['queued']} queued"
         store = stage.dir / "state" / "store.db"
-        print(f"{'restart with ' + str(LEASES) + ' leases':<34} {'seconds':>8} {'ratio to raw':>13}")
+        print(f"{'restart, ' + told:<34} {'seconds':>8} {'ratio to raw':>13}")
         raw = None
         for _ in range(3):
             stage.daemon.kill()
@@ -95,6 +107,11 @@ def main():
         print(f"{f'raw: {len(rows)} rows by sqlite3':<34} {raw:>8.3f} {1.0:>13.1f}")
     finally:
         stage.end()
+
+
+def main():
+    for queued in (LEASES, LEASES // 10):
+        restart(LEASES - queued, queued)
 
 
 if __name__ == "__main__":
