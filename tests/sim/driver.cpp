@@ -77,8 +77,10 @@ Driver::Call Driver::call_for(const Helper& helper, CheckpointCall call) {
     case CheckpointCall::lock: at_most = 100ms, stuck = config_.stuck / 4; break;
     case CheckpointCall::checkpoint: at_most = 4s, stuck = config_.stuck; break;
     case CheckpointCall::restore: at_most = 2s, stuck = config_.stuck; break;
+    case CheckpointCall::hold: return {random_.chance(70) ? 0s : random_.time(1ms, at_most), false, {}};
     default:
       if (random_.chance(70)) return {0s, false, {}};
+      stuck = config_.stuck / 4;
   }
   const auto found = world_.processes().find(helper.target);
   if (found == world_.processes().end() || !random_.chance(stuck)) return {random_.time(1ms, at_most), false, {}};
@@ -160,6 +162,15 @@ bool Driver::uses_cuda(const Process& process) const {
          !none(process.held) || !none(process.put_away);
 }
 
+// As long as it lives: seen from outside, or only when it is tried.
+bool Driver::cannot_be_parked(const Process& process, CheckpointReply& reply) {
+  if (config_.refusals <= 0 || process.ref.pid % 16 >= 2) return false;
+  if (reply.call == CheckpointCall::preflight && process.ref.pid % 2 != 0) return false;
+  unfit_.insert(process.lease);
+  refuse(reply, CheckpointRefusal::not_parkable, "it uses what the driver cannot park");
+  return true;
+}
+
 void Driver::preflight(const Process& process, CheckpointReply& reply) {
   if (random_.chance(config_.refusals / 2)) {
     constexpr std::array why{CheckpointRefusal::no_right, CheckpointRefusal::traced, CheckpointRefusal::stopped,
@@ -169,6 +180,7 @@ void Driver::preflight(const Process& process, CheckpointReply& reply) {
   reply.state = process.state;
   if (!uses_cuda(process)) refuse(reply, CheckpointRefusal::no_cuda, "it uses no CUDA");
   else if (process.state != ParkState::running) refuse(reply, CheckpointRefusal::wrong_state, "it is parked already");
+  else (void)cannot_be_parked(process, reply);
 }
 
 void Driver::state(const Process& process, CheckpointReply& reply) {
@@ -190,7 +202,14 @@ void Driver::lock(Helper& helper, const Process& process, CheckpointReply& reply
 
 void Driver::checkpoint(Helper& helper, const Process& process, CheckpointReply& reply) {
   if (process.state != ParkState::locked) return refuse(reply, CudaCode::illegal_state, process.state);
+  reply.state = ParkState::locked;
+  if (cannot_be_parked(process, reply)) return;
   if (random_.chance(config_.refusals / 4)) return refuse(reply, CudaCode::operating_system, ParkState::locked);
+  // The copy fails half-way: nothing of it comes back, and all of it stays on the card.
+  if (random_.chance(config_.final_faults / 4)) {
+    world_.fail(process.ref);
+    return refuse(reply, CudaCode::operating_system, ParkState::failed);
+  }
   yield(process);
   helper.waits_for_us = false;
   reply.state = ParkState::checkpointed;

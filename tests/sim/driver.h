@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 namespace sublet::sim {
 
@@ -34,6 +35,8 @@ class Driver {
   void ask(const std::shared_ptr<Helper>& helper, gpu::CheckpointCommand command, Answered answered);
   void leave_alone(Helper& helper);
   Bytes resident(ProcessRef process) const;
+  // It has said that it cannot park the program of this lease.
+  bool gave_up(LeaseId lease) const { return unfit_.contains(lease); }
 
  private:
   bool uses_cuda(const Process& process) const;
@@ -49,6 +52,7 @@ class Driver {
   void leave(Helper& helper);
 
   gpu::CheckpointReply carry_out(Helper& helper, const gpu::CheckpointCommand& command);
+  bool cannot_be_parked(const Process& process, gpu::CheckpointReply& reply);
   void preflight(const Process& process, gpu::CheckpointReply& reply);
   void state(const Process& process, gpu::CheckpointReply& reply);
   void lock(Helper& helper, const Process& process, gpu::CheckpointReply& reply);
@@ -63,6 +67,7 @@ class Driver {
   Agenda& agenda_;
   const Config& config_;
   Random random_;
+  std::set<LeaseId> unfit_;
   std::map<ProcessRef, std::deque<Call>> calls_;  // under way the first of each
 };
 

@@ -217,7 +217,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   const bool renewed = std::find(noted.begin(), noted.end(), "renewed") != noted.end();
   if (before != nullptr && (renewed || lease.expires_at != before->expires_at) && !lease.ended())
     forgiven_.erase(lease.id);
-  if (lease.ended() && (before == nullptr || !before->ended())) check_end(before, lease, batch.now);
+  if (lease.ended() && (before == nullptr || !before->ended())) check_end(before, lease, batch);
   if (lease.owner.kind != core::OwnerKind::connection) unheld_.erase(lease.id);
 }
 
@@ -245,56 +245,6 @@ void Oracle::check_transition(const Lease& before, const Lease& lease) {
   const bool given = !before.reserves() && lease.reserves();
   verdict_.expect(!given || lease.generation > before.generation, "generation-stood",
                   [&] { return to_string(lease.id) + " was given its room, and its generation did not grow"; });
-}
-
-void Oracle::check_end(const Lease* before, const Lease& lease, Time now) {
-  over_.insert(lease.id);
-  const auto unheld = unheld_.find(lease.id);
-  const auto says = [&](const char* what) {
-    return [&, what] {
-      return fmt::format("{} ended ({}): {}", to_string(lease.id), core::to_string(lease.end_reason), what);
-    };
-  };
-  using R = core::EndReason;
-  verdict_.expect(lease.end_reason != R::none, "end-without-reason", says("no reason"));
-  verdict_.expect(
-      lease.end_reason != R::expired ||
-          (before != nullptr && before->expires_at && *before->expires_at <= now &&
-           before->state == LeaseState::active && (!forgiven_.contains(lease.id) || forgiven_.at(lease.id) <= now)),
-      "expired-early", says("its time was not over"));
-  const bool displaced = lease.end_reason == R::revoked && !revoked_.contains(lease.id);
-  verdict_.expect(!displaced || (lease.tier == core::Tier::spot && (before == nullptr || !before->parking)),
-                  "ended-without-word", says("nobody asked for that, and it is not of the tier spot"));
-  using P = core::Pausable;
-  const bool by_itself = lease.cooperation && (lease.pausable == P::automatic || lease.pausable == P::cooperative);
-  const bool by_driver =
-      lease.owner.kind == core::OwnerKind::process && (lease.pausable == P::automatic || lease.pausable == P::driver);
-  const auto never_fits = [&] {  // not even into host memory that holds nothing else
-    const Bytes each = std::max(lease.vram, before == nullptr ? Bytes{} : before->vram);  // it may have grown just now
-    const bool shared = std::ranges::any_of(leases_, [&](const auto& of) { return of.second.uid != lease.uid; });
-    const auto limit = static_cast<double>(config_.rules.ledger_limit.count);
-    const Bytes share{static_cast<std::int64_t>(shared ? limit * config_.rules.ledger_user_share : limit)};
-    return static_cast<std::int64_t>(lease.devices.size()) * each >
-           std::min(share, config_.host_memory - config_.rules.ledger_reserve);
-  };
-  // Nothing was seen of it on a card that the driver could park, and it had its time to take something.
-  const auto used = used_at_.find(lease.id);
-  const Time since = std::max({lease.granted_at.value_or(now), lease.resumed_at.value_or(Time{}),
-                               used == used_at_.end() ? Time{} : used->second});
-  const bool idles = !by_itself && now - since >= config_.rules.idle_after &&
-                     std::ranges::all_of(lease.devices, [&](const std::string& device) {
-                       return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};
-                     });
-  verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits() || idles, "pausable-and-ended",
-                  says("it could have been paused"));
-  const bool by_connection =
-      lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
-  verdict_.expect(!by_connection || (unheld != unheld_.end() && now >= unheld->second + config_.rules.linger &&
-                                     (!back_by_.contains(lease.id) || now >= back_by_.at(lease.id))),
-                  "gone-early", says("somebody held it, or could still come back"));
-  unheld_.erase(lease.id);
-  if (!lease.had_process || before == nullptr || !before->reserves()) return;
-  ends_[lease.id] = {now, before->parked() ? Bytes{} : lease.vram, lease.devices};
 }
 
 // ------------------------------------------------------------------------------------------------ promises

@@ -75,7 +75,7 @@ class Oracle {
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
   void check_time_parked(const Lease* before, const Lease& lease, Time now);
-  void check_end(const Lease* before, const Lease& lease, Time now);
+  void check_end(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_room(const Lease& lease, Time now, bool wakes);
   void check_displaced(const Lease& lease, Time now);
   void check_turn(const Lease& lease, Time now);
@@ -209,6 +209,7 @@ class Oracle {
   std::map<LeaseId, int> undone_;            // how many did, in a row
   std::set<LeaseId> refuses_;                // who was asked to yield, and was just heard to have failed
   std::map<LeaseId, Time> said_at_;          // pausing, and said then that it has yielded
+  std::set<LeaseId> measurable_;             // asked to yield when nobody hid anything any more
   std::map<LeaseId, int> to_blame_;          // failed to yield, so many times in a row, and that is to be known
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
   std::set<std::string> cleared_;            // by the newest decision: devices on which somebody was ended for others

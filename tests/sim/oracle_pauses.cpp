@@ -152,6 +152,12 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
     return reason.lease == lease.id && reason.code == "paused";  // and back again at once
   });
   if (lease.state == LeaseState::pausing) to_blame_.erase(lease.id);
+  if (lease.state == LeaseState::pausing && before.state != LeaseState::pausing) {
+    const double hides = config_.ghosts + config_.missing + config_.lies + config_.lost_cards + config_.outsiders +
+                         config_.stalls + config_.liars;
+    if (hides == 0) measurable_.insert(lease.id);
+    else measurable_.erase(lease.id);
+  }
   if (before.state == LeaseState::pausing && lease.state == LeaseState::resuming && !paused) {
     undoing_.insert(lease.id);
     ++undone_[lease.id];
@@ -166,14 +172,12 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   if (lease.state == LeaseState::paused) undone_.erase(lease.id);
 }
 
-// It said that it has yielded, really has, and was read again and again since by a driver that tells all it knows: then
+// It said that it has yielded, really has, and was read again and again since on a machine where nothing is hidden: then
 // it is measured, however many processes it has and whoever else yields there meanwhile.
 void Oracle::check_undone(const Lease& lease, Time now) const {
   const auto said = said_at_.find(lease.id);
-  const bool tells_all = config_.ghosts + config_.missing + config_.lies + config_.lost_cards + config_.outsiders +
-                             config_.stalls + config_.liars ==
-                         0;
-  if (said == said_at_.end() || !tells_all || now - said->second < config_.rules.verify_timeout) return;
+  if (said == said_at_.end() || !measurable_.contains(lease.id)) return;
+  if (now - said->second < config_.rules.verify_timeout) return;
   const bool yields = std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
     const Reading* reading = known(uuid, now);
     const bool read = reading != nullptr && reading->began > said->second + 5s;

@@ -108,6 +108,7 @@ class World {
 
   // --- parking, as it really happens ---
   Driver& driver() { return *driver_; }
+  const Driver& driver() const { return *driver_; }
   void lock(ProcessRef process);
   void unlock(ProcessRef process);
   // Moves so much of a hundred of what it holds to the host, all but the residue at 100.
