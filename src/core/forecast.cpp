@@ -333,6 +333,7 @@ class Forecast {
         if (may_use(waiter, device)) return unknown_text(state_, device, rules_, now_);
       return "no device was read yet";
     }
+    if (std::string turn = after_a_turn(waiter, *nearest.device); !turn.empty()) return turn;
     if (std::string open = without_end(waiter, *nearest.device); !open.empty()) return open;
     const Bytes whole = waiter.waits_in_place() ? waiter.wanted_vram() : waiter.least();
     if (State::capacity(*nearest.device, rules_) - nearest.device->other < whole)
@@ -342,6 +343,17 @@ class Forecast {
         if (std::string open = may_use(waiter, device) ? without_end(waiter, device) : ""; !open.empty()) return open;
     return state_.queue().place(waiter.id) > 1 ? "what stands before it in the queue has no known end"
                                                : "by the ends that are known its room is not there";
+  }
+
+  // Of the rotation only the next turn is announced: who comes in by a later one is told that, at least. "": it takes
+  // none there.
+  std::string after_a_turn(const Lease& waiter, const Device& device) const {
+    const auto turn = state_.turns().find(device.reading.uuid);
+    if (turn == state_.turns().end() || turn->second.enters.empty()) return {};
+    const Lease& next = *state_.find(turn->second.enters.front());
+    if (next.id == waiter.id || next.tier != waiter.tier) return {};
+    return "its own turn on " + name_of(device) + " comes after that of " + name_of(next) + ", which begins in about " +
+           format_duration(std::max(turn->second.at - now_, Duration{}));
   }
 
   // The first of the others there whose end nobody knows, and why; "": there is none.

@@ -218,6 +218,22 @@ def test_whoever_waits_for_a_turn_is_told_when_it_comes_each_time(daemon):
         ends_well(daemon, tag, child)
 
 
+def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon):
+    children = {"first": filled(daemon, "first", "2500MiB", "1GiB")}
+    for tag in ("second", "third"):
+        children[tag] = run(daemon, tag, "2500MiB", "1GiB")
+        wait_until(lambda tag=tag: lease_of(daemon, tag).get("state") == "queued", f"{tag} waits")
+
+    def is_told():
+        told = str([lease_of(daemon, tag).get("queue") for tag in children])
+        return re.search(r"its own turn on gpu0 comes after that of lease-\d \(\w+, .+\), which begins in about", told)
+
+    wait_until(is_told, "one of them comes after the other")
+    for tag, child in children.items():
+        until_filled(daemon, tag, "1GiB")
+        ends_well(daemon, tag, child)
+
+
 def test_nobody_leaves_for_a_turn_who_ends_as_soon_by_itself(start_daemon):
     """To yield and to come back would take as long as is left of its time, and save nobody anything."""
     config = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'

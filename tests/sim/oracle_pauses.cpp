@@ -172,8 +172,8 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   if (lease.state == LeaseState::paused) undone_.erase(lease.id);
 }
 
-// It said that it has yielded, really has, and was read again and again since on a machine where nothing is hidden: then
-// it is measured, however many processes it has and whoever else yields there meanwhile.
+// It said that it has yielded, really has, and was read again and again since, where nothing is hidden: then it is
+// measured, however many processes it has and whoever else yields there meanwhile.
 void Oracle::check_undone(const Lease& lease, Time now) const {
   const auto said = said_at_.find(lease.id);
   if (said == said_at_.end() || !measurable_.contains(lease.id)) return;
