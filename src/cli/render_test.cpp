@@ -328,6 +328,10 @@ TEST(Doctor, JudgesTheSnapshot) {
       judge_snapshot(R"({"devices": [{"name": "x", "simulated": true}], "driver_version": "1", "library": "/l"})", 0);
   EXPECT_EQ(simulated.at(0).level, Check::Level::note);
   EXPECT_EQ(simulated.at(0).text, "NVML sees 1 device, driver 1, by /l: SIMULATED, no real GPU is behind it");
+  const Checks hangs = judge_snapshot(R"({"devices": [{"name": "x"}], "driver_version": "595.71.05"})", 0);
+  EXPECT_EQ(hangs.at(1).level, Check::Level::warn);
+  EXPECT_EQ(hangs.at(1).text, "driver 595.71.05: to end a process that it had restored has hung whole hosts");
+  EXPECT_EQ(judge_snapshot(R"({"devices": [{"name": "x"}], "driver_version": "580.159.04"})", 0).size(), 1U);
 }
 
 const json room = json::parse(R"json({"found": true, "why_not": "", "devices": ["GPU-1111"], "under_way": false,
