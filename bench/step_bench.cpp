@@ -213,8 +213,7 @@ class Crowd {
     rules_.ledger_user_share = 1;
     measure();
     for (int i = 0; i < below; ++i) add({each / below * (2 + i % 5) / 8}, i, Tier::spot);
-    for (int i = 0; i < 2 * residents; ++i)
-      add({i < residents || below == 0 ? each : each * 5 / 4}, i, Tier::standard);
+    for (int i = 0; i < 2 * residents; ++i) add({i < residents || below == 0 ? each : each * 5 / 4}, i, Tier::standard);
     measure();
   }
 

@@ -46,8 +46,8 @@ struct LongWait {
   std::function<bool(const nlohmann::json& lease)> settled;  // it has come, or never will
   std::optional<Duration> at_most;
   Duration each = std::chrono::seconds(2);  // so often it is looked at: what is no change of state is told of only then
-  std::string not_yet;  // "lease-7 has not got its room": said when that time is over
-  std::string goes_on;  // "room is still being made for lease-7": said to who leaves
+  std::string not_yet;                      // "lease-7 has not got its room": said when that time is over
+  std::string goes_on;                      // "room is still being made for lease-7": said to who leaves
 };
 
 // Waits over restarts of the daemon and shows the lease's place. The lease as it is when it is settled, or, everything

@@ -126,11 +126,12 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
   if (ended == victims.size())
     return out +
            fmt::format("There is room{} once {} ended.\n", on_devices(room, look), ended == 1 ? "it has" : "they have");
-  return out + fmt::format("It takes about {} {}until there is room{}{}; {} with the way back{}.\n",
-                           about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0) + wait.value_or(0))),
-                           wait || first.empty() ? "" : "from then on ", on_devices(room, look),
-                           ended == 0 ? "" : ", or until those have ended that are ended",
-                           about(std::chrono::milliseconds(cost)), ended == 0 ? "" : " of the others") +
+  return out +
+         fmt::format("It takes about {} {}until there is room{}{}; {} with the way back{}.\n",
+                     about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0) + wait.value_or(0))),
+                     wait || first.empty() ? "" : "from then on ", on_devices(room, look),
+                     ended == 0 ? "" : ", or until those have ended that are ended",
+                     about(std::chrono::milliseconds(cost)), ended == 0 ? "" : " of the others") +
          away_line(room);
 }
 

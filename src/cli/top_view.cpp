@@ -123,8 +123,7 @@ Lines reason(const TopData& data, const TopState& state, const Window& window, c
   if (row == rows.end()) return {};
   Lines out;
   const std::string text = fmt::format("{}: {}", text_at(*row, "id"), whole_reason(*row, look));
-  for (std::string& line : wrapped(text, window.columns))
-    out.push_back({std::move(line), paint_of(*row)});
+  for (std::string& line : wrapped(text, window.columns)) out.push_back({std::move(line), paint_of(*row)});
   if (out.size() > 3) out.resize(3);
   return out;
 }

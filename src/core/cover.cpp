@@ -11,7 +11,7 @@ namespace {
 
 using Chosen = std::vector<std::size_t>;
 
-constexpr double rounding = 1000;  // nanoseconds, by which a bound may be off that is worked out in floating point
+constexpr double rounding = 1000;   // nanoseconds, by which a bound may be off that is worked out in floating point
 constexpr int most_tried = 20'000;  // sets, where there is not place for all: it is to be decided in a moment
 
 // What a set costs, and what decides between sets that cost the same.

@@ -45,8 +45,7 @@ inline std::string describe(const Lease& lease) {
   if (ordered)
     names += fmt::format(" by {} {} at {}", ordered->uid, ordered->anybodys, ordered->given_at.value_or(Time{}).ns);
   if (nameless) names += " nameless";
-  if (sized)
-    names += fmt::format(" {} until {} less {}", sized->mean.count, sized->until.ns, sized->parked.count());
+  if (sized) names += fmt::format(" {} until {} less {}", sized->mean.count, sized->until.ns, sized->parked.count());
   if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);
   names += fmt::format(" {}x {} {} {}", device_count, asked_vram.count, min_vram.count, fmt::join(devices, ","));
   const auto time = [](const std::optional<Time>& t) { return t ? std::to_string(t->ns) : "-"; };

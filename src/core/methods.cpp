@@ -78,8 +78,7 @@ Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
 }
 
 Bytes residue_of(const State& state, const Lease& lease, PauseMethod method) {
-  if (method == PauseMethod::cooperative && lease.cooperation)
-    return std::min(lease.cooperation->residue, lease.vram);
+  if (method == PauseMethod::cooperative && lease.cooperation) return std::min(lease.cooperation->residue, lease.vram);
   std::int64_t processes = 0;
   for (const std::string& device : lease.devices)
     processes = std::max<std::int64_t>(processes, state.charge(lease.id, device).processes);

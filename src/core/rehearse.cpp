@@ -55,8 +55,8 @@ RoomPlan with_time_away(RoomPlan room, const State& state, const Rules& rules, c
     room.away_basis = "for as long as the room is held, unless that is renewed";
   } else if (end.known()) {
     room.away = end.at - now;
-    room.away_basis = "until it " + std::string(by_limit ? "" : "ends: ") +
-                      expected_text(state, asked, end.basis, start, now);
+    room.away_basis =
+        "until it " + std::string(by_limit ? "" : "ends: ") + expected_text(state, asked, end.basis, start, now);
   } else {
     room.away_basis = "it " + expected_text(state, asked, end.basis, start, now);
   }

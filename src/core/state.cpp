@@ -130,7 +130,7 @@ Standing State::standing(LeaseId id) const {
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
-  return {side.restored_at,   came_back,     side.used_until, side.tried_at,
+  return {side.restored_at,  came_back,     side.used_until, side.tried_at,
           side.spared_until, side.failures, side.next,       side.parked};
 }
 
@@ -311,8 +311,7 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
   charge.processes = seen.processes;
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
   Side& side = sides_.at(lease.id);
-  const bool back =
-      !charge.settling && !lease.parking && charge.coming > Bytes{} && device.read_at >= side.restored_at;
+  const bool back = !charge.settling && !lease.parking && charge.coming > Bytes{} && device.read_at >= side.restored_at;
   const bool shrunk = charge.shrunk_from > Bytes{} && device.read_at >= side.shrunk_at;
   const bool same = charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured;
   if (same && !back && !shrunk) return;

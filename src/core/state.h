@@ -234,8 +234,8 @@ class State {
   Standing standing(LeaseId id) const;
   const LeftAlone& left_alone(LeaseId id) const;  // what was in the way of its last pause of which nothing came
   const std::vector<Making>& makings() const { return makings_; }
-  const Making* making_on(std::string_view device) const;                  // null: none is made there
-  const Making* making_for(LeaseId asker) const;                           // null: none is made for it
+  const Making* making_on(std::string_view device) const;  // null: none is made there
+  const Making* making_for(LeaseId asker) const;           // null: none is made for it
   // As of the last step that looked for room.
   const Askers& askers() const { return askers_; }
   const std::map<std::string, NextTurn>& turns() const { return turns_; }  // the next on each device, by uuid

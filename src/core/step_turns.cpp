@@ -217,9 +217,8 @@ bool Stepper::contends(LeaseId id, const Device& device) const {
   if (state_.queue_.contains(id)) return waits_for(*lease, device);
   if (!lease->reserves() || !device.leases.contains(id)) return false;
   if (lease->state != LeaseState::active) return true;
-  return std::ranges::any_of(state_.askers_.on(device.reading.uuid), [&](LeaseId other) {
-    return other != id && state_.find(other)->tier == lease->tier;
-  });
+  return std::ranges::any_of(state_.askers_.on(device.reading.uuid),
+                             [&](LeaseId other) { return other != id && state_.find(other)->tier == lease->tier; });
 }
 
 // Whether any of those who take turns has its room: else they all only wait.

@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int proofs_needed = 2;          // snapshots in a row that show the bytes gone
+constexpr int proofs_needed = 2;  // snapshots in a row that show the bytes gone
 // A lease counts as one that lied no sooner than this after it said that it has yielded: drivers measure now and then.
 constexpr Duration liar_at_least = 2s;
 // At the end of the time for it the newest snapshot speaks for the moment, if it began no longer ago than this: none

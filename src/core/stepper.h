@@ -161,7 +161,7 @@ class Stepper {
   void order_room(Lease& lease, const Ordered& by);
   // Among equals (step_turns.cpp).
   void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred);
-  const Making* begun_for(LeaseId asker) const;  // null: nobody was asked for it before this step
+  const Making* begun_for(LeaseId asker) const;                        // null: nobody was asked for it before this step
   const Making* begun(LeaseId waiter, const std::string& uuid) const;  // null: its turn there has not
   void announce_turns_on_several();
   std::vector<LeaseId> wanting_several() const;

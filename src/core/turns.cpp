@@ -71,7 +71,7 @@ struct Candidate {
   bool resident;
   bool has_it;  // a resident, or the waiter, if it wants to grow
   Duration had;
-  Bytes takes;  // beyond what it keeps when it is out
+  Bytes takes;    // beyond what it keeps when it is out
   Victim yields;  // a resident, when it leaves
 };
 
@@ -94,8 +94,8 @@ void add_below(const State& state, const Rules& rules, const Lease& waiter, cons
     if (spared(state, rules, asking, lease, way, now)) continue;
     const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
     emptied.below.push_back(its);
-    emptied.gives.push_back({its.gain, its.cost, its.enters, its.stays, lease.uid,
-                             ledger_left_for(state, rules, lease.uid, waiter.uid)});
+    emptied.gives.push_back(
+        {its.gain, its.cost, its.enters, its.stays, lease.uid, ledger_left_for(state, rules, lease.uid, waiter.uid)});
   }
 }
 

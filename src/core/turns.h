@@ -34,8 +34,7 @@ std::optional<NextTurn> turn_of(const State& state, const Rules& rules, const Le
                                 const Contenders& contenders, const Making* begun, Time now);
 
 // When it is due that has begun: at once, or when those leave who were not to leave then.
-Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun,
-             Time now);
+Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun, Time now);
 
 // Whether an equal of the waiter leaves in it: else it is no turn, and room is made as for anybody above.
 bool among_equals(const State& state, const Lease& waiter, const NextTurn& turn);

@@ -322,8 +322,8 @@ bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
 
 namespace {
 
-OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device,
-                 const Taken& taken, Time now) {
+OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, const Taken& taken,
+                 Time now) {
   // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
   const bool own_first = asking.ordered && !asking.ordered->anybodys;
   if (own_first) {

@@ -22,9 +22,9 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
 

@@ -354,8 +354,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << std::int64_t{top && top->settled} << (ordered ? number(ordered->given_at) : std::nullopt);
   statement << (unfit ? to_string(unfit->kind) : std::string_view())
             << (unfit ? std::string_view(unfit->why) : std::string_view()) << std::int64_t{parked_for.count()}
-            << number(parked_at) << std::int64_t{nameless}
-            << (sized ? std::optional(sized->mean.count) : std::nullopt)
+            << number(parked_at) << std::int64_t{nameless} << (sized ? std::optional(sized->mean.count) : std::nullopt)
             << (sized ? std::optional(sized->until.ns) : std::nullopt)
             << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt);
   statement << number(run_of(lease))

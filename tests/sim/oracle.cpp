@@ -142,8 +142,7 @@ void Oracle::intended(const store::Batch& batch) {
       for (const std::string& device : lease.devices) kept_[device] += before->parking->residue;
     check_change(before ? &*before : nullptr, lease, batch);
     // Also of one that had been given its room in this very step.
-    if (lease.end_reason == core::EndReason::revoked)
-      cleared_.insert(lease.devices.begin(), lease.devices.end());
+    if (lease.end_reason == core::EndReason::revoked) cleared_.insert(lease.devices.begin(), lease.devices.end());
     leases_[lease.id] = lease;
     follow_return(before ? &*before : nullptr, lease);
     follow_word(before ? &*before : nullptr, lease, batch.now);

@@ -124,18 +124,18 @@ class Oracle {
 
   // Turns (oracle_shares.cpp, oracle_announced.cpp).
   struct Contest {
-    Time began, at;                    // counted up to `at`
-    std::map<LeaseId, Duration> had;   // with its room
-    std::set<LeaseId> waited;          // for it, at any time
-    std::set<LeaseId> has;             // its room, since `at`
-    int moving = 0;                    // so many since `at`
-    Duration moved{};                  // that took, all of them together
-    Duration worked{};                 // so long they had their room, all of them together
-    std::optional<Time> away;          // somebody is on the way out or in since
+    Time began, at;                              // counted up to `at`
+    std::map<LeaseId, Duration> had;             // with its room
+    std::set<LeaseId> waited;                    // for it, at any time
+    std::set<LeaseId> has;                       // its room, since `at`
+    int moving = 0;                              // so many since `at`
+    Duration moved{};                            // that took, all of them together
+    Duration worked{};                           // so long they had their room, all of them together
+    std::optional<Time> away;                    // somebody is on the way out or in since
     Duration longest = std::chrono::seconds(5);  // that this took
-    Duration quantum{};                // the longest that anybody could be left his room
-    bool fair = true;                  // nothing but turns has decided who has the device
-    bool settled = false;              // and all who have their room can be paused
+    Duration quantum{};                          // the longest that anybody could be left his room
+    bool fair = true;                            // nothing but turns has decided who has the device
+    bool settled = false;                        // and all who have their room can be paused
   };
   void forget_turns() { contests_.clear(), announced_.clear(), entering_.clear(), stands_.clear(), unasked_.clear(); }
   void follow_contests(const core::State& state, Time now);
@@ -229,7 +229,7 @@ class Oracle {
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
   std::map<LeaseId, std::string> last_words_;
   std::uint64_t leases_seen_ = 0, pauses_seen_ = 0;
-  std::map<LeaseId, Time> back_by_;  // nobody may be gone for want of a connection before
+  std::map<LeaseId, Time> back_by_;                  // nobody may be gone for want of a connection before
   std::map<std::string, Contest> contests_;          // by device; only where no faults are about
   std::map<LeaseId, Time> announced_;                // to those who take turns there, when theirs begins
   std::uint64_t changes_ = 0, announced_after_ = 0;  // of leases, of what was learned, and of what they are seen to use

@@ -88,9 +88,8 @@ void Oracle::check_entered(const core::State& state) {
 
 bool Oracle::takes_fair_turns(LeaseId id) const {
   const auto lease = leases_.find(id);
-  return lease != leases_.end() && waits(lease->second) && std::ranges::any_of(contests_, [id](const auto& on) {
-    return on.second.fair && on.second.had.contains(id);
-  });
+  return lease != leases_.end() && waits(lease->second) &&
+         std::ranges::any_of(contests_, [id](const auto& on) { return on.second.fair && on.second.had.contains(id); });
 }
 
 // Somebody is asked to leave for it; that this is stored is the only thing that has changed. Most often it is all one

@@ -16,9 +16,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr Duration asked_within = 8s;       // a reading, and a moment: what changes without one may wait for the next
-constexpr int commits_before = 5;  // of what was decided before, and of the decision itself: nothing is done before
-constexpr std::size_t asks = 8;             // so many of those who wait
+constexpr Duration asked_within = 8s;  // a reading, and a moment: what changes without one may wait for the next
+constexpr int commits_before = 5;      // of what was decided before, and of the decision itself: nothing is done before
+constexpr std::size_t asks = 8;        // so many of those who wait
 
 }  // namespace
 

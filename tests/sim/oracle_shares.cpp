@@ -19,10 +19,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr Duration start_up = 40s;          // until its program is seen on the device, at most
-constexpr Duration unsure = 15s;            // when counting began is not known more exactly
-constexpr Duration long_enough = 3min;      // to tell what switching takes on the average
-constexpr double by_chance = 1.5;           // times what was expected of it: a single move takes up to twice as long
+constexpr Duration start_up = 40s;      // until its program is seen on the device, at most
+constexpr Duration unsure = 15s;        // when counting began is not known more exactly
+constexpr Duration long_enough = 3min;  // to tell what switching takes on the average
+constexpr double by_chance = 1.5;       // times what was expected of it: a single move takes up to twice as long
 
 }  // namespace
 

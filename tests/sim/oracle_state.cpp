@@ -277,8 +277,8 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
     return reason.lease == lease.id && reason.code == "resumed";  // and ended at once
   });
   const bool whole = before == nullptr || !before->parking || resumed;
-  verdict_.expect(!displaced || (lease.tier == core::Tier::spot && whole),
-                  "ended-without-word", says("nobody asked for that, and it is not of the tier spot"));
+  verdict_.expect(!displaced || (lease.tier == core::Tier::spot && whole), "ended-without-word",
+                  says("nobody asked for that, and it is not of the tier spot"));
   using P = core::Pausable;
   const bool by_itself = lease.cooperation && (lease.pausable == P::automatic || lease.pausable == P::cooperative);
   const bool by_driver = lease.owner.kind == core::OwnerKind::process && !world_.driver().gave_up(lease.id) &&

@@ -71,8 +71,7 @@ struct Entry {
 
 int grown = 0;
 
-[[maybe_unused]] int list(const char* function, const char* kind, std::size_t stride, unsigned* count,
-                          void* to) {
+[[maybe_unused]] int list(const char* function, const char* kind, std::size_t stride, unsigned* count, void* to) {
   if (const int code = outcome(function); code != 0) return code;
   const auto all = entries(kind);
   const unsigned needed = static_cast<unsigned>(all.size());
@@ -132,8 +131,7 @@ EXPORT int nvmlDeviceGetName(void*, char* to, unsigned size) {
 EXPORT int nvmlDeviceGetUUID(void* device, char* to, unsigned size) {
   const int code = outcome("nvmlDeviceGetUUID");
   return code != 0 ? code
-                   : copy_text(option("uuid",
-                                      "GPU-0000-" + std::to_string(reinterpret_cast<std::uintptr_t>(device))),
+                   : copy_text(option("uuid", "GPU-0000-" + std::to_string(reinterpret_cast<std::uintptr_t>(device))),
                                to, size);
 }
 EXPORT int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
