@@ -95,7 +95,9 @@ class Crowd:
         self.sums["pauses"] += sum(reason["code"] == "paused" for reason in why.get("reasons", []))
         result = next((json.loads(line) for line in reversed(out.splitlines()) if line.startswith("{")), {})
         self.sums["verified"] += result.get("verified_bytes", 0)
-        if "cannot allocate" in err or "OUT_OF_MEMORY" in err or "OUT_OF_MEMORY" in out or "cannot allocate" in out:
+        # What the driver said when it failed one for good is told by us, and no word of the program.
+        said = "\n".join(line for line in (out + err).splitlines() if " is poisoned: " not in line)
+        if "cannot allocate" in said or "OUT_OF_MEMORY" in said:
             self.sums["out of memory"] += 1
             if self.robbed:
                 return
