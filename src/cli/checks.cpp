@@ -154,7 +154,7 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
                     : simulated     ? Level::note
                                     : Level::ok,
                     text, devices.empty() ? "is a card in this machine, and visible here? (nvidia-smi -L)" : ""});
-  if (const auto driver = text_at(snapshot, "driver_version"); !simulated && driver.starts_with("595.71."))
+  if (const auto driver = text_at(snapshot, "driver_version"); !simulated && driver.starts_with("595.71"))
     checks.push_back({"checkpoint", Level::warn,
                       fmt::format("driver {}: to end a process that it had restored has hung whole hosts", driver),
                       "another driver, or have programs yield by themselves: sublet cooperate, sublet run --pausable "

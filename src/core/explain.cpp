@@ -135,6 +135,11 @@ std::vector<std::string> help_coming_back(const State& state, const Lease& lease
 std::vector<std::string> help_poisoned(const Lease& lease) {
   const std::string id = to_string(lease.id);
   const Bytes parked = lease.parking->entry;
+  if (lease.owner.kind == OwnerKind::process && !lease.owner.keeper)
+    return {"its program was not started by Sublet, which cannot end it: `kill -KILL " +
+            std::to_string(lease.owner.process.pid) +
+            "` does, and its lease ends with it. Nothing makes it run again: "
+            "what it had not saved itself is lost"};
   return {"`sublet stop " + id + "` ends its program and gives back what it reserves" +
           (parked > Bytes{} ? ", and the " + format_size(parked) + " of host memory" : "") +
           ". Nothing makes it run again: what it had not saved itself is lost"};

@@ -2,6 +2,8 @@
 #include "core/expect.h"
 #include "core/explain.h"
 #include "core/held_room.h"
+#include "core/turns.h"
+#include "core/victims.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -351,7 +353,12 @@ class Forecast {
     const auto turn = state_.turns().find(device.reading.uuid);
     if (turn == state_.turns().end() || turn->second.enters.empty()) return {};
     const Lease& next = *state_.find(turn->second.enters.front());
-    if (next.id == waiter.id || next.tier != waiter.tier) return {};
+    const bool takes_turns = next.tier == waiter.tier && devices_wanted(waiter) == 1 && waits_for(waiter, device);
+    if (next.id == waiter.id || !takes_turns || !may_ask(state_, rules_, waiter)) return {};
+    Bytes room = state_.effective_free(device, rules_, now_);  // once all of those have left who take turns there
+    for (const LeaseId id : contenders_on(state_, rules_, waiter, device, now_).residents)
+      room += state_.charged(*state_.find(id), device.reading.uuid);
+    if (room < state_.need(waiter, device.reading.uuid)) return {};
     return "its own turn on " + name_of(device) + " comes after that of " + name_of(next) + ", which begins in about " +
            format_duration(std::max(turn->second.at - now_, Duration{}));
   }

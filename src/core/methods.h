@@ -18,10 +18,6 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease);
 // room in host memory.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
-// What the driver keeps of each process that it parked on each card that this held anything of; it is in no list
-// meanwhile. Measured with driver 580.
-inline constexpr Bytes driver_keeps = 4 * MiB;
-
 // What it keeps, and reserves, on each of its devices while it is paused so.
 Bytes residue_of(const State& state, const Lease& lease, PauseMethod method);
 

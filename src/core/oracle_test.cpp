@@ -184,7 +184,7 @@ void Oracle::check_sums(const State& state, Time now) const {
       const Bytes its = measured != measured_.end() ? measured->second.used : Bytes{};
       used += its;
       if (lease.parked()) residues += lease.parking->residue;
-      if (lease.parking) unseen += std::max(lease.parking->residue - its, Bytes{});
+      unseen += std::max(lease.kept_unseen() - its, Bytes{});
       EXPECT_EQ(state.charged(lease, uuid), charge_of(lease, uuid)) << to_string(id);
     }
     EXPECT_EQ(device.charged, charged) << uuid;

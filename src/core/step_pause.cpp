@@ -162,6 +162,9 @@ Result<LeaseId> Stepper::on(const Touching& fact) {
   Parking parking = *lease->parking;
   if (on_top) parking.method = *side.on_top;
   if (parking.touched) parking.touched = fact.processes;
+  // Of as many as were not listed yet, or are new.
+  const Bytes kept = static_cast<std::int64_t>(fact.processes.size()) * driver_keeps;
+  parking.residue = std::max(parking.residue, std::min(kept, lease->vram));
   note("touching");
   state_.set_parking(*lease, std::move(parking), lease->state);
   plan_.actions.emplace_back(Lock{lease->id});
@@ -180,7 +183,11 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   side.overdue = fact.stuck;
   side.overdue_at = Time::never();
   if (!fact.done) {
-    if (fact.undone && lease->parking->touched) lease->parking->touched->clear();
+    if (fact.undone && lease->parking->touched) {
+      Parking parking = *lease->parking;
+      parking.touched->clear();
+      state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
+    }
     note_unfit(*lease, fact);
     fail(*lease, fact.detail);
     return lease->id;

@@ -265,7 +265,9 @@ bool Stepper::others_come_in_with(const Lease& waiter) const {
         need += state_.need(*other, uuid);
     const auto device = state_.devices_.find(uuid);
     return device != state_.devices_.end() && state_.known(device->second, rules_, now_) &&
-           state_.effective_free(device->second, rules_, now_) + being_yielded(state_, device->second) < need;
+           state_.effective_free(device->second, rules_, now_) + device->second.settling +
+                   being_yielded(state_, device->second) <
+               need;
   });
 }
 

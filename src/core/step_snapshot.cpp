@@ -166,15 +166,17 @@ Bytes Stepper::kept_by_driver(const Device& device, const DeviceReading& reading
   const auto is_parked = [&listed](ProcessRef process) { return !listed.contains(process); };
   std::int64_t parked = 0;
   for (const Lease* lease : away) {
-    // Whom the driver was allowed to lock: some may hold nothing of this device, and a little is allowed for them.
-    if (const auto& touched = lease->parking->touched) {
-      parked += std::count_if(touched->begin(), touched->end(), is_parked);
-      continue;
-    }
+    const auto& touched = lease->parking->touched;
     const auto& yielded = lease->parking->yielded;
-    for (std::size_t i = 0; i < yielded.size(); ++i)
-      if (lease->devices[i] == device.reading.uuid)
-        parked += std::ranges::count_if(yielded[i].of, is_parked, &std::pair<ProcessRef, Bytes>::first);
+    const auto locked = [&touched](ProcessRef process) {
+      return !touched || std::ranges::find(*touched, process) != touched->end();
+    };
+    for (std::size_t i = 0; i < yielded.size(); ++i) {
+      if (lease->devices[i] != device.reading.uuid) continue;
+      // Where nobody was measured before, any that was locked may have held something.
+      if (yielded[i].of.empty() && touched) parked += std::ranges::count_if(*touched, is_parked);
+      for (const auto& [process, bytes] : yielded[i].of) parked += locked(process) && is_parked(process);
+    }
   }
   return parked * driver_keeps;
 }

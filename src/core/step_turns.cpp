@@ -134,7 +134,9 @@ std::optional<NextTurn> Stepper::turn_on_several(const Lease& waiter, const std:
 // Whether the room is there by itself before that, or so soon after it that nobody need leave for it: the wait that is
 // saved would be shorter than what it costs.
 bool Stepper::comes_before(const Lease& waiter, const NextTurn& turn) const {
-  const Duration price = price_of(state_, turn);
+  Duration price{};
+  for (const Victim& victim : as_victims(state_, rules_, turn.leaves, waiter.uid, turn.devices, now_))
+    price += victim.cost;
   return std::all_of(turn.devices.begin(), turn.devices.end(), [&](const std::string& uuid) {
     const auto by_itself = room_by_itself(state_, rules_, state_.devices_.at(uuid), state_.need(waiter, uuid), now_);
     return by_itself && *by_itself <= std::max(turn.at, now_) + price;

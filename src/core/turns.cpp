@@ -255,15 +255,6 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
   return since + (planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays));
 }
 
-Duration price_of(const State& state, const NextTurn& turn) {
-  Duration price{};
-  for (const LeaseId id : turn.leaves) {
-    const Lease& lease = *state.find(id);
-    price += moving(state, lease, lease.devices, Move::pause) + moving(state, lease, lease.devices, Move::resume);
-  }
-  return price;
-}
-
 Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun,
              Time now) {
   std::erase_if(turn.leaves, [&begun](LeaseId id) {

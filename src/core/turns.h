@@ -43,9 +43,6 @@ bool among_equals(const State& state, const Lease& waiter, const NextTurn& turn)
 // worth to be let in for; on all of its devices together.
 Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn);
 
-// What a turn costs those who leave in it: one after the other they yield, and come back.
-Duration price_of(const State& state, const NextTurn& turn);
-
 // How long a lease has its room on these devices before a turn takes it away again: see pause.min_residency.
 Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);
 

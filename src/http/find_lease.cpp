@@ -76,12 +76,9 @@ Reply with_lease(Call& call, const std::string& name, std::function<Reply(const 
       no_such_lease(call, name), std::move(next));
 }
 
-Later ended_lease(engine::Engine& engine, LeaseId id, std::function<Reply(const core::Lease&)> next) {
+Later ended_lease(engine::Engine& engine, LeaseId id, Error none, std::function<Reply(const core::Lease&)> next) {
   return from_store(
-      engine, [id](store::Reader& reader) { return reader.lease(id); },
-      not_found(fmt::format("{} has ended long ago", to_string(id)),
-                "`sublet ps --all` lists those that are still remembered"),
-      std::move(next));
+      engine, [id](store::Reader& reader) { return reader.lease(id); }, std::move(none), std::move(next));
 }
 
 }  // namespace sublet::http

@@ -12,8 +12,8 @@ namespace sublet::http {
 // it. Tags are looked for among the caller's own first. A lease that is nowhere is NotFound, with the nearest name.
 Reply with_lease(Call& call, const std::string& name, std::function<Reply(const core::Lease&)> next);
 
-// The same for one that was live a moment ago: memory forgets it once its bytes are measured gone.
-Later ended_lease(engine::Engine& engine, LeaseId id, std::function<Reply(const core::Lease&)> next);
+// The same for one that was live a moment ago, of which the store alone may know by now; `none`: it does not.
+Later ended_lease(engine::Engine& engine, LeaseId id, Error none, std::function<Reply(const core::Lease&)> next);
 
 bool has_token(const Request& request, const core::Lease& lease);
 // The owner's own uid, an admin, or whoever has the lease's token.

@@ -51,10 +51,13 @@ void write_resize(JsonText& out, const core::Lease& lease) {
   }
 }
 
-// What is in the way of its program's running again, as far as a try has shown; "" where nothing is known to be.
-const std::string& problem_of(const core::Lease& lease, const engine::Engine& engine) {
+// What is in the way of its program's running again, as far as a try has shown; "" where nothing is known to be, or one
+// that is under way has got further.
+std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
+                       const std::optional<engine::Engine::Progress>& progress) {
   if (lease.state == core::LeaseState::poisoned) return lease.parking->reason;
-  return engine.state().not_back(lease.id);
+  const bool moves = progress && progress->moved > Bytes{} && !progress->late;
+  return moves ? std::string() : engine.state().not_back(lease.id);
 }
 
 // Until when it is parked, as far as that can be told: while it waits to come back.
@@ -90,8 +93,9 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.field("reason", parking.reason);
   out.field("returns", parking.returns).field("stuck", engine.state().stuck(lease.id));
   out.field("residue_bytes", parking.residue.count);
-  maybe_text(out, "problem", problem_of(lease, engine));
-  write_progress(out, engine.progress(lease));
+  const auto progress = engine.progress(lease);
+  maybe_text(out, "problem", problem_of(lease, engine, progress));
+  write_progress(out, progress);
   out.end_object();
 }
 

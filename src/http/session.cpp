@@ -298,12 +298,14 @@ class Session {
       answer.after = engine.intended_of(wait.lease);
       co_return answer;
     }
-    if (wait.submitted) {  // taken back with the store that failed: it was never acknowledged
-      co_return problem(unavailable("the store failed before this could be made durable",
-                                    "send the same request again, with the same Idempotency-Key"));
-    }
-    // One that ended while it was waited for may be in the store alone by now.
-    co_return std::get<Response>(co_await run_later(ended_lease(engine, wait.lease, std::move(wait.answer))));
+    // One that ended while it was waited for may be in the store alone by now. If it is not there, one that this call
+    // made was taken back with the store that failed: it was never acknowledged.
+    Error none = wait.submitted ? unavailable("the store failed before this could be made durable",
+                                              "send the same request again, with the same Idempotency-Key")
+                                : not_found(fmt::format("{} has ended long ago", to_string(wait.lease)),
+                                            "`sublet ps --all` lists those that are still remembered");
+    Later ended = ended_lease(engine, wait.lease, std::move(none), std::move(wait.answer));
+    co_return std::get<Response>(co_await run_later(ended));
   }
 
   static bool is_news(const core::Lease* lease, const WaitForLease& wait) {

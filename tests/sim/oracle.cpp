@@ -363,7 +363,7 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
     const Bytes uses =
         count(lease->id, std::max(lease->reserved_each(), coming == coming_.end() ? Bytes{} : coming->second));
     // What the driver keeps of what it has parked is in no list.
-    if (lease->parking) seen += std::max(lease->parking->residue - uses, Bytes{});
+    seen += std::max(lease->kept_unseen() - uses, Bytes{});
   }
   for (const auto& [id, end] : ends_)
     if (end.at > reading.began && !is_counted(id) && is_on(end.devices)) count(id, end.each);

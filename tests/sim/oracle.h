@@ -130,7 +130,8 @@ class Oracle {
     std::set<LeaseId> has;                       // its room, since `at`
     int moving = 0;                              // so many since `at`
     Duration moved{};                            // that took, all of them together
-    Duration worked{};                           // so long they had their room, all of them together
+    std::set<LeaseId> movers;                    // who left, or came in, at any time
+    std::map<LeaseId, Duration> worked;          // so long it had its room
     std::optional<Time> away;                    // somebody is on the way out or in since
     Duration longest = std::chrono::seconds(5);  // that this took
     Duration quantum{};                          // the longest that anybody could be left his room

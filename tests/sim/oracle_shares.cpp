@@ -101,9 +101,8 @@ void Oracle::follow_contest(const std::string& device, const std::vector<const L
 void Oracle::count_shares(Contest& contest, const std::vector<const Lease*>& members, const std::string& device,
                           Time now) {
   const Duration since = now - std::exchange(contest.at, now);
-  for (const LeaseId id : contest.has) contest.had[id] += since;
+  for (const LeaseId id : contest.has) contest.had[id] += since, contest.worked[id] += since;
   contest.moved += contest.moving * since;
-  contest.worked += static_cast<std::int64_t>(contest.has.size()) * since;
   std::optional<Duration> least;
   for (const auto& [id, had] : contest.had) least = std::min(least.value_or(had), had);
   std::map<LeaseId, Duration> had;
@@ -117,6 +116,7 @@ void Oracle::count_shares(Contest& contest, const std::vector<const Lease*>& mem
     if (lease->state == LeaseState::active && counts) contest.has.insert(lease->id);
     const bool leaves = lease->state == LeaseState::pausing && !said_at_.contains(lease->id);
     contest.moving += leaves || lease->state == LeaseState::resuming;
+    if (leaves || lease->state == LeaseState::resuming) contest.movers.insert(lease->id);
   }
   contest.had = std::move(had);
   const bool away = std::ranges::any_of(members, [](const Lease* lease) { return is_moved(*lease); });
@@ -184,10 +184,12 @@ void Oracle::check_shares(const Contest& contest, const std::vector<const Lease*
   });
 }
 
-// On the average: what a single switch takes may be more than was expected. Who stays works on while others switch.
+// On the average: what a single switch takes may be more than was expected. Who never moves is none of it.
 void Oracle::check_switching(const Contest& contest, const std::string& device, Time now) {
-  const Duration all = contest.worked + contest.moved;
   if (now - contest.began < long_enough) return;
+  Duration all = contest.moved;
+  for (const LeaseId id : contest.movers)
+    if (const auto worked = contest.worked.find(id); worked != contest.worked.end()) all += worked->second;
   const double may = by_chance * config_.rules.overhead * static_cast<double>(all.count());
   const double took = static_cast<double>((contest.moved - 2 * contest.longest).count());
   verdict_.expect(took <= may, "switching-takes-too-much", [&] {

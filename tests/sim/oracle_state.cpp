@@ -255,7 +255,6 @@ void Oracle::check_due(Time now) {
   }
 }
 
-// What is not durable yet is known to be so, to whoever asks when an answer may leave.
 void Oracle::check_end(const Lease* before, const Lease& lease, const store::Batch& batch) {
   const Time now = batch.now;
   over_.insert(lease.id);
@@ -281,7 +280,8 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
                   says("nobody asked for that, and it is not of the tier spot"));
   using P = core::Pausable;
   const bool by_itself = lease.cooperation && (lease.pausable == P::automatic || lease.pausable == P::cooperative);
-  const bool by_driver = lease.owner.kind == core::OwnerKind::process && !world_.driver().gave_up(lease.id) &&
+  const bool by_driver = lease.owner.kind == core::OwnerKind::process &&
+                         !(lease.unfit && world_.driver().gave_up(lease.id)) &&
                          (lease.pausable == P::automatic || lease.pausable == P::driver);
   const auto never_fits = [&] {  // not even into host memory that holds nothing else
     const Bytes each = std::max(lease.vram, before == nullptr ? Bytes{} : before->vram);  // it may have grown just now
@@ -311,6 +311,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   ends_[lease.id] = {now, before->parked() ? Bytes{} : lease.vram, lease.devices};
 }
 
+// What is not durable yet is known to be so, to whoever asks when an answer may leave.
 void Oracle::check_durable() {
   for (const WatchedStore::Pending& batch : store_->pending()) {
     if (batch.sequence > engine_->intended()) continue;  // of a life that is over
@@ -344,7 +345,6 @@ void Oracle::at_rest() {
                                            lease.ended() ? ", and its bytes are never measured gone" : ""));
   }
   verdict_.expect(state.queue().empty(), "left-over", [] { return std::string("somebody waits for ever"); });
-  (void)world_;
 }
 
 }  // namespace sublet::sim
