@@ -270,6 +270,8 @@ void Keeper::reap() {
 
 void Keeper::on_main_ended(int status) {
   main_status_ = status;
+  // The daemon counts the same grace, and may be first.
+  if (stopping_ && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) say_killed();
   if (phase_ == Phase::held) {  // somebody killed it before it ran
     phase_ = Phase::tree_ended;
     return events_.cancel();
@@ -317,8 +319,12 @@ void Keeper::begin_stop(const std::string& why, Duration grace) {
   stop_timer_.set(grace, [this] { kill_tree(); });
 }
 
-void Keeper::kill_tree() {
+void Keeper::say_killed() {
   if (!std::exchange(kill_said_, true)) listener_.say(fmt::format("{}: the program did not end: SIGKILL", lease_.id));
+}
+
+void Keeper::kill_tree() {
+  say_killed();
   // Whatever was forked while the table was read is found by the next pass.
   const auto sent = tree_->signal(SIGKILL);
   stop_timer_.set(sent && *sent > 0 ? 20ms : 500ms, [this] { kill_tree(); });

@@ -92,6 +92,7 @@ class Keeper {
   void tell_of_descendants();
 
   void begin_stop(const std::string& why, Duration grace);
+  void say_killed();
   void kill_tree();
 
   client::Request request(const char* method, const std::string& call, const nlohmann::json& body) const;

@@ -390,7 +390,7 @@ bool World::crowds_itself(LeaseId lease) const {
     for (std::size_t card = 0; card < cards_.size(); ++card) {
       held[card] += std::max(process.held[card] - residue, Bytes{});
       parked[card] += process.parked[card] + process.put_away[card];
-      if (process.parked[card] > Bytes{}) own[card] += of_any_program;
+      if (process.state == gpu::ParkState::checkpointed) own[card] += of_any_program;
     }
   }
   for (std::size_t card = 0; card < cards_.size(); ++card) {
