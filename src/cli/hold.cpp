@@ -6,6 +6,7 @@
 #include "cli/fetch.h"
 #include "cli/lease_flags.h"
 #include "cli/talk.h"
+#include "cli/token_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,43 +27,6 @@ struct HoldFlags {
   LeaseFlags lease;
   int pid = 0;
   std::string token_file;
-};
-
-// A file for the token that did not exist before, readable by its owner alone. Removed again unless it is kept.
-class TokenFile {
- public:
-  Status create(const std::string& path) {
-    path_ = path;
-    file_ = Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (file_) return {};
-    if (errno == EEXIST) {
-      return bad_request(fmt::format("the token file '{}' exists already", visible(path)),
-                         "an old token is not overwritten: remove the file, or name another");
-    }
-    Error error = from_errno(fmt::format("the token file '{}'", visible(path)), errno);
-    error.hint = "name a file in a folder that you may write: --token-file FILE";
-    return error;
-  }
-  ~TokenFile() {
-    if (file_ && !kept_) ::unlink(path_.c_str());
-  }
-  bool write(const std::string& token) {
-    const std::string line = token + "\n";
-    if (!file_) return true;  // none was asked for
-    if (::write(file_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
-        ::fsync(file_.get()) == 0) {
-      return true;
-    }
-    print_error(fmt::format("the token file '{}' could not be written: {}", visible(path_), std::strerror(errno)),
-                "name another file: --token-file FILE");
-    return false;
-  }
-  void keep() { kept_ = true; }
-
- private:
-  std::string path_;
-  Fd file_;
-  bool kept_ = false;
 };
 
 class Hold {
@@ -99,7 +63,7 @@ int Hold::go() {
   Look look = look_for(common_);
   learn_devices(*status, look);
   Talk talk(common_, -1, false, look);
-  TokenFile file;
+  TokenFile file("--token-file");
   if (!flags_.token_file.empty() && !flags_.lease.dry_run) {
     if (const auto created = file.create(flags_.token_file); !created) return fail(created.error());
   }
@@ -111,8 +75,12 @@ int Hold::go() {
   keep::Events events;
   client_.set_interrupt(events.interrupt());
   const keep::Listener listener = talk.listener();
-  const Wanted wanted{common_.verb, body(size->bytes), flags_.lease.wait,
-                      [&](const std::string& token) { return file.write(token); }};
+  const Wanted wanted{common_.verb, body(size->bytes), flags_.lease.wait, [&](const std::string& token) {
+                        if (!file.exists()) return true;  // none was asked for
+                        const Status written = file.write(token);
+                        if (!written) print_error(written.error().detail, "name another file: --token-file FILE");
+                        return static_cast<bool>(written);
+                      }};
   auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);
   if (const int* code = std::get_if<int>(&acquired)) return *code;  // the token's file goes with it
   file.keep();

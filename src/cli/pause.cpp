@@ -93,10 +93,12 @@ int tell(const Common& common, client::Client& client, const json& lease, const 
   std::string now = state;
   if (state == "ended") now += ": " + text_at(lease, "end_reason");
   if (state == "poisoned") now += ": " + text_at(member(lease, "pause"), "reason");
-  if (state == "active") now += ": " + undone(ask_also(client, lease_target({id, {}}, "/why")));
-  print_error(fmt::format("{} is {}", id, now),
-              state == "poisoned" ? fmt::format("its program can never run again: sublet stop {} ends it", id)
-                                  : "sublet why " + id);
+  const json why = state == "active" || state == "poisoned" ? ask_also(client, lease_target({id, {}}, "/why")) : json();
+  if (state == "active") now += ": " + undone(why);
+  const json& helps = list_at(why, "helps");
+  print_error(fmt::format("{} is {}", id, now), state == "poisoned" && !helps.empty() && helps.front().is_string()
+                                                    ? helps.front().get<std::string>()
+                                                    : "sublet why " + id);
   return kFailed;
 }
 

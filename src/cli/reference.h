@@ -18,8 +18,8 @@ struct ExitCode {
 std::span<const ExitCode> exit_codes();  // those that all verbs share
 
 std::vector<std::string> option_names(const CLI::Option& option);  // "-m", "--vram"; of a positional its name first
-std::string option_type(
-    const CLI::Option& option);  // "SIZE", "SCOPE=read" as --help has it; "" for a flag and for a positional
+// "SIZE", "SCOPE=read" as --help has it; "" for a flag and for a positional.
+std::string option_type(const CLI::Option& option);
 
 // The manual: sublet(1), one page a verb, sublet.toml(5).
 struct Page {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `token`: who may call the daemon over TCP. The secret is shown once, or written to a file of its own.
-#include "base/fd.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
+#include "cli/token_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstring>
 #include <memory>
 
 namespace sublet::cli {
@@ -24,19 +21,6 @@ struct TokenFlags {
   std::string id;
 };
 
-// Made before the token is, so that a token is never made that cannot be written down.
-Result<Fd> new_file(const std::string& path) {
-  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (file) return file;
-  if (errno == EEXIST) {
-    return bad_request(fmt::format("the token file '{}' exists already", visible(path)),
-                       "an old token is not overwritten: remove the file, or name another");
-  }
-  Error error = from_errno(fmt::format("the token file '{}'", visible(path)), errno);
-  error.hint = "name a file in a folder that you may write: --file FILE";
-  return error;
-}
-
 // It may be made before it is of use, but who waits for it to work should know.
 void warn_without_tcp(const Common& common, client::Client& client) {
   const json status = ask_also(client, "/v1/status");
@@ -47,31 +31,23 @@ void warn_without_tcp(const Common& common, client::Client& client) {
 int create(const Common& common, const TokenFlags& flags) {
   auto client = connect(common);
   if (!client) return fail(client.error());
-  Fd file;
+  TokenFile file("--file");
   if (!flags.file.empty()) {
-    auto made = new_file(flags.file);
-    if (!made) return fail(made.error());
-    file = std::move(*made);
+    if (const Status made = file.create(flags.file); !made) return fail(made.error());
   }
   json body = {{"scope", flags.scope}};
   if (!flags.name.empty()) body["name"] = flags.name;
   if (flags.ttl) body["ttl_seconds"] = std::chrono::duration_cast<std::chrono::seconds>(*flags.ttl).count();
   const auto reply = client->post("/v1/tokens", body);
-  if (!reply) {
-    if (file) ::unlink(flags.file.c_str());
-    return fail(common, reply.error());
-  }
+  if (!reply) return fail(common, reply.error());
   const auto made = client::parse(*reply);
   if (!made) return fail(common, made.error());
-  const std::string line = text_at(*made, "token") + "\n";
-  if (file) {
-    if (::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-        ::fsync(file.get()) != 0) {
-      print_error(
-          fmt::format("the token file '{}' could not be written: {}", visible(flags.file), std::strerror(errno)),
-          fmt::format("sublet token revoke {}", text_at(*made, "id")));
+  if (file.exists()) {
+    if (const Status written = file.write(text_at(*made, "token")); !written) {
+      print_error(written.error().detail, fmt::format("sublet token revoke {}", text_at(*made, "id")));
       return kFailed;
     }
+    file.keep();
     json shown = *made;
     shown.erase("token");
     if (common.json) fmt::print("{}\n", shown.dump());
@@ -81,7 +57,7 @@ int create(const Common& common, const TokenFlags& flags) {
     return kOk;
   }
   if (common.json) fmt::print("{}\n", reply->text);
-  else fmt::print("{}", line);
+  else fmt::print("{}\n", text_at(*made, "token"));
   say(common, fmt::format("{} is shown this once; --file keeps it off the screen", text_at(*made, "id")));
   warn_without_tcp(common, *client);
   return kOk;

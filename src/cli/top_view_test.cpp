@@ -121,10 +121,11 @@ TEST(TopView, WhyTheSelectedOrTheFirstOneWaitsIsReadWhole) {
   }
   const auto foot = [&] {
     std::string out;
-    for (const TopLine& line : top_lines(seen, state, {24, 60}, {}))
-      out = line.text.starts_with("lease-") && line.text.find(':') != std::string::npos ? line.text
-            : out.empty()                                                               ? ""
-                                                                                        : out + "|" + line.text;
+    for (const TopLine& line : top_lines(seen, state, {24, 60}, {})) {
+      const bool begins = line.text.starts_with("lease-") && line.text.find(':') != std::string::npos;
+      if (begins) out = line.text;
+      else if (!out.empty()) out += "|" + line.text;
+    }
     return out;
   };
   const char* lines = "lease-3: place 1, 5 B short; start unknown; held by lease-2|(job, ben) 40.0 GiB|q end";

@@ -72,7 +72,8 @@ class Reader {
     }
     if (!node.is_table()) return unknown(where, section);
     const std::string guess = nearest(section, sections());
-    add(Problem::Kind::unknown_key, where, section, "unknown table" + did_you_mean(section, sections()),
+    add(Problem::Kind::unknown_key, where, section,
+        "unknown table" + (guess.empty() ? std::string() : fmt::format(" – did you mean '{}'?", guess)),
         guess.empty() ? "all tables and keys: man sublet.toml" : fmt::format("write [{}]", guess));
   }
 

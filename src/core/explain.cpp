@@ -132,20 +132,21 @@ std::vector<std::string> help_coming_back(const State& state, const Lease& lease
 }
 
 // Nothing brings it back, and nobody else ends it.
-std::vector<std::string> help_poisoned(const Lease& lease) {
-  const std::string id = to_string(lease.id);
+std::vector<std::string> help_poisoned(const State& state, const Lease& lease) {
   const Bytes parked = lease.parking->entry;
-  if (lease.owner.kind == OwnerKind::process && !lease.owner.keeper)
-    return {"its program was not started by Sublet, which cannot end it: `kill -KILL " +
-            std::to_string(lease.owner.process.pid) +
-            "` does, and its lease ends with it. Nothing makes it run again: "
-            "what it had not saved itself is lost"};
-  return {"`sublet stop " + id + "` ends its program and gives back what it reserves" +
+  return {end_command(state, lease) + " ends its program and gives back what it reserves" +
           (parked > Bytes{} ? ", and the " + format_size(parked) + " of host memory" : "") +
           ". Nothing makes it run again: what it had not saved itself is lost"};
 }
 
 }  // namespace
+
+std::string end_command(const State& state, const Lease& lease) {
+  const bool ours = lease.owner.kind != OwnerKind::process || lease.owner.keeper;
+  if (ours || (!lease.parking && state.use(lease.id).used <= Bytes{}))
+    return "`sublet stop " + to_string(lease.id) + "`";
+  return (lease.parking ? "`kill -KILL " : "`kill ") + std::to_string(lease.owner.process.pid) + "`";
+}
 
 std::string safe_mode_text(const SafeMode& safe) {
   return "the daemon is in safe mode until " + format_rfc3339(safe.until) + ": " + safe.why;
@@ -217,7 +218,7 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
     return {"claim it within " + format_duration(std::max(*lease.offer_ends_at - now, Duration{})) +
             ": `sublet claim " + id + "`"};
   if (lease.state == LeaseState::resuming && !state.not_back(lease.id).empty()) return help_coming_back(state, lease);
-  if (lease.state == LeaseState::poisoned) return help_poisoned(lease);
+  if (lease.state == LeaseState::poisoned) return help_poisoned(state, lease);
   if (const auto turn = leaves_in(state, lease.id, now))
     return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)

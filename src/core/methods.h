@@ -44,7 +44,7 @@ struct WayToYield {
   Kind kind = Kind::none;
   PauseMethod method{};  // by which it is, or would be, parked
   Obstacle obstacle{};
-  Bytes takes;
+  Bytes takes{};
   Time until = Time::never();
 
   bool parks() const { return kind == Kind::park; }

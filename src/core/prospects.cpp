@@ -219,7 +219,7 @@ std::string own_text(const State& state, const Rules& rules, const Asking& askin
   }
   if (own.empty()) return {};
   std::string words;
-  for (const LeaseId id : own) words += (words.empty() ? "`sublet stop " : ", `sublet stop ") + to_string(id) + "`";
+  for (const LeaseId id : own) words += (words.empty() ? "" : ", ") + end_command(state, *state.find(id));
   return words + (own.size() == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
 }
 
@@ -284,7 +284,7 @@ std::string owners_word(const State& state, const Rules& rules, const Lease& lea
 std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter, Time now) {
   const std::string id = to_string(holder.id);
   if (holder.stop_requested) return "its program has been told to end";
-  const std::string stop = "end it (`sublet stop " + id + "`)";
+  const std::string stop = "end it (" + end_command(state, holder) + ")";
   const bool can_pause =
       holder.state == LeaseState::active && way_to_yield(state, rules, holder, waiter.uid, now).parks();
   const std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";

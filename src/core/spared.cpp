@@ -87,8 +87,7 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   // Not even on its own user's word: that may have it paused.
   if (way.ends() && lease.tier >= asking.lease.tier && !planted(Bug::anybody_yields))
     return because([&] {
-      return "it cannot be paused, and is ended for a higher tier only: `sublet stop " + to_string(lease.id) +
-             "` ends it";
+      return "it cannot be paused, and is ended for a higher tier only: " + end_command(state, lease) + " ends it";
     });
   if (auto kept = keeps_its_word(state, rules, asking, lease, now);
       kept && !(asking.patient && kept->until != Time::never()))

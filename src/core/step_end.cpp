@@ -42,11 +42,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     touch(lease);
     return lease.id;
   }
-  if (lease.state == LeaseState::poisoned && !fact.stop && !fact.revoke)
+  if (lease.state == LeaseState::poisoned && !fact.revoke && !(fact.stop && program_may_live(lease)))
     return Error{Code::PauseUnsafe,
                  "the program of " + name_of(lease) +
                      " is poisoned: it would keep what it holds, and never run again without its lease either",
-                 "end it with its lease: `sublet stop " + to_string(lease.id) + "`"};
+                 "end it with its lease: " + end_command(state_, lease)};
   if (lease.parking && !fact.stop && !fact.revoke)
     return Error{Code::PauseUnsafe,
                  "the program of " + name_of(lease) + " is " + std::string(to_string(lease.state)) +
@@ -75,8 +75,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
                       : use.untold       ? "VRAM that the driver does not tell"
                                          : "what they were just given back") +
                      " on " + names_of_devices(state_, lease.devices),
-                 "end them first (`sublet stop " + to_string(lease.id) +
-                     "`), or force it: their bytes then count as used by nobody until they are gone"};
+                 "end them first (" + end_command(state_, lease) +
+                     "), or force it: their bytes then count as used by nobody until they are gone"};
   end(lease, EndReason::released, "its owner gave it back");
   return lease.id;
 }

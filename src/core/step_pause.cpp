@@ -217,7 +217,7 @@ Result<LeaseId> Stepper::on(const Resume& fact) {
   Lease& lease = **found;
   if (lease.state == LeaseState::poisoned)
     return Error{Code::PauseUnsafe, name_of(lease) + " is poisoned: " + lease.parking->reason,
-                 "`sublet stop " + to_string(lease.id) + "` ends it; nothing makes its program run again"};
+                 end_command(state_, lease) + " ends it; nothing makes its program run again"};
   if (lease.state == LeaseState::active) return lease.id;
   if (!lease.parking)
     return Error{

@@ -307,6 +307,28 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   EXPECT_EQ(w.signals(w.victim, false), 1);
 }
 
+TEST(Pause, WhatSubletDidNotStartIsForItsOwnerToEnd) {
+  Pair w;
+  Attach attach{w.victim, 0, w.at(w.victim).owner, true, {}};
+  const std::string pid = std::to_string(attach.owner.process.pid);
+  attach.owner.keeper = {};
+  ASSERT_TRUE(w.step(attach).outcome.has_value());
+  w.step(Grant{w.at(w.victim).uid, w.at(w.victim).consumer});
+  w.measure(10 * GiB);
+  EXPECT_SAYS(w.step(Release{.lease = w.victim, .stop = true}).outcome.error().hint,
+              "end them first (`kill " + pid + "`)");
+  w.settle();
+  w.step(Release{w.waiter});
+  w.resume();
+  w.unparked(Unparked::How::never);
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::poisoned);
+  const auto stopped = w.step(Release{.lease = w.victim, .stop = true}).outcome;
+  ASSERT_FALSE(stopped.has_value()) << "its bytes in host memory would be nobody's";
+  EXPECT_SAYS(stopped.error().hint, "`kill -KILL " + pid + "`");
+  EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.victim), w.now).at(0),
+              "`kill -KILL " + pid + "` ends its program");
+}
+
 TEST(Pause, StoppingWaitsForTheResume) {
   Pair w;
   w.settle();

@@ -17,7 +17,7 @@ std::string before_resize(const Lease& lease) {
     case LeaseState::pausing:
     case LeaseState::paused: return "bring it back first: `sublet resume " + id + "`";
     case LeaseState::resuming: return "ask again once it is back; `sublet why " + id + "` says how far it is";
-    case LeaseState::poisoned: return "it cannot come back; `sublet why " + id + "` says why, `sublet stop` ends it";
+    case LeaseState::poisoned: return "it cannot come back; `sublet why " + id + "` says why, and what ends it";
     default: return "ask for a new lease";
   }
 }

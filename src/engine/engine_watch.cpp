@@ -71,12 +71,12 @@ Warning not_back_warning(const core::Lease& lease, Time now) {
           now};
 }
 
-Warning poisoned_warning(const core::Lease& lease, Time now) {
+Warning poisoned_warning(const core::State& state, const core::Lease& lease, Time now) {
   return {"poisoned",
           fmt::format("the program of {} ({}, {}) is poisoned, it can never run again: {}", to_string(lease.id),
                       lease.consumer, lease.user, lease.parking->reason),
-          fmt::format("nobody ends it but its owner or an admin: 'sublet stop {}' does, and gives back what it holds",
-                      to_string(lease.id)),
+          fmt::format("nobody ends it but its owner or an admin: {} does, and gives back what it holds",
+                      core::end_command(state, lease)),
           now};
 }
 
@@ -354,7 +354,7 @@ std::vector<Warning> Engine::warnings() {
   }
   for (const LeaseId id : state_.away()) {
     const core::Lease& lease = *state_.find(id);
-    if (lease.state == core::LeaseState::poisoned) all.push_back(poisoned_warning(lease, now()));
+    if (lease.state == core::LeaseState::poisoned) all.push_back(poisoned_warning(state_, lease, now()));
     if (!state_.not_back(id).empty()) all.push_back(not_back_warning(lease, now()));
   }
   std::map<std::string, Time> since;

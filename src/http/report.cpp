@@ -21,7 +21,7 @@ struct Job {
   Usage usage;
   std::unordered_set<std::uint64_t> live;  // counted already: they may end while the past is read
   std::size_t read = 0;
-  std::optional<Time> complete_since;  // leases that ended by then are missing
+  std::optional<Time> complete_since{};  // leases that ended by then are missing
   std::function<void(Reply)> done;
 };
 

@@ -191,25 +191,45 @@ def test_a_connection_holds_a_lease_and_its_end_ends_it(start_daemon):
 
 
 def test_who_waits_is_told_of_an_end_among_more_than_are_remembered(start_daemon):
-    """All of one connection end at a stroke, more than memory keeps: some are known by the store alone."""
-    daemon = start_daemon(config=QUICK + "[limits]\nleases = 2000\n")
+    """All of one program end at a stroke, more than memory keeps: some are known by the store alone."""
+    daemon = start_daemon(config=QUICK + "[limits]\nleases = 2000\nwaiters = 4\n")
     ask(daemon.api(), 3 * GIB, ttl_seconds=600)
-    owner = daemon.api()
-    leases = [ask(owner, 2 * GIB)["id"] for _ in range(1100)]
-    ended = {}
+    program = daemon.spawn("sleep", "600")
+    told = {}
 
-    def wait(lease):
-        ended[lease] = daemon.api().get(f"/v1/leases/{lease}?wait=60s&since=queued")
+    def wait(name, call):
+        told[name] = call(daemon.api())
 
-    some = [leases[0], leases[1], leases[-1]]
-    waits = [threading.Thread(target=wait, args=(lease,)) for lease in some]
-    for each in waits:
+    def begin(name, call):
+        each = threading.Thread(target=wait, args=(name, call))
         each.start()
-    owner.close()
+        return each
+
+    def queued():
+        return daemon.get("/v1/status")["leases"]["queued"]
+
+    def get(lease):
+        def once_there_is_a_place(api):  # which the question whether all of them wait may have taken
+            while (answer := api.get(f"/v1/leases/{lease}?wait=60s&since=queued")).status == 503:
+                pass
+            return answer
+        return once_there_is_a_place
+
+    owner = {"pid": program.pid}
+    waits = [begin("asks", lambda api: ask(api, 2 * GIB, owner=owner, wait_seconds=60))]
+    wait_until(lambda: queued() == 1, "it has asked and waits")
+    api = daemon.api()
+    leases = [ask(api, 2 * GIB, owner=owner)["id"] for _ in range(1100)]
+    some = [leases[0], leases[1], leases[-1]]
+    waits += [begin(lease, get(lease)) for lease in some]
+    wait_until(lambda: api.get(f"/v1/leases/{leases[2]}?wait=100ms&since=queued").status == 503, "all of them wait")
+    program.kill()
+    program.wait()
     for each in waits:
         each.join()
-    assert [ended[lease].status for lease in some] == [200] * 3
-    assert {ended[lease]["end_reason"] for lease in some} == {"cancelled"}
+    assert set(told) == {"asks", *some}
+    assert {answer.status for answer in told.values()} <= {200, 201}, told
+    assert {answer["state"] for answer in told.values()} == {"ended"}, told
 
 
 def test_a_token_lease_expires_unless_renewed(start_daemon):

@@ -237,10 +237,12 @@ def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon)
 def test_nobody_leaves_for_a_turn_who_ends_as_soon_by_itself(start_daemon):
     """To yield and to come back would take as long as is left of its time, and save nobody anything."""
     config = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
-              '[pause]\nmin_residency = "5s"\noverhead = 1.0\n')
+              '[pause]\nmin_residency = "10s"\noverhead = 1.0\n')
     daemon = start_daemon("1x4GiB,checkpoint_us=3000000,restore_us=3000000", config=config)
-    first = filled(daemon, "first", "2500MiB", "1GiB", "--ttl", "6s")
+    first = filled(daemon, "first", "2500MiB", "1GiB", "--ttl", "11s")
     second = run(daemon, "second", "2500MiB", "1GiB")
+    until(daemon, "second", "queued")
+    assert lease_of(daemon, "first")["state"] == "active", "its time was up before anybody waited: nothing is proven"
     until_filled(daemon, "second", "1GiB")
     assert "pausing" not in codes(daemon, "first"), codes(daemon, "first")
     ends_well(daemon, "second", second)
