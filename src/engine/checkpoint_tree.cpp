@@ -109,8 +109,6 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, Ch
   const bool no_call = reply.code == 0 && reply.name.empty();
   member.state = reply.state == ParkState::unknown && no_call ? before : reply.state;
   member.gone = reply.refusal == CheckpointRefusal::gone;
-  if (call == CheckpointCall::lock) member.before = options_.resident(member.process);
-  if (call == CheckpointCall::checkpoint) member.after = options_.resident(member.process);
   if (member.gone || member.state == wanted) co_return Trouble{};
   const Trouble trouble{std::string(to_string(reply.refusal)), reply.detail};
   // The driver also fails a call whose process is just ending.
@@ -133,13 +131,25 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move_back(Member& membe
   co_return trouble;
 }
 
+// Of its memory on the host. Unset: nobody can tell.
+std::optional<Bytes> CheckpointTree::resident(const Member& member) const {
+  const Bytes bytes = options_.resident(member.process);
+  return bytes > Bytes{} ? std::optional(bytes) : std::nullopt;
+}
+
+// What it takes is measured by the state that it is in, whoever said so: a helper may have ended in between.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock(Member& member) {
-  return move(member, CheckpointCall::lock, ParkState::locked);
+  Trouble trouble = co_await move(member, CheckpointCall::lock, ParkState::locked);
+  if (member.is(ParkState::locked)) member.before = resident(member);
+  co_return trouble;
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::checkpoint(Member& member) {
   Trouble trouble = co_await move(member, CheckpointCall::checkpoint, ParkState::checkpointed);
-  if (member.is(ParkState::checkpointed)) member.helper->rest();  // it stays so, whoever looks after it
+  if (member.is(ParkState::checkpointed)) {
+    member.after = resident(member);
+    member.helper->rest();  // it stays so, whoever looks after it
+  }
   co_return trouble;
 }
 
@@ -326,9 +336,9 @@ CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& 
 std::optional<Bytes> CheckpointTree::on_host(const std::vector<Member*>& parked) const {
   Bytes sum;
   for (const Member* member : parked) {
-    const Bytes its = options_.resident(member->process);
-    if (its <= Bytes{}) return std::nullopt;
-    sum += its;
+    const auto its = resident(*member);
+    if (!its) return std::nullopt;
+    sum += *its;
   }
   return sum;
 }
@@ -444,11 +454,15 @@ void CheckpointTree::let_go() {
 
 ParkOutcome CheckpointTree::outcome(Kind kind, Trouble trouble) const {
   ParkOutcome outcome{.kind = kind, .code = std::move(trouble.code), .detail = std::move(trouble.detail)};
+  Bytes grew;
+  bool measured = true;
   for (const Member& member : members_) {
     if (!member.is(ParkState::checkpointed)) continue;
     outcome.parked.push_back(member.process);
-    outcome.host_bytes += std::max(member.after - member.before, Bytes{});
+    if (member.before && member.after) grew += std::max(*member.after - *member.before, Bytes{});
+    else measured = false;
   }
+  if (measured && !outcome.parked.empty()) outcome.host_bytes = grew;
   return outcome;
 }
 

@@ -37,10 +37,10 @@ class CheckpointTree {
     ProcessRef process;
     std::shared_ptr<CheckpointHelper> helper;
     gpu::ParkState state = gpu::ParkState::unknown;
-    bool gone = false;     // or takes no part, for it uses no CUDA
-    bool doubted = false;  // it was not seen to run when it was asked whether it can be parked
-    Bytes before{};        // resident, when it was locked
-    Bytes after{};         // and when it was checkpointed
+    bool gone = false;              // or takes no part, for it uses no CUDA
+    bool doubted = false;           // it was not seen to run when it was asked whether it can be parked
+    std::optional<Bytes> before{};  // resident, once it was locked
+    std::optional<Bytes> after{};   // and once it was checkpointed
     bool is(gpu::ParkState wanted) const { return !gone && state == wanted; }
     bool lost_for_good() const { return is(gpu::ParkState::failed) || (!gone && helper->failed_for_good()); }
   };
@@ -66,6 +66,7 @@ class CheckpointTree {
   Later<Trouble> lock(Member& member);
   Later<Trouble> checkpoint(Member& member);
   Later<Trouble> restore(Member& member);
+  std::optional<Bytes> resident(const Member& member) const;
   static Trouble no_answer(const Member& member, const Answer& answer);
 
   // Of all.

@@ -224,9 +224,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   log::info("{}: {}", to_string(lease),
             done ? fmt::format("{} processes yielded in {}", outcome.parked.size(), format_duration(outcome.took))
                  : "not parked: " + outcome.detail);
-  // Of what no process is known of, nobody knows what it took.
-  const auto bytes = outcome.parked.empty() ? std::nullopt : std::optional(outcome.host_bytes);
-  core::Parked fact{lease, done, outcome.detail, bytes, outcome.kind == ParkOutcome::Kind::undone};
+  core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == ParkOutcome::Kind::undone};
   if (outcome.code == "not_parkable") fact.unfit = core::Unfit::never;
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";

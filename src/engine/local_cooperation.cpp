@@ -327,13 +327,15 @@ void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answ
 ParkOutcome LocalCooperation::State::yielded(LeaseId lease, const Entry& entry) const {
   ParkOutcome outcome;
   outcome.kind = ParkOutcome::Kind::done;
+  Bytes grew;
   for (const ProcessRef process : members(lease)) {
     const auto bytes = proc::resident_bytes(programs.root(), process);
     if (!bytes) continue;
     const auto before = entry.before.find(process);
     outcome.parked.push_back(process);
-    outcome.host_bytes += std::max(*bytes - (before == entry.before.end() ? Bytes{} : before->second), Bytes{});
+    grew += std::max(*bytes - (before == entry.before.end() ? Bytes{} : before->second), Bytes{});
   }
+  if (!outcome.parked.empty()) outcome.host_bytes = grew;  // else nobody knows what it took
   return outcome;
 }
 

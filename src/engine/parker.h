@@ -25,9 +25,9 @@ struct ParkOutcome {
   // it ended; `grows`, processes that use CUDA came faster than they were locked; `failed`, final; `withdrawn`, they
   // may not be locked; `outgrown`, locked they may not be parked; `internal`, our bug. "" when done.
   std::string code{};
-  std::string detail{};              // one sentence that names the process; "" when done
-  std::vector<ProcessRef> parked{};  // whose VRAM is on the host now, as far as known
-  Bytes host_bytes{};                // of park: how much they grew on the host
+  std::string detail{};               // one sentence that names the process; "" when done
+  std::vector<ProcessRef> parked{};   // whose VRAM is on the host now, as far as known
+  std::optional<Bytes> host_bytes{};  // of park: how much they grew on the host; unset: not measured
   Duration took{0};
 };
 

@@ -247,8 +247,16 @@ bool Oracle::others_move(const Lease& lease, const std::string& device) const {
   });
 }
 
-// Who counts as paused was seen to hold no more than it may keep, wherever it had its room.
+// Who counts as paused was seen to hold no more than it may keep, wherever it had its room; and what is parked of it is
+// in the ledger, whoever saw how much that was.
 void Oracle::check_yielded(const Lease& lease) {
+  Bytes parked;
+  for (const std::string& uuid : lease.devices) parked += world_.parked_by(lease.id, *world_.card_of(uuid));
+  const bool honest = lease.parking->method == core::PauseMethod::driver && config_.liars <= 0;
+  verdict_.expect(!honest || lease.parking->entry >= parked, "ledger-short", [&] {
+    return fmt::format("{} is entered with {}, and {} of it are parked", to_string(lease.id),
+                       format_size(lease.parking->entry), format_size(parked));
+  });
   for (const std::string& uuid : lease.devices) {
     const auto found = readings_.find(uuid);
     const bool known =
