@@ -135,7 +135,7 @@ void Oracle::intended(const store::Batch& batch) {
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
     const bool held = before && before->reserves();
     const bool grown = held && lease.reserves() && lease.reserved_each() > before->reserved_each() &&
-                       (before->state == LeaseState::active || before->parked());
+                       (before->state == LeaseState::active || (before->parked() && !lease.parked()));  // else kept
     if (grown && before->parked()) follow_back(*before, batch.now);
     const bool was_out = held && (before->parked() || before->state == LeaseState::pausing);
     if (was_out && lease.state == LeaseState::resuming)  // one that yielded may be given its room again in one step
