@@ -160,9 +160,14 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
                       "another driver, or have programs yield by themselves: sublet cooperate, sublet run --pausable "
                       "cooperative (docs/decisions/0029)"});
   for (const auto& device : devices) {
-    const std::string trouble = text_at(device, "problem");
-    if (trouble.empty()) continue;
-    checks.push_back({"nvml", Level::warn, fmt::format("{}: {}", text_at(device, "name"), trouble), {}});
+    std::string trouble = text_at(device, "problem"), hint;
+    const Bytes used{number_at(device, "used_bytes").value_or(0)}, total{number_at(device, "total_bytes").value_or(0)};
+    if (trouble.empty() && list_at(device, "processes").empty() && used.count > total.count / 2) {
+      trouble = fmt::format("{} of {} are used and no process is listed", format_size(used), format_size(total));
+      hint = "a container sees only its own processes: run it on the host; while a program is brought back this passes";
+    }
+    if (!trouble.empty())
+      checks.push_back({"nvml", Level::warn, fmt::format("{}: {}", text_at(device, "name"), trouble), hint});
   }
   return checks;
 }

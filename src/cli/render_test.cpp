@@ -324,6 +324,9 @@ TEST(Doctor, JudgesTheSnapshot) {
   EXPECT_EQ(judge_snapshot("", 1).at(0).level, Check::Level::fail);
   EXPECT_EQ(judge_snapshot(R"({"problem": "no library", "devices": []})", 0).at(0).text, "NVML: no library");
   EXPECT_EQ(judge_snapshot(R"({"devices": []})", 0).at(0).level, Check::Level::fail);
+  const Checks blind = judge_snapshot(R"({"devices": [{"name": "x", "used_bytes": 7, "total_bytes": 10}]})", 0);
+  EXPECT_EQ(blind.at(1).level, Check::Level::warn);
+  EXPECT_EQ(blind.at(1).text, "x: 7 B of 10 B are used and no process is listed");
   const Checks simulated =
       judge_snapshot(R"({"devices": [{"name": "x", "simulated": true}], "driver_version": "1", "library": "/l"})", 0);
   EXPECT_EQ(simulated.at(0).level, Check::Level::note);

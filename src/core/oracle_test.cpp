@@ -197,8 +197,9 @@ void Oracle::check_sums(const State& state, Time now) const {
       EXPECT_EQ(device.might_yield[tier].charged, claimable[tier].charged) << uuid;
       EXPECT_EQ(state.where_might_yield(static_cast<Tier>(tier)).contains(uuid), claimable[tier].leases > 0) << uuid;
     }
-    Bytes unleased;
+    Bytes unleased, listed;
     for (const ProcessUse& use : device.reading.processes) {
+      listed += use.used.value_or(Bytes{});
       const auto lease = store_.find(use.lease);
       const bool counted =
           lease != store_.end() && booked(lease->second, uuid) && measured_.contains({use.lease, uuid});
@@ -206,7 +207,8 @@ void Oracle::check_sums(const State& state, Time now) const {
     }
     // A lease that was granted after the reading is not measured yet: what it is listed with counts as
     // other's still.
-    const Bytes other = std::max({unleased, device.reading.used - used - unseen, Bytes{}});
+    const Bytes other = std::max({unleased, device.reading.used - used - unseen - device.arrived, Bytes{}});
+    EXPECT_TRUE(device.arrived >= Bytes{} && device.arrived <= std::max(device.reading.used - listed, Bytes{})) << uuid;
     EXPECT_EQ(device.other, other) << uuid;
     const bool known =
         device.read_at && device.problem.empty() && !device.lost && now - *device.read_at <= rules_.max_age;

@@ -262,7 +262,7 @@ void State::include(Device& device, const Lease& lease, const Charge& charge, in
 }
 
 void State::refresh_other(Device& device) {
-  const Bytes seen = device.leased_used + device.kept_unseen;
+  const Bytes seen = device.leased_used + device.kept_unseen + device.arrived;
   device.other = std::max({device.unleased, device.reading.used - seen, Bytes{}});
   moved(device);
 }

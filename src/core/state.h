@@ -95,7 +95,7 @@ struct Device {
   Bytes leased_used;                  // Σ over leases of used
   Bytes settling;                     // the part of `charged` of leases that have ended
   Bytes unleased;                     // Σ of the listed processes under no lease
-  Bytes unlisted;                     // used, of no listed process, and not what the driver keeps of parked ones
+  Bytes unlisted;  // used, of no listed process, and not what the driver keeps of parked ones or has `arrived`
   // Of those who reserve here, those on whom others may have a claim, by tier (core/methods.h).
   struct Claimable {
     int leases = 0;
@@ -108,8 +108,9 @@ struct Device {
   Bytes residues;          // Σ over leases that are parked of what they may keep here
   Bytes residues_to_come;  // the same of those on their way to yield
   Bytes kept_unseen;       // Σ over leases of what they may hold parked beyond what they are listed with
-  // max(unleased, used − leased_used − kept_unseen): the hidden and the dying hold bytes too. What is kept unseen is
-  // part of `charged`, so both together are never less than what is used.
+  Bytes arrived;           // of no listed process yet: what came while leases are brought back here, and is theirs
+  // max(unleased, used − leased_used − kept_unseen − arrived): the hidden and the dying hold bytes too. What is kept
+  // unseen, or has arrived, is part of `charged`, so both together are never less than what is used.
   Bytes other;
 
   // As it stands in the indices over all devices.
@@ -285,6 +286,7 @@ class State {
     Time look_at = Time::never();                // for the next proof, or the next try
     Bytes moved;                                 // what its processes held when it was asked to yield
     Time moving_since;                           // Park or Unpark was ordered then
+    std::optional<Time> late_since = {};         // a Park was, which the driver was not waited for any more
     std::optional<Time> held_at;                 // began then: the last snapshot that shows it holding on
     std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, before it yields: not its own
     Time overdue_at = Time::never();             // Park or Unpark should have been answered by then …

@@ -42,7 +42,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     touch(lease);
     return lease.id;
   }
-  if (lease.state == LeaseState::poisoned && !fact.revoke && !(fact.stop && program_may_live(lease)))
+  const bool others = lease.owner.kind == OwnerKind::process && !program_may_live(lease);  // nobody here ends it
+  if (lease.state == LeaseState::poisoned && !fact.revoke && (!fact.stop || others))
     return Error{Code::PauseUnsafe,
                  "the program of " + name_of(lease) +
                      " is poisoned: it would keep what it holds, and never run again without its lease either",

@@ -189,7 +189,9 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
       state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
     }
     note_unfit(*lease, fact);
+    const Time began = side.moving_since;
     fail(*lease, fact.detail);
+    if (fact.stuck) side.late_since = began;
     return lease->id;
   }
   if (fact.bytes) {
@@ -319,7 +321,11 @@ Result<LeaseId> Stepper::on(const DriverReturned& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || lease->state != LeaseState::resuming)
     return not_found(to_string(fact.lease) + " is not being resumed");
-  if (!state_.sides_.at(lease->id).acting) look_again(*lease);
+  State::Side& side = state_.sides_.at(lease->id);
+  // How long a late call took is learned like any other: a link that is slow is given the time it takes the next time.
+  if (const auto since = std::exchange(side.late_since, std::nullopt))
+    learn(*lease, Move::pause, side.moved, std::min(now_ - *since, driver_limit));
+  if (!side.acting) look_again(*lease);
   return lease->id;
 }
 
@@ -346,6 +352,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   }
   const bool first = side.retries == 0;
   side.retries = 0;
+  side.late_since.reset();
   side.not_back.clear();
   side.look_at = Time::never();
   const Parking parking = *lease->parking;

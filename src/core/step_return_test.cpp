@@ -27,6 +27,96 @@ TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
   EXPECT_EQ(undone.state.to_restore(undone.at(undone.victim), uuid_of(0)).all, 9 * GiB) << "not all of its lease";
 }
 
+TEST(Pause, WhatComesBackUnlistedIsOfWhomIsBroughtBack) {
+  Pair w;
+  w.settle();
+  w.step(Release{w.waiter});
+  w.resume();
+  const auto read = [&w](std::vector<ProcessUse> processes, Bytes unlisted) {
+    w.now = w.now + 20ms;
+    w.snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
+    return w.state.devices().begin()->second;
+  };
+  EXPECT_EQ(read({}, 4 * MiB).other, Bytes{});
+  EXPECT_EQ(read({}, 5 * GiB).other, Bytes{});
+  EXPECT_EQ(read({}, 9 * GiB + 64 * MiB).other, 64 * MiB) << "no more than is to come";
+  EXPECT_EQ(w.free(0), 24 * GiB - w.rules.headroom - 10 * GiB - 64 * MiB);
+  EXPECT_LE(read({uses(7, 2 * GiB, w.victim)}, 7 * GiB).other, 64 * MiB);
+  EXPECT_EQ(read({uses(7, 9 * GiB, w.victim)}, {}).other, Bytes{});
+  EXPECT_EQ(read({uses(7, 9 * GiB, w.victim)}, 2 * GiB).other, 2 * GiB) << "it has all of it";
+  w.unparked();
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+}
+
+// An empty list on a card that is more than half full is believed as far as that is of those who are brought back.
+TEST(Pause, ACardIsKnownWhileTheOnlyOneThereIsBroughtBack) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  const LeaseId large = w.run(20 * GiB, 7, "train", 1h);
+  const auto read = [&](std::vector<ProcessUse> processes, Bytes unlisted) {
+    w.now = w.now + 20ms;
+    w.snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
+    return w.state.devices().begin()->second.problem;
+  };
+  read({uses(7, 18 * GiB, large)}, {});
+  ASSERT_TRUE(w.step(Pause{large, 0, "its owner asked", plenty}).outcome.has_value());
+  w.step(Parked{large, true, {}, 18 * GiB});
+  read({}, {}), read({}, {});
+  ASSERT_EQ(w.state_of(large), LeaseState::paused);
+  EXPECT_SAYS(read({}, 18 * GiB),
+              "18.0 GiB of 24.0 GiB are used and no process is listed: the list cannot be complete");
+  read({}, {});
+  ASSERT_TRUE(w.step(Resume{large}).outcome.has_value());
+  EXPECT_EQ(read({}, 18 * GiB), "");
+  EXPECT_EQ(w.state.devices().begin()->second.other, Bytes{});
+}
+
+TEST(Pause, WhoEndsMeanwhileKeepsWhatItHasUntilThatIsGone) {
+  Pair w;
+  const LeaseId other = w.run(6 * GiB, 8, "infer", 1h);
+  w.settle();
+  w.step(Release{w.waiter});
+  const auto read = [&w](std::vector<ProcessUse> processes, Bytes unlisted) {
+    w.now = w.now + 20ms;
+    w.snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
+    return w.state.devices().begin()->second.other;
+  };
+  read({uses(8, 6 * GiB, other)}, {});
+  w.resume();
+  w.step(ProgramEnded{other, 0, {}});
+  read({}, 6 * GiB);
+  EXPECT_LE(w.free(0), 8 * GiB - w.rules.headroom + 64 * MiB) << "off the list, and not off the card";
+  read({}, 10 * GiB);
+  EXPECT_LE(w.free(0), 8 * GiB - w.rules.headroom + 64 * MiB) << "and four are back";
+}
+
+TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
+  Pair w;
+  const auto newest = [&w] {
+    Park found;
+    for (const Action& action : w.actions)
+      if (const auto* park = std::get_if<Park>(&action)) found = *park;
+    return found;
+  };
+  w.step(Release{.lease = w.waiter, .force = true});
+  w.pause();
+  const Duration given_up = newest().give_up;
+  w.pass(given_up);
+  Parked late{w.victim, false, "the driver has not returned"};
+  late.stuck = true;
+  w.step(late);
+  w.step(Unparked{.lease = w.victim, .how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"});
+  w.pass(30s);
+  w.step(DriverReturned{w.victim});
+  w.unparked();
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::active);
+  w.pass(10min);
+  w.measure(9 * GiB);
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_GT(newest().give_up, given_up + 30s) << "else it would be undone again and again";
+  EXPECT_GT(newest().at_most, given_up) << "and is no longer stuck before it can be done";
+}
+
 TEST(Pause, WhatWasNotMeasuredMayBeAllOfItsLease) {
   const auto room = [](const Pair& w) { return w.state.to_restore(w.at(w.victim), uuid_of(0)); };
   Pair unread;

@@ -99,17 +99,55 @@ std::string Stepper::implausible(const Device& device, const DeviceReading& read
     if (listed > reading.total)
       return "implausible: the listed processes use more than the " + format_size(reading.total) + " there are";
   }
+  if (!reading.processes.empty()) return {};
+  // Half is our choice: what no process holds is the driver's own and what parked processes keep, megabytes each. Bytes
+  // that nobody is listed for are charged to nobody below that, and make the list unbelievable above.
+  const Bytes used = reading.used - arrived(device, reading);
+  if (used.count > reading.total.count / 2)
+    return format_size(used) + " of " + format_size(reading.total) +
+           " are used and no process is listed: the list cannot be complete";
   // Leases whose programs run had bytes a moment ago, the list is empty, and the bytes are still taken: the
   // list lies.
-  if (!reading.processes.empty() || !device.read_at) return {};
+  if (!device.read_at) return {};
   Bytes live;
   for (const LeaseId id : device.leases)
     if (!state_.leases_.at(id).ended()) live += state_.charge(id, reading.uuid).used;
   const Bytes hidden = std::max(device.reading.used - device.leased_used - device.unleased, Bytes{});
-  if (live > reading_slack && reading.used - hidden > std::max(reading_slack, Bytes{live.count / 2}))
-    return "implausible: no process is listed and " + format_size(reading.used) + " is used, " + format_size(live) +
+  if (live > reading_slack && used - hidden > std::max(reading_slack, Bytes{live.count / 2}))
+    return "implausible: no process is listed and " + format_size(used) + " is used, " + format_size(live) +
            " of it by running leases a moment ago";
   return {};
+}
+
+// The driver may list a process that it brings back only once it has all of its bytes. What comes meanwhile beyond what
+// listed processes took is of those, as far as they are to have more; what leaves the list is not, for the ending do.
+Bytes Stepper::arrived(const Device& device, const DeviceReading& reading) const {
+  std::map<LeaseId, Bytes> back;  // what is listed of those who come back
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = state_.leases_.at(id);
+    if (lease.state == LeaseState::resuming && lease.parking->method == PauseMethod::driver) back[id];
+  }
+  if (back.empty() || !device.read_at) return {};
+  std::map<ProcessRef, Bytes> before;
+  for (const ProcessUse& use : device.reading.processes) before[use.process] += use.used.value_or(Bytes{});
+  Bytes grew = reading.used - device.reading.used, own, listed;
+  for (const ProcessUse& use : reading.processes) {
+    listed += use.used.value_or(Bytes{});
+    const Bytes more = std::max(use.used.value_or(Bytes{}) - before[use.process], Bytes{});
+    grew -= more;
+    const auto its = back.find(use.lease);
+    if (its == back.end()) continue;
+    its->second += use.used.value_or(Bytes{});
+    own += more;
+  }
+  Bytes to_come;
+  for (const auto& [id, its] : back) {
+    const Lease& lease = state_.leases_.at(id);
+    const Bytes all = std::min(lease.vram, state_.to_restore(lease, device.reading.uuid).all);
+    to_come += std::max(all - std::max(lease.kept_unseen(), its), Bytes{});
+  }
+  const Bytes most = std::min(to_come, std::max(reading.used - listed, Bytes{}));
+  return std::clamp(device.arrived + std::max(grew, Bytes{} - own), Bytes{}, most);
 }
 
 void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
@@ -126,7 +164,8 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     of_lease.untold |= !use.used;
     ++of_lease.processes;
   }
-  const Bytes unlisted = std::max(reading.used - all - kept_by_driver(device, reading), Bytes{});
+  device.arrived = arrived(device, reading);
+  const Bytes unlisted = std::max(reading.used - all - kept_by_driver(device, reading) - device.arrived, Bytes{});
   if (device.read_at) note_hidden(device, reading, unlisted);
   device.unlisted = unlisted;
   device.reading = reading;

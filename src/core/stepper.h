@@ -200,6 +200,7 @@ class Stepper {
 
   // Measuring (step_snapshot.cpp).
   void read_device(const DeviceReading& reading, Time began, bool twice);
+  Bytes arrived(const Device& device, const DeviceReading& reading) const;
   std::string implausible(const Device& device, const DeviceReading& reading) const;
   Bytes kept_by_driver(const Device& device, const DeviceReading& reading) const;
   void note_hidden(const Device& device, const DeviceReading& reading, Bytes unlisted);

@@ -60,15 +60,6 @@ std::string judge_pids(GpuDevice& device) {
   return {};
 }
 
-// Half is our choice: what no process holds is the driver's own and what parked processes keep, megabytes
-// each. Bytes that nobody is listed for are charged to nobody below that, and make the list unbelievable
-// above.
-std::string judge_emptiness(const GpuDevice& device) {
-  if (!device.processes.empty() || device.used.count <= device.total.count / 2) return {};
-  return fmt::format("{} of {} are used and no process is listed: the list cannot be complete",
-                     format_size(device.used), format_size(device.total));
-}
-
 }  // namespace
 
 GpuSnapshot judge(GpuSnapshot snapshot) {
@@ -79,7 +70,6 @@ GpuSnapshot judge(GpuSnapshot snapshot) {
     else device.problem = judge_memory(device);
     if (device.problem.empty()) device.problem = judge_uses(device);
     if (device.problem.empty()) device.problem = pids;
-    if (device.problem.empty()) device.problem = judge_emptiness(device);
   }
   return snapshot;
 }

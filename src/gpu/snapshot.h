@@ -70,8 +70,8 @@ struct SnapshotReply {
 Result<SnapshotReply> decode_snapshot(std::string_view line);
 
 // The snapshot with `foreign_pid` set and with a `problem` on each device whose single reading cannot be
-// true: more used than there is, a pid listed twice, pids that do not exist here, a card more than half full
-// with nobody listed, MIG. Each text carries the numbers. A problem that is there already stays.
+// true: more used than there is, a pid listed twice, pids that do not exist here, MIG. Each text carries the
+// numbers. A problem that is there already stays. (Whether a list can be complete, the core knows.)
 GpuSnapshot judge(GpuSnapshot snapshot);
 
 }  // namespace sublet::gpu

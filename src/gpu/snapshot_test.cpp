@@ -274,12 +274,6 @@ TEST(Judge, NamesPidsThatAreTwiceOrNotHere) {
   EXPECT_NE(verdict(device).find("(pids 10, 20, 21, 22, 23, …)"), std::string::npos) << verdict(device);
 }
 
-TEST(Judge, EmptyListOnAFullCardIsNotBelieved) {
-  EXPECT_EQ(verdict(card(0, 24 * GiB, {}, 12 * GiB)), "");
-  EXPECT_EQ(verdict(card(0, 24 * GiB, {}, 12 * GiB + 1 * MiB)),
-            "12.0 GiB of 24.0 GiB are used and no process is listed: the list cannot be complete");
-}
-
 TEST(Judge, MigAndEarlierProblemsStay) {
   GpuDevice device = card(0, {}, {}, {});
   device.mig = true;

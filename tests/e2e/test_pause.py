@@ -57,6 +57,28 @@ def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, 
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
+def test_while_the_only_one_is_brought_back_the_card_is_known_and_the_bytes_are_its_own(start_daemon):
+    """The simulated driver lists a process that it restores only once it has all of its bytes."""
+    daemon = start_daemon("1x4GiB,restore_us=4000000", config=CONFIG)
+    train = start(daemon, "train", "3GiB", "2500MiB")
+    free = daemon.get("/v1/devices")["devices"][0]["effective_free_bytes"]
+    assert daemon.cli("pause", "train").returncode == 0
+    assert daemon.cli("resume", "train", "--no-wait").returncode == 0
+
+    def comes_back():
+        card = daemon.get("/v1/devices")["devices"][0]
+        assert card["problem"] is None and card["other_bytes"] == 0, card
+        assert lease_of(daemon, "train")["state"] == "resuming", "it was seen too late"
+        return card if card["used_bytes"] >= 2 * GIB else None
+
+    card = wait_until(comes_back, "its bytes are on the card, and it is in no list")
+    assert card["effective_free_bytes"] == free
+    granted = daemon.cli("run", "--vram", "256MiB", "--no-wait", "--", "true")
+    assert granted.returncode == 0, granted.stderr
+    until(daemon, "train", "active")
+    ends_well(daemon, "train", train)
+
+
 def test_gives_its_room_away_and_gets_it_back(daemon):
     first = start(daemon, "first", "2GiB", "1GiB", "--json")
     done = daemon.cli("pause", "first")

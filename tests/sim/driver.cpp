@@ -98,6 +98,7 @@ void Driver::ask(const std::shared_ptr<Helper>& helper, CheckpointCommand comman
     return answered(std::nullopt);
   }
   helper->at_work = true;
+  const CheckpointCall command_call = command.call;
   Call call = call_for(*helper, command.call);
   if (dies == 1) {
     agenda_.in(random_.time(0s, call.takes), [helper, answered] {
@@ -113,6 +114,8 @@ void Driver::ask(const std::shared_ptr<Helper>& helper, CheckpointCommand comman
     if (!helper->dead) answered(std::move(reply));
     else if (dies == 2) answered(std::nullopt);
   };
+  if (command_call == CheckpointCall::restore && random_.chance(50))
+    agenda_.in(random_.time(0s, call.takes), [this, ref = helper->target] { world_.begin_restore(ref); });
   enter(helper->target, std::move(call));
 }
 
@@ -243,6 +246,7 @@ bool Driver::hold(const CheckpointCommand& command, CheckpointReply& reply) cons
 // Tried without room it fails, once and for all.
 void Driver::restore(Helper& helper, const Process& process, const CheckpointCommand& command, CheckpointReply& reply) {
   reply.state = process.state;
+  world_.end_restore(process.ref);
   if (random_.chance(config_.refusals / 2))
     return refuse(reply, CheckpointRefusal::traced, "it is being traced by a debugger");
   if (!hold(command, reply)) return;

@@ -22,6 +22,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   store_ = store;
   std::erase_if(over_, [store](LeaseId id) { return !store->ended(id); });
   readings_.clear();
+  believed_.clear();
   unread_.clear();
   ends_.clear();
   leases_.clear();
@@ -82,9 +83,40 @@ void Oracle::reading(const gpu::GpuSnapshot& snapshot, Time began, const std::fu
   if (!unread_.empty() || !std::ranges::equal(before, readings_, same)) ++changes_;
 }
 
+// What came since the last reading beyond what listed processes took, and is no more than those are to have who are
+// brought back there.
+Bytes Oracle::arrived(const std::string& device, const Reading& reading,
+                      const std::function<LeaseId(ProcessRef)>& lease_of) const {
+  const auto last = believed_.find(device);
+  if (last == believed_.end()) return {};
+  Bytes to_come;
+  std::set<LeaseId> back;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.state != LeaseState::resuming || lease.parking->method != core::PauseMethod::driver) continue;
+    if (!is_on(lease, device)) continue;
+    back.insert(id);
+    const Bytes all = std::min(lease.vram, engine_->state().to_restore(lease, device).all);
+    to_come += std::max(all - std::max(lease.parking->residue, reading.used_by(id)), Bytes{});
+  }
+  Bytes grew = reading.used - last->second.used, own, listed;
+  for (const auto& [process, bytes] : reading.each) {
+    listed += bytes;
+    const auto before = last->second.each.find(process);
+    const Bytes more = std::max(bytes - (before == last->second.each.end() ? Bytes{} : before->second), Bytes{});
+    grew -= more;
+    if (back.contains(lease_of(process))) own += more;
+  }
+  const Bytes most = std::min(to_come, std::max(reading.used - listed, Bytes{}));
+  return std::clamp(last->second.arrived + std::max(grew, Bytes{} - own), Bytes{}, most);
+}
+
 void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
-  if (!judged.problem.empty()) return;
+  if (!judged.problem.empty() || engine_ == nullptr) return;
   for (const auto& [uuid, reading] : readings_) unread_.insert(uuid);
+  for (const auto& [uuid, reading] : readings_) {
+    const auto its = engine_->state().devices().find(uuid);
+    if (its != engine_->state().devices().end() && its->second.read_at == reading.began) believed_[uuid] = reading;
+  }
   std::map<std::string, int> listed;
   for (const gpu::GpuDevice& device : judged.devices) ++listed[device.uuid];
   for (const gpu::GpuDevice& device : judged.devices) {
@@ -92,14 +124,22 @@ void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::functio
       unread_.insert(device.uuid);
       continue;
     }
-    Reading& reading = readings_[device.uuid] = {began, device.total, device.driver_reserved, device.used, {}, {}};
-    for (const gpu::GpuProcess& process : device.processes)
+    Reading reading{began, device.total, device.driver_reserved, device.used, {}, {}, {}, {}};
+    for (const gpu::GpuProcess& process : device.processes) {
       reading.of[lease_of(process.process)] += process.used.value_or(Bytes{});
+      reading.each[process.process] += process.used.value_or(Bytes{});
+    }
+    reading.arrived = arrived(device.uuid, reading, lease_of);
+    if (device.processes.empty() && (device.used - reading.arrived).count > device.total.count / 2) {
+      unread_.insert(device.uuid);
+      continue;
+    }
     for (const auto& [id, used] : reading.of)
       if (used > Bytes{}) used_at_[id] = began;
     for (const auto& [id, lease] : leases_)
       if (const Bytes unseen = world_.unseen(id, *world_.card_of(device.uuid)); unseen > Bytes{})
         reading.unseen[id] = unseen;
+    readings_[device.uuid] = std::move(reading);
     unread_.erase(device.uuid);
   }
   // What ended before this began is as it is seen now.
@@ -371,7 +411,7 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
   for (const auto& [id, used] : reading.of) {
     if (!is_counted(id)) others += used;
   }
-  return {leases, std::max(others, reading.used - seen)};
+  return {leases, std::max(others, reading.used - seen - reading.arrived)};
 }
 
 Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {

@@ -55,6 +55,8 @@ class Oracle {
     Bytes total, driver_reserved, used;
     std::map<LeaseId, Bytes> of;      // by lease; {}: of nobody's
     std::map<LeaseId, Bytes> unseen;  // the same, of what was not listed and really is there
+    std::map<ProcessRef, Bytes> each;
+    Bytes arrived;  // not listed yet, of those who are brought back
 
     Bytes used_by(LeaseId lease) const {
       const auto found = of.find(lease);
@@ -71,6 +73,8 @@ class Oracle {
     std::vector<std::string> devices;
   };
 
+  Bytes arrived(const std::string& device, const Reading& reading,
+                const std::function<LeaseId(ProcessRef)>& lease_of) const;
   void read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
@@ -197,6 +201,7 @@ class Oracle {
   const WatchedStore* store_ = nullptr;
   std::map<LeaseId, Lease> leases_;          // as last intended; the ended ones until they settle
   std::map<std::string, Reading> readings_;  // the last one that can be believed, by device
+  std::map<std::string, Reading> believed_;  // the last of each that was
   std::set<std::string> unread_;             // devices whose newest reading cannot be
   std::map<LeaseId, End> ends_;              // of leases that had a process, until a later reading
   std::set<LeaseId> held_;                   // by connections of this life

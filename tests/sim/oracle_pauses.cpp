@@ -173,11 +173,19 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
 }
 
 // It said that it has yielded, really has, and was read again and again since, where nothing is hidden: then it is
-// measured, however many processes it has and whoever else yields there meanwhile.
+// measured, however many processes it has and whoever else yields there meanwhile. (What comes back unlisted while it
+// yields may as well be its own.)
 void Oracle::check_undone(const Lease& lease, Time now) const {
   const auto said = said_at_.find(lease.id);
   if (said == said_at_.end() || !measurable_.contains(lease.id)) return;
   if (now - said->second < config_.rules.verify_timeout) return;
+  const bool others_return = std::ranges::any_of(leases_, [&](const auto& entry) {
+    const Lease& other = entry.second;
+    const bool returns = other.state == LeaseState::resuming || other.resumed_at >= said->second;
+    return other.id != lease.id && returns &&
+           std::ranges::any_of(lease.devices, [&other](const std::string& uuid) { return is_on(other, uuid); });
+  });
+  if (others_return) return;
   const bool yields = std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
     const Reading* reading = known(uuid, now);
     const bool read = reading != nullptr && reading->began > said->second + 5s;
@@ -252,7 +260,7 @@ bool Oracle::others_move(const Lease& lease, const std::string& device) const {
 void Oracle::check_yielded(const Lease& lease) {
   Bytes parked;
   for (const std::string& uuid : lease.devices) parked += world_.parked_by(lease.id, *world_.card_of(uuid));
-  const bool honest = lease.parking->method == core::PauseMethod::driver && config_.liars <= 0;
+  const bool honest = lease.parking->method == core::PauseMethod::driver && config_.honest;
   verdict_.expect(!honest || lease.parking->entry >= parked, "ledger-short", [&] {
     return fmt::format("{} is entered with {}, and {} of it are parked", to_string(lease.id),
                        format_size(lease.parking->entry), format_size(parked));

@@ -165,7 +165,7 @@ void Oracle::check_shares(const Contest& contest, const std::vector<const Lease*
     if (waits(*lease) && (next == nullptr || contest.had.at(lease->id) < contest.had.at(next->id))) next = lease;
   if (next == nullptr || reading == nullptr) return;
   const Duration enough = contest.had.at(next->id) + contest.quantum + 2 * contest.longest + unsure;
-  Bytes taken = next->vram;
+  Bytes taken = std::max(next->vram, engine_->state().need(*next, device));  // it may have held more than its size
   for (const Lease* lease : members) {
     const Duration had = contest.had.at(lease->id);
     // For one that has waited long room may be held.

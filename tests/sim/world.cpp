@@ -331,6 +331,20 @@ bool World::halved(LeaseId lease) const {
   });
 }
 
+void World::begin_restore(ProcessRef ref) {
+  const auto found = processes_.find(ref);
+  if (found == processes_.end() || found->second.state != gpu::ParkState::checkpointed) return;
+  Process& process = found->second;
+  process.arriving.clear();
+  for (std::size_t card = 0; card < cards_.size(); ++card)
+    if (process.parked[card] > room(card) || cards_[card].lost) return;
+  process.arriving = process.parked;
+}
+
+void World::end_restore(ProcessRef ref) {
+  if (const auto found = processes_.find(ref); found != processes_.end()) found->second.arriving.clear();
+}
+
 World::Restored World::restore(ProcessRef ref) {
   Process& process = processes_.at(ref);
   if (!has_room({&process}, &Process::parked)) {
@@ -406,7 +420,8 @@ bool World::crowds_itself(LeaseId lease) const {
 
 Bytes World::room(std::size_t card) const {
   Bytes used = cards_[card].ghosts + config_.driver_reserved;
-  for (const auto& [ref, process] : processes_) used += process.held[card];
+  for (const auto& [ref, process] : processes_)
+    used += process.held[card] + (process.arriving.empty() ? Bytes{} : process.arriving[card]);
   return cards_[card].total - used;
 }
 

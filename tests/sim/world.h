@@ -28,9 +28,10 @@ struct Process {
   std::vector<Bytes> put_away;  // on the host, by itself
   // As the driver has it: one that is not running allocates nothing.
   gpu::ParkState state = gpu::ParkState::running;
-  bool rests = false;            // the same of its own accord
-  bool unlisted = false;         // the driver does not list it for a while, whatever it holds
-  std::vector<Bytes> seen = {};  // on each card, when it was listed last
+  bool rests = false;                // the same of its own accord
+  std::vector<Bytes> arriving = {};  // on each card, of what is parked: there again, and not listed before it is all
+  bool unlisted = false;             // the driver does not list it for a while, whatever it holds
+  std::vector<Bytes> seen = {};      // on each card, when it was listed last
 };
 
 // What a program does that is asked to yield by itself.
@@ -115,6 +116,8 @@ class World {
   void checkpoint(ProcessRef process, int percent);
   // `never`: a card has no room for what has to come back. `not_now`: nor is it said that there is none.
   enum class Restored { done, not_now, never };
+  void begin_restore(ProcessRef ref);  // its bytes come, if there is room, before it is listed
+  void end_restore(ProcessRef ref);    // whatever came of it
   Restored restore(ProcessRef process);
   void fail(ProcessRef process);                   // for good
   void grab_again(LeaseId lease, Random& random);  // though it was parked
