@@ -102,9 +102,17 @@ class Retrying:
 
     def until(self, id, condition):
         def look():
+            self.nothing_is_promised_twice(self.get("/v1/leases")["leases"])
             lease = self.get(f"/v1/leases/{id}")
             return lease if condition(lease.body) else None
         return wait_until(look, f"{id} as expected")
+
+    def nothing_is_promised_twice(self, leases):
+        """At any moment, and not only once all of them have ended."""
+        reserved = sum(lease["reserved_bytes"] for lease in leases)
+        for device in self.get("/v1/devices")["devices"]:
+            if device["state"] == "ok":  # else its size may not be known, after a restart
+                assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
 
     def says(self, id, code, text):
         """Waits until that reason was given for what became of the lease."""
@@ -163,9 +171,7 @@ class Retrying:
                 assert (again["id"], again["token"]) == (reply["id"], reply["token"]), "a retry made another lease"
             else:
                 assert (again.status, again.body) == (reply.status, reply.body), "a retry got another answer"
-        for device in self.get("/v1/devices")["devices"]:
-            reserved = sum(lease["reserved_bytes"] for lease in leases)
-            assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
+        self.nothing_is_promised_twice(leases)
 
 
 class Hook:
