@@ -54,6 +54,8 @@ struct Lease {
   bool ended() const { return state == "ended"; }
   // Granted, and a program may use it (or will again when it is resumed).
   bool granted() const { return !ended() && state != "queued" && state != "offered"; }
+  // Whose program is signalled: only what has a keeper was started by Sublet.
+  bool has_keeper() const { return owner_kind == "process" && keeper_pid != 0; }
 };
 
 // A failure of kind `lost` if it is no lease.

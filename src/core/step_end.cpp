@@ -37,7 +37,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     Parking parking = *lease.parking;
     parking.then_stop = true;
     state_.set_parking(lease, std::move(parking), lease.state);
-    explain(lease, "stopping", "its program is asked to end as soon as it runs again", "deferred");
+    explain(lease, "stopping",
+            program_may_live(lease) ? "its program is asked to end as soon as it runs again"
+                                    : "its lease ends as soon as its program runs again, which Sublet did not start "
+                                      "and does not end",
+            "deferred");
     want_back(lease);
     touch(lease);
     return lease.id;
