@@ -80,7 +80,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
                                          : "what they were just given back") +
                      " on " + names_of_devices(state_, lease.devices),
                  "end them first (" + end_command(state_, lease) +
-                     "), or force it: their bytes then count as used by nobody until they are gone"};
+                     "), or force it: they go on under no lease, and what they hold stays charged until it is gone"};
   end(lease, EndReason::released, "its owner gave it back");
   return lease.id;
 }
