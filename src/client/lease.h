@@ -49,6 +49,7 @@ struct Lease {
   int keeper_pid = 0;           // 0: none
   std::optional<Bytes> resize;  // it waits for this size
   std::string pause_reason;     // why it is away: paused, on its way, or poisoned; "" while it runs
+  bool returns = true;          // then: by itself, when there is room
   std::optional<Place> queue;
 
   bool ended() const { return state == "ended"; }

@@ -43,6 +43,8 @@ client::Patience patience(const Listener& listener) {
 
 std::string news(const client::Lease& lease) {
   if (lease.state == "active") return lease.id + " runs again";
+  if (lease.state == "paused" && !lease.returns)
+    return fmt::format("{0} is paused: {1}; `sublet resume {0}` brings it back", lease.id, lease.pause_reason);
   if (lease.state == "paused")
     return fmt::format("{0} is paused; `sublet why {0}` says for whom, and when it comes back", lease.id);
   if (lease.state == "poisoned")

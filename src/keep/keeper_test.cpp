@@ -146,6 +146,15 @@ TEST_F(KeeperTest, TellsThatItsProgramIsPausedAndRunsAgain) {
   EXPECT_NE(std::search(noted.begin(), noted.end(), told.begin(), told.end()), noted.end());
 }
 
+TEST(News, OfAPauseSaysWhatEndsIt) {
+  const auto told = [](bool returns) {
+    const json pause{{"reason", "its owner asked for it"}, {"returns", returns}};
+    return news(*client::parse_lease(json{{"id", "lease-7"}, {"state", "paused"}, {"pause", pause}}));
+  };
+  EXPECT_EQ(told(true), "lease-7 is paused; `sublet why lease-7` says for whom, and when it comes back");
+  EXPECT_EQ(told(false), "lease-7 is paused: its owner asked for it; `sublet resume lease-7` brings it back");
+}
+
 TEST_F(KeeperTest, KillsWhatDoesNotEndInTheGrace) {
   FakeServer server(path, [this](const FakeRequest& r) {
     if (!r.line().starts_with("GET")) return usual(r);

@@ -178,7 +178,7 @@ def test_who_holds_a_lease_is_told_that_it_is_paused(daemon, tmp_path):
     there_and_back(daemon)
     assert daemon.cli("release", "it").returncode == 0
     said = holder.communicate(timeout=60)[1]
-    assert f"{id} is paused; " in said and f"{id} runs again" in said, said
+    assert f"{id} is paused: its owner asked for it; `sublet resume {id}`" in said and f"{id} runs again" in said, said
 
 
 def test_a_webhook_that_refuses_is_left_alone(daemon, tmp_path):
