@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr Duration poll_wait = 60s;
+constexpr std::string_view undone = "the pause is undone: ";  // so begins the reason
 
 std::string describe(int status) {
   if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -166,7 +167,7 @@ void Keeper::watch_lease() {
       continue;
     }
     const std::string before = std::exchange(lease_, std::move(*lease)).state;
-    if (lease_.granted() && lease_.state != before) tell_state();
+    if (lease_.granted() && lease_.state != before) tell_state(before);
     if (lease_.stopping || (lease_.ended() && ends_program(lease_.end_reason))) {
       begin_stop(lease_.ended() ? lease_.end_reason : "stopped", lease_.stop_grace);
       break;
@@ -180,11 +181,37 @@ void Keeper::watch_lease() {
 }
 
 // Else a program that is parked just stands still.
-void Keeper::tell_state() {
+void Keeper::tell_state(const std::string& before) {
   json fields{{"lease", lease_.id}};
+  std::string line = news(lease_);
   if (lease_.state == "poisoned") fields["reason"] = lease_.pause_reason;
+  if (lease_.state == "paused") was_paused_ = true;
+  const bool back = lease_.state == "active" && (before == "pausing" || before == "resuming");
+  if (back && !std::exchange(was_paused_, false)) {
+    if (const std::string why = why_undone(); !why.empty()) {
+      fields["undone"] = why;
+      line += ": its pause was undone: " + why;
+    }
+  }
   listener_.note(lease_.state == "active" ? "resumed" : lease_.state.c_str(), fields);
-  if (const std::string line = news(lease_); !line.empty()) listener_.say(line);
+  if (!line.empty()) listener_.say(line);
+}
+
+// It runs again, and was not seen paused: that may have been missed. "": it was, or nobody says.
+std::string Keeper::why_undone() {
+  const auto answer = client_.call(request("GET", "/why", nullptr), 3s);
+  const json why = answer ? json::parse(answer->text, nullptr, false) : json();
+  if (!why.is_object() || !why.contains("reasons") || !why["reasons"].is_array()) return {};
+  const json& reasons = why["reasons"];
+  for (auto reason = reasons.rbegin(); reason != reasons.rend(); ++reason) {
+    const auto said = [&reason](const char* name) {
+      const bool there = reason->is_object() && reason->contains(name) && (*reason)[name].is_string();
+      return there ? (*reason)[name].get<std::string>() : std::string();
+    };
+    if (said("code") == "resuming" && said("text").starts_with(undone)) return said("text").substr(undone.size());
+    if (said("code") == "paused" || said("code") == "pausing") return {};
+  }
+  return {};
 }
 
 // --- signals, the terminal

@@ -146,6 +146,27 @@ TEST_F(KeeperTest, TellsThatItsProgramIsPausedAndRunsAgain) {
   EXPECT_NE(std::search(noted.begin(), noted.end(), told.begin(), told.end()), noted.end());
 }
 
+TEST_F(KeeperTest, TellsWhyItsPauseWasUndone) {
+  for (const bool missed : {false, true}) {
+    const std::vector<const char*> states{"pausing", "resuming", "active"};
+    std::size_t next = 0;
+    FakeServer server(path, [&](const FakeRequest& r) {
+      if (!r.line().starts_with("GET")) return usual(r);
+      wait_until_ready();
+      json reasons{{{"code", "pausing"}, {"text", "its owner asked for it"}}};
+      if (missed) reasons.push_back({{"code", "paused"}, {"text", "its bytes are measured gone"}});
+      reasons.push_back({{"code", "resuming"}, {"text", missed ? "has it again" : "the pause is undone: no driver"}});
+      reasons.push_back({{"code", "resumed"}, {"text", "its program runs again"}});
+      if (r.line().find("/why") != std::string::npos) return reply({{"reasons", reasons}});
+      if (next < states.size()) return reply(lease(states[next++]));
+      return reply(lease("active", {{"stopping", true}}));
+    });
+    said.clear();
+    keep("touch '" + ready + "'; sleep 1000");
+    EXPECT_EQ(said.at(0), missed ? "lease-7 runs again" : "lease-7 runs again: its pause was undone: no driver");
+  }
+}
+
 TEST(News, OfAPauseSaysWhatEndsIt) {
   const auto told = [](bool returns) {
     const json pause{{"reason", "its owner asked for it"}, {"returns", returns}};

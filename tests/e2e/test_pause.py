@@ -278,6 +278,8 @@ def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
     os.kill(max(pids), signal.SIGTERM)
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
+    said = program.communicate()[1]
+    assert "lease-1 runs again: its pause was undone: " in said and "checkpoint of process" in said, said
 
 
 def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(daemon):
