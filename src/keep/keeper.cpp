@@ -19,11 +19,16 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr Duration poll_wait = 60s;
+constexpr Duration heard_in = 500ms;                          // who does not handle a signal has ended by then
 constexpr std::string_view undone = "the pause is undone: ";  // so begins the reason
 
 std::string describe(int status) {
   if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
+const char* name_of(int signal) {
+  return signal == SIGINT ? "SIGINT" : signal == SIGQUIT ? "SIGQUIT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM";
 }
 
 // The lease ended, its program lives, and Sublet started it: then the program ends too. After the other reasons it is
@@ -63,7 +68,8 @@ Keeper::Keeper(client::Client& client, Events& events, Signals& signals, Listene
       lease_(std::move(lease)),
       token_(std::move(token)),
       stop_timer_(events),
-      tell_timer_(events) {}
+      tell_timer_(events),
+      unheard_timer_(events) {}
 
 client::Request Keeper::request(const char* method, const std::string& call, const json& body) const {
   return {method,
@@ -229,7 +235,8 @@ void Keeper::on_signal(const Signal& signal) {
         leave_by_key_ = signal.from_kernel;
         return events_.cancel();
       }
-      return pass_on(signal);
+      pass_on(signal);
+      return unheard_timer_.set(heard_in, [this, name = name_of(signal.number)] { tell_unheard(name); });
     case SIGTSTP:
       if (phase_ == Phase::held || phase_ == Phase::tree_ended ||
           (grouping_ == Grouping::shared && signal.from_kernel)) {
@@ -258,6 +265,19 @@ void Keeper::pass_on(const Signal& signal) {
   // main one is meant by who sends them to us. Neither pid nor group can be another's: the child is not reaped yet.
   const bool main_only = number == SIGUSR1 || number == SIGUSR2;
   ::kill(main_only ? child_->pid() : -child_->pid(), number);
+}
+
+// Who handles it in its own code may be waiting for its driver, until it is back.
+void Keeper::tell_unheard(const char* signal) {
+  if (phase_ != Phase::running || stopping_) return;
+  if (lease_.state == "poisoned") return listener_.say(news(lease_));
+  if (lease_.state != "paused" && lease_.state != "pausing" && lease_.state != "resuming") return;
+  const std::string when =
+      lease_.state == "paused" && !lease_.returns ? fmt::format(" (`sublet resume {}`)", lease_.id) : "";
+  listener_.say(
+      fmt::format("{} is {}: its program has got {} and lives; it may act on that only when it runs again{}. "
+                  "`kill -KILL {}` ends it as it is",
+                  lease_.id, lease_.state, signal, when, child_->pid()));
 }
 
 void Keeper::on_stopped(int signal) {
@@ -325,6 +345,7 @@ void Keeper::check_tree(bool children_left) {
   }
   phase_ = Phase::tree_ended;
   tell_timer_.clear();
+  unheard_timer_.clear();
   stop_timer_.clear();
   events_.cancel();
 }

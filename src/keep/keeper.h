@@ -72,7 +72,7 @@ class Keeper {
   bool stopping_ = false;
   bool kill_said_ = false;
   bool told_ = false;  // of descendants that are waited for
-  Timer stop_timer_, tell_timer_;
+  Timer stop_timer_, tell_timer_, unheard_timer_;
 
   Outcome give_up(const std::string& why, int code);
   bool book();
@@ -85,6 +85,7 @@ class Keeper {
 
   void on_signal(const Signal& signal);
   void pass_on(const Signal& signal);
+  void tell_unheard(const char* signal);
   void on_stopped(int signal);
   void continue_program();
   void on_exec();

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace sublet::keep {
@@ -165,6 +166,33 @@ TEST_F(KeeperTest, TellsWhyItsPauseWasUndone) {
     keep("touch '" + ready + "'; sleep 1000");
     EXPECT_EQ(said.at(0), missed ? "lease-7 runs again" : "lease-7 runs again: its pause was undone: no driver");
   }
+}
+
+TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
+  const std::string handled = dir.path() + "/handled";
+  int asked = 0;
+  FakeServer server(path, [&](const FakeRequest& r) {
+    if (!r.line().starts_with("GET")) return usual(r);
+    wait_until_ready();
+    if (asked++ > 0) {  // it knows that it is paused
+      ::kill(::getpid(), SIGINT);
+      return FakeServer::Out{};
+    }
+    return reply(lease("paused", {{"pause", {{"reason", "its owner asked for it"}, {"returns", false}}}}));
+  });
+  client.set_interrupt(events.interrupt());
+  Listener listener{[&](const std::string& line) {
+                      said.push_back(line);
+                      if (line.find("SIGINT") != std::string::npos) std::ofstream(handled) << "so it is\n";
+                    },
+                    [](const char*, const json&) {}};
+  Keeper keeper(client, events, signals, listener, *client::parse_lease(lease("active")), "secret");
+  const std::string script =
+      "trap : INT; touch '" + ready + "'; while ! [ -e '" + handled + "' ]; do sleep 0.02; done; exit 5";
+  EXPECT_EQ(keeper.run({{"/bin/sh", "-c", script}, {"PATH=/bin:/usr/bin"}}).code, 5);
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_NE(said[1].find("lease-7 is paused: its program has got SIGINT and lives"), std::string::npos) << said[1];
+  EXPECT_NE(said[1].find("`sublet resume lease-7`"), std::string::npos) << said[1];
 }
 
 TEST(News, OfAPauseSaysWhatEndsIt) {
