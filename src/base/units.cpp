@@ -129,6 +129,11 @@ std::string format_size(Bytes bytes) { return size_text(bytes, Rounding::nearest
 std::string format_size_down(Bytes bytes) { return size_text(bytes, Rounding::down); }
 std::string format_size_up(Bytes bytes) { return size_text(bytes, Rounding::up); }
 
+std::pair<std::string, std::string> format_sizes_apart(Bytes larger, Bytes smaller) {
+  const std::string more = format_size(larger), less = format_size(smaller);
+  return more == less ? std::pair(format_size_up(larger), format_size_down(smaller)) : std::pair(more, less);
+}
+
 Result<Duration> parse_duration(std::string_view text) {
   constexpr auto hint = "write a duration such as 90s, 5m, 1h30m or 2d; a bare number is seconds";
   const auto refuse = [&](std::string_view why) {

@@ -124,6 +124,13 @@ TEST(FormatSize, RoundsAsThePrintingOfADoubleDoes) {
   }
 }
 
+TEST(FormatSize, OfTwoThatAreToldApartLooksDifferent) {
+  using Pair = std::pair<std::string, std::string>;
+  EXPECT_EQ(format_sizes_apart(2 * GiB, 2 * GiB - MiB), Pair("2.0 GiB", "1.9 GiB"));
+  EXPECT_EQ(format_sizes_apart(2 * GiB + MiB, 2 * GiB), Pair("2.1 GiB", "2.0 GiB"));
+  EXPECT_EQ(format_sizes_apart({3'774'873'600}, 2 * GiB), Pair("3.5 GiB", "2.0 GiB"));
+}
+
 TEST(FormatSize, BoundsAreNotCrossedByWhoTypesThem) {
   EXPECT_EQ(format_size({3'919'157'658}), "3.7 GiB") << "3.65";
   EXPECT_EQ(format_size_down({3'919'157'658}), "3.6 GiB");

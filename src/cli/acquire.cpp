@@ -34,6 +34,7 @@ std::variant<Acquired, int> Acquire::get(const Wanted& wanted) {
   const std::int64_t began = monotonic_ns();
   const std::int64_t deadline = wanted.at_most ? began + wanted.at_most->count() : INT64_MAX;
   verb_ = wanted.verb;
+  json_ = wanted.json;
   if (const auto code = ask(wanted)) return *code;
   if (wanted.keep_token && !wanted.keep_token(token_)) return leave(kFailed);
   while (!lease_.granted()) {
@@ -161,6 +162,10 @@ int Acquire::leave(int code) {
 int Acquire::refuse(const client::Failure& failure) {
   line_.clear();
   listener_.note("refused", {{"code", to_string(failure.error.code)}, {"detail", failure.error.detail}});
+  if (json_ && !failure.text.empty()) {
+    fmt::print("{}\n", failure.text);
+    std::fflush(stdout);  // a signal of the terminal may still end us
+  }
   const Error error = in_flags(failure.error, verb_);
   print_error(error.detail, error.hint);
   return exit_code(failure);

@@ -19,8 +19,9 @@
 namespace sublet::cli {
 
 struct Wanted {
-  std::string verb;                 // of the command line: "run"
-  nlohmann::json body;              // of the POST
+  std::string verb;     // of the command line: "run"
+  bool json = false;    // a refusal goes to stdout too, as it came: nothing has been started that writes there
+  nlohmann::json body;  // of the POST
   std::optional<Duration> at_most;  // give up after so long
   // Called with the token as soon as there is one; false: the lease is given back.
   std::function<bool(const std::string& token)> keep_token;
@@ -59,6 +60,7 @@ class Acquire {
   nlohmann::json told_;
   std::string token_;
   std::string verb_;
+  bool json_ = false;
   int left_by_ = 0;  // the signal that told us to leave
   bool left_by_key_ = false;
 

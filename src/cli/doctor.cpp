@@ -21,8 +21,8 @@ Check check_daemon(client::Client& client, nlohmann::json& status) {
     const auto& failure = reply.error();
     std::string hint = failure.error.hint;
     if (failure.kind == client::FailureKind::no_daemon) {
-      hint =
-          "start it: systemctl start subletd; your own, just to look: subletd --dir DIR --sim 1x24GiB, then . DIR/env";
+      hint = "start it: " + client::start_command() +
+             "; your own, just to look: subletd --dir DIR --sim 1x24GiB, then . DIR/env";
     }
     return {"daemon", Level::fail, failure.error.detail, hint};
   }

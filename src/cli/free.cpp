@@ -74,7 +74,7 @@ int Free::go() {
   keep::Events events;
   client_.set_interrupt(events.interrupt());
   const keep::Listener listener = talk.listener();
-  Wanted wanted{.verb = common_.verb, .body = body(), .at_most = flags_.wait, .keep_token = {}};
+  Wanted wanted{.verb = common_.verb, .json = common_.json, .body = body(), .at_most = flags_.wait, .keep_token = {}};
   wanted.target = "/v1/free";
   wanted.asked = [&](const json& reply) {
     if (common_.json || list_at(member(reply, "room"), "victims").empty()) return;

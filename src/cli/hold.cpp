@@ -75,7 +75,7 @@ int Hold::go() {
   keep::Events events;
   client_.set_interrupt(events.interrupt());
   const keep::Listener listener = talk.listener();
-  const Wanted wanted{common_.verb, body(size->bytes), flags_.lease.wait, [&](const std::string& token) {
+  const Wanted wanted{common_.verb, common_.json, body(size->bytes), flags_.lease.wait, [&](const std::string& token) {
                         if (!file.exists()) return true;  // none was asked for
                         const Status written = file.write(token);
                         if (!written) print_error(written.error().detail, "name another file: --token-file FILE");

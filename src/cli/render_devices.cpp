@@ -57,7 +57,8 @@ constexpr Column device_columns[] = {
 
 Cell lease_cell(const json& row, const Look&) {
   const std::string lease = text_at(row, "lease");
-  return lease.empty() ? Cell{"none", Paint::yellow} : Cell{lease};
+  if (lease.empty()) return {"none", Paint::yellow};
+  return flag_at(row, "lease_ended") ? Cell{lease + " (ended)", Paint::yellow} : Cell{lease};
 }
 
 Cell gpu_cell(const json& row, const Look& look) {

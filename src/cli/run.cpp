@@ -116,6 +116,7 @@ int Run::run_under_lease(Talk& talk) {
   if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size_down(size->bytes), size->why));
   Wanted wanted;
   wanted.verb = common_.verb;
+  wanted.json = common_.json;
   wanted.body = lease_body(flags_.lease, consumer_, size->bytes);
   wanted.body["command"] = shown_command(command_);
   wanted.body["owner"] = {{"connection", true}};
@@ -204,7 +205,7 @@ Action add_run(Command command, Common& common) {
                "The program's ceiling; not enforced in this version: only the lease's size, instead of --vram");
   command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this descriptor")
       .type("N");
-  add_json(command, common, "Changes of state as JSON lines on stderr, instead of talk");
+  add_json(command, common, "Changes of state as JSON lines on stderr, not talk; why nothing was started on stdout");
   command.not_yet({"--detach", "--restart"}, "programs that run on their own");
   command.footer(
       "The program follows '--': sublet run --vram 8GiB -- python3 train.py\n"

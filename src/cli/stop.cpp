@@ -8,6 +8,25 @@
 namespace sublet::cli {
 namespace {
 
+// What comes of it until the lease ends.
+std::string first_words(const client::Lease& lease) {
+  const std::string back = "it is " + lease.state + " and comes back first";
+  if (!lease.has_keeper())
+    return back +
+           ", when it has room; then its lease ends, and not its program, which Sublet did not start; waiting "
+           "for the lease's end";
+  return (lease.stopping ? "" : back + ", to save its work, when it has room; then ") + "SIGTERM, after " +
+         format_duration(lease.stop_grace) + " SIGKILL; waiting for its end";
+}
+
+std::string last_words(const client::Lease& lease) {
+  std::string words = fmt::format("{} has ended ({})", lease.id, lease.end_reason);
+  if (lease.owner_kind == "process" && !lease.has_keeper() && lease.end_reason == "released")
+    words += fmt::format("; Sublet did not start its program (pid {0}) and does not end it: `kill {0}` does",
+                         lease.owner_pid);
+  return words;
+}
+
 int stop(const Common& common, const LeaseVerb& verb, bool no_wait) {
   auto client = connect(common);
   if (!client) return fail(client.error());
@@ -19,21 +38,16 @@ int stop(const Common& common, const LeaseVerb& verb, bool no_wait) {
   if (!asked) return fail(common, asked.error());
   if (no_wait || asked->ended()) {
     if (common.json) fmt::print("{}\n", reply->text);
-    else if (asked->ended()) say(common, visible(fmt::format("{} has ended ({})", asked->id, asked->end_reason)));
+    else if (asked->ended()) say(common, visible(last_words(*asked)));
+    else if (!asked->has_keeper()) say(common, visible(fmt::format("{}: {}", asked->id, first_words(*asked))));
     else say(common, visible(fmt::format("{} is being stopped", asked->id)));
     return kOk;
   }
-  if (!common.json) {
-    const std::string first =
-        asked->stopping ? ""
-                        : "it is " + asked->state + " and comes back first, to save its work, when it has room; then ";
-    say(common, visible(fmt::format("{}: {}SIGTERM, after {} SIGKILL; waiting for its end", asked->id, first,
-                                    format_duration(asked->stop_grace))));
-  }
+  if (!common.json) say(common, visible(fmt::format("{}: {}", asked->id, first_words(*asked))));
   const auto ended = wait_for_end(common, *client, {asked->id, {}}, *token);
   if (!ended) return fail(common, ended.error());
   if (common.json) fmt::print("{}\n", ended->reply.text);
-  else say(common, visible(fmt::format("{} has ended ({})", ended->lease.id, ended->lease.end_reason)));
+  else say(common, visible(last_words(ended->lease)));
   return kOk;
 }
 
@@ -44,6 +58,10 @@ Action add_stop(Command command, Common& common) {
   auto no_wait = std::make_shared<bool>(false);
   add_lease(command, common, *verb);
   command.flag("--no-wait", *no_wait, "Do not wait for the end");
+  command.footer(
+      "A program that Sublet did not start (`sublet hold --pid`, `sublet attach`) is\n"
+      "not ended: its lease is, once it holds no VRAM, or when it is back from its\n"
+      "pause, and it goes on. `kill PID` ends it.");
   return [&common, verb, no_wait] { return stop(common, *verb, *no_wait); };
 }
 

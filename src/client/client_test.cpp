@@ -189,6 +189,12 @@ TEST_F(ClientTest, ReachesASocketWhosePathIsTooLongForAnAddress) {
   EXPECT_TRUE(far.get("/"));
 }
 
+TEST(Endpoint, NamesSystemdOnlyWhereItRuns) {
+  const ScratchDir dir;
+  EXPECT_EQ(start_command(dir.path()), "systemctl start subletd");
+  EXPECT_TRUE(start_command(dir.path() + "/none").starts_with("subletd "));
+}
+
 TEST(Endpoint, ReadsUrlsAndPathsAndRefusesOtherTransports) {
   EXPECT_EQ(parse_endpoint("unix:///run/x.sock")->path, "/run/x.sock");
   EXPECT_EQ(parse_endpoint("/run/x.sock")->url(), "unix:///run/x.sock");

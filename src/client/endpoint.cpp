@@ -90,6 +90,10 @@ std::string Endpoint::authority() const {
 
 std::string Endpoint::url() const { return tcp() ? "http://" + authority() : "unix://" + path; }
 
+std::string start_command(const std::string& systemd) {
+  return ::access(systemd.c_str(), F_OK) == 0 ? "systemctl start subletd" : "subletd (as root, for the whole machine)";
+}
+
 std::string user_state_dir() {
   const std::string state = absolute_directory("XDG_STATE_HOME");
   return (state.empty() ? absolute_directory("HOME") + "/.local/state" : state) + "/sublet";

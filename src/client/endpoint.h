@@ -14,6 +14,9 @@ namespace sublet::client {
 // Of the daemon that serves the whole machine.
 inline constexpr std::string_view system_socket = "/run/sublet/sublet.sock";
 
+// What starts it: by systemd, where that runs, which has this directory then; else by hand.
+std::string start_command(const std::string& systemd = "/run/systemd/system");
+
 // A daemon's Unix socket, or its port on this machine.
 struct Endpoint {
   std::string path = {};   // absolute; "" for TCP

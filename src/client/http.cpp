@@ -57,7 +57,7 @@ Failure problem_of(int status, std::string text) {
 
 // How to start the daemon that should listen there.
 std::string start_text(const Endpoint& endpoint) {
-  if (endpoint.path == system_socket) return "start it: systemctl start subletd";
+  if (endpoint.path == system_socket) return "start it: " + start_command();
   const std::filesystem::path dir = std::filesystem::path(endpoint.path).parent_path();
   std::error_code none;
   const bool its_own = std::filesystem::exists(dir / "env", none) && std::filesystem::exists(dir / "state", none);

@@ -77,8 +77,11 @@ Answer<Lease> parse_lease(const json& body) {
   }
   if (const json* resize = field(body, "resize"); resize != nullptr && resize->is_object())
     lease.resize = bytes(*resize, "vram_bytes");
-  if (const json* pause = field(body, "pause"); pause != nullptr && pause->is_object())
+  if (const json* pause = field(body, "pause"); pause != nullptr && pause->is_object()) {
     lease.pause_reason = text(*pause, "reason");
+    const json* returns = field(*pause, "returns");
+    lease.returns = returns == nullptr || !returns->is_boolean() || returns->get<bool>();
+  }
   if (const json* queue = field(body, "queue"); queue != nullptr && queue->is_object())
     lease.queue = parse_place(*queue);
   return lease;

@@ -49,11 +49,14 @@ struct Lease {
   int keeper_pid = 0;           // 0: none
   std::optional<Bytes> resize;  // it waits for this size
   std::string pause_reason;     // why it is away: paused, on its way, or poisoned; "" while it runs
+  bool returns = true;          // then: by itself, when there is room
   std::optional<Place> queue;
 
   bool ended() const { return state == "ended"; }
   // Granted, and a program may use it (or will again when it is resumed).
   bool granted() const { return !ended() && state != "queued" && state != "offered"; }
+  // Whose program is signalled: only what has a keeper was started by Sublet.
+  bool has_keeper() const { return owner_kind == "process" && keeper_pid != 0; }
 };
 
 // A failure of kind `lost` if it is no lease.

@@ -219,6 +219,8 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
             ": `sublet claim " + id + "`"};
   if (lease.state == LeaseState::resuming && !state.not_back(lease.id).empty()) return help_coming_back(state, lease);
   if (lease.state == LeaseState::poisoned) return help_poisoned(state, lease);
+  if ((lease.state == LeaseState::pausing || lease.state == LeaseState::paused) && !lease.parking->returns)
+    return {"`sublet resume " + id + "`, of its owner or an admin: it stays paused until then, room or not"};
   if (const auto turn = leaves_in(state, lease.id, now))
     return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)

@@ -163,6 +163,55 @@ TEST(Estimate, TheTimeThatAHolderWasParkedIsNoneThatItHasRun) {
   EXPECT_LE(*info.eta, 3s) << info.basis;
 }
 
+TEST(Estimate, OfWhoGrowsDoesNotGoByItsOwnEnd) {
+  Explained w;
+  w.learn("longer", 6s);
+  w.learn("short", 3s);
+  w.run(16 * GiB, 100, "longer");
+  const LeaseId grows = w.run(5 * GiB, 200, "short");
+  w.pass(1s);
+  ASSERT_TRUE(w.step(Resize{grows, 0, 12 * GiB, true}).outcome.has_value());
+  const LeaseId other = w.submit(6 * GiB), all = w.submit(20 * GiB);
+  EXPECT_EQ(w.info(grows).eta, 5s);
+  EXPECT_EQ(w.info(grows).basis, "lease-3 (longer, ana) by the one earlier run of 'longer'");
+  EXPECT_EQ(w.info(other).eta, 2s) << "whom the other's end makes room for";
+  EXPECT_SAYS(w.info(other).basis, "lease-4 (short, ana) by the one earlier run of 'short'");
+  EXPECT_FALSE(w.info(all).eta) << w.info(all).basis;
+
+  Explained alone;
+  alone.learn("short", 3s);
+  alone.run(16 * GiB, 100, "longer");
+  const LeaseId grower = alone.run(5 * GiB, 200, "short");
+  ASSERT_TRUE(alone.step(Resize{grower, 0, 12 * GiB, true}).outcome.has_value());
+  EXPECT_FALSE(alone.info(grower).eta);
+  EXPECT_SAYS(alone.info(grower).basis, "lease-2 (longer, ana) has no known end");
+}
+
+TEST(Estimate, OfWhoIsParkedDoesNotGoByItsOwnEnd) {
+  ParkedMeanwhile w;
+  w.pass(5s);
+  w.end();
+  w.snapshot({gpu(0, 24 * GiB)});
+  w.victim = w.run(10 * GiB, 7);
+  w.measure(9 * GiB);
+  w.settle();
+  Lease other = wish(20 * GiB, "other");
+  other.owner.kind = OwnerKind::connection;
+  other.ttl = 1min;
+  const LeaseId holder = w.submit(other, true);
+  ASSERT_EQ(w.state_of(holder), LeaseState::active);
+  ASSERT_TRUE(w.resume().has_value());
+  const LeaseId all = w.submit(wish(22 * GiB), true);
+  QueueInfo info = queue_info(w.state, w.rules, w.at(w.victim), w.now);
+  EXPECT_EQ(info.eta, 1min);
+  EXPECT_SAYS(info.basis, to_string(holder) + " (other, ana) ends at its time limit");
+  EXPECT_FALSE(contains(info.basis, to_string(w.victim))) << info.basis;
+  info = queue_info(w.state, w.rules, w.at(all), w.now);
+  ASSERT_TRUE(info.eta) << info.basis;
+  EXPECT_GT(*info.eta, 1min + 4s) << "it comes back, and ends, once: " << info.basis;
+  EXPECT_LT(*info.eta, 1min + 6s) << info.basis;
+}
+
 TEST(Estimate, AnOverdueHolderMakesItUnknownInsteadOfNow) {
   Explained w;
   w.learn("train", 10s);

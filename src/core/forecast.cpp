@@ -72,6 +72,7 @@ class Forecast {
     std::size_t before = 0;  // so many more
   };
   struct Taken {
+    const Lease* lease;
     Time from, until;  // until: never, if no end is known
     Bytes bytes;
   };
@@ -88,6 +89,9 @@ class Forecast {
     std::size_t count;
     Time aged_at;
     bool possible = true;
+    // Of one that holds some already: what its own end gave back, in each of the rooms. Others may have that; it asks
+    // for when it gets more, if it still runs then, and has that still.
+    std::map<std::size_t, Bytes> gave_back = {};
   };
   // Room that is held for the first that has waited long.
   struct Held {
@@ -113,10 +117,13 @@ class Forecast {
       // What ends at one moment is free at once: a lease on several devices gives all of them back together.
       for (; !ends_.empty() && ends_.top().at == at_; ends_.pop()) {
         const End& end = ends_.top().end;
-        rooms_[end.room].free += end.bytes;
-        rooms_[end.room].because.push_back(end);
-        rooms_[end.room].freed_at = at_;
+        Place& place = rooms_[end.room];
+        place.free += end.bytes;
+        if (place.because.empty() || place.because.back().lease != end.lease) place.because.push_back(end);
+        place.freed_at = at_;
         opened.push_back(end.room);
+        if (const auto own = in_place_.find(end.lease); own != in_place_.end())
+          waiting_[own->second].gave_back[end.room] += end.bytes;
       }
     }
     place_waiting(opened);
@@ -134,7 +141,7 @@ class Forecast {
     for (std::size_t room = 0; room < rooms_.size(); ++room)
       for (const auto& [charged, id] : rooms_[room].device->by_charge) {
         const Lease& lease = *state_.find(id);
-        expect(lease, room, charged, lease.granted_at.value_or(now_), lease.runs_since(now_));
+        expect(lease, room, charged, lease.granted_at.value_or(now_), lease.runs_since(now_), !lease.parked());
       }
     for (const LeaseId id : state_.queue().in_order(waiters_followed)) {
       const Lease& lease = *state_.find(id);
@@ -148,15 +155,18 @@ class Forecast {
         waiter.possible &= room != index.end();
         if (room != index.end()) waiter.fixed.push_back(room->second);
       }
+      if (lease.waits_in_place()) in_place_.emplace(&lease, waiting_.size());
       waiting_.push_back(std::move(waiter));
     }
   }
 
-  // `given`: when it got the bytes, `start`: since when it runs, its pauses left out.
-  void expect(const Lease& lease, std::size_t room, Bytes bytes, Time given, Time start) {
+  // `given`: when it got the bytes, `start`: since when it runs, its pauses left out; `runs`: it does, and is not
+  // parked.
+  void expect(const Lease& lease, std::size_t room, Bytes bytes, Time given, Time start, bool runs) {
     const Expected end = expected_end(state_, rules_, lease, start, now_);
-    rooms_[room].taken.push_back({given, end.known() ? end.at : Time::never(), bytes});
-    if (end.known()) ends_.push({end.at, ends_known_++, {&lease, room, bytes, start, end.basis}});
+    const bool known = end.known() && (runs || end.basis == Basis::stopping);
+    rooms_[room].taken.push_back({&lease, given, known ? end.at : Time::never(), bytes});
+    if (known) ends_.push({end.at, ends_known_++, {&lease, room, bytes, start, end.basis}});
   }
 
   Bytes need(const Lease& lease, std::size_t room) const {
@@ -173,18 +183,23 @@ class Forecast {
       if (waiter.lease == nullptr || !waiter.possible) continue;
       const std::vector<std::size_t> rooms = choose_rooms(i, opened);
       if (rooms.empty()) continue;
-      note_start(waiter.lease->id, rooms_[decisive(rooms)].because);
-      take(*waiter.lease, i, rooms);
+      note_start(*waiter.lease, rooms_[decisive(rooms)].because);
+      if (waiter.gave_back.empty()) take(*waiter.lease, i, rooms);
+      in_place_.erase(waiter.lease);
       waiter.lease = nullptr;
       hold_room();
     }
   }
 
-  void note_start(LeaseId lease, const std::vector<End>& because) {
-    Start& start = starts_[lease];
+  // Its own end is none that it waits for.
+  void note_start(const Lease& lease, const std::vector<End>& because) {
+    Start& start = starts_[lease.id];
     start.at = at_;
-    start.before = because.size() - std::min(because.size(), ends_told);
-    start.last.assign(because.begin() + static_cast<std::ptrdiff_t>(start.before), because.end());
+    for (auto end = because.rbegin(); end != because.rend(); ++end) {
+      if (end->lease == &lease) continue;
+      if (start.last.size() < ends_told) start.last.insert(start.last.begin(), *end);
+      else ++start.before;
+    }
   }
 
   void take(const Lease& lease, std::size_t waiter, const std::vector<std::size_t>& rooms) {
@@ -193,7 +208,12 @@ class Forecast {
     for (const std::size_t room : rooms) {
       const Bytes bytes = lease.waits_in_place() ? need(lease, room) : share;
       rooms_[room].free -= bytes;
-      expect(lease, room, bytes, at_, lease.runs_since(at_));
+      if (lease.parked()) {  // what it kept there ends with the rest
+        std::erase_if(rooms_[room].taken, [&lease](const Taken& taken) { return taken.lease == &lease; });
+        expect(lease, room, state_.charged(lease, rooms_[room].device->reading.uuid), lease.granted_at.value_or(now_),
+               lease.runs_since(at_), true);
+      }
+      expect(lease, room, bytes, at_, lease.runs_since(at_), true);
     }
   }
 
@@ -234,7 +254,7 @@ class Forecast {
   void hold_room() {
     if (rules_.reserve_after <= Duration{}) return;
     const auto head = std::find_if(waiting_.begin(), waiting_.end(), [this](const Waiter& waiter) {
-      return waiter.lease != nullptr && waiter.possible && waiter.aged_at <= at_;
+      return waiter.lease != nullptr && waiter.possible && waiter.gave_back.empty() && waiter.aged_at <= at_;
     });
     if (head == waiting_.end()) {
       held_.reset();
@@ -281,7 +301,8 @@ class Forecast {
     if (free >= wanted) return at_;
     std::vector<std::pair<Time, Bytes>> ends;
     for (const Taken& taken : rooms_[room].taken)
-      if (taken.until > at_ && taken.until != Time::never()) ends.emplace_back(taken.until, taken.bytes);
+      if (taken.lease != &lease && taken.until > at_ && taken.until != Time::never())
+        ends.emplace_back(taken.until, taken.bytes);
     std::sort(ends.begin(), ends.end());
     for (const auto& [end, bytes] : ends)
       if ((free += bytes) >= wanted) return end;
@@ -294,7 +315,7 @@ class Forecast {
     if (held_->start) {
       Bytes free = place.free;
       for (const Taken& taken : place.taken)
-        if (taken.until > at_ && taken.until <= *held_->start) free += taken.bytes;
+        if (taken.lease != head.lease && taken.until > at_ && taken.until <= *held_->start) free += taken.bytes;
       return free - wanted;
     }
     Bytes left = State::capacity(*place.device, rules_) - place.device->other - wanted;
@@ -305,7 +326,9 @@ class Forecast {
   }
 
   Bytes allowance(std::size_t index, std::size_t room) const {
-    const Bytes free = rooms_[room].free;
+    Bytes free = rooms_[room].free;
+    const auto own = waiting_[index].gave_back.find(room);
+    if (own != waiting_[index].gave_back.end()) free -= own->second;
     if (!held_ || index <= held_->waiter) return free;
     const auto left = held_->left.find(room);
     if (left == held_->left.end()) return free;
@@ -383,7 +406,8 @@ class Forecast {
   bool prepared_ = false;
   std::priority_queue<ComingEnd> ends_;
   std::size_t ends_known_ = 0;
-  std::vector<Waiter> waiting_;  // in order
+  std::vector<Waiter> waiting_;                             // in order
+  std::unordered_map<const Lease*, std::size_t> in_place_;  // of those that hold some already: where in that
   std::optional<Held> held_;
   std::unordered_map<LeaseId, Start> starts_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ledger_set.h"
 
+#include "base/size_bounds.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -20,9 +21,11 @@ std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t 
     const Bytes for_user = host ? std::min(left, state.ledger_free(rules, *host, uid)) : left;
     held += victim.enters;
     held_of[uid] += victim.enters;
-    if (stays + victim.enters > place || stays_of[uid] + victim.enters > for_user)
-      return "host memory takes no more than " + format_size(std::min(place, for_user + held - held_of[uid])) +
-             " of parked bytes now, and " + (victims.size() == 1 ? "it holds " : "they hold ") + format_size(held);
+    if (stays + victim.enters > place || stays_of[uid] + victim.enters > for_user) {
+      const auto [holds, takes] = format_sizes_apart(held, std::min(place, for_user + held - held_of[uid]));
+      return "host memory takes no more than " + takes + " of parked bytes now, and " +
+             (victims.size() == 1 ? "it holds " : "they hold ") + holds;
+    }
     stays += victim.stays;
     stays_of[uid] += victim.stays;
   }

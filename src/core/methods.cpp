@@ -2,6 +2,7 @@
 #include "core/methods.h"
 
 #include "base/planted.h"
+#include "base/size_bounds.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -220,10 +221,11 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
     case WayToYield::Obstacle::nothing_on_card:
       return "nothing of its program is on a card that could be parked" +
              std::string(way.until == Time::never() ? "" : ", and it has a moment to take something there");
-    case WayToYield::Obstacle::ledger:
-      return "host memory takes no more than " + format_size(way.takes) +
-             " of parked bytes now (`sublet status` shows its limits), and it holds " +
-             format_size(held_by(state, lease));
+    case WayToYield::Obstacle::ledger: {
+      const auto [holds, takes] = format_sizes_apart(held_by(state, lease), way.takes);
+      return "host memory takes no more than " + takes +
+             " of parked bytes now (`sublet status` shows its limits), and it holds " + holds;
+    }
     case WayToYield::Obstacle::none:
     case WayToYield::Obstacle::no_method: break;
   }

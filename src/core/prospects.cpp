@@ -237,7 +237,7 @@ std::string others_text(const State& state, const Rules& rules, const Asking& as
 }
 
 std::string what_else(const State& state, const Rules& rules, const Asking& asking, const RoomPlan& plan, Time now) {
-  const std::uint32_t uid = asking.ordered ? asking.ordered->uid : asking.lease.uid;
+  const std::uint32_t uid = asking.ordered && !asking.ordered->anybodys ? asking.ordered->uid : asking.lease.uid;
   std::vector<std::string> ways;
   if (const auto turn = by_turn(state, rules, asking.lease.id, now); turn && turn->in)
     ways.push_back("it waits for about " + format_duration(*turn->in) + ": " + turn->basis);

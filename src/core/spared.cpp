@@ -19,7 +19,7 @@ std::optional<Spared> keeps_its_word(const State& state, const Rules& rules, con
   // A pause of it that failed is no new word: who came between that and its room may ask again.
   const Time given_at = lease.ordered->given_at.value_or(lease.granted_at.value_or(Time{}));
   const Time since = state.standing(lease.id).came_back;
-  const std::string who = lease.ordered->anybodys ? "an administrator" : "its owner";
+  const std::string who = whose_word(*lease.ordered, lease);
   const bool reached = lease.ordered->anybodys || lease.ordered->uid == asker.uid;
   if (reached && asker.id && asker.waits_since() <= given_at)
     return Spared{lease.id, asking.told ? "it has its room on the word of " + who + ", and who waited then waits for it"

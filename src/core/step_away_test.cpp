@@ -209,7 +209,13 @@ TEST(Ledger, TheHintIsAboutWhatLeavesLeast) {
   EXPECT_SAYS(w.pause(w.lease, {64 * GiB, 2 * GiB}).error().hint, "memory.max");
   EXPECT_SAYS(w.pause(w.lease, {64 * GiB, 2 * GiB}).error().detail, "the control group that is charged takes 2.0 GiB");
   w.rules.ledger_limit = 2 * GiB;
-  EXPECT_SAYS(w.pause(w.lease).error().hint, "raise ledger.limit");
+  EXPECT_EQ(w.pause(w.lease).error().hint, "an admin can raise ledger.limit in sublet.toml") << "nothing is parked";
+  w.rules.ledger_limit = 10 * GiB - MiB;
+  const Error nearly = w.pause(w.lease).error();
+  EXPECT_EQ(nearly.hint,
+            "it uses less than it leased: `sublet resize lease-1 9.0GiB` gives back the rest; or an admin "
+            "can raise ledger.limit in sublet.toml");
+  EXPECT_SAYS(nearly.detail, "holds 10.0 GiB, and host memory takes 9.9 GiB more");
 }
 
 TEST(Ledger, NobodyIsParkedWhileHostMemoryIsShortForAllThatRuns) {

@@ -37,7 +37,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     Parking parking = *lease.parking;
     parking.then_stop = true;
     state_.set_parking(lease, std::move(parking), lease.state);
-    explain(lease, "stopping", "its program is asked to end as soon as it runs again", "deferred");
+    explain(lease, "stopping",
+            program_may_live(lease) ? "its program is asked to end as soon as it runs again"
+                                    : "its lease ends as soon as its program runs again, which Sublet did not start "
+                                      "and does not end",
+            "deferred");
     want_back(lease);
     touch(lease);
     return lease.id;
@@ -77,7 +81,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
                                          : "what they were just given back") +
                      " on " + names_of_devices(state_, lease.devices),
                  "end them first (" + end_command(state_, lease) +
-                     "), or force it: their bytes then count as used by nobody until they are gone"};
+                     "), or force it: they go on under no lease, and what they hold stays charged until it is gone"};
   end(lease, EndReason::released, "its owner gave it back");
   return lease.id;
 }

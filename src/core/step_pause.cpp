@@ -6,6 +6,7 @@
 #include "core/stepper.h"
 
 #include "base/planted.h"
+#include "base/size_bounds.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -19,6 +20,21 @@ using namespace std::chrono_literals;
 
 constexpr Duration first_retry = 1s;  // of a resume that did not come through; doubled each time
 constexpr Duration longest_retry = 30s;
+
+// Somebody else's parked bytes could go; where there are none, what it leased and does not use.
+std::string ledger_hint(const State& state, const Lease& lease, Bytes free, Bytes entered, const std::string& parked,
+                        const std::string& keys) {
+  if (entered > Bytes{}) return "resume or end what is " + parked + ", or raise " + keys;
+  const std::string raise = "an admin can raise " + keys + " in sublet.toml";
+  Bytes used = least_lease;
+  for (const std::string& device : lease.devices) used = std::max(used, state.charge(lease.id, device).used);
+  const bool helps = static_cast<std::int64_t>(lease.devices.size()) * used <= free;
+  if (state.use(lease.id).untold || !helps) return raise;
+  std::string size = format_size_up(used);
+  std::erase(size, ' ');
+  return "it uses less than it leased: `sublet resize " + to_string(lease.id) + " " + size +
+         "` gives back the rest; or " + raise;
+}
 
 std::string percent(double part) { return std::to_string(std::lround(part * 100)) + " %"; }
 
@@ -56,7 +72,8 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   if (bytes <= free || planted(Bug::ledger_has_no_limit)) return {};
   const Bytes limit_left = rules_.ledger_limit - state_.ledger_entries();
   const Bytes share_left = State::ledger_share(rules_) - state_.ledger_of(lease.uid);
-  std::string text = name_of(lease) + " holds " + format_size(bytes) + ", and host memory takes " + format_size(free) +
+  const auto [holds, takes] = format_sizes_apart(bytes, free);
+  std::string text = name_of(lease) + " holds " + holds + ", and host memory takes " + takes +
                      " more of parked bytes: " + format_size(state_.ledger_entries()) + " of " +
                      format_size(rules_.ledger_limit) + " are entered";
   const bool shares = !state_.alone(lease.uid);
@@ -68,9 +85,10 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   if (host.headroom) text += "; the control group that is charged takes " + format_size(*host.headroom) + " more";
   // Whatever leaves least is in the way, and the hint is about that.
   std::string hint = "end something that takes host memory, or lower ledger.reserve";
-  if (free >= limit_left) hint = "resume or end what is parked, or raise ledger.limit";
+  if (free >= limit_left) hint = ledger_hint(state_, lease, free, state_.ledger_entries(), "parked", "ledger.limit");
   else if (shares && free >= share_left)
-    hint = "resume or end what is parked of this user, or raise ledger.user_share or ledger.limit";
+    hint = ledger_hint(state_, lease, free, state_.ledger_of(lease.uid), "parked of this user",
+                       "ledger.user_share or ledger.limit");
   else if (host.headroom && free >= *host.headroom - state_.ledger_unsettled())
     hint = "raise memory.max of the control group that its program is in";
   return Error{Code::HostMemory, std::move(text), std::move(hint)};

@@ -24,6 +24,9 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB) << "the residue";
   EXPECT_EQ(w.state_of(w.waiter), LeaseState::active);
   EXPECT_SAYS(w.why(w.victim, "paused"), "9.0 GiB are parked in host memory");
+  const auto helps = what_would_help(w.state, w.rules, w.at(w.victim), w.now);
+  ASSERT_EQ(helps.size(), 1u);
+  EXPECT_SAYS(helps[0], "`sublet resume " + to_string(w.victim) + "`");
 }
 
 TEST(Pause, ItsTimeIsCountedFromWhenItsRoomIsGivenAwayUntilItHasItAgain) {

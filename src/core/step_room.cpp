@@ -408,20 +408,20 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   return victim->id;
 }
 
-// It is told for as long as the victim is away, when the asker may be over and somebody else have the room: so it says
-// what was asked for, and nothing of how things are.
+// Told while the victim is away, when the asker may be over: what was asked for, and nothing of how things are.
 std::string Stepper::yield_text(const Making& making, const Lease& victim) const {
   const Lease& asker = *state_.find(making.asker);
+  const std::string asked = ", which " + asked_text(asker);
   // With its equals those may have to leave who are below them all.
   const bool below = making.ground == Ground::turn && victim.tier < asker.tier;
   switch (below ? Ground::tier : making.ground) {
     case Ground::tier:
-      return "to make room for " + name_of(asker) + ", of the tier " + std::string(to_string(asker.tier)) + ", which " +
-             asked_text(asker);
-    case Ground::turn: return "for the turn of " + name_of(asker) + ", which " + asked_text(asker);
+      return "to make room for " + name_of(asker) + ", of the tier " + std::string(to_string(asker.tier)) + asked;
+    case Ground::turn: return "for the turn of " + name_of(asker) + asked;
     case Ground::order: break;
   }
-  return "on somebody's word to make room for " + name_of(asker) + ", which " + asked_text(asker);
+  const std::string whose = whose_word(asker.ordered.value_or(Ordered{victim.uid}), victim);
+  return "on the word of " + whose + " to make room for " + name_of(asker) + asked;
 }
 
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
@@ -478,7 +478,7 @@ Result<LeaseId> Stepper::on(const Preempt& fact) {
   if (!plan.found) return cannot_make_room(lease, plan);
   order_room(lease, fact.by);
   explain(lease, "queued",
-          "room is made for it on the word of " + std::string(fact.by.anybodys ? "an administrator" : "its owner") +
+          "room is made for it on the word of " + whose_word(fact.by, lease) +
               (plan.wait_for.empty() ? "" : ", as soon as somebody may be asked: " + plan.wait_for),
           "ordered");
   return lease.id;

@@ -11,7 +11,7 @@ struct Word : Card {
   explicit Word(bool admins = false) {
     above = start(20 * GiB, Tier::standard, "above");
     low = submit(want(10 * GiB, Tier::batch, "low"), true);
-    EXPECT_TRUE(step(Preempt{low, 0, Ordered{1000, admins}}).outcome.has_value());
+    EXPECT_TRUE(step(Preempt{low, 0, Ordered{admins ? 0U : 1000U, admins}}).outcome.has_value());
     obey();
     EXPECT_EQ(state_of(low), LeaseState::active);
     attach(low);
@@ -22,6 +22,9 @@ TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
   for (const bool admins : {false, true}) {
     Word w(admins);
     EXPECT_EQ(w.state_of(w.above), LeaseState::paused);
+    EXPECT_SAYS(w.at(w.above).parking->reason,
+                (admins ? "on the word of an administrator" : "on the word of its owner") +
+                    (" to make room for " + to_string(w.low)));
     w.live(300s);
     EXPECT_EQ(w.state_of(w.low), LeaseState::active) << "no two displace each other back and forth";
     const auto helps = what_would_help(w.state, w.rules, w.at(w.above), w.now);

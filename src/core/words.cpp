@@ -107,6 +107,10 @@ std::string names_of_devices(const State& state, const std::vector<std::string>&
   return text;
 }
 
+std::string whose_word(const Ordered& ordered, const Lease& lease) {
+  return ordered.anybodys && ordered.uid != lease.uid ? "an administrator" : "its owner";
+}
+
 std::string on_devices(const State& state, const Lease& lease) {
   return (lease.devices.size() > 1 ? " on each of " : " on ") + names_of_devices(state, lease.devices);
 }

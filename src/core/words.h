@@ -19,6 +19,7 @@ std::string capacity_text(const Device& device, const Rules& rules);  // "23.2 G
 // Why a device counts as unknown; "" while it is known.
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now);
 
+std::string whose_word(const Ordered& ordered, const Lease& lease);  // of that lease: "its owner", "an administrator"
 std::string names_of_devices(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu0 and gpu2"
 std::string on_devices(const State& state, const Lease& lease);  // " on gpu0", " on each of gpu0 and gpu2"
 std::string need_text(const Lease& lease);   // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"

@@ -17,9 +17,10 @@ using core::LeaseState;
 
 constexpr std::int64_t longest_hold = 7 * 86400;  // seconds
 
-// An admin may have anybody's programs yield, others their own.
+// An admin may have anybody's programs yield, others their own: those of the lease's user, whoever has its token.
 core::Ordered ordered_by(const engine::Peer& peer, std::uint32_t own) {
-  return {own, peer.role == engine::Role::admin};
+  const bool admin = peer.role == engine::Role::admin;
+  return {admin ? peer.uid : own, admin};
 }
 
 std::string room_with_lease(const core::RoomPlan& room, const Lease& lease, const engine::Engine& engine,

@@ -21,6 +21,12 @@ json all_devices(const engine::Engine& engine) {
   return devices;
 }
 
+// What its processes hold is charged to it until they let go of it: they may go on for long.
+bool lease_ended(const core::ProcessUse& use, const engine::Engine& engine) {
+  const core::Lease* lease = engine.state().find(use.lease);
+  return use.lease && (lease == nullptr || lease->ended());
+}
+
 json process_row(const core::ProcessUse& use, const core::Device& device, const engine::Engine& engine,
                  const engine::Peer& viewer) {
   const auto& root = engine.programs().root();
@@ -36,16 +42,18 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
           {"device", device.reading.uuid},
           {"used_bytes", use.used ? json(use.used->count) : json(nullptr)},
           {"lease", use.lease ? json(to_string(use.lease)) : json(nullptr)},
+          {"lease_ended", lease_ended(use, engine)},
           {"link", use.lease && member != nullptr ? json(proc::to_string(member->link)) : json("none")}};
 }
 
-// Who is under no lease and holds VRAM: named, so that people see why there is less than they thought.
+// Who is under no live lease and holds VRAM: named, so that people see why there is less than they thought.
 json outsiders(const engine::Engine& engine, const engine::Peer& viewer) {
   json rows = json::array();
   for (const auto& [uuid, device] : engine.state().devices()) {
     for (const core::ProcessUse& use : device.reading.processes) {
       // A leased program is an outsider on a card that its lease is not on.
-      if (!device.leases.contains(use.lease)) rows.push_back(process_row(use, device, engine, viewer));
+      if (!device.leases.contains(use.lease) || lease_ended(use, engine))
+        rows.push_back(process_row(use, device, engine, viewer));
     }
   }
   return rows;

@@ -19,10 +19,16 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr Duration poll_wait = 60s;
+constexpr Duration heard_in = 500ms;                          // who does not handle a signal has ended by then
+constexpr std::string_view undone = "the pause is undone: ";  // so begins the reason
 
 std::string describe(int status) {
   if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
+const char* name_of(int signal) {
+  return signal == SIGINT ? "SIGINT" : signal == SIGQUIT ? "SIGQUIT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM";
 }
 
 // The lease ended, its program lives, and Sublet started it: then the program ends too. After the other reasons it is
@@ -43,6 +49,8 @@ client::Patience patience(const Listener& listener) {
 
 std::string news(const client::Lease& lease) {
   if (lease.state == "active") return lease.id + " runs again";
+  if (lease.state == "paused" && !lease.returns)
+    return fmt::format("{0} is paused: {1}; `sublet resume {0}` brings it back", lease.id, lease.pause_reason);
   if (lease.state == "paused")
     return fmt::format("{0} is paused; `sublet why {0}` says for whom, and when it comes back", lease.id);
   if (lease.state == "poisoned")
@@ -60,7 +68,8 @@ Keeper::Keeper(client::Client& client, Events& events, Signals& signals, Listene
       lease_(std::move(lease)),
       token_(std::move(token)),
       stop_timer_(events),
-      tell_timer_(events) {}
+      tell_timer_(events),
+      unheard_timer_(events) {}
 
 client::Request Keeper::request(const char* method, const std::string& call, const json& body) const {
   return {method,
@@ -164,7 +173,7 @@ void Keeper::watch_lease() {
       continue;
     }
     const std::string before = std::exchange(lease_, std::move(*lease)).state;
-    if (lease_.granted() && lease_.state != before) tell_state();
+    if (lease_.granted() && lease_.state != before) tell_state(before);
     if (lease_.stopping || (lease_.ended() && ends_program(lease_.end_reason))) {
       begin_stop(lease_.ended() ? lease_.end_reason : "stopped", lease_.stop_grace);
       break;
@@ -178,11 +187,37 @@ void Keeper::watch_lease() {
 }
 
 // Else a program that is parked just stands still.
-void Keeper::tell_state() {
+void Keeper::tell_state(const std::string& before) {
   json fields{{"lease", lease_.id}};
+  std::string line = news(lease_);
   if (lease_.state == "poisoned") fields["reason"] = lease_.pause_reason;
+  if (lease_.state == "paused") was_paused_ = true;
+  const bool back = lease_.state == "active" && (before == "pausing" || before == "resuming");
+  if (back && !std::exchange(was_paused_, false)) {
+    if (const std::string why = why_undone(); !why.empty()) {
+      fields["undone"] = why;
+      line += ": its pause was undone: " + why;
+    }
+  }
   listener_.note(lease_.state == "active" ? "resumed" : lease_.state.c_str(), fields);
-  if (const std::string line = news(lease_); !line.empty()) listener_.say(line);
+  if (!line.empty()) listener_.say(line);
+}
+
+// It runs again, and was not seen paused: that may have been missed. "": it was, or nobody says.
+std::string Keeper::why_undone() {
+  const auto answer = client_.call(request("GET", "/why", nullptr), 3s);
+  const json why = answer ? json::parse(answer->text, nullptr, false) : json();
+  if (!why.is_object() || !why.contains("reasons") || !why["reasons"].is_array()) return {};
+  const json& reasons = why["reasons"];
+  for (auto reason = reasons.rbegin(); reason != reasons.rend(); ++reason) {
+    const auto said = [&reason](const char* name) {
+      const bool there = reason->is_object() && reason->contains(name) && (*reason)[name].is_string();
+      return there ? (*reason)[name].get<std::string>() : std::string();
+    };
+    if (said("code") == "resuming" && said("text").starts_with(undone)) return said("text").substr(undone.size());
+    if (said("code") == "paused" || said("code") == "pausing") return {};
+  }
+  return {};
 }
 
 // --- signals, the terminal
@@ -200,7 +235,8 @@ void Keeper::on_signal(const Signal& signal) {
         leave_by_key_ = signal.from_kernel;
         return events_.cancel();
       }
-      return pass_on(signal);
+      pass_on(signal);
+      return unheard_timer_.set(heard_in, [this, name = name_of(signal.number)] { tell_unheard(name); });
     case SIGTSTP:
       if (phase_ == Phase::held || phase_ == Phase::tree_ended ||
           (grouping_ == Grouping::shared && signal.from_kernel)) {
@@ -229,6 +265,19 @@ void Keeper::pass_on(const Signal& signal) {
   // main one is meant by who sends them to us. Neither pid nor group can be another's: the child is not reaped yet.
   const bool main_only = number == SIGUSR1 || number == SIGUSR2;
   ::kill(main_only ? child_->pid() : -child_->pid(), number);
+}
+
+// Who handles it in its own code may be waiting for its driver, until it is back.
+void Keeper::tell_unheard(const char* signal) {
+  if (phase_ != Phase::running || stopping_) return;
+  if (lease_.state == "poisoned") return listener_.say(news(lease_));
+  if (lease_.state != "paused" && lease_.state != "pausing" && lease_.state != "resuming") return;
+  const std::string when =
+      lease_.state == "paused" && !lease_.returns ? fmt::format(" (`sublet resume {}`)", lease_.id) : "";
+  listener_.say(
+      fmt::format("{} is {}: its program has got {} and lives; it may act on that only when it runs again{}. "
+                  "`kill -KILL {}` ends it as it is",
+                  lease_.id, lease_.state, signal, when, child_->pid()));
 }
 
 void Keeper::on_stopped(int signal) {
@@ -296,6 +345,7 @@ void Keeper::check_tree(bool children_left) {
   }
   phase_ = Phase::tree_ended;
   tell_timer_.clear();
+  unheard_timer_.clear();
   stop_timer_.clear();
   events_.cancel();
 }

@@ -68,21 +68,24 @@ class Keeper {
   bool leave_by_key_ = false;       // it came from the terminal
   bool stop_with_program_ = false;  // SIGTSTP was passed on: when the program stops, so do we
   bool key_pressed_ = false;        // an interrupt from the terminal reached us or the program
+  bool was_paused_ = false;         // since it was told to yield, it was seen to have
   bool stopping_ = false;
   bool kill_said_ = false;
   bool told_ = false;  // of descendants that are waited for
-  Timer stop_timer_, tell_timer_;
+  Timer stop_timer_, tell_timer_, unheard_timer_;
 
   Outcome give_up(const std::string& why, int code);
   bool book();
   void start();
   void watch_lease();
-  void tell_state();
+  void tell_state(const std::string& before);
+  std::string why_undone();
   void report();
   Outcome outcome() const;
 
   void on_signal(const Signal& signal);
   void pass_on(const Signal& signal);
+  void tell_unheard(const char* signal);
   void on_stopped(int signal);
   void continue_program();
   void on_exec();

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace sublet::keep {
@@ -144,6 +145,63 @@ TEST_F(KeeperTest, TellsThatItsProgramIsPausedAndRunsAgain) {
   keep("touch '" + ready + "'; sleep 1000");
   const std::vector<std::string> told{"pausing", "paused", "resuming", "resumed"};
   EXPECT_NE(std::search(noted.begin(), noted.end(), told.begin(), told.end()), noted.end());
+}
+
+TEST_F(KeeperTest, TellsWhyItsPauseWasUndone) {
+  for (const bool missed : {false, true}) {
+    const std::vector<const char*> states{"pausing", "resuming", "active"};
+    std::size_t next = 0;
+    FakeServer server(path, [&](const FakeRequest& r) {
+      if (!r.line().starts_with("GET")) return usual(r);
+      wait_until_ready();
+      json reasons{{{"code", "pausing"}, {"text", "its owner asked for it"}}};
+      if (missed) reasons.push_back({{"code", "paused"}, {"text", "its bytes are measured gone"}});
+      reasons.push_back({{"code", "resuming"}, {"text", missed ? "has it again" : "the pause is undone: no driver"}});
+      reasons.push_back({{"code", "resumed"}, {"text", "its program runs again"}});
+      if (r.line().find("/why") != std::string::npos) return reply({{"reasons", reasons}});
+      if (next < states.size()) return reply(lease(states[next++]));
+      return reply(lease("active", {{"stopping", true}}));
+    });
+    said.clear();
+    keep("touch '" + ready + "'; sleep 1000");
+    EXPECT_EQ(said.at(0), missed ? "lease-7 runs again" : "lease-7 runs again: its pause was undone: no driver");
+  }
+}
+
+TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
+  const std::string handled = dir.path() + "/handled";
+  int asked = 0;
+  FakeServer server(path, [&](const FakeRequest& r) {
+    if (!r.line().starts_with("GET")) return usual(r);
+    wait_until_ready();
+    if (asked++ > 0) {  // it knows that it is paused
+      ::kill(::getpid(), SIGINT);
+      return FakeServer::Out{};
+    }
+    return reply(lease("paused", {{"pause", {{"reason", "its owner asked for it"}, {"returns", false}}}}));
+  });
+  client.set_interrupt(events.interrupt());
+  Listener listener{[&](const std::string& line) {
+                      said.push_back(line);
+                      if (line.find("SIGINT") != std::string::npos) std::ofstream(handled) << "so it is\n";
+                    },
+                    [](const char*, const json&) {}};
+  Keeper keeper(client, events, signals, listener, *client::parse_lease(lease("active")), "secret");
+  const std::string script =
+      "trap : INT; touch '" + ready + "'; while ! [ -e '" + handled + "' ]; do sleep 0.02; done; exit 5";
+  EXPECT_EQ(keeper.run({{"/bin/sh", "-c", script}, {"PATH=/bin:/usr/bin"}}).code, 5);
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_NE(said[1].find("lease-7 is paused: its program has got SIGINT and lives"), std::string::npos) << said[1];
+  EXPECT_NE(said[1].find("`sublet resume lease-7`"), std::string::npos) << said[1];
+}
+
+TEST(News, OfAPauseSaysWhatEndsIt) {
+  const auto told = [](bool returns) {
+    const json pause{{"reason", "its owner asked for it"}, {"returns", returns}};
+    return news(*client::parse_lease(json{{"id", "lease-7"}, {"state", "paused"}, {"pause", pause}}));
+  };
+  EXPECT_EQ(told(true), "lease-7 is paused; `sublet why lease-7` says for whom, and when it comes back");
+  EXPECT_EQ(told(false), "lease-7 is paused: its owner asked for it; `sublet resume lease-7` brings it back");
 }
 
 TEST_F(KeeperTest, KillsWhatDoesNotEndInTheGrace) {

@@ -178,7 +178,7 @@ def test_who_holds_a_lease_is_told_that_it_is_paused(daemon, tmp_path):
     there_and_back(daemon)
     assert daemon.cli("release", "it").returncode == 0
     said = holder.communicate(timeout=60)[1]
-    assert f"{id} is paused; " in said and f"{id} runs again" in said, said
+    assert f"{id} is paused: its owner asked for it; `sublet resume {id}`" in said and f"{id} runs again" in said, said
 
 
 def test_a_webhook_that_refuses_is_left_alone(daemon, tmp_path):
@@ -290,3 +290,19 @@ def test_what_sublet_did_not_start_is_parked_only_if_it_is_granted(daemon):
     assert daemon.cli("pause", "--revoke", "ollama").returncode == 0
     assert daemon.cli("pause", "it").returncode == 1
     assert daemon.get("/v1/consumers")["grants"] == []
+
+
+def test_what_sublet_did_not_start_is_not_said_to_be_ended_by_stop(daemon):
+    program = daemon.spawn("simgpu-load", "--alloc", "128MiB", "--seconds", "600", "--verify")
+    wait_until(lambda: used_on_card(daemon) > 128 * MIB, "it has filled its memory")
+    daemon.cli("hold", "--vram", "256MiB", "--tag", "it", "--name", "ollama", "--pid", program.pid, check=0)
+    wait_until(lambda: lease_of(daemon, "it")["used_bytes"] > 128 * MIB, "it is booked")
+    assert daemon.cli("pause", "--grant", "ollama").returncode == 0
+    assert daemon.cli("pause", "it").returncode == 0
+    done = daemon.cli("stop", "it")
+    assert done.returncode == 0 and "SIGTERM" not in done.stderr, done.stderr
+    assert "then its lease ends, and not its program, which Sublet did not start" in done.stderr, done.stderr
+    assert f"Sublet did not start its program (pid {program.pid}) and does not end it: `kill {program.pid}` does" \
+        in done.stderr, done.stderr
+    assert "its lease ends as soon as its program runs again" in str(daemon.get("/v1/leases/lease-1/why")["reasons"])
+    assert program.poll() is None

@@ -80,7 +80,7 @@ def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
     assert lease_of(daemon, "first")["id"] in done.stdout and "driver" in done.stdout
     paused = lease_of(daemon, "first")
     assert paused["state"] == "paused", paused
-    assert paused["pause"]["reason"].startswith("on somebody's word to make room for "), paused["pause"]
+    assert paused["pause"]["reason"].startswith("on the word of its owner to make room for "), paused["pause"]
     until_filled(daemon, "second", "1GiB")
     ends_well(daemon, "second", second)
     until(daemon, "first", "active")

@@ -164,6 +164,18 @@ def test_stop_brings_it_back_first(daemon):
     assert codes.index("resumed") > codes.index("stopping"), codes
 
 
+def test_a_signal_that_waits_for_the_way_back_is_told_of(daemon):
+    program = start(daemon, "first")
+    assert daemon.cli("pause", "first").returncode == 0
+    program.send_signal(signal.SIGINT)
+    line = next(line for line in program.stderr if "SIGINT" in line)
+    assert "lease-1 is paused: its program has got SIGINT and lives" in line, line
+    assert "`sublet resume lease-1`" in line, line
+    assert lease_of(daemon, "first")["state"] == "paused"
+    assert daemon.cli("resume", "first").returncode in (0, 1), "it may have ended before that is seen"
+    assert program.wait(timeout=60) == 128 + signal.SIGINT, "then it acts on it"
+
+
 def test_dies_while_it_is_parked(daemon):
     program = start(daemon, "mortal")
     assert daemon.cli("pause", "mortal").returncode == 0
@@ -300,6 +312,8 @@ def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
     os.kill(max(pids), signal.SIGTERM)
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
+    said = program.communicate()[1]
+    assert "lease-1 runs again: its pause was undone: " in said and "checkpoint of process" in said, said
 
 
 def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(daemon):

@@ -125,6 +125,23 @@ def test_hold_for_a_process(daemon):
     ended(daemon, "theirs")
 
 
+def test_a_refusal_is_on_stdout_too_where_json_is_asked_for(daemon, tmp_path):
+    token = ["--token-file", tmp_path / "token", "--ttl", "60s"]
+    daemon.cli("hold", "--vram", "1GiB", *token, "--tag", "small", check=0)
+    for code, problem, *words in (
+            (1, "TooLarge", "hold", "--vram", "100GiB"), (75, "Memory", "hold", "--vram", "3GiB", "--no-wait"),
+            (125, "TooLarge", "run", "--vram", "100GiB"), (75, "Memory", "run", "--vram", "3GiB", "--no-wait"),
+            (1, "TooLarge", "free", "100GiB"), (1, "NotFound", "renew", "nosuch")):
+        program = ["--", "echo", "it", "runs"] if words[0] == "run" else []
+        done = daemon.cli(*words, "--json", *program)
+        assert done.returncode == code, (words, done.stderr)
+        told = json.loads(done.stdout)
+        assert told["code"] == problem and told["detail"] and "status" in told, (words, told)
+        assert not daemon.cli(*words, *program).stdout, words
+    done = daemon.cli("run", "--vram", "1GiB", "--json", "--", "echo", "it", "runs")
+    assert done.stdout == "it runs\n" and done.returncode == 0
+
+
 def test_hold_by_token(daemon, tmp_path):
     token = tmp_path / "token"
     hold = ["hold", "--vram", "1GiB", "--token-file", str(token), "--ttl", "60s", "--tag", "token"]
