@@ -49,7 +49,6 @@ class Oracle {
 
  private:
   using Lease = core::Lease;
-  static constexpr Bytes driver_residue = 64 * MiB;  // at most, of what is parked by the driver
   struct Reading {
     Time began;
     Bytes total, driver_reserved, used;
@@ -150,7 +149,7 @@ class Oracle {
   bool takes_turns(const core::State& state, const Lease& lease, const std::string& device, Time now) const;
   bool starts_up(const Lease& lease, const std::string& device) const;
   bool waits_on(const Lease& lease, const std::string& device) const;
-  static Bytes keeps(const Lease& lease);
+  Bytes keeps(const Lease& lease) const;
   void note_quantum(Contest& contest, const std::vector<const Lease*>& members, const Reading& reading,
                     const std::string& device) const;
   void check_shares(const Contest& contest, const std::vector<const Lease*>& members, const std::string& device,

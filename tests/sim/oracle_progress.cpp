@@ -110,7 +110,7 @@ bool Oracle::could_ask(const core::State& state, const Lease& waiter, Time now) 
     if (!is_on(lease, device) || id == waiter.id) continue;
     if (lease.ended() || end_is_known(lease, now)) return false;  // it may be worth while to wait for that
     if (!surely_yields(state, lease, device, waiter.tier, now) || reading->used_by(id) <= Bytes{}) continue;
-    gain += counted(lease, device, *reading) - std::min(driver_residue, lease.vram);
+    gain += counted(lease, device, *reading) - core::residue_of(state, lease, core::PauseMethod::driver);
     held += core::held_by(state, lease);
   }
   const Bytes lacks = state.need(waiter, device) - free;

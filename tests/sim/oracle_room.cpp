@@ -116,8 +116,7 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     if (lease.ended()) return settling(lease, here.device, *here.reading);
     const Bytes all = counted(lease, here.device, *here.reading);
     if (victim.ends) return all;
-    const bool declared = victim.method == PauseMethod::cooperative && lease.cooperation;
-    const Bytes residue = std::min(declared ? lease.cooperation->residue : driver_residue, lease.vram);
+    const Bytes residue = core::residue_of(state, lease, victim.method);  // more of one with many processes
     return all - residue + (most ? std::min(residue, config_.rules.headroom) : Bytes{});
   };
   // All but one of them; none: all.
@@ -214,7 +213,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
     const auto takes = [&, &lease = lease](core::Move move) {
       return state.costs().predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes).likely;
     };
-    sure.push_back({id, counted(lease, device, reading) - std::min(driver_residue, lease.vram),
+    sure.push_back({id, counted(lease, device, reading) - core::residue_of(state, lease, PauseMethod::driver),
                     takes(core::Move::pause) + takes(core::Move::resume), core::held_by(state, lease)});
   }
   if (sure.size() > tried_by_force) return;

@@ -27,9 +27,10 @@ constexpr double by_chance = 1.5;       // times what was expected of it: a sing
 }  // namespace
 
 // When it is out, at most.
-Bytes Oracle::keeps(const Lease& lease) {
+Bytes Oracle::keeps(const Lease& lease) const {
   const Bytes said = lease.cooperation ? lease.cooperation->residue : Bytes{};
-  return std::min(std::max(said, driver_residue), lease.vram);
+  const Bytes parked = core::residue_of(engine_->state(), lease, core::PauseMethod::driver);
+  return std::min(std::max(said, parked), lease.vram);
 }
 
 bool Oracle::waits_on(const Lease& lease, const std::string& device) const {
