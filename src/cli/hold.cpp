@@ -8,11 +8,8 @@
 #include "cli/talk.h"
 #include "cli/token_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstring>
 #include <memory>
 
 #include <climits>

@@ -63,19 +63,6 @@ std::string by_whom(const json& lease) {
   return text_at(member(lease, "pause"), "method") == "cooperative" ? " by itself" : "";
 }
 
-// "its pause was undone: it timed out": by what the daemon said of it since it last began, where that can be had.
-std::string undone(const json& why) {
-  constexpr std::string_view start = "the pause is undone: ";
-  std::string out = "its pause was undone";
-  const auto& reasons = list_at(why, "reasons");
-  for (auto reason = reasons.rbegin(); reason != reasons.rend(); ++reason) {
-    const std::string text = text_at(*reason, "text");
-    if (text.starts_with(start)) return out + ": " + text.substr(start.size());
-    if (text_at(*reason, "code") == "pausing") break;
-  }
-  return out;
-}
-
 // What became of it, when nothing more is under way; `before`: there never was.
 int tell(const Common& common, client::Client& client, const json& lease, const std::string& wanted, bool before) {
   const std::string id = text_at(lease, "id");
@@ -94,11 +81,14 @@ int tell(const Common& common, client::Client& client, const json& lease, const 
   if (state == "ended") now += ": " + text_at(lease, "end_reason");
   if (state == "poisoned") now += ": " + text_at(member(lease, "pause"), "reason");
   const json why = state == "active" || state == "poisoned" ? ask_also(client, lease_target({id, {}}, "/why")) : json();
-  if (state == "active") now += ": " + undone(why);
-  const json& helps = list_at(why, "helps");
-  print_error(fmt::format("{} is {}", id, now), state == "poisoned" && !helps.empty() && helps.front().is_string()
-                                                    ? helps.front().get<std::string>()
-                                                    : "sublet why " + id);
+  if (state == "active") {
+    const std::string undone = client::why_undone(why);
+    now += ": its pause was undone" + (undone.empty() ? "" : ": " + undone);
+  }
+  std::string hint = "sublet why " + id;
+  if (const json& helps = list_at(why, "helps"); state == "poisoned" && !helps.empty() && helps.front().is_string())
+    hint = helps.front().get<std::string>();
+  print_error(fmt::format("{} is {}", id, now), hint);
   return kFailed;
 }
 

@@ -89,4 +89,16 @@ Answer<Lease> parse_lease(const json& body) {
 
 Answer<Lease> parse_lease(const std::string& body) { return parse_lease(json::parse(body, nullptr, false)); }
 
+std::string why_undone(const json& why) {
+  constexpr std::string_view start = "the pause is undone: ";
+  const json* reasons = field(why, "reasons");
+  if (reasons == nullptr || !reasons->is_array()) return {};
+  for (auto reason = reasons->rbegin(); reason != reasons->rend(); ++reason) {
+    const std::string said = text(*reason, "text"), code = text(*reason, "code");
+    if (said.starts_with(start)) return said.substr(start.size());
+    if (code == "paused" || code == "pausing") return {};
+  }
+  return {};
+}
+
 }  // namespace sublet::client

@@ -63,4 +63,7 @@ struct Lease {
 Answer<Lease> parse_lease(const nlohmann::json& body);
 Answer<Lease> parse_lease(const std::string& text);
 
+// Why its last pause was undone, as the daemon's answer to `why` has it; "": it was not, or nobody says.
+std::string why_undone(const nlohmann::json& why);
+
 }  // namespace sublet::client

@@ -19,8 +19,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr Duration poll_wait = 60s;
-constexpr Duration heard_in = 500ms;                          // who does not handle a signal has ended by then
-constexpr std::string_view undone = "the pause is undone: ";  // so begins the reason
+constexpr Duration heard_in = 500ms;  // who does not handle a signal has ended by then
 
 std::string describe(int status) {
   if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -206,18 +205,7 @@ void Keeper::tell_state(const std::string& before) {
 // It runs again, and was not seen paused: that may have been missed. "": it was, or nobody says.
 std::string Keeper::why_undone() {
   const auto answer = client_.call(request("GET", "/why", nullptr), 3s);
-  const json why = answer ? json::parse(answer->text, nullptr, false) : json();
-  if (!why.is_object() || !why.contains("reasons") || !why["reasons"].is_array()) return {};
-  const json& reasons = why["reasons"];
-  for (auto reason = reasons.rbegin(); reason != reasons.rend(); ++reason) {
-    const auto said = [&reason](const char* name) {
-      const bool there = reason->is_object() && reason->contains(name) && (*reason)[name].is_string();
-      return there ? (*reason)[name].get<std::string>() : std::string();
-    };
-    if (said("code") == "resuming" && said("text").starts_with(undone)) return said("text").substr(undone.size());
-    if (said("code") == "paused" || said("code") == "pausing") return {};
-  }
-  return {};
+  return answer ? client::why_undone(json::parse(answer->text, nullptr, false)) : std::string();
 }
 
 // --- signals, the terminal

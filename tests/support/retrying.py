@@ -102,17 +102,16 @@ class Retrying:
 
     def until(self, id, condition):
         def look():
-            self.nothing_is_promised_twice(self.get("/v1/leases")["leases"])
+            usable = [device for device in self.get("/v1/devices")["devices"] if device["state"] == "ok"]
+            self.nothing_is_promised_twice(self.get("/v1/leases")["leases"], usable)  # others may be unread
             lease = self.get(f"/v1/leases/{id}")
             return lease if condition(lease.body) else None
         return wait_until(look, f"{id} as expected")
 
-    def nothing_is_promised_twice(self, leases):
-        """At any moment, and not only once all of them have ended."""
+    def nothing_is_promised_twice(self, leases, devices):
         reserved = sum(lease["reserved_bytes"] for lease in leases)
-        for device in self.get("/v1/devices")["devices"]:
-            if device["state"] == "ok":  # else its size may not be known, after a restart
-                assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
+        for device in devices:
+            assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
 
     def says(self, id, code, text):
         """Waits until that reason was given for what became of the lease."""
@@ -171,7 +170,7 @@ class Retrying:
                 assert (again["id"], again["token"]) == (reply["id"], reply["token"]), "a retry made another lease"
             else:
                 assert (again.status, again.body) == (reply.status, reply.body), "a retry got another answer"
-        self.nothing_is_promised_twice(leases)
+        self.nothing_is_promised_twice(leases, self.get("/v1/devices")["devices"])
 
 
 class Hook:
