@@ -249,7 +249,10 @@ std::string progress_phrase(const json& lease) {
 
 std::string problem_phrase(const json& lease) {
   const std::string problem = text_at(member(lease, "pause"), "problem");
-  if (problem.empty() || text_at(lease, "state") != "resuming") return {};
+  const std::string state = text_at(lease, "state");
+  if (problem.empty()) return {};
+  if (state == "pausing") return fmt::format("cannot be verified: {}", problem);
+  if (state != "resuming") return {};
   return fmt::format("does not run again yet: {}; tried again and again", problem);
 }
 

@@ -108,6 +108,10 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
       if (const Lease& other = *state.find(spared.lease); other.tier < lease.tier)
         helps.push_back(name_of(other) + " is not asked to yield: " + spared.why);
   }
+  if (const Making* making = state.making_for(lease.id); making != nullptr && making->begun)
+    for (const LeaseId victim : state.verifying())
+      if (const std::string untold = unverified_text(state, rules, *state.find(victim), now); !untold.empty())
+        helps.push_back(name_of(*state.find(victim)) + " says that it has yielded, and nobody can tell: " + untold);
   const std::size_t place = state.queue().place(lease.id);
   if (place > 1)
     helps.push_back(std::to_string(place - 1) + (place == 2 ? " stands" : " stand") +
@@ -209,6 +213,24 @@ std::string held_clause(const State& state, const Rules& rules, const Lease& lea
   const HeldRooms held(state, rules, now);
   const HeldRooms::Entry* before = held_before(state, rules, lease, held, now);
   return before == nullptr ? "" : "; " + held_text(state, held, *before, now);
+}
+
+std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  constexpr Duration moment = std::chrono::seconds(1);  // a busy card is read several times in it
+  const auto since = state.yielded_at(lease.id);
+  if (!since || now - *since < moment) return {};
+  for (const std::string& uuid : lease.devices) {
+    const Device& device = state.devices().at(uuid);
+    if (std::string unknown = unknown_text(state, device, rules, now); !unknown.empty()) return unknown;
+    if (now - *device.read_at > moment)
+      return name_of(device) + " was last read " + format_duration(now - *device.read_at) + " ago" +
+             (state.snapshot_problem().empty() ? "" : " (" + state.snapshot_problem() + ")");
+    if (state.charge(lease.id, uuid).untold)
+      return name_of(device) + " lists a process of it without the bytes that it holds";
+  }
+  const Bytes unlisted = state.unlisted_since_asked(lease);
+  if (unlisted <= reading_slack) return {};
+  return format_size(unlisted) + " more than before it was asked are used there by no listed process";
 }
 
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now) {

@@ -66,6 +66,10 @@ std::string held_clause(const State& state, const Rules& rules, const Lease& lea
 std::string safe_mode_text(const SafeMode& safe);  // "the daemon is in safe mode until 2026-…Z: it crashed …"
 std::string safe_mode_hint(const SafeMode& safe);
 
+// Why nobody can tell whether the lease has yielded, a moment after its method said so: its devices cannot be read, or
+// what they say is implausible. "" while that is not asked, or can be told.
+std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now);
+
 // What would help the lease, in plain words, best first; for `sublet why`.
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now);
 

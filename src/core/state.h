@@ -24,6 +24,9 @@
 
 namespace sublet::core {
 
+// Figures of one reading are taken one after the other; between them a program may allocate a little.
+inline constexpr Bytes reading_slack = 64 * MiB;
+
 // What a lease charges on one of its devices beyond what it asked: measured use, and what is still settling after
 // its end.
 struct Charge {
@@ -226,6 +229,12 @@ class State {
   // Yielding, or coming back: the driver has not returned for longer than it should take. Whoever waits for its room
   // looks elsewhere; what comes of it is taken into account when it returns.
   bool stuck(LeaseId id) const;
+  // Pausing, and their methods say that they have yielded: since then nothing but a measurement is missing.
+  const std::set<LeaseId>& verifying() const { return verifying_; }
+  std::optional<Time> yielded_at(LeaseId id) const;
+  // By how much what no listed process holds of its devices has grown since it was asked to yield, on that of them
+  // where it has grown most. All of it may be its own where nothing was read before.
+  Bytes unlisted_since_asked(const Lease& lease) const;
   // Resuming: why its last restore did not come through, one sentence; "" while none has failed.
   const std::string& not_back(LeaseId id) const;
   std::optional<bool> inhabited(LeaseId id) const;  // the last fact Inhabited; unset: it was not told since it is away
@@ -291,6 +300,7 @@ class State {
     std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, before it yields: not its own
     Time overdue_at = Time::never();             // Park or Unpark should have been answered by then …
     bool overdue = false;                        // … and was not
+    bool unverified = false;                     // it was told of this pause that nobody can tell whether it yielded
     unsigned tried = 0;                          // methods of this pause, by their bits
     std::optional<PauseMethod> next;    // of those that are not: would come next, once what was tried is undone
     std::optional<PauseMethod> on_top;  // is to park what it took while it was paused; ordered and not answered

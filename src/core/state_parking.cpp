@@ -267,6 +267,21 @@ bool State::stuck(LeaseId id) const {
          (lease->state == LeaseState::pausing || lease->state == LeaseState::resuming);
 }
 
+std::optional<Time> State::yielded_at(LeaseId id) const {
+  const auto side = sides_.find(id);
+  return side == sides_.end() ? std::nullopt : side->second.yielded_at;
+}
+
+Bytes State::unlisted_since_asked(const Lease& lease) const {
+  const auto side = sides_.find(lease.id);
+  Bytes most;
+  if (side == sides_.end()) return most;
+  const auto& before = side->second.unlisted;
+  for (std::size_t i = 0; i < lease.devices.size() && i < before.size(); ++i)
+    most = std::max(most, devices_.at(lease.devices[i]).unlisted - before[i].value_or(Bytes{}));
+  return most;
+}
+
 std::optional<bool> State::inhabited(LeaseId id) const {
   const auto side = sides_.find(id);
   return side == sides_.end() ? std::nullopt : side->second.inhabited;

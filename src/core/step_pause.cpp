@@ -222,6 +222,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   }
   side.yielded_at = now_;
   side.proofs = 0;
+  side.unverified = false;
   if (planted(Bug::yielding_is_not_verified)) return settle_down(*lease), lease->id;
   state_.verifying_.insert(lease->id);
   look_again(*lease);

@@ -59,7 +59,8 @@ bool Stepper::holds_on(const Lease& lease) const {
 }
 
 bool Stepper::yields(const Lease& lease, Time began) const {
-  const bool seen = unlisted_since(lease) <= reading_slack || planted(Bug::unlisted_is_gone);
+  // It is no longer listed, and that proves nothing while as much is used there by nobody who is.
+  const bool seen = state_.unlisted_since_asked(lease) <= reading_slack || planted(Bug::unlisted_is_gone);
   return told(lease, began) && !holds_on(lease) && seen;
 }
 
@@ -73,16 +74,6 @@ void Stepper::look_at_unlisted(const Lease& lease) {
     if (!side.unlisted[i] && device.read_at)
       side.unlisted[i] = std::max(device.unlisted - side.charges[i].hidden, Bytes{});
   }
-}
-
-// By how much that has grown, on that of its devices where it has grown most: it is no longer listed, and that proves
-// nothing while as much is used there by nobody who is. All of it may be its own where nothing was read before.
-Bytes Stepper::unlisted_since(const Lease& lease) const {
-  const State::Side& side = state_.sides_.at(lease.id);
-  Bytes most;
-  for (std::size_t i = 0; i < lease.devices.size() && i < side.unlisted.size(); ++i)
-    most = std::max(most, state_.devices_.at(lease.devices[i]).unlisted - side.unlisted[i].value_or(Bytes{}));
-  return most;
 }
 
 // Longer than the bytes of this consumer ever took to be measured gone.
@@ -171,11 +162,16 @@ void Stepper::look_again(Lease& lease) {
       return fail(lease, "it said that it has yielded, and " + format_duration(held_for) + " later it still held " +
                              format_size(state_.use(lease.id).used));
   }
+  const std::string untold = unverified_text(state_, rules_, lease, now_);
   if (over) {
-    std::string why = "its bytes were not measured gone within " + format_duration(rules_.verify_timeout);
-    if (const Bytes unlisted = unlisted_since(lease); unlisted > reading_slack)
-      why += ": " + format_size(unlisted) + " more than before it was asked are used there by no listed process";
-    return undo(lease, why, LeftAlone::Ground::undone);
+    const std::string missing = "its bytes were not measured gone within " + format_duration(rules_.verify_timeout);
+    return undo(lease, untold.empty() ? missing : "Unverified: " + missing + ": " + untold, LeftAlone::Ground::undone);
+  }
+  if (!untold.empty() && !std::exchange(side.unverified, true)) {
+    explain(lease, "unverified",
+            "Unverified: it says that it has yielded, and nobody can tell: " + untold + "; the pause is undone " +
+                format_duration(rules_.verify_timeout) + " after it said so, unless that is measured before");
+    touch(lease);
   }
   want_snapshot();
   side.look_at = now_ + look_interval;

@@ -14,9 +14,6 @@
 
 namespace sublet::core {
 
-// Figures of one reading are taken one after the other; between them a program may allocate a little.
-inline constexpr Bytes reading_slack = 64 * MiB;
-
 // Between two looks at what is verified, or may have changed by itself.
 inline constexpr Duration look_interval = std::chrono::milliseconds(20);
 
@@ -112,7 +109,6 @@ class Stepper {
   bool try_next(Lease& lease, Parking parking, const HostMemory& host);
   void stay_paused(Lease& lease);
   void look_at_unlisted(const Lease& lease);
-  Bytes unlisted_since(const Lease& lease) const;
   void mark_overdue(Lease& lease);
   void runs_again(Lease& lease, const Parking& parking);
   void undo(Lease& lease, const std::string& why, LeftAlone::Ground ground);

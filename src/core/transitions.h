@@ -9,11 +9,11 @@
 namespace sublet::core {
 
 // The codes of reasons, "ended" by its reason.
-inline constexpr std::array<std::string_view, 30> transitions{
+inline constexpr std::array<std::string_view, 31> transitions{
     // on the way to the end
     "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "held", "resizing", "resized",
-    "pausing", "paused", "resuming", "resumed", "poisoned", "cooperates", "relapsed", "blocked", "stopping", "killing",
-    "settled",
+    "pausing", "unverified", "paused", "resuming", "resumed", "poisoned", "cooperates", "relapsed", "blocked",
+    "stopping", "killing", "settled",
     // the end, by its reason
     "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost"};
 

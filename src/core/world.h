@@ -143,6 +143,11 @@ struct World {
     return newest;
   }
 
+  auto times_told(LeaseId id, std::string_view code) const {
+    return std::count_if(reasons.begin(), reasons.end(),
+                         [&](const Reason& reason) { return reason.lease == id && reason.code == code; });
+  }
+
   int signals(LeaseId id, bool kill) const {
     int count = 0;
     for (const Action& action : actions)

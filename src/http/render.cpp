@@ -56,6 +56,8 @@ void write_resize(JsonText& out, const core::Lease& lease) {
 std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
                        const std::optional<engine::Engine::Progress>& progress) {
   if (lease.state == core::LeaseState::poisoned) return lease.parking->reason;
+  if (lease.state == core::LeaseState::pausing)
+    return core::unverified_text(engine.state(), engine.rules(), lease, engine.now());
   const bool moves = progress && progress->moved > Bytes{} && !progress->late;
   return moves ? std::string() : engine.state().not_back(lease.id);
 }

@@ -31,6 +31,35 @@ def reasons(daemon, tag, code):
 
 # --- not listed is not gone ---
 
+def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
+    """Nobody is called a liar for it and nothing is granted; what is wrong with the card is told wherever one looks."""
+    daemon = start_parking(start_daemon)
+    victim = run(daemon, "victim", "3GiB", "2GiB", "--tier", "batch")
+    daemon.ctl("fault", "checkpoint-hang")
+    paused = daemon.spawn("sublet", "pause", "victim")
+    wait_until(lambda: daemon.cards()["calls"].get("cuCheckpointProcessCheckpoint"), "its bytes were weighed")
+    daemon.ctl("fault", "nvml-error")  # the two readings that would show them gone are never had
+    daemon.ctl("clear", "checkpoint-hang")
+    wait_until(lambda: reasons(daemon, "victim", "unverified"), "it is told")
+    asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--", "true")
+    now = lease_of(daemon, "victim")
+    assert now["state"] == "pausing" and "gpu0 was last read" in now["pause"]["problem"]
+    assert "cannot be verified: gpu0 was last read" in daemon.cli("ps").stdout
+    assert "It cannot be verified: gpu0 was last read" in daemon.cli("why", "victim").stdout
+    assert paused.wait(timeout=60) == 1
+    assert "Unverified: its bytes were not measured gone within 5 s: gpu0 was last read" in paused.communicate()[1]
+    assert len(reasons(daemon, "victim", "unverified")) == 1
+    assert asker.poll() is None and lease_of(daemon, "asker")["state"] == "queued"
+    daemon.ctl("clear")
+    assert asker.wait(timeout=60) == 0, "made to yield again, and measured"
+    assert reasons(daemon, "victim", "paused")
+    until(daemon, "victim", "active")
+    ends_well(daemon, "victim", victim)
+    daemon.kill()
+    with daemon.store() as store:
+        assert store.execute("SELECT min(tries), min(outcomes) FROM pause_records").fetchone() == (1, 1), "no liar"
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before_it_is_asked", "when_it_says_so"])
 def test_who_vanishes_from_the_list_has_not_yielded(daemon, before):
     run(daemon, "other", "512MiB", "256MiB")

@@ -158,6 +158,23 @@ def undone(client):
     client.until(lease, lambda now: now["state"] == "active")
 
 
+@scenario()
+def unverified(client):
+    """It says that it has yielded while the card cannot be read."""
+    lease, _ = client.hooked()
+    client.cards_known = False
+    client.daemon.ctl("fault", "nvml-error")
+
+    def told():
+        client.act(lease, "pause")  # again, if a crash in between had it undone
+        return "unverified" in [reason["code"] for reason in client.get(f"/v1/leases/{lease}/why")["reasons"]]
+    wait_until(told, "nobody can tell")
+    client.daemon.ctl("clear")
+    client.cards_known = True
+    client.pause(lease)
+    client.resume(lease)
+
+
 @scenario("not_yet", "tried_again")
 def not_yet(client):
     lease, hook = client.hooked()
