@@ -24,6 +24,7 @@ from tests.support.sublet import GIB, MIB, Daemon, wait_until  # noqa: E402
 CONTEXT = 64 * MIB
 CONFIG = '[gpu]\ninterval_idle = "1s"\n[device]\nheadroom = "32MiB"\n'
 HANDOVERS = 5
+NOTICED = 1.0  # seconds; the API tells waits in whole ones
 ASKED = 7 * GIB + 614 * MIB  # of a card of 8 GiB: nobody keeps more than a residue beside it
 
 
@@ -52,6 +53,10 @@ def end(program):
     program.terminate()
     out, err = program.communicate(timeout=120)
     return json.loads(next(line for line in reversed(out.splitlines()) if line.startswith("{")))
+
+
+def verdict(kept):
+    return "kept" if kept else "MISSED"
 
 
 # --------------------------------------------------------------------------------------------- hand-over
@@ -90,7 +95,7 @@ def handover():
         goal = raw + max(0.03 * raw, 0.15)
         middle = took[len(took) // 2]
         print(f"{f'driver, {size / GIB:.1f} GiB':<26} {raw:>7.2f} {middle:>8.2f} {took[-1]:>7.2f} {goal:>7.2f} "
-              f"{middle / raw:>6.2f}", flush=True)
+              f"{middle / raw:>6.2f}  {verdict(middle <= goal)}", flush=True)
 
 
 # --------------------------------------------------------------------------------------------- turns
@@ -101,6 +106,8 @@ class Watch:
     def __init__(self, daemon, tags):
         self.daemon, self.tags = daemon, tags
         self.active = dict.fromkeys(tags, 0.0)
+        self.stint = dict.fromkeys(tags, 0.0)  # active without a break, …
+        self.quantum = 0.0  # … the longest of one that was paused after it
         self.pauses = dict.fromkeys(tags, 0)
         self.state = dict.fromkeys(tags, "")
         self.promised = dict.fromkeys(tags)  # when each should have its room, by the first that it was told
@@ -116,6 +123,10 @@ class Watch:
                 continue
             if lease["state"] == "active":
                 self.active[tag] += now - self.at
+                self.stint[tag] += now - self.at
+            elif self.stint[tag]:
+                self.quantum = max(self.quantum, self.stint[tag])
+                self.stint[tag] = 0.0
             eta = (lease.get("queue") or {}).get("eta_seconds")
             if lease["state"] in ("queued", "paused"):
                 if eta is not None and self.promised[tag] is None:
@@ -146,8 +157,12 @@ def turns():
     print(f"\n{'turns, two minutes':<26} {'of the card':>11} {'active s':>9} {'pauses':>7}")
     for tag, share in shares.items():
         print(f"{tag:<26} {share:>10.0%} {watch.active[tag]:>9.1f} {watch.pauses[tag]:>7}")
-    print(f"the 60 and the 50 differ by {abs(watch.active['sixty'] - watch.active['fifty']):.1f} s; "
-          f"longest wait beyond what was announced, of {watch.told}: {watch.late:.1f} s", flush=True)
+    differ = abs(watch.active["sixty"] - watch.active["fifty"])
+    print(f"the 35 is never paused: {verdict(watch.pauses['thirtyfive'] == 0)}")
+    print(f"the 60 and the 50 differ by {differ:.1f} s, a quantum being {watch.quantum:.1f} s: "
+          f"{verdict(differ <= watch.quantum)}")
+    print(f"longest wait beyond what was announced, of {watch.told}: {watch.late:.1f} s: "
+          f"{verdict(watch.late <= NOTICED)}", flush=True)
 
 
 def alone(daemon, bytes_, seconds):
@@ -180,8 +195,9 @@ def pair(seconds=180):
         took = time.monotonic() - began
     serial = work / rate + 2 * frame  # filling and checking is done by either
     print(f"\ntwo of 60 %, a second each way: {work:.0f} steps in {took:.0f} s; one after the other, at {rate:.1f} "
-          f"steps a second, {serial:.0f} s: {serial / took:.3f}; pauses {sum(watch.pauses.values())}, "
-          f"longest wait beyond what was announced, of {watch.told}: {watch.late:.1f} s")
+          f"steps a second, {serial:.0f} s: {serial / took:.3f}, goal 0.88: {verdict(serial / took >= 0.88)}; "
+          f"pauses {sum(watch.pauses.values())}, longest wait beyond what was announced, of {watch.told}: "
+          f"{watch.late:.1f} s: {verdict(watch.late <= NOTICED)}")
 
 
 if __name__ == "__main__":

@@ -203,7 +203,7 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
   std::optional<Duration> soonest;
   for (const auto& [uuid, turn] : state.turns())
-    if (holds(turn.leaves, lease)) soonest = std::min(soonest.value_or(Duration::max()), std::max(turn.at - now, {}));
+    if (holds(turn.leaves, lease)) soonest = std::min(soonest.value_or(Duration::max()), std::max(turn.said - now, {}));
   return soonest;
 }
 

@@ -383,7 +383,7 @@ class Forecast {
       room += state_.charged(*state_.find(id), device.reading.uuid);
     if (room < state_.need(waiter, device.reading.uuid)) return {};
     return "its own turn on " + name_of(device) + " comes after that of " + name_of(next) + ", which begins in about " +
-           format_duration(std::max(turn->second.at - now_, Duration{}));
+           format_duration(std::max(turn->second.said - now_, Duration{}));
   }
 
   // The first of the others there whose end nobody knows, and why; "": there is none.

@@ -78,6 +78,15 @@ struct NextTurn {
   std::vector<std::string> devices;  // uuids
   Time at;                           // the quantum of those who leave ends
   std::vector<LeaseId> enters, leaves;
+  Time said = Time::never();  // what people are told: never later than they were told before of this very turn
+};
+
+// What was said of a turn, of those who leave in it, to whom it brings in.
+struct SaidTurn {
+  std::vector<std::string> devices;
+  std::vector<LeaseId> leaves;
+  Time said;   // to begin then, …
+  Time first;  // … for the first time
 };
 
 // What would be done to make room now: for a preview, and for the decision itself.

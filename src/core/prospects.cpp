@@ -115,9 +115,9 @@ std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId le
     if (holds(turn.enters, lease) && (first == nullptr || turn.at < first->at)) first = &turn;
   if (first == nullptr) return std::nullopt;
   const NextTurn& turn = *first;
-  const auto leaves = as_victims(state, rules, turn.leaves, state.find(lease)->uid, turn.devices, now);
+  const auto leaves = leaving(state, rules, turn, now);
   const Duration takes = yields_in(state, leaves);
-  Sooner sooner{std::max(turn.at - now, Duration{}) + takes,
+  Sooner sooner{std::max(turn.said - now, Duration{}) + takes,
                 "its turn comes then: " + names_of(state, turn.leaves) +
                     (turn.leaves.size() == 1 ? " yields, and " : " yield, and ") +
                     takes_text(turn.leaves.size(), takes)};

@@ -405,6 +405,7 @@ class State {
   CostModel costs_;
   std::vector<Making> makings_;                               // on devices of their own; as of the last step
   std::map<std::string, NextTurn> turns_;                     // the same
+  std::map<std::pair<LeaseId, std::string>, SaidTurn> said_;  // to whom, of the turn on which device
   std::map<std::string, std::map<LeaseId, Turns>> contests_;  // on each device, among those who take turns there
   std::set<LeaseId> ordered_;                                 // room was ordered for them
   Askers askers_;                                             // those who were looked at last

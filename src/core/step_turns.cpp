@@ -5,6 +5,7 @@
 #include "core/stepper.h"
 #include "core/turns.h"
 #include "core/victims.h"
+#include "core/words.h"
 
 #include <algorithm>
 
@@ -35,13 +36,36 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
     if (known != state_.turns_.end() && known->second.devices.size() > 1) continue;  // that one comes before
     auto turn = turn_on(waiter, device, barred);
     if (!turn || !among_equals(state_, waiter, *turn) || comes_before(waiter, *turn)) continue;
+    keep_to_what_was_said(waiter, *turn);
     if (turn->at <= now_ + (planted(Bug::turns_begin_when_near) ? 1s : 0s)) {
       if (take_turn(waiter, *turn)) return;
       continue;
     }
     if (!planted(Bug::turns_are_not_looked_for)) look_again_at(turn->at);
-    if (known == state_.turns_.end() || turn->at < known->second.at) state_.turns_[uuid] = std::move(*turn);
+    if (known != state_.turns_.end() && turn->at >= known->second.at) continue;
+    announce(waiter, *turn);
+    state_.turns_[uuid] = std::move(*turn);
   }
+}
+
+// Who was told of this turn is not put off by what has been learned since: of what the switch costs, or of what those
+// use who leave. It is another turn where one of them was given its room since.
+void Stepper::keep_to_what_was_said(const Lease& waiter, NextTurn& turn) const {
+  turn.said = announced_at(state_, rules_, turn, now_);
+  const auto before = state_.said_.find({waiter.id, turn.devices.front()});
+  if (before == state_.said_.end() || planted(Bug::turns_are_put_off)) return;
+  const SaidTurn& old = before->second;
+  const bool others =
+      std::ranges::any_of(turn.leaves, [&](LeaseId id) { return state_.standing(id).came_back > old.first; });
+  if (others || old.devices != turn.devices || old.leaves != turn.leaves) return;
+  turn.said = std::min(turn.said, old.said);
+  turn.at = std::min(turn.at, turn.said);
+}
+
+void Stepper::announce(const Lease& waiter, const NextTurn& turn) {
+  SaidTurn& its = state_.said_[{waiter.id, turn.devices.front()}];
+  const bool same = its.devices == turn.devices && its.leaves == turn.leaves && its.said >= turn.said;
+  its = {turn.devices, turn.leaves, turn.said, same ? its.first : now_};
 }
 
 // Of those who want several devices the turn is found first, and no other begins there before it: on each of them the
@@ -50,9 +74,11 @@ void Stepper::announce_turns_on_several() {
   for (const LeaseId id : wanting_several()) {
     const Lease& waiter = *find(id);
     if (plan_room(state_, rules_, Asking{waiter, waiter.ordered, /*told=*/false}, now_).found) continue;
-    const auto turn = turn_on_several(waiter, barred_from(waiter));
+    auto turn = turn_on_several(waiter, barred_from(waiter));
     if (!turn || comes_before(waiter, *turn)) continue;
+    keep_to_what_was_said(waiter, *turn);
     if (turn->at > now_) look_again_at(turn->at);
+    announce(waiter, *turn);
     for (const std::string& uuid : turn->devices) state_.turns_[uuid] = *turn;
   }
 }
@@ -211,6 +237,14 @@ void Stepper::leave_contests() {
     });
   }
   std::erase_if(state_.contests_, [](const auto& of) { return of.second.empty(); });
+  // What is not said any more binds nobody: others come before it now.
+  std::erase_if(state_.said_, [this](const auto& its) {
+    const auto& [waiter, uuid] = its.first;
+    const auto turn = state_.turns_.find(uuid);
+    return state_.making_for(waiter) == nullptr &&
+           (turn == state_.turns_.end() || turn->second.leaves != its.second.leaves ||
+            !holds(turn->second.enters, waiter));
+  });
 }
 
 bool Stepper::contends(LeaseId id, const Device& device) const {

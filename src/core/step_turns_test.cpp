@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/sharing.h"
+#include "core/turns.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -241,6 +242,41 @@ TEST(Turns, NobodyTakesTurnsWithWhoHasNothingOnTheCardYet) {
   EXPECT_EQ(w.state_of(early), LeaseState::active);
   w.programs[early] = {50, 6 * GiB};
   EXPECT_GT(share(w, {early, other}, 300s).switches, 0) << "and then they do";
+}
+
+// Who has just been given its room holds little yet, and nobody knows yet what the switch takes: what is told then is
+// not overtaken by what it fills it with, and by what is learned.
+TEST(Turns, NobodyIsToldOfASoonerTurnThanComes) {
+  Card w;
+  w.rules.min_residency = 10s;
+  const LeaseId a = w.start(20 * GiB, Tier::standard, "a");
+  const LeaseId c = w.start(2 * GiB, Tier::interactive, "c");
+  w.programs[a].second = GiB;
+  w.measure();
+  const LeaseId b = w.start(20 * GiB, Tier::standard, "b");
+  w.measure();
+  ASSERT_EQ(w.state.turns().size(), 1u);
+  const NextTurn turn = w.state.turns().begin()->second;
+  const auto told = queue_info(w.state, w.rules, w.at(b), w.now).eta;
+  ASSERT_TRUE(told);
+  EXPECT_GT(turn.said, turn.at + 60s) << "a quantum of 20 GiB, not of one";
+  EXPECT_GT(leaves_in(w.state, a, w.now), turn.at - w.now + 60s);
+  const Time promised = w.now + *told;
+  w.live(3s);
+  w.programs[a].second = 20 * GiB;
+  w.live(15s);
+  w.step(Pause{c, 0, "its owner asked", plenty});
+  w.now = w.now + 12s;  // much longer than was assumed
+  w.yielded.insert(c);
+  w.step(Parked{c, true, {}, 2 * GiB});
+  w.measure(), w.measure();
+  ASSERT_EQ(w.state_of(c), LeaseState::paused);
+  w.obeyed = w.actions.size();
+  EXPECT_EQ(w.state.turns().begin()->second.said, turn.said);
+  while (w.state_of(b) == LeaseState::queued && w.now < promised + 60s) w.live(1s);
+  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  EXPECT_GT(w.now, promised - 30s) << "it is no empty promise";
+  EXPECT_LE(w.state.standing(b).came_back, promised);
 }
 
 TEST(Turns, TheNextOneIsAnnounced) {

@@ -18,11 +18,23 @@ constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
 constexpr std::size_t most_moments = 64;  // at which a turn that is looked for may come about
 
-Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
+Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move,
+                Bytes bytes) {
   const auto method = pause_method_of(state, lease);
   const PauseMethod next = method ? *method : PauseMethod::driver;
   const PauseMethod by = lease.parking ? lease.parking->method : next;
-  return state.costs().predict(lease.whose(), devices, by, move, state.to_move(lease)).likely;
+  return state.costs().predict(lease.whose(), devices, by, move, bytes).likely;
+}
+
+Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
+  return moving(state, lease, devices, move, state.to_move(lease));
+}
+
+// What it is to leave with, as far as can be foretold: who was given its room a moment ago may still be filling it.
+Bytes will_move(const State& state, const Lease& lease, Time now) {
+  const bool settled = now - state.standing(lease.id).came_back >= shortest_residency || !lease.reserves();
+  const Bytes all{lease.vram.count * static_cast<std::int64_t>(lease.devices.size())};
+  return settled ? state.to_move(lease) : std::max(state.to_move(lease), all);
 }
 
 }  // namespace
@@ -233,7 +245,11 @@ bool among_equals(const State& state, const Lease& waiter, const NextTurn& turn)
                      [&](LeaseId id) { return state.find(id)->tier == waiter.tier; });
 }
 
-Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn) {
+namespace {
+
+// `bytes`: with how much each leaves.
+template <typename Moved>
+Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn, Moved bytes) {
   // Who leaves several devices, or comes in on several, does so at the pace of the slowest.
   std::vector<std::string> touched = turn.devices;
   for (const LeaseId id : turn.leaves)
@@ -243,7 +259,7 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
   Time since;
   for (const LeaseId id : turn.leaves) {
     const Lease& lease = *state.find(id);
-    switching += moving(state, lease, touched, Move::pause);
+    switching += moving(state, lease, touched, Move::pause, bytes(lease));
     if (lease.tier == waiter.tier) since = std::max(since, state.standing(id).came_back);
   }
   for (const LeaseId id : turn.enters) {
@@ -253,6 +269,32 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
   }
   const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.overhead));
   return since + (planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays));
+}
+
+}  // namespace
+
+Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn) {
+  return quantum_ends(state, rules, waiter, turn, [&state](const Lease& lease) { return state.to_move(lease); });
+}
+
+Time announced_at(const State& state, const Rules& rules, const NextTurn& turn, Time now) {
+  const Lease& waiter = *state.find(turn.enters.front());
+  if (!among_equals(state, waiter, turn)) return turn.at;
+  const auto bytes = [&](const Lease& lease) { return will_move(state, lease, now); };
+  return std::max(turn.at, quantum_ends(state, rules, waiter, turn, bytes));
+}
+
+std::vector<Victim> leaving(const State& state, const Rules& rules, const NextTurn& turn, Time now) {
+  const Lease& waiter = *state.find(turn.enters.front());
+  auto victims = as_victims(state, rules, turn.leaves, waiter.uid, turn.devices, now);
+  for (Victim& victim : victims) {
+    const Lease& lease = *state.find(victim.lease);
+    const Bytes bytes = will_move(state, lease, now);
+    if (victim.ends || bytes <= victim.bytes) continue;
+    victim.bytes = bytes;
+    victim.pause = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::pause, bytes);
+  }
+  return victims;
 }
 
 Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextTurn turn, const Making& begun,

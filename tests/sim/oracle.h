@@ -84,6 +84,8 @@ class Oracle {
   void check_turn(const Lease& lease, Time now);
   void check_begun(const core::Making& making, Time now);
   void check_quantum(const Lease& lease, const Lease& next, Time now);
+  Time quantum_over(const Lease& lease, const Lease& next) const;
+  void note_promised(const core::State& state);
   bool others_move(const Lease& lease, const std::string& device) const;
   void check_yielded(const Lease& lease);
   bool seen_to_lie(const Lease& lease) const;
@@ -226,10 +228,11 @@ class Oracle {
   std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
   std::map<LeaseId, std::set<LeaseId>> turns_begun_;               // who is to leave, by for whom
-  std::map<LeaseId, Time> used_at_;                                // the last reading that showed it use anything
-  std::map<LeaseId, Seen> makings_;                                // who is to yield, by for whom
-  std::map<LeaseId, Time> named_at_;                               // the reading by which it was seen who is in its way
-  std::set<LeaseId> over_;                                         // ended, once and for all
+  std::map<std::pair<LeaseId, LeaseId>, Time> promised_;  // to the first, who waits: the second may leave for it then
+  std::map<LeaseId, Time> used_at_;                       // the last reading that showed it use anything
+  std::map<LeaseId, Seen> makings_;                       // who is to yield, by for whom
+  std::map<LeaseId, Time> named_at_;                      // the reading by which it was seen who is in its way
+  std::set<LeaseId> over_;                                // ended, once and for all
   std::uint64_t last_id_ = 0;
   std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
   std::map<LeaseId, std::string> last_words_;

@@ -40,6 +40,7 @@ void Oracle::after_step(bool overdue) {
   check_makings(state, now);
   check_outsiders_named(state, now);
   check_under_way(state, now);
+  note_promised(state);
   if (!overdue) check_due(now), check_stuck(state, now), check_turns_due(state, now);
   check_durable();
 }

@@ -250,9 +250,12 @@ def promise(daemon, rng, seconds):
     crowd = Crowd(daemon, rng)
     began = time.monotonic()
     slots = {number: (None, 0.0) for number in range(len(EIGHT))}  # who runs, and when the next may
+    wanted, looked_at = 0.0, 0.0  # cards, by those who live: summed up over the time until then
     while True:
         now = time.monotonic() - began
         crowd.reap()
+        wanted += (now - looked_at) * sum(EIGHT[number][1] for number, (program, _) in slots.items() if program)
+        looked_at = now
         for number, (program, after) in slots.items():
             kind, share, tier = EIGHT[number]
             if program is not None and program not in crowd.living:
@@ -265,5 +268,6 @@ def promise(daemon, rng, seconds):
             break
         moment(0.05)
     crowd.finish()
+    crowd.wanted = wanted / looked_at if looked_at else sum(share for _, share, _ in EIGHT)
     assert crowd.sums["pauses"] > 0, "they want 2.5 times the card: somebody must have made room"
     return crowd
