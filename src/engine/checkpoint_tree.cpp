@@ -64,13 +64,16 @@ CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const An
 // asked of the others it carries out once that one is unlocked. A lock would then come late, and be in the way of the
 // first; so before it the driver is asked for the state, which changes nothing. No order parks such processes.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::untied(Member& member) {
-  const Member& first = members_.front();
-  const Answer answer =
-      co_await member.helper->ask({.call = CheckpointCall::state}, std::min(give_up_, answers_within));
-  if (answer.kind != Answer::Kind::stuck) co_return Trouble{};
-  co_return Trouble{"tied", fmt::format("the driver has not answered for process {} while process {} was locked, as it "
-                                        "does where processes share memory (NCCL, CUDA IPC)",
-                                        member.process.pid, first.process.pid)};
+  const Duration patience = std::min(give_up_, answers_within);
+  const Answer answer = co_await member.helper->ask({.call = CheckpointCall::state}, patience);
+  co_return answer.kind == Answer::Kind::stuck ? tied(member) : Trouble{};
+}
+
+CheckpointTree::Trouble CheckpointTree::tied(const Member& member) const {
+  return {"tied",
+          fmt::format("the driver has not answered for process {} while process {} was locked, as it does where "
+                      "processes share memory (NCCL, CUDA IPC)",
+                      member.process.pid, members_.front().process.pid)};
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
@@ -79,6 +82,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& membe
   // Whom nobody can look into this order has not touched. One that is not as it should be an earlier order left so, and
   // one that hangs has to come out of it first.
   member.doubted = answer.kind == Answer::Kind::stuck || refusal == CheckpointRefusal::wrong_state;
+  if (answer.kind == Answer::Kind::stuck && !members_.empty()) co_return tied(member);
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   member.state = answer.reply.state;
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;

@@ -61,6 +61,7 @@ class CheckpointTree {
   Later<Answer> ask_twice(Member& member, gpu::CheckpointCall call);
   Later<Trouble> preflight(Member& member);
   Later<Trouble> untied(Member& member);
+  Trouble tied(const Member& member) const;
   Later<Trouble> look(Member& member);
   Later<Trouble> look_and_unlock(Member& member);
   Later<Trouble> move(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
