@@ -126,9 +126,11 @@ CUresult Server::lock(std::uint64_t timeout_ms) {
   hang_on(FaultKind::lock_hang);
   if (state_ != CU_PROCESS_STATE_RUNNING) return CUDA_ERROR_ILLEGAL_STATE;
   if (traced()) return CUDA_ERROR_OPERATING_SYSTEM;
+  driver().process->block_siblings();
   close_door();
   if (!drained(timeout_ms)) {
     open_door();
+    driver().process->let_siblings_go();
     return CUDA_ERROR_NOT_READY;
   }
   become(CU_PROCESS_STATE_LOCKED);
@@ -140,6 +142,7 @@ CUresult Server::unlock() {
   if (state_ != CU_PROCESS_STATE_LOCKED) return CUDA_ERROR_ILLEGAL_STATE;
   become(CU_PROCESS_STATE_RUNNING);
   open_door();
+  driver().process->let_siblings_go();
   return CUDA_SUCCESS;
 }
 
@@ -263,6 +266,7 @@ CUresult Server::restore(std::uint64_t named_devices) {
 }
 
 CUresult Server::carry_out(const ControlRequest& request, std::uint64_t& value) {
+  driver().process->wait_for_siblings();
   switch (request.operation) {
     case ControlOperation::state:
       hang_on(FaultKind::state_hang);

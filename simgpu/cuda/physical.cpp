@@ -83,6 +83,7 @@ std::shared_ptr<Physical> Physical::import(int fd) {
   // The same open file, so the same lock: the memory is held as long as this descriptor is.
   const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (own < 0) return nullptr;
+  driver().process->tie(found->creator);
   auto made = std::shared_ptr<Physical>(new Physical(found->device, found->bytes));
   made->fd_ = own;
   made->content_ = std::make_unique<FileContent>(own);

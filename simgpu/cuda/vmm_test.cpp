@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual memory management by its true rules.
-#include <sys/socket.h>
-
-#include <cstring>
-
 #include "driver_test.h"
+#include "fd_test.h"
 
 namespace simgpu {
 namespace {
@@ -167,32 +164,6 @@ TEST_F(DriverTest, MappedMemoryIsNoContexts) {
     OK(cuMemcpyDtoH_v2(&byte, pair.base + 5 * mib, 1));
     EXPECT_EQ(byte, 9);
   });
-}
-
-void send_fd(int socket, int fd) {
-  char byte = 'f';
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part, message.msg_iovlen = 1;
-  message.msg_control = control, message.msg_controllen = sizeof control;
-  auto* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  EXPECT_EQ(::sendmsg(socket, &message, 0), 1);
-}
-
-int receive_fd(int socket) {
-  char byte;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part, message.msg_iovlen = 1;
-  message.msg_control = control, message.msg_controllen = sizeof control;
-  EXPECT_EQ(::recvmsg(socket, &message, 0), 1);
-  int fd = -1;
-  if (const auto* header = CMSG_FIRSTHDR(&message)) std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return fd;
 }
 
 TEST_F(DriverTest, MemoryIsSharedByFileDescriptor) {

@@ -83,7 +83,8 @@ struct ProcessRecord {
   std::array<Word, max_devices> contexts;
   std::array<Word, max_devices> busy_ns;
   ControlRecord control;
-  std::array<Word, 20> spare;
+  Word group;  // of those who share memory: the same number, 0 for none
+  std::array<Word, 19> spare;
 };
 
 // Memory that outlives its creator while any process holds its file (an exported allocation).

@@ -151,7 +151,7 @@ std::optional<Process::Imported> Process::identify(int fd) const {
     if ((state & ~owner_identity_mask) != owner_ready || object.file_inode != there.st_ino ||
         object.file_device != there.st_dev)
       continue;
-    Imported found{static_cast<unsigned>(object.device.load()), object.bytes.load()};
+    Imported found{static_cast<unsigned>(object.device.load()), object.bytes.load(), object.creator.load()};
     if (object.state.load() == state) return found;
   }
   return std::nullopt;

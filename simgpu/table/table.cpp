@@ -324,6 +324,7 @@ Process* Table::join(std::string* error) {
     for (auto* word : {&control.thread, &control.state, &control.caller, &control.request, &control.target,
                        &control.argument, &control.devices, &control.answered, &control.result, &control.value})
       *word = 0;
+    slot.group = 0;
     for (auto& word : slot.spare) word = 0;
     slot.owner = owner_ready | identity;
     process_.reset(new Process(*this, i, owner_ready | identity));

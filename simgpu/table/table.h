@@ -167,6 +167,7 @@ class Process {
   struct Imported {
     unsigned device = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t creator = 0;  // for tie()
   };
   // What a file made by share() (here or in another process) stands for; nothing for any other file.
   std::optional<Imported> identify(int fd) const;
@@ -179,6 +180,13 @@ class Process {
   // What everybody may see without asking: NVML does not list a checkpointed process.
   void publish(ControlState state);
 
+  // Processes that share memory are tied, as long as both live: while one of them blocks its siblings, theirs wait.
+  // The kernel lets them go when it dies. The last three are the serving thread's.
+  void tie(std::uint64_t owner);
+  void wait_for_siblings() const;
+  void block_siblings();
+  void let_siblings_go();
+
  private:
   friend class Table;
   Process(Table& table, unsigned slot, std::uint64_t owner) : table_(table), slot_(slot), owner_(owner) {}
@@ -188,6 +196,7 @@ class Process {
   Table& table_;
   const unsigned slot_;
   const std::uint64_t owner_;
+  std::uint64_t blocked_group_ = 0;  // 0: it blocks nobody
   std::mutex mutex_;  // one allocation at a time per process: the slot has one word for what is asked for
 };
 

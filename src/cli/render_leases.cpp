@@ -238,11 +238,11 @@ std::string progress_phrase(const json& lease) {
                        size_at(lease, "used_bytes"));
   std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
                                 move == "resume" ? "restored" : "parked");
-  if (number_at(progress, "bytes_per_second").value_or(0) > 0)
-    out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
+  const bool goes = number_at(progress, "bytes_per_second").value_or(0) > 0, late = flag_at(progress, "late");
+  if (move == "pause" && !goes && !late) return out + ", its work on the device is waited for";
+  if (goes) out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
   const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
-  if (flag_at(progress, "late"))
-    return out + (stuck ? ", stuck: the driver does not return" : ", takes longer than it should");
+  if (late) return out + (stuck ? ", stuck: the driver does not return" : ", takes longer than it should");
   out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", done any moment";
   return out + (flag_at(progress, "measured") ? "" : " (predicted)");
 }

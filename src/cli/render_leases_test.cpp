@@ -27,6 +27,14 @@ TEST(PsOfThePaused, WhyAProgramDoesNotRunAgainYet) {
             "REASON\n0 B of 1.0 KiB restored, takes longer than it should\n");
 }
 
+TEST(PsOfThePaused, NothingIsParkedWhileItsWorkIsWaitedFor) {
+  const json progress = {{"move", "pause"}, {"moved_bytes", 0}, {"total_bytes", 1024}, {"bytes_per_second", 0},
+                         {"left_ms", 800},  {"late", false},    {"measured", false}};
+  const json pause = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"progress", progress}};
+  EXPECT_EQ(reason_of({{"state", "pausing"}, {"pause", pause}}),
+            "REASON\n0 B of 1.0 KiB parked, its work on the device is waited for: its owner asked for it\n");
+}
+
 TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
   json lease = {
       {"state", "poisoned"}, {"parked_bytes", 2048}, {"pause", {{"method", "driver"}, {"reason", "it failed"}}}};

@@ -21,9 +21,10 @@ using gpu::ParkState;
 using Kind = ParkOutcome::Kind;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
-constexpr std::size_t most_at_once = 16;  // calls of one order, each with a process of its own
-constexpr int most_rounds = 3;            // of listing anew who came while the others were locked
-constexpr int most_tries = 3;             // of a step back whose helper ended
+constexpr std::size_t most_at_once = 16;                       // calls of one order, each with a process of its own
+constexpr int most_rounds = 3;                                 // of listing anew who came while the others were locked
+constexpr int most_tries = 3;                                  // of a step back whose helper ended
+constexpr Duration answers_within = std::chrono::seconds(10);  // for the state of a process, which waits for nothing
 
 std::chrono::milliseconds to_lock_timeout(Duration d) {
   using std::chrono::milliseconds;
@@ -59,12 +60,29 @@ CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const An
                                to_string(member.helper->last_call()), member.process.pid)};
 }
 
+// Of processes that share memory (NCCL, CUDA IPC) the driver says nothing while one of them is locked, and what it is
+// asked of the others it carries out once that one is unlocked. A lock would then come late, and be in the way of the
+// first; so before it the driver is asked for the state, which changes nothing. No order parks such processes.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::untied(Member& member) {
+  const Duration patience = std::min(give_up_, answers_within);
+  const Answer answer = co_await member.helper->ask({.call = CheckpointCall::state}, patience);
+  co_return answer.kind == Answer::Kind::stuck ? tied(member) : Trouble{};
+}
+
+CheckpointTree::Trouble CheckpointTree::tied(const Member& member) const {
+  return {"tied",
+          fmt::format("the driver has not answered for process {} while process {} was locked, as it does where "
+                      "processes share memory (NCCL, CUDA IPC)",
+                      member.process.pid, members_.front().process.pid)};
+}
+
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::preflight);
   const auto refusal = answer.reply.refusal;
   // Whom nobody can look into this order has not touched. One that is not as it should be an earlier order left so, and
   // one that hangs has to come out of it first.
   member.doubted = answer.kind == Answer::Kind::stuck || refusal == CheckpointRefusal::wrong_state;
+  if (answer.kind == Answer::Kind::stuck && !members_.empty()) co_return tied(member);
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   member.state = answer.reply.state;
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
@@ -90,6 +108,14 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
   const bool runs = reply.refusal == CheckpointRefusal::stopped && member.state == ParkState::running;
   if (member.gone || runs) co_return Trouble{};
   co_return Trouble{std::string(to_string(reply.refusal)), reply.detail};
+}
+
+// On the way back, where nothing of it has to be restored. Nobody waits for the others to be looked at: of processes
+// that share memory nothing is said of the others while one of them is locked.
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look_and_unlock(Member& member) {
+  if (Trouble trouble = co_await look(member)) co_return trouble;
+  if (!member.is(ParkState::locked)) co_return Trouble{};
+  co_return co_await move_back(member, CheckpointCall::unlock, ParkState::running);
 }
 
 // One step. What counts is the state that it led to, whoever brought it about. No trouble with one that is gone.
@@ -281,6 +307,9 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
     const bool note = round == 0 || !planted(Bug::noted_once);
     if (note && !co_await asked<bool>(touch)) co_return Trouble{"withdrawn", "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
+      if (next > 0) {
+        if (Trouble tied = co_await untied(members_[next])) co_return tied;
+      }
       if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
     }
     if (planted(Bug::who_came_is_not_locked)) co_return Trouble{};
@@ -400,9 +429,9 @@ asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree
   if (members_.empty() || planted(Bug::stuck_ones_get_a_second)) members_ = members_of(std::move(tree));
   std::vector<Member*> asked;
   for (Member& member : members_) {
-    if (!member.gone) asked.push_back(&member);
+    if (!member.gone && member.state != ParkState::running) asked.push_back(&member);
   }
-  Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::look);
+  Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::look_and_unlock);
   ParkOutcome back = co_await bring_back(std::move(trouble), room);
   if (back.kind == Kind::done) let_go();
   co_return back;

@@ -60,7 +60,10 @@ class CheckpointTree {
   Later<Answer> ask(Member& member, gpu::CheckpointCall call, Ballast ballast = {});
   Later<Answer> ask_twice(Member& member, gpu::CheckpointCall call);
   Later<Trouble> preflight(Member& member);
+  Later<Trouble> untied(Member& member);
+  Trouble tied(const Member& member) const;
   Later<Trouble> look(Member& member);
+  Later<Trouble> look_and_unlock(Member& member);
   Later<Trouble> move(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
   Later<Trouble> move_back(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
   Later<Trouble> lock(Member& member);

@@ -249,6 +249,59 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
   }
 }
 
+// --- one is locked, and nothing is said of another: so the driver does where they share memory
+
+TEST_F(Parking, WhoIsNotSpokenOfWhileAnotherIsLockedLetsAllGo) {
+  give_up_ = std::chrono::seconds(2);
+  const std::vector<ProcessRef> tree{load(), load(), load()};
+  const auto later = std::make_shared<std::optional<ParkOutcome>>();
+  const Parker::Touch touch = [&](const auto&, const auto& may) {
+    fault("state-hang", tree[1]);
+    may(true);
+  };
+  parker_->park(
+      lease, program_, give_up_, [&] { return tree; }, touch, weigh_, into(later));
+  expect(wait(later), Kind::undone, "tied");
+  for (const ProcessRef process : tree) EXPECT_EQ(state(process), "running");
+  EXPECT_EQ(show()["calls"]["cuCheckpointProcessLock"], 1) << "none comes late";
+  ctl({"clear"});
+  until([&] { return returned_[lease] == 1; });
+  for (const ProcessRef process : tree) ends_right(process);
+}
+
+TEST_F(Parking, WhoComesWhileTheOthersAreLockedAndIsNotSpokenOfLetsThemGo) {
+  give_up_ = std::chrono::seconds(2);
+  const ProcessRef first = load(), second = load();
+  fault("state-hang", second);
+  int asked = 0;
+  const auto later = std::make_shared<std::optional<ParkOutcome>>();
+  const auto list = [&] { return ++asked == 1 ? std::vector{first} : std::vector{first, second}; };
+  parker_->park(lease, program_, give_up_, list, freely(), weigh_, into(later));
+  expect(wait(later), Kind::undone, "tied");
+  EXPECT_EQ(state(first), "running");
+  ctl({"clear"});
+  ends_right(first);
+  ends_right(second);
+}
+
+TEST_F(Parking, WhoIsFoundLockedIsUnlockedBeforeAnythingIsSaidOfTheOthers) {
+  const ProcessRef first = load(), second = load();
+  weigh_ = [](const auto&, const auto&) {};  // never says
+  begin_park({first});
+  until([&] { return state(first) == "locked"; });
+  ::kill(helper_of(first), SIGKILL);  // it would unlock it
+  until([&] { return helpers_of(first).empty(); });
+  fresh_parker();
+  fault("state-hang", second);
+  const Later later = begin_unpark({first, second});
+  until([&] { return state(first) == "running"; });
+  EXPECT_FALSE(later->has_value());
+  ctl({"clear"});
+  expect(wait(later), Kind::done);
+  ends_right(first);
+  ends_right(second);
+}
+
 // A helper that works with a user's rights is that user's to stop. Nobody but its own lease waits for it, and that not
 // for ever.
 TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {

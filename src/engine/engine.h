@@ -204,6 +204,7 @@ class Engine {
   void unparked(LeaseId lease, const ParkOutcome& outcome);
   std::vector<ProcessRef> tree_of(LeaseId lease);
   void begin_moving(LeaseId lease);
+  void begin_copying(LeaseId lease);
   void watch_away();
   void watch_sizes();
   void watch_swap(const core::Lease& lease);
@@ -292,6 +293,7 @@ class Engine {
   std::map<LeaseId, std::uint64_t> parking_;  // the number of its newest order, while its memory is kept from swap
   std::uint64_t last_park_ = 0;
   std::map<LeaseId, Weighing> weighing_;
+  std::map<LeaseId, Time> copying_since_;     // the present move, where the driver parks: nothing is parked before that
   std::map<LeaseId, Bytes> resident_before_;  // the present move: what its program took of host memory
   std::map<LeaseId, Bytes> swapped_;
   std::set<std::pair<LeaseId, std::string>> over_;  // used more than they leased there, as of the last snapshot

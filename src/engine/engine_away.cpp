@@ -17,6 +17,13 @@ constexpr std::int64_t noise = 50;
 
 void Engine::begin_moving(LeaseId lease) {
   resident_before_.insert_or_assign(lease, host_.use(programs_.tree(lease)).resident);
+  copying_since_.erase(lease);
+}
+
+// All its processes are locked, and weighed: what it held and took until now was its own doing.
+void Engine::begin_copying(LeaseId lease) {
+  begin_moving(lease);
+  copying_since_.insert_or_assign(lease, now());
 }
 
 bool Engine::any_moves() const {
@@ -43,6 +50,12 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
     return progress;
   }
   const bool out = moving->move == core::Move::pause;
+  const auto copying = copying_since_.find(lease.id);
+  if (out && lease.parking->method == core::PauseMethod::driver && copying == copying_since_.end()) {
+    progress.left = moving->takes.likely;  // from when they are locked; the driver waits for work that is under way
+    return progress;
+  }
+  const Duration moved_for = out && copying != copying_since_.end() ? now() - copying->second : passed;
   const Bytes used = state_.use(lease.id).used;
   Bytes seen = out ? moving->bytes - used : used;
   if (const auto before = resident_before_.find(lease.id); before != resident_before_.end()) {
@@ -56,16 +69,16 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
   progress.measured = seen.count > moving->bytes.count / noise;
   if (progress.measured) {
     progress.moved = std::min(seen, moving->bytes);
-    progress.per_second = rate(progress.moved, passed);
+    progress.per_second = rate(progress.moved, moved_for);
     const double left = static_cast<double>((progress.total - progress.moved).count) /
                         std::max(static_cast<double>(progress.per_second.count), 1.0);
     progress.left = Duration(static_cast<std::int64_t>(std::min(left, 1e6) * 1e9));
     return progress;
   }
   if (progress.late) return progress;
-  progress.left = std::max(moving->takes.likely - passed, Duration{});
-  progress.per_second = rate(moving->bytes, std::max(moving->takes.likely, passed));
-  const double part = std::min(seconds(passed) / std::max(seconds(moving->takes.likely), 1e-3), 0.99);
+  progress.left = std::max(moving->takes.likely - moved_for, Duration{});
+  progress.per_second = rate(moving->bytes, std::max(moving->takes.likely, moved_for));
+  const double part = std::min(seconds(moved_for) / std::max(seconds(moving->takes.likely), 1e-3), 0.99);
   progress.moved = Bytes{static_cast<std::int64_t>(static_cast<double>(moving->bytes.count) * part)};
   return progress;
 }
@@ -74,8 +87,10 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
 
 void Engine::watch_away() {
   const std::vector<LeaseId> away(state_.away().begin(), state_.away().end());
-  std::erase_if(resident_before_, [this](const auto& entry) { return !state_.away().contains(entry.first); });
-  std::erase_if(swapped_, [this](const auto& entry) { return !state_.away().contains(entry.first); });
+  const auto is_back = [this](const auto& entry) { return !state_.away().contains(entry.first); };
+  std::erase_if(resident_before_, is_back);
+  std::erase_if(copying_since_, is_back);
+  std::erase_if(swapped_, is_back);
   for (const LeaseId id : away) {
     const core::Lease* lease = state_.find(id);
     if (lease == nullptr || !lease->parking) continue;

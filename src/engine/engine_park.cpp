@@ -167,6 +167,7 @@ void Engine::measure_weighed(Time began) {
         core::step(state_, options_.rules, core::Weighed{lease, host_.memory(weighing.processes, {})}, now);
     const std::string why_not = plan.outcome ? std::string() : plan.outcome.error().detail;
     intend(std::move(plan), now, std::nullopt);
+    if (why_not.empty()) begin_copying(lease);
     weighing.say(why_not);
   }
 }
@@ -225,7 +226,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
             done ? fmt::format("{} processes yielded in {}", outcome.parked.size(), format_duration(outcome.took))
                  : "not parked: " + outcome.detail);
   core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == ParkOutcome::Kind::undone};
-  if (outcome.code == "not_parkable") fact.unfit = core::Unfit::never;
+  if (outcome.code == "not_parkable" || outcome.code == "tied") fact.unfit = core::Unfit::never;
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
   tick(fact);

@@ -85,6 +85,8 @@ Driver::Call Driver::call_for(const Helper& helper, CheckpointCall call) {
   const auto found = world_.processes().find(helper.target);
   if (found == world_.processes().end() || !random_.chance(stuck)) return {random_.time(1ms, at_most), false, {}};
   world_.note_hung(found->second.lease);
+  // While another one is locked: as if they shared memory.
+  if (call == CheckpointCall::state || call == CheckpointCall::preflight) unfit_.insert(found->second.lease);
   return {random_.time(1ms, 60s), random_.chance(50), {}};
 }
 

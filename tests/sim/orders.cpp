@@ -113,7 +113,9 @@ void Orders::asks(LeaseId lease, ProcessRef process, const gpu::CheckpointComman
   const auto says = [&](std::string_view what) {
     return [&, what] { return fmt::format("{} of process {}: {}", to_string(command.call), process.pid, what); };
   };
-  const Duration least = order.give_up + command.timeout;
+  // How a process is that is to be locked is told at once, or not while the others are.
+  const bool asks_first = order.parks && command.call == CheckpointCall::state;
+  const Duration least = (asks_first ? std::min<Duration>(order.give_up, 10s) : order.give_up) + command.timeout;
   expect(patience >= least, "given-up-in-time", lease, says("less time than it was to have"));
   const bool there = command.call == CheckpointCall::preflight || command.call == CheckpointCall::lock ||
                      command.call == CheckpointCall::checkpoint;

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of several processes of which one is in the others' way: while it is locked the driver says nothing of those
+that share memory with it, or it is in a kernel that never ends. They are refused, or undone, and all of them run on.
+Programs that are parked slowly are given their time.
+"""
+import os
+import pathlib
+import signal
+
+import pytest
+
+from tests.support.parking import (ends_well, lease_of, quick_checkpoints, start_parking, until, until_filled,
+                                   used_on_card)
+from tests.support.sublet import MIB, ROOT, wait_until, watches_itself
+from tests.support.system import helpers_of
+
+PROGRAM = ROOT / "tests" / "support" / "tied_program.py"
+SHARES = "as it does where processes share memory (NCCL, CUDA IPC)"
+
+
+def start(daemon, count, exporter, *more, flags=()):
+    """So many processes that share memory, which the one numbered so has exported."""
+    if watches_itself():
+        pytest.skip("a program without the sanitizer cannot load a simulated driver that is built with it")
+    program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "it", "--tier", "batch", *flags, "--", "python3",
+                           PROGRAM, count, exporter, *more)
+    assert program.stdout.readline() == "holds its memory\n", program.communicate()
+    wait_until(lambda: lease_of(daemon, "it").get("used_bytes", 0) >= count * 64 * MIB, "all of them are seen")
+    return program
+
+
+def calls(daemon, name):
+    return daemon.cards()["calls"].get("cuCheckpointProcess" + name, 0)
+
+
+def states(daemon):
+    """Of the processes that have memory on the card: those of the program."""
+    return [process["state"] for process in daemon.cards()["processes"] if process["devices"]]
+
+
+def ends_right(daemon, program):
+    os.kill(lease_of(daemon, "it")["owner"]["pid"], signal.SIGTERM)
+    assert program.wait(60) == 0, f"every byte is as it was: {program.communicate()}"
+
+
+def why(daemon, tag="it"):
+    return str(daemon.get(f"/v1/leases/{tag}/why").body)
+
+
+@pytest.mark.parametrize("count, exporter", [(2, 1), (3, 0)])
+def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon, count, exporter):
+    daemon = start_parking(start_daemon)
+    program = start(daemon, count, exporter)
+    asker = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "asker", "--tier", "interactive", "--",
+                         "simgpu-load", "--alloc", "64MiB", "--seconds", "1")
+    wait_until(lambda: "locked" in states(daemon), "one of them is locked, and the driver is asked for the next")
+    until(daemon, "it", "active")
+    assert states(daemon) == ["running"] * count, "none is left locked"
+    wait_until(lambda: SHARES in why(daemon, "asker"), "the asker is told why it does not yield")
+    done = daemon.cli("pause", "it")
+    assert done.returncode == 1 and "the driver cannot park it" in done.stderr and SHARES in done.stderr, done.stderr
+    assert calls(daemon, "Lock") == calls(daemon, "Unlock") == 1, "it is not asked again, and no lock came late"
+    assert calls(daemon, "Checkpoint") == 0
+    assert daemon.get("/v1/ledger")["entries"] == [] and lease_of(daemon, "asker")["state"] == "queued"
+    ends_right(daemon, program)
+    assert asker.wait(60) == 0, asker.communicate()
+
+
+def test_who_was_locked_when_all_helpers_died_is_unlocked_first(start_daemon):
+    """Of the others nothing can be learned before that."""
+    daemon = start_parking(start_daemon)
+    program = start(daemon, 3, 1)
+    assert daemon.cli("pause", "it", "--no-wait").returncode == 0
+    wait_until(lambda: "locked" in states(daemon), "one of them is locked")
+    helpers = [helper for process in daemon.cards()["processes"] for helper in helpers_of(process["pid"])]
+    for pid in helpers:
+        os.kill(pid, signal.SIGSTOP)  # it would unlock its process when the daemon is gone
+    daemon.kill()
+    for pid in helpers:
+        os.kill(pid, signal.SIGKILL)
+    assert states(daemon).count("locked") == 1, "nobody is there to unlock it"
+    daemon.start()
+    until(daemon, "it", "active")
+    assert states(daemon) == ["running"] * 3
+    assert "does not run yet" not in why(daemon), "no call had to be given up"
+    ends_right(daemon, program)
+
+
+def test_who_is_seen_to_share_memory_by_nccl_is_not_touched(start_daemon):
+    daemon = start_daemon("2x4GiB,driver_version=13000", config='[gpu]\ninterval_busy = "100ms"\n')
+    shared = pathlib.Path(f"/dev/shm/nccl-{os.getpid()}")
+    try:
+        program = start(daemon, 2, 0, shared, flags=("--gpus", "2"))
+    finally:
+        shared.unlink(missing_ok=True)
+    assert daemon.cli("pause", "it").returncode == 1
+    until(daemon, "it", "active")
+    assert "shares memory with others by NCCL, and who is locked first would block them" in why(daemon)
+    assert "the driver cannot park it" in daemon.cli("pause", "it").stderr
+    assert calls(daemon, "Lock") == 0
+    ends_right(daemon, program)
+
+
+# --- a kernel that never ends ---
+
+def test_nothing_is_parked_while_one_of_them_is_in_a_kernel_that_never_ends(start_daemon):
+    """All are locked before any is parked: whoever cannot be locked costs the others no restore."""
+    daemon = start_parking(start_daemon)
+    one = "simgpu-load --alloc 256MiB --seconds 600 --verify"
+    tree = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "it", "--", "sh", "-c",
+                        f"{one} & first=$!; {one} & second=$!; trap 'kill $first $second' TERM; wait; "
+                        "wait $first; [ $? = 143 ] || exit 1; wait $second; [ $? = 143 ]")
+    until_filled(daemon, "it", "768MiB")
+    second = max(process["pid"] for process in daemon.cards()["processes"] if process["devices"])
+    daemon.ctl("fault", "launch-hang", "--pid", second)
+    wait_until(lambda: any(entry["hits"] for entry in daemon.cards()["faults"]), "its kernel does not end")
+    pausing = daemon.spawn("sublet", "pause", "it")
+    wait_until(lambda: "locked" in states(daemon), "the other one is locked")
+    progress = until(daemon, "it", "pausing")["pause"]["progress"]
+    assert progress["moved_bytes"] == 0 and progress["bytes_per_second"] == 0, progress
+    assert "0 B of 1.0 GiB parked, its work on the device is waited for" in daemon.cli("ps", COLUMNS="300").stdout
+    assert pausing.wait(60) == 1
+    said = pausing.stderr.read()
+    assert f"process {second} was not done with its work within" in said, said
+    assert until(daemon, "it", "active")["pause"] is None and states(daemon) == ["running", "running"]
+    assert (calls(daemon, "Lock"), calls(daemon, "Checkpoint"), calls(daemon, "Restore")) == (2, 0, 0)
+    assert daemon.get("/v1/ledger")["entries"] == []
+    daemon.ctl("clear")  # the kernel has ended
+    assert daemon.cli("pause", "it").returncode == 0
+    assert used_on_card(daemon) < 64 * MIB
+    assert daemon.cli("resume", "it").returncode == 0
+    os.kill(lease_of(daemon, "it")["owner"]["pid"], signal.SIGTERM)
+    assert tree.wait(60) == 0, tree.communicate()
+
+
+# --- a slow link ---
+
+def test_a_slow_link_is_known_the_next_time_after_a_restart_too(start_daemon):
+    daemon = start_parking(start_daemon)
+    it = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--name", "slow", "--tier", "batch", "--",
+                      "simgpu-load", "--alloc", "1GiB", "--seconds", "600", "--verify")
+    other = daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "other", "--tier", "batch", "--pausable", "no",
+                         "--", "simgpu-load", "--alloc", "256MiB", "--seconds", "600", "--verify")
+    until_filled(daemon, "it", "1GiB")
+    until_filled(daemon, "other", "256MiB")
+
+    def yields():
+        """To one that needs its room, over a link that takes half as long again as the driver is given by default."""
+        daemon.ctl("fault", "bandwidth", "--bandwidth", "55MiB/s")
+        asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--",
+                             "simgpu-load", "--alloc", "64MiB", "--seconds", "0")
+        until(daemon, "it", "paused")
+        daemon.ctl("clear")
+        assert asker.wait(60) == 0, asker.communicate()
+        until(daemon, "it", "active")
+
+    yields()
+    assert why(daemon, "it").count("stuck: the driver should have parked its program") == 1
+    daemon.kill()
+    daemon.start()
+    yields()
+    assert why(daemon, "it").count("stuck: the driver should have parked its program") == 1, "it is given its time"
+    for tag, program in (("it", it), ("other", other)):
+        assert lease_of(daemon, tag)["state"] == "active"
+        ends_well(daemon, tag, program)
