@@ -6,6 +6,7 @@
 #include "library.h"
 
 #include <algorithm>
+#include <array>
 
 namespace simgpu::nvml {
 
@@ -33,7 +34,25 @@ namespace {
 using namespace simgpu;
 using namespace simgpu::nvml;
 
-constexpr Count link_generation = 5, link_width = 16, link_mbyte_per_s = 63015;
+// The slowest PCIe link that carries what the card was given: a generation's rate of one lane, and how many of them.
+struct Link {
+  Count generation, lanes, mbyte_per_s;
+};
+constexpr std::array<Count, 5> lane_mbyte_per_s{250, 500, 985, 1969, 3938};
+constexpr Link fastest{5, 16, 63015};
+
+Link link_of(const Card& card) {
+  const std::uint64_t wanted = card.table.get(Setting::link_bandwidth) / 1'000'000;
+  if (wanted == 0) return fastest;
+  for (Count i = 0; i < lane_mbyte_per_s.size(); ++i)
+    for (const Count lanes : {1U, 4U, 8U, 16U})
+      if (lane_mbyte_per_s[i] * lanes >= wanted) return {i + 1, lanes, lane_mbyte_per_s[i] * lanes};
+  return fastest;
+}
+
+Return link(const char* name, Handle handle, Count Link::*figure, Count* out) {
+  return ask(name, handle, [&](const Card& card) { return give(out, link_of(card).*figure); });
+}
 
 enum ClockType : Count { graphics = 0, sm = 1, memory = 2, video = 3 };
 
@@ -147,22 +166,22 @@ SIMGPU_NVML nvmlDeviceGetSupportedClocksEventReasons(Handle handle, Wide* reason
 }
 
 SIMGPU_NVML nvmlDeviceGetMaxPcieLinkGeneration(Handle handle, Count* out) {
-  return constant(__func__, handle, out, link_generation);
+  return link(__func__, handle, &Link::generation, out);
 }
 SIMGPU_NVML nvmlDeviceGetGpuMaxPcieLinkGeneration(Handle handle, Count* out) {
-  return constant(__func__, handle, out, link_generation);
+  return link(__func__, handle, &Link::generation, out);
 }
 SIMGPU_NVML nvmlDeviceGetCurrPcieLinkGeneration(Handle handle, Count* out) {
-  return constant(__func__, handle, out, link_generation);
+  return link(__func__, handle, &Link::generation, out);
 }
 SIMGPU_NVML nvmlDeviceGetMaxPcieLinkWidth(Handle handle, Count* out) {
-  return constant(__func__, handle, out, link_width);
+  return link(__func__, handle, &Link::lanes, out);
 }
 SIMGPU_NVML nvmlDeviceGetCurrPcieLinkWidth(Handle handle, Count* out) {
-  return constant(__func__, handle, out, link_width);
+  return link(__func__, handle, &Link::lanes, out);
 }
 SIMGPU_NVML nvmlDeviceGetPcieSpeed(Handle handle, Count* out) {
-  return constant(__func__, handle, out, link_mbyte_per_s);
+  return link(__func__, handle, &Link::mbyte_per_s, out);
 }
 SIMGPU_NVML nvmlDeviceGetPcieReplayCounter(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
 SIMGPU_NVML nvmlDeviceGetPcieThroughput(Handle handle, Count counter, Count* kbyte_per_s) {

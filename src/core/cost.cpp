@@ -145,6 +145,20 @@ void CostModel::learn(const LearnedMove& learned) {
   if (oldest != entries_.end()) entries_.erase(oldest);
 }
 
+void CostModel::know_link(const std::string& device, Bytes per_second) {
+  links_[device] = per_second;
+  known_.clear();
+}
+
+MoveCurve::Line CostModel::on_device(const std::string& device, PauseMethod method, Move move) const {
+  Line its = line({{}, device, method, move});
+  const auto link = links_.find(device);
+  const bool moved = entries_.contains({{}, device, method, move});
+  if (moved || move == Move::settle || link == links_.end() || link->second <= Bytes{}) return its;
+  its.s_per_gib = std::max(its.s_per_gib, gib / static_cast<double>(link->second.count));
+  return its;
+}
+
 Prediction CostModel::Known::of(Bytes bytes) const {
   const double likely = line.at(bytes);
   return {seconds(likely), seconds(likely * (1 + to_p95 * line.spread)),
@@ -157,7 +171,7 @@ const CostModel::Known& CostModel::known(const Consumer& consumer, const std::st
   if (found != known_.end()) return found->second;
   Known its;
   if (consumer.name.empty()) {
-    its.line = line({{}, device, method, move});
+    its.line = on_device(device, method, move);
   } else {
     its.line = known({}, device, method, move).line;
     if (const auto own = entries_.find({consumer, "", method, move}); own != entries_.end())

@@ -99,6 +99,9 @@ class MoveCurve {
 class CostModel {
  public:
   void learn(const LearnedMove& learned);
+  // What the device's link carries each way in a second, as the driver tells; 0: not known. Until something has moved
+  // on it nothing is expected to move faster.
+  void know_link(const std::string& device, Bytes per_second);
   // `devices`: of the lease. Where the consumer itself says little, all of it is expected to take as long as on the
   // slowest of them. None: they are not chosen yet.
   Prediction predict(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method, Move move,
@@ -144,8 +147,10 @@ class CostModel {
 
   MoveCurve::Line line(const Key& key, const MoveCurve::Line& expected) const;
   const Known& known(const Consumer& consumer, const std::string& device, PauseMethod method, Move move) const;
+  MoveCurve::Line on_device(const std::string& device, PauseMethod method, Move move) const;
   std::map<Key, Entry> entries_;
-  mutable std::map<Key, Known, ByParts> known_;  // of a consumer on a device; without a name: of all there
+  std::map<std::string, Bytes, std::less<>> links_;  // by device
+  mutable std::map<Key, Known, ByParts> known_;      // of a consumer on a device; without a name: of all there
 };
 
 }  // namespace sublet::core

@@ -140,6 +140,23 @@ TEST(Cost, AMoveOverSeveralDevicesSaysNothingOfOneOfThem) {
   EXPECT_NEAR(said_of(model, {"fast"}), before, 0.1 * before);
 }
 
+TEST(Cost, NothingIsExpectedToMoveFasterThanTheLinkUntilSomethingHas) {
+  CostModel model;
+  const auto takes = [&](const char* device, PauseMethod method, Move move) {
+    return seconds(model.predict(train, {device}, method, move, 8 * GiB).likely);
+  };
+  const double assumed = takes("A", PauseMethod::driver, Move::pause);
+  model.know_link("A", 32 * GiB);
+  EXPECT_EQ(takes("A", PauseMethod::driver, Move::pause), assumed) << "it is no slower than was assumed anyway";
+  model.know_link("A", 256 * MiB);
+  EXPECT_GT(takes("A", PauseMethod::driver, Move::pause), 32);
+  EXPECT_GT(takes("A", PauseMethod::cooperative, Move::resume), 32);
+  EXPECT_LT(takes("A", PauseMethod::driver, Move::settle), 1) << "no bytes move";
+  EXPECT_EQ(takes("B", PauseMethod::driver, Move::pause), assumed);
+  learn_on(model, "A", 16);
+  EXPECT_LT(takes("A", PauseMethod::driver, Move::pause), 2) << "what was measured counts, whatever the driver told";
+}
+
 TEST(Cost, WhatAnotherUsersProgramsOfTheNameTookIsAnyOthers) {
   CostModel model;
   learn_on(model, "A", 16);

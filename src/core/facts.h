@@ -129,7 +129,8 @@ struct Parked {
   std::string detail = {};          // why not: one sentence
   std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
   bool undone = false;
-  std::optional<Unfit> unfit = {};  // then `detail` says why
+  std::optional<Unfit> unfit = {};  // then `detail` says why …
+  bool may_be_by_chance = false;    // … and it counts when it is said twice in a row
   bool stuck = false;               // a call of the driver was given up, and has not returned
 };
 
@@ -198,6 +199,7 @@ struct DeviceReading {
   int index = 0;
   std::string pci_bus_id;
   bool simulated = false;
+  Bytes link_per_second = {};  // what its link to the host carries each way; 0: not known
   Bytes total;
   Bytes driver_reserved;  // 0 where the driver counts it as used
   Bytes used;             // physically, driver_reserved not included

@@ -300,6 +300,7 @@ class State {
     std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, before it yields: not its own
     Time overdue_at = Time::never();             // Park or Unpark should have been answered by then …
     bool overdue = false;                        // … and was not
+    bool seemed_unfit = false;                   // its last pause failed as one does that the driver cannot park
     bool unverified = false;                     // it was told of this pause that nobody can tell whether it yielded
     unsigned tried = 0;                          // methods of this pause, by their bits
     std::optional<PauseMethod> next;    // of those that are not: would come next, once what was tried is undone

@@ -95,6 +95,9 @@ Result<LeaseId> Stepper::on(const Weighed& fact) {
 // destroy it. That its owner has not answered for it yet is no failure of the method.
 void Stepper::note_unfit(Lease& lease, const Parked& fact) {
   if (!fact.unfit) return;
+  // A pause of nothing but a slow moment of the driver must not make it one that cannot be paused: of those some are
+  // ended.
+  if (fact.may_be_by_chance && !std::exchange(state_.sides_.at(lease.id).seemed_unfit, true)) return;
   lease.unfit = UnfitFor{*fact.unfit, fact.detail};
   touch(lease);
 }

@@ -168,6 +168,8 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   const Bytes unlisted = std::max(reading.used - all - kept_by_driver(device, reading) - device.arrived, Bytes{});
   if (device.read_at) note_hidden(device, reading, unlisted);
   device.unlisted = unlisted;
+  if (reading.link_per_second != device.reading.link_per_second)
+    state_.costs_.know_link(reading.uuid, reading.link_per_second);
   device.reading = reading;
   device.read_at = began;
   device.unleased = unleased;

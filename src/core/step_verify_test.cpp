@@ -121,6 +121,30 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
 }
 
+TEST(Blame, WhatMayHaveBeenBySlownessMakesNobodyUnfitUntilItIsSaidTwice) {
+  Attempt w;
+  const auto fail = [&w] {
+    w.pause();
+    w.step(Parked{.lease = w.victim, .detail = "it is not spoken of", .unfit = Unfit::never, .may_be_by_chance = true});
+    w.runs();
+    w.pass(10min);
+  };
+  fail();
+  EXPECT_FALSE(w.at(w.victim).unfit);
+  w.pause();
+  w.parked();
+  w.measure(Bytes{});
+  w.measure(Bytes{});
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::paused);
+  w.step(Resume{w.victim});
+  w.runs();
+  w.measure(9 * GiB);
+  fail();
+  EXPECT_FALSE(w.at(w.victim).unfit) << "it was paused in between";
+  fail();
+  EXPECT_TRUE(w.at(w.victim).unfit);
+}
+
 TEST(Blame, WhatCouldNotBeMeasuredIsNobodysFailure) {
   Attempt w;
   w.pause();

@@ -226,7 +226,8 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
             done ? fmt::format("{} processes yielded in {}", outcome.parked.size(), format_duration(outcome.took))
                  : "not parked: " + outcome.detail);
   core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == ParkOutcome::Kind::undone};
-  if (outcome.code == "not_parkable" || outcome.code == "tied") fact.unfit = core::Unfit::never;
+  fact.may_be_by_chance = outcome.code == "tied";
+  if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
   tick(fact);

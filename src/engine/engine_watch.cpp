@@ -132,6 +132,7 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
                               .index = device.index,
                               .pci_bus_id = device.pci_bus_id,
                               .simulated = device.simulated,
+                              .link_per_second = device.link_per_second,
                               .total = device.total,
                               .driver_reserved = device.driver_reserved,
                               .used = device.used,

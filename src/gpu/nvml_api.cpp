@@ -44,6 +44,12 @@ constexpr std::size_t process_v2 = 24;
 constexpr std::size_t process_r535 = 32;
 constexpr unsigned char paint = 0xa5;
 
+// Bytes a second of one lane, by generation from the first: the transfer rate less the line code (PCI Express Base
+// Specification: 2.5 and 5 GT/s with 8b/10b; 8, 16 and 32 GT/s with 128b/130b; 64 GT/s in flits of 242/256).
+constexpr std::array<std::int64_t, 6> lane_per_second{250'000'000,   500'000'000,   984'600'000,
+                                                      1'969'200'000, 3'938'400'000, 7'562'500'000};
+constexpr unsigned most_lanes = 32;
+
 using DeviceCall = int (*)(NvmlDevice, unsigned*, void*);
 
 // Clamped, because an absurd number must arrive as one that is seen to be absurd.
@@ -70,6 +76,8 @@ struct NvmlApi::Table {
   int (*memory_v1)(NvmlDevice, MemoryV1*) = nullptr;
   int (*memory_v2)(NvmlDevice, MemoryV2*) = nullptr;
   int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*link_generation)(NvmlDevice, unsigned*) = nullptr;
+  int (*link_width)(NvmlDevice, unsigned*) = nullptr;
 
   // One kind of list in the versions this library has, newest first.
   struct List {
@@ -117,6 +125,9 @@ struct NvmlApi::Table {
     find(memory_v1, {"nvmlDeviceGetMemoryInfo"});
     find(memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
     find(mig_mode, {"nvmlDeviceGetMigMode"});
+    // The most that card and slot can do together: at rest a link is slower, to save power.
+    find(link_generation, {"nvmlDeviceGetMaxPcieLinkGeneration"});
+    find(link_width, {"nvmlDeviceGetCurrPcieLinkWidth"});
     find_list(compute, "nvmlDeviceGetComputeRunningProcesses");
     find_list(graphics, "nvmlDeviceGetGraphicsRunningProcesses");
     find_list(mps, "nvmlDeviceGetMPSComputeRunningProcesses");
@@ -299,7 +310,7 @@ Answer<NvmlIdentity> NvmlApi::identity(NvmlDevice device) const {
   if (!name) return {name.code, name.error, {}};
   const auto uuid = table_->text("nvmlDeviceGetUUID", table_->uuid, device);
   if (!uuid) return {uuid.code, uuid.error, {}};
-  Answer<NvmlIdentity> answer{NvmlCode::success, {}, {name.value, uuid.value, {}}};
+  Answer<NvmlIdentity> answer{NvmlCode::success, {}, {name.value, uuid.value, {}, {}}};
   // Larger than any version of the structure.
   std::array<char, 256> raw{};
   if (table_->pci_v3 != nullptr) {
@@ -308,6 +319,11 @@ Answer<NvmlIdentity> NvmlApi::identity(NvmlDevice device) const {
   } else if (table_->pci_old != nullptr && table_->pci_old(device, raw.data()) == 0) {
     answer.value.pci_bus_id = from_buffer(raw.data(), 16);
   }
+  unsigned generation = 0, lanes = 0;
+  const bool told = table_->link_generation != nullptr && table_->link_width != nullptr &&
+                    table_->link_generation(device, &generation) == 0 && table_->link_width(device, &lanes) == 0;
+  if (told && generation > 0 && generation <= lane_per_second.size() && lanes <= most_lanes)
+    answer.value.link_per_second = Bytes{lane_per_second[generation - 1] * lanes};
   return answer;
 }
 

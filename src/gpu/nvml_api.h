@@ -56,6 +56,7 @@ struct NvmlProcess {
 
 struct NvmlIdentity {
   std::string name, uuid, pci_bus_id;
+  Bytes link_per_second;  // what its PCIe link carries each way, as it was negotiated; 0: the driver does not tell
 };
 
 using NvmlDevice = void*;

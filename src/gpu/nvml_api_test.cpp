@@ -156,6 +156,20 @@ TEST(NvmlProcesses, OtherListsMayBeRefusedButNotBroken) {
   EXPECT_EQ(nvml.api.processes(nvml.device()).code, NvmlCode::gpu_is_lost);
 }
 
+TEST(Nvml, TheLinkCarriesWhatGenerationAndLanesSay) {
+  const auto carries = [](const std::string& says) {
+    const FakeNvml fake(says);
+    const Started nvml("full");
+    return nvml.api.identity(nvml.device()).value.link_per_second;
+  };
+  EXPECT_EQ(carries(""), Bytes{31'507'200'000}) << "the fourth, 16 lanes";
+  EXPECT_EQ(carries("generation=1;lanes=1"), Bytes{250'000'000});
+  EXPECT_EQ(carries("generation=0"), Bytes{});
+  EXPECT_EQ(carries("generation=9"), Bytes{}) << "nobody knows what that carries";
+  EXPECT_EQ(carries("lanes=4000000000"), Bytes{});
+  EXPECT_EQ(carries("fail.nvmlDeviceGetCurrPcieLinkWidth=3"), Bytes{}) << "a card on no PCIe bus";
+}
+
 TEST(Nvml, MigIsSeen) {
   const FakeNvml fake("mig=1");
   const Started nvml("full");

@@ -170,6 +170,7 @@ GpuDevice Sampler::read_device(unsigned index) {
     device.uuid = known->second.uuid;
     device.name = known->second.name;
     device.pci_bus_id = known->second.pci_bus_id;
+    device.link_per_second = known->second.link_per_second;
     device.simulated = says_simulated(device.name);
   }
   if (!handle) {

@@ -32,6 +32,7 @@ Json to_json(const GpuDevice& device) {
             {"pci_bus_id", fit(device.pci_bus_id)},
             {"simulated", device.simulated},
             {"mig", device.mig},
+            {"link_bytes_per_second", device.link_per_second.count},
             {"total_bytes", device.total.count},
             {"driver_reserved_bytes", device.driver_reserved.count},
             {"used_bytes", device.used.count},
@@ -69,6 +70,7 @@ std::string read_device(const Json& json, GpuDevice& device) {
   device.pci_bus_id = reader.text("pci_bus_id", 32);
   device.simulated = reader.boolean("simulated");
   device.mig = reader.boolean("mig");
+  device.link_per_second = reader.bytes("link_bytes_per_second");
   device.total = reader.bytes("total_bytes");
   device.driver_reserved = reader.bytes("driver_reserved_bytes");
   device.used = reader.bytes("used_bytes");

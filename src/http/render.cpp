@@ -220,6 +220,8 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"uuid", reading.uuid},
           {"name", reading.name},
           {"pci_bus_id", reading.pci_bus_id},
+          {"link_bytes_per_second",
+           reading.link_per_second > Bytes{} ? json(reading.link_per_second.count) : json(nullptr)},
           {"total_bytes", reading.total.count},
           {"driver_reserved_bytes", reading.driver_reserved.count},
           {"used_bytes", reading.used.count},

@@ -53,13 +53,14 @@ def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon
     program = start(daemon, count, exporter)
     asker = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "asker", "--tier", "interactive", "--",
                          "simgpu-load", "--alloc", "64MiB", "--seconds", "1")
-    wait_until(lambda: "locked" in states(daemon), "one of them is locked, and the driver is asked for the next")
-    until(daemon, "it", "active")
-    assert states(daemon) == ["running"] * count, "none is left locked"
+    for times in (1, 2):  # once, it may be by chance
+        wait_until(lambda: calls(daemon, "Lock") == times, "one of them is locked, and the driver is asked for the next")
+        until(daemon, "it", "active")
+        assert states(daemon) == ["running"] * count, "none is left locked"
     wait_until(lambda: SHARES in why(daemon, "asker"), "the asker is told why it does not yield")
     done = daemon.cli("pause", "it")
     assert done.returncode == 1 and "the driver cannot park it" in done.stderr and SHARES in done.stderr, done.stderr
-    assert calls(daemon, "Lock") == calls(daemon, "Unlock") == 1, "it is not asked again, and no lock came late"
+    assert calls(daemon, "Lock") == calls(daemon, "Unlock") == 2, "it is not asked again, and no lock came late"
     assert calls(daemon, "Checkpoint") == 0
     assert daemon.get("/v1/ledger")["entries"] == [] and lease_of(daemon, "asker")["state"] == "queued"
     ends_right(daemon, program)

@@ -138,6 +138,14 @@ EXPORT int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
   *current = *pending = static_cast<unsigned>(number("mig", 0));
   return outcome("nvmlDeviceGetMigMode");
 }
+EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(void*, unsigned* generation) {
+  *generation = static_cast<unsigned>(number("generation", 4));
+  return outcome("nvmlDeviceGetMaxPcieLinkGeneration");
+}
+EXPORT int nvmlDeviceGetCurrPcieLinkWidth(void*, unsigned* lanes) {
+  *lanes = static_cast<unsigned>(number("lanes", 16));
+  return outcome("nvmlDeviceGetCurrPcieLinkWidth");
+}
 EXPORT int nvmlDeviceGetMemoryInfo(void*, u64* memory) {
   memory[0] = number("total", 1000);
   memory[2] = number("used", 300) + number("reserved", 0);
