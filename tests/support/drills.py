@@ -183,7 +183,8 @@ def two_make_room(stage):
 # --- programs that yield badly ---
 
 def yields_badly(stage, how, *more):
-    victim = stage.filled("victim", "2500MiB", "2048MiB", load=("--on-pause", how, *more))
+    # What it copies to the host by itself is there in full.
+    victim = stage.filled("victim", "2500MiB", "256MiB", load=("--on-pause", how, *more))
     stage.begins()
     stage.done(stage.asker("3GiB"))
     stage.leaves("victim", victim)
@@ -212,7 +213,7 @@ def never_gets_to_it(stage):
 @drill("relapsed", "on_top", "top_parked")
 def allocates_again(stage):
     """While it is paused, and the room that it made is another's."""
-    victim = stage.filled("victim", "3GiB", "1024MiB", load=("--on-pause", "again-at-usr1"))
+    victim = stage.filled("victim", "3GiB", "256MiB", load=("--on-pause", "again-at-usr1"))
     stage.begins()
     asker = stage.asker("2GiB", "1024MiB", seconds=600)
     stage.has("asker", "1024MiB")
@@ -263,17 +264,27 @@ def deaf_spot(stage):
 
 # --- programs that die ---
 
-@drill("pausing", "owner_gone", "settled")
-def dies_while_it_yields(stage):
+def dies_on_its_way_out(stage, call):
     victim = stage.filled("victim")
-    stage.fault("checkpoint-hang")
+    stage.fault(f"{call}-hang")
     stage.begins()
     asker = stage.asker()
+    stage.hangs()
     stage.state("victim", "pausing")
     stage.dies("victim")
     stage.is_gone("victim", victim)
     stage.done(asker)
     stage.clear()
+
+
+@drill("touching", "owner_gone")
+def dies_while_it_is_locked(stage):
+    dies_on_its_way_out(stage, "lock")
+
+
+@drill("pausing", "owner_gone", "settled")
+def dies_while_it_is_copied(stage):
+    dies_on_its_way_out(stage, "checkpoint")
 
 
 @drill("paused", "owner_gone")
@@ -287,18 +298,28 @@ def dies_while_it_is_parked(stage):
     stage.leaves("asker", asker)
 
 
-@drill("resuming", "owner_gone", "settled")
-def dies_on_its_way_back(stage):
+def dies_on_its_way_back(stage, call):
     victim = stage.filled("victim")
     stage.begins()
     asker = stage.asker(seconds=600)
     stage.has("asker", "1536MiB")
-    stage.fault("restore-hang")
+    stage.fault(f"{call}-hang")
     stage.leaves("asker", asker)
+    stage.hangs()
     stage.state("victim", "resuming")
     stage.dies("victim")
     stage.is_gone("victim", victim)
     stage.clear()
+
+
+@drill("resuming", "owner_gone", "settled")
+def dies_while_it_is_restored(stage):
+    dies_on_its_way_back(stage, "restore")
+
+
+@drill("resuming", "owner_gone")
+def dies_while_it_is_unlocked(stage):
+    dies_on_its_way_back(stage, "unlock")
 
 
 @drill("paused", "resumed", "released")

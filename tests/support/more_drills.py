@@ -112,6 +112,18 @@ def unlock_hangs(stage):
     hangs_on_the_way_back(stage, "unlock")
 
 
+@drill("pausing", "paused", "granted", "resumed")
+def driver_never_returns(stage):
+    """It keeps one of two; the other makes room instead."""
+    victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
+    stage.fault("checkpoint-hang", "--pid", stage.pid("one"))
+    stage.begins()
+    stage.done(stage.asker("1800MiB", "1280MiB"))
+    stage.clear()
+    for tag, victim in victims.items():
+        stage.leaves(tag, victim)
+
+
 # --- others ---
 
 @drill("pausing", "cancelled", "resumed")
