@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drills in which the driver, the machine, or somebody else is what goes wrong."""
+import atexit
 import functools
 import os
 import pathlib
@@ -275,7 +276,9 @@ def nobody_is_left(stage):
 
 @functools.cache
 def asleep_library():
-    return shared_library(pathlib.Path(tempfile.mkdtemp()) / "asleep.so", ROOT / "tests" / "support" / "asleep.c")
+    directory = tempfile.TemporaryDirectory()
+    atexit.register(directory.cleanup)
+    return shared_library(pathlib.Path(directory.name) / "asleep.so", ROOT / "tests" / "support" / "asleep.c")
 
 
 def sleepy(directory):
