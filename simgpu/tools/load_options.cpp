@@ -27,7 +27,8 @@ const std::string_view load_help =
                   and a 16-byte pattern around it, which a simulated card stores in little RAM
   --on-pause MODE yield by itself when the daemon of SUBLET_HOST asks for it: honest; or, to see what becomes
                   of it: liar (says so, and keeps everything), half (frees half of it), late (after its time
-                  is over), again (holds half as much again once it is paused), deaf (never gets to it)
+                  is over), again (holds half as much again a second later), again-at-usr1 (the same at
+                  SIGUSR1), deaf (never gets to it)
   --seed N        seed of the contents (the process id), printed in the result
   --json          print the result as JSON
   --help, --version
@@ -48,11 +49,12 @@ constexpr std::array<std::string_view, 12> known = {"--alloc", "--step",     "--
                                                     "--busy",  "--on-pause", "--seed", "--verify",
                                                     "--dense", "--json",     "--help", "--version"};
 
-constexpr std::array<std::pair<std::string_view, OnPause>, 6> modes{{{"honest", OnPause::honest},
+constexpr std::array<std::pair<std::string_view, OnPause>, 7> modes{{{"honest", OnPause::honest},
                                                                      {"liar", OnPause::liar},
                                                                      {"half", OnPause::half},
                                                                      {"late", OnPause::late},
                                                                      {"again", OnPause::again},
+                                                                     {"again-at-usr1", OnPause::again_at_usr1},
                                                                      {"deaf", OnPause::deaf}}};
 
 template <typename Number>
@@ -85,8 +87,8 @@ Status set_value(LoadOptions& options, std::string_view flag, std::string_view v
   for (const auto& [name, mode] : modes) {
     if (name == value) return options.on_pause = mode, Status{};
   }
-  return bad_request(
-      fmt::format("--on-pause '{}' is not one of honest, liar, half, late, again, deaf", sublet::printable(value)));
+  return bad_request(fmt::format("--on-pause '{}' is not one of honest, liar, half, late, again, again-at-usr1, deaf",
+                                 sublet::printable(value)));
 }
 
 Status check_sizes(const LoadOptions& options) {

@@ -12,13 +12,14 @@ namespace simgpu::tools {
 
 // What it does when it is asked to yield.
 enum class OnPause {
-  not_asked,  // it does not say that it yields by itself
-  honest,     // copies all it holds to the host, frees it and its context, and comes back with every byte
-  liar,       // says that it has yielded, and keeps everything
-  half,       // frees half of it, and says that it has yielded
-  late,       // yields half a second after the time for that is over
-  again,      // yields, and holds half as much again a second later
-  deaf,       // never gets to a place where it could yield
+  not_asked,      // it does not say that it yields by itself
+  honest,         // copies all it holds to the host, frees it and its context, and comes back with every byte
+  liar,           // says that it has yielded, and keeps everything
+  half,           // frees half of it, and says that it has yielded
+  late,           // yields half a second after the time for that is over
+  again,          // yields, and holds half as much again a second later
+  again_at_usr1,  // the same, at SIGUSR1
+  deaf,           // never gets to a place where it could yield
 };
 
 struct LoadOptions {

@@ -42,6 +42,7 @@ TEST(LoadOptions, KnowsEveryWayToBePaused) {
   const auto options = parse_load_options({"--alloc", "1GiB", "--on-pause", "half"});
   ASSERT_TRUE(options.has_value());
   EXPECT_EQ(options->on_pause, OnPause::half);
+  EXPECT_EQ(parse_load_options({"--alloc", "1GiB", "--on-pause", "again-at-usr1"})->on_pause, OnPause::again_at_usr1);
   EXPECT_EQ(parse_load_options({"--alloc", "1GiB"})->on_pause, OnPause::not_asked);
   EXPECT_NE(refusal({"--alloc", "1GiB", "--on-pause", "politely"}).find("honest, liar"), std::string::npos);
 }

@@ -5,7 +5,9 @@
 #include <sublet/sublet.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 
 namespace simgpu::tools {
@@ -15,6 +17,9 @@ namespace {
 constexpr std::uint64_t residue = 64ULL << 20;
 constexpr auto look_interval = std::chrono::milliseconds(20);
 
+std::atomic<bool> usr1 = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
 }  // namespace
 
 Pausing::Pausing(const CudaDriver& driver, Load& load, const LoadOptions& options)
@@ -23,6 +28,7 @@ Pausing::Pausing(const CudaDriver& driver, Load& load, const LoadOptions& option
       mode_(options.on_pause),
       bytes_(std::max<std::uint64_t>(static_cast<std::uint64_t>(options.alloc.count) / 2, 2 * residue)) {
   if (mode_ == OnPause::not_asked) return;
+  if (mode_ == OnPause::again_at_usr1) std::signal(SIGUSR1, [](int) { usr1 = true; });
   sublet_callbacks callbacks = SUBLET_CALLBACKS_INIT;
   callbacks.on_pause = on_pause;
   callbacks.on_resume = on_resume;
@@ -53,15 +59,19 @@ int Pausing::yield(sublet_request* request) {
     fmt::format_to_n(request->detail, sizeof request->detail - 1, "{}", error.what());
     return 1;
   }
-  if (mode_ == OnPause::again) again_ = std::thread([this] { hold_again(); });
+  usr1 = false;
+  if (mode_ == OnPause::again || mode_ == OnPause::again_at_usr1) again_ = std::thread([this] { hold_again(); });
   fmt::print(stderr, "simgpu-load: yielded\n");
   return 0;
 }
 
-// Once everybody believes that it has yielded.
+// Once everybody believes that it has yielded: after a second mostly, on a busy machine only somebody else can tell.
 void Pausing::hold_again() {
   try {
-    for (int looks = 0; looks < 50; ++looks) std::this_thread::sleep_for(look_interval);
+    for (int looks = 0; mode_ == OnPause::again_at_usr1 ? !usr1 : looks < 50; ++looks) {
+      if (going_on_) return;
+      std::this_thread::sleep_for(look_interval);
+    }
     if (sublet_paused() == 0) return;
     driver_.retain_primary_context(driver_.device(0));
     const DevicePointer held = driver_.allocate(bytes_);

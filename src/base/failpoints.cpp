@@ -9,7 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <csignal>
+#include <cstdio>
+#include <set>
 
 namespace sublet {
 namespace {
@@ -30,27 +33,43 @@ std::vector<std::string> Failpoints::list(std::span<const std::string_view> subj
 }
 
 Status Failpoints::arm(std::string_view text, std::span<const std::string_view> subjects) {
+  log_ = text == "log";
+  if (log_) return {};
+  const auto at = text.find('@');
+  const std::string_view which = text.substr(0, at);
   const auto known = list(subjects);
-  if (std::find(known.begin(), known.end(), text) == known.end()) {
+  if (std::find(known.begin(), known.end(), which) == known.end()) {
     const std::vector<std::string_view> words(known.begin(), known.end());
-    return bad_request(fmt::format("there is no failpoint '{}'{}", printable(text), did_you_mean(text, words)),
+    return bad_request(fmt::format("there is no failpoint '{}'{}", printable(which), did_you_mean(which, words)),
                        "--list-failpoints lists them");
   }
-  const auto equals = text.find('=');
-  name_ = text.substr(0, equals);
-  kill_ = text.substr(equals + 1) == "kill";
-  armed_ = true;
+  int times = 1;
+  if (at != std::string_view::npos) {
+    const std::string_view number = text.substr(at + 1);
+    const auto [end, problem] = std::from_chars(number.data(), number.data() + number.size(), times);
+    if (problem != std::errc() || end != number.data() + number.size() || times < 1)
+      return bad_request(fmt::format("'{}' is no number of times, from 1 on", printable(number)));
+  }
+  const auto equals = which.find('=');
+  name_ = which.substr(0, equals);
+  kill_ = which.substr(equals + 1) == "kill";
+  left_ = times;
   return {};
 }
 
 bool Failpoints::at(std::span<const std::string_view> subjects, std::string_view step) {
-  if (!armed_) return false;
+  if (log_) {
+    // A line each, and at once: several threads come by, and the process may be about to end.
+    const std::set<std::string_view> distinct(subjects.begin(), subjects.end());
+    for (const std::string_view subject : distinct) fmt::print(stderr, "failpoint {}.{}\n", subject, step);
+  }
+  if (left_ <= 0) return false;
   const auto is_named = [&](std::string_view subject) {
     return name_.size() == subject.size() + 1 + step.size() && name_.starts_with(subject) && name_.ends_with(step);
   };
-  if (std::none_of(subjects.begin(), subjects.end(), is_named)) return false;
+  if (std::none_of(subjects.begin(), subjects.end(), is_named) || left_.fetch_sub(1) != 1) return false;
   if (kill_) ::kill(::getpid(), SIGKILL);
-  return armed_.exchange(false);
+  return true;
 }
 
 }  // namespace sublet

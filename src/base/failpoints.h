@@ -26,20 +26,22 @@ class Failpoints {
 
   Failpoints() = default;  // nothing is armed
 
-  // "NAME=kill" (SIGKILL to this process when the failpoint is reached) or "NAME=error" (the step fails, once).
-  // `subjects`: what may stand before the step. Before any thread asks at().
+  // "NAME=kill" (SIGKILL to this process when the failpoint is reached), "NAME=error" (the step fails, once); with "@3"
+  // behind it, the third time that it is reached. "log": each that is reached is said on standard error, as
+  // "failpoint NAME". `subjects`: what may stand before the step. Before any thread asks at().
   Status arm(std::string_view text, std::span<const std::string_view> subjects);
 
   // Whether the step of one of the subjects must fail; does not return where the process must end. Any thread.
   bool at(std::span<const std::string_view> subjects, std::string_view step);
 
-  // All that can be armed, as arm() takes it.
+  // All that can be armed, as arm() takes it, each for the first time that it is reached.
   static std::vector<std::string> list(std::span<const std::string_view> subjects);
 
  private:
   std::string name_;  // "" = none
   bool kill_ = false;
-  std::atomic<bool> armed_ = false;
+  bool log_ = false;
+  std::atomic<int> left_ = 0;  // so many times it is still to be reached; then it happens
 };
 
 }  // namespace sublet

@@ -22,7 +22,8 @@ int read_options(int argc, char** argv, Options& options) {
   app.add_option("--config", options.config, "Configuration file, instead of the usual one")->type_name("FILE");
   app.add_option("--ready-fd", options.ready_fd, "Descriptor that gets 'ready' and is closed once the daemon serves")
       ->type_name("N");
-  app.add_option("--failpoint", options.failpoint, "For tests: end, or let the store fail, at an exact moment")
+  app.add_option("--failpoint", options.failpoint,
+                 "For tests: end, or let the store fail, at an exact moment; or log each")
       ->type_name("WHICH");
   app.add_flag_callback(
       "--list-failpoints",

@@ -163,8 +163,9 @@ def test_who_never_gets_to_it_is_parked_by_the_driver(daemon):
 
 
 def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
-    program = start(daemon, "again")
+    program = start(daemon, "again-at-usr1")
     assert daemon.cli("pause", "it").returncode == 0
+    os.kill(program_pid(program), signal.SIGUSR1)
     wait_until(lambda: any(reason["code"] == "relapsed" for reason in reasons(daemon)), "it is seen")
     assert "nothing is granted against them" in str(reasons(daemon))
     wait_until(lambda: lease_of(daemon, "it")["pause"]["method"] == "driver", "the driver parks what it took")
@@ -178,9 +179,10 @@ def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
 def test_who_relapses_where_the_driver_cannot_park_comes_back_all_the_same(start_daemon, restart):
     daemon = start_daemon("1x1GiB,driver_version=12060", config=CONFIG)
-    program = start(daemon, "again")
+    program = start(daemon, "again-at-usr1")
     assert daemon.cli("pause", "it").returncode == 0
     before = daemon.get("/v1/ledger")["entries"]
+    os.kill(program_pid(program), signal.SIGUSR1)
     wait_until(lambda: "could not be parked: the driver" in str(reasons(daemon)), "the driver is tried on top")
     paused = lease_of(daemon, "it")
     assert paused["state"] == "paused" and paused["pause"]["method"] == "cooperative", paused

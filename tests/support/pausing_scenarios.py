@@ -87,13 +87,14 @@ def next_method(client):
 
 def holding_again(client):
     """Yields by itself, and takes memory again while it is paused."""
-    return loaded(client, "--on-pause", "again")
+    return loaded(client, "--on-pause", "again-at-usr1")
 
 
 @scenario("relapsed", "on_top", "top_parked")
 def parked_on_top(client):
     keeper, lease = holding_again(client)
     client.act(lease["id"], "pause")
+    client.holds_again(lease["id"])
     client.until(lease["id"], lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver")
     wait_until(lambda: client.get("/v1/ledger")["entries"][0]["settled"], "it is parked on top")
     client.resume(lease["id"])
@@ -107,6 +108,7 @@ def top_failed(client):
     client.act(lease["id"], "pause")
     undone = client.until(lease["id"], lambda now: now["state"] != "pausing")["state"] != "paused"
     if not undone:  # by a crash
+        client.holds_again(lease["id"])
         wait_until(lambda: client.disturbed() or any("could not be parked" in reason["text"] for reason in
                                                   client.get(f"/v1/leases/{lease['id']}/why")["reasons"]), "it fails")
     client.daemon.ctl("clear")
@@ -121,6 +123,7 @@ def killed_on_top(step):
         client.start("--failpoint", step)
         keeper, lease = holding_again(client)
         client.act(lease["id"], "pause")
+        client.holds_again(lease["id"])
         assert client.daemon.process.wait(60) == -signal.SIGKILL
         return keeper, lease
     return stage

@@ -4,6 +4,7 @@ import http.client
 import http.server
 import itertools
 import json
+import os
 import signal
 import threading
 
@@ -135,6 +136,12 @@ class Retrying:
             now = self.until(id, lambda lease: lease["state"] in ("active", "paused", "ended"))
             return now if now["state"] != "active" else None
         return wait_until(paused, f"{id} is paused")
+
+    def holds_again(self, id):
+        """The program allocates again (`--on-pause again-at-usr1`), now that everybody believes that it has yielded."""
+        paused = self.until(id, lambda lease: lease["state"] == "paused")
+        if paused["pause"]["method"] == "cooperative":
+            os.kill(paused["owner"]["pid"], signal.SIGUSR1)
 
     def resume(self, id):
         self.act(id, "resume")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each drill, with the daemon killed at what it reaches on the way: whatever the moment, all ends as it should.
+
+Here a drill is killed at the transitions that matter to it, at one step of each, turn and turn about; with
+SUBLET_DRILL_STEPS=all at every step of every transition that it reaches by itself, the first time and the last.
+"""
+import concurrent.futures
+import dataclasses
+import os
+import traceback
+from collections import Counter
+
+import pytest
+
+from tests.support import more_drills  # noqa: F401 - it registers its drills
+from tests.support.drills import DRILLS, reached
+
+EVERYWHERE = os.environ.get("SUBLET_DRILL_STEPS") == "all"
+AT_ONCE = 20
+# Nothing of it is stored; it is, and nobody acts on it yet; it is acted on, and nobody may have heard of that.
+STEPS = ("written", "committed", "done")
+
+
+@dataclasses.dataclass
+class Played:
+    problem: str | None
+    before: list = ()   # what was reached before the drill began
+    reached: list = ()  # in all
+    killed: bool = False
+
+
+def play(name, failpoint="log", surely=False):
+    """Plays the drill, interrupted there; `surely`: it comes by there each time."""
+    stage = None
+    try:
+        stage = DRILLS[name].stage()
+        stage.start("--failpoint", failpoint)
+        DRILLS[name].play(stage)
+        stage.is_over()
+        assert stage.restarts == 1 or not surely, "the daemon was never killed"
+        return Played(None, stage.before, reached(stage.daemon.log()), stage.restarts == 1)
+    except Exception:  # noqa: BLE001 - one of many threads; the test reports them all
+        log = "" if stage is None else stage.daemon.log()
+        return Played(f"--- {name}, {failpoint}\n{traceback.format_exc()}\n{log}")
+    finally:
+        if stage is not None:
+            stage.close()
+            stage.daemon.close()
+
+
+def points(drill, before, reached):
+    """Where it is to be killed, by what it reached undisturbed; and whether it comes by there each time."""
+    turn = list(DRILLS.values()).index(drill)
+    chosen = {(subject, STEPS[(turn + n) % len(STEPS)]) for n, subject in enumerate(drill.matter)}
+    first = Counter(before)
+    total, times, previous, taken = Counter(reached), Counter(before), "", False
+    for name in reached[len(before):]:
+        times[name] += 1
+        subject, step = name.split(".")
+        is_first = times[name] == first[name] + 1
+        if EVERYWHERE:
+            # What is decided together reaches each step together, which is one moment.
+            taken = taken and step == previous
+            wanted = not taken and (is_first or times[name] == total[name])
+        else:
+            wanted = (subject, step) in chosen and is_first
+        if wanted:
+            yield f"{name}=kill@{times[name]}", subject in drill.matter and is_first
+        taken, previous = taken or wanted, step
+
+
+@pytest.fixture(scope="module")
+def played(request):
+    """What comes of each of the chosen drills, alone and killed anywhere: all at once, for they mostly wait."""
+    chosen = [item.callspec.params["name"] for item in request.session.items
+              if item.path == request.path and hasattr(item, "callspec")]
+    pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+    alone = {name: pool.submit(play, name) for name in chosen}
+    killed = {}
+    for name, future in alone.items():
+        # One that cannot be staged here skips, which is an exception that its own test meets.
+        found = [] if future.exception() else points(DRILLS[name], future.result().before, future.result().reached)
+        killed[name] = [pool.submit(play, name, *point) for point in found]
+    yield {name: [alone[name], *killed[name]] for name in chosen}
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_killed_on_the_way(played, name):
+    alone, *others = [future.result() for future in played[name]]
+    assert not alone.problem, alone.problem
+    subjects = {reached.split(".")[0] for reached in alone.reached[len(alone.before):]}
+    assert subjects >= set(DRILLS[name].matter), f"never reached: {set(DRILLS[name].matter) - subjects}"
+    problems = [other.problem for other in others if other.problem]
+    assert not problems, "\n".join(problems)
+    # Not all of it is reached each time: two things that happen at once are decided together, or one by one.
+    assert sum(other.killed for other in others) > 0.7 * len(others)

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two programs that want more than the card has, and all that can go wrong while one of them makes room for the other.
+
+A drill plays one of these to its end, for tests that interrupt it anywhere: what it asserts holds whatever becomes of
+the daemon meanwhile.
+"""
+import dataclasses
+import os
+import re
+import signal
+from collections.abc import Callable
+
+from tests.support.parking import quick_checkpoints
+from tests.support.retrying import Retrying
+from tests.support.sublet import MIB, Daemon, living, wait_until
+
+CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "2s"\n[device]\nheadroom = "64MiB"\n'
+          '[lease]\nlinger = "2s"\nreconnect = "5s"\ngrace = "3s"\n'
+          '[pause]\nverify_timeout = "10s"\ncooldown = "300ms"\nmin_residency = "500ms"\n')
+LOOKS = 10  # while a program runs, whether memory is promised twice is asked at one in so many looks at it
+
+
+@dataclasses.dataclass
+class Drill:
+    play: Callable      # of a Stage
+    matter: tuple       # the transitions at which it is interrupted even where time is short
+    more: str           # of the configuration
+    command: Callable   # of the private directory: what is before the daemon's command
+
+    def stage(self):
+        daemon = Daemon("1x4GiB", CONFIG + self.more)
+        daemon.command = self.command(daemon.dir)
+        return Stage(daemon)
+
+
+DRILLS = {}
+
+
+def drill(*matter, more="", command=lambda _: ()):
+    """Registers a function as the drill of its name."""
+    def register(play):
+        assert play.__name__ not in DRILLS, f"two drills {play.__name__}"
+        DRILLS[play.__name__] = Drill(play, matter, more, command)
+        return play
+    return register
+
+
+def reached(log):
+    """The failpoints that were reached, each as often as it was, by a log of `--failpoint log`."""
+    return re.findall(r"^failpoint (\S+)$", log, re.MULTILINE)
+
+
+class Stage(Retrying):
+    def __init__(self, daemon):
+        super().__init__(daemon)
+        self.before = []  # what was reached until then
+
+    def begins(self):
+        """All is in place: what is reached from here on belongs to the drill."""
+        self.before = reached(self.daemon.log())
+
+    # --- programs ---
+
+    def program(self, tag, vram, alloc, *flags, load=(), seconds=600):
+        self.runs += 1
+        return self.daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, *flags, "--", "simgpu-load", "--alloc",
+                                 alloc, "--seconds", seconds, "--verify", "--json", *load)
+
+    def filled(self, tag, vram="3GiB", alloc="2560MiB", *flags, load=()):
+        """One of a low tier that has filled its memory, and registered where it yields by itself."""
+        quick_checkpoints(self.daemon)
+        keeper = self.program(tag, vram, alloc, "--tier", "batch", *flags, load=load)
+        self.has(tag, alloc)
+        if "--on-pause" in load:
+            wait_until(lambda: self.get(f"/v1/leases/{tag}/cooperate")["registered"], "it has registered")
+        return keeper
+
+    def asker(self, vram="2GiB", alloc="1536MiB", seconds=1):
+        """One of a higher tier, whose memory is not there beside that of the others."""
+        return self.program("asker", vram, alloc, "--tier", "interactive", seconds=seconds)
+
+    def outsider(self, alloc):
+        """One under no lease, once it is seen."""
+        child = self.daemon.spawn("simgpu-load", "--alloc", alloc, "--seconds", "600")
+        wait_until(lambda: self.get("/v1/devices")["devices"][0]["other_bytes"] >= int(alloc[:-3]) * MIB, "it is seen")
+        return child
+
+    def has(self, tag, alloc):
+        self.until(tag, lambda now: now.get("used_bytes", 0) >= int(alloc[:-3]) * MIB)
+
+    def pid(self, tag):
+        return self.get(f"/v1/leases/{tag}")["owner"]["pid"]
+
+    def dies(self, tag):
+        os.kill(self.pid(tag), signal.SIGKILL)
+
+    def ended(self, keeper):
+        looks = 0
+
+        def poll():
+            nonlocal looks
+            looks += 1
+            if looks % LOOKS == 0:
+                self.until_now()
+            else:
+                self.revive()
+            return keeper.poll() is not None
+        wait_until(poll, "the program ends", 120)
+        return keeper.returncode
+
+    def until_now(self):
+        devices = [device for device in self.get("/v1/devices")["devices"] if device["state"] == "ok"]
+        self.nothing_is_promised_twice(self.get("/v1/leases")["leases"], devices)
+
+    def done(self, keeper):
+        """It has ended by itself, and all was right."""
+        assert self.ended(keeper) == 0, keeper.communicate()
+
+    def leaves(self, tag, keeper):
+        """It runs, and is told to end; every byte is as it was."""
+        self.until(tag, lambda now: now.get("state") == "active")
+        os.kill(self.pid(tag), signal.SIGTERM)
+        assert self.ended(keeper) == 128 + signal.SIGTERM, keeper.communicate()
+        assert '"wrong_words":0' in keeper.stdout.read()
+
+    def is_gone(self, tag, keeper, reason="owner_gone"):
+        self.ends(tag, reason)
+        assert self.ended(keeper) == 128 + signal.SIGKILL, keeper.communicate()
+
+    # --- what is seen of them ---
+
+    def state(self, tag, *states):
+        return self.until(tag, lambda now: now.get("state") in states)
+
+    def texts(self, tag, code):
+        return [each["text"] for each in self.get(f"/v1/leases/{tag}/why")["reasons"] if each["code"] == code]
+
+    def fault(self, *words):
+        self.daemon.ctl("fault", *words)
+
+    def clear(self):
+        self.daemon.ctl("clear")
+
+    def hangs(self):
+        def hit():
+            self.revive()
+            return any(fault["hits"] for fault in self.daemon.cards()["faults"])
+        wait_until(hit, "the driver is at work on it")
+
+    def restores(self):
+        return self.daemon.cards()["calls"].get("cuCheckpointProcessRestore", 0)
+
+    def is_over(self):
+        """Nothing of anything is left: on the card, in host memory, in the table."""
+        def nothing_left():
+            card, = self.get("/v1/devices")["devices"]
+            return self.get("/v1/ledger")["entries"] == [] and card["used_bytes"] == 0 and \
+                card["other_bytes"] == 0 and self.get("/v1/leases")["leases"] == []
+        wait_until(nothing_left, "nothing is left")
+        self.check()
+
+
+# --- nothing goes wrong ---
+
+@drill("pausing", "touching", "yielded", "paused", "granted", "returning", "resuming", "resumed")
+def makes_room(stage):
+    victim = stage.filled("victim")
+    stage.begins()
+    stage.done(stage.asker())
+    stage.leaves("victim", victim)
+
+
+@drill("pausing", "paused", "granted", "resumed")
+def two_make_room(stage):
+    """Neither alone is enough."""
+    victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
+    stage.begins()
+    stage.done(stage.asker("3600MiB", "2560MiB"))
+    for tag, victim in victims.items():
+        stage.leaves(tag, victim)
+
+
+# --- programs that yield badly ---
+
+def yields_badly(stage, how, *more):
+    # What it copies to the host by itself is there in full.
+    victim = stage.filled("victim", "2500MiB", "256MiB", load=("--on-pause", how, *more))
+    stage.begins()
+    stage.done(stage.asker("3GiB"))
+    stage.leaves("victim", victim)
+
+
+@drill("undone", "next_method", "paused")
+def liar(stage):
+    yields_badly(stage, "liar")
+
+
+@drill("undone", "next_method", "paused")
+def half_liar(stage):
+    yields_badly(stage, "half", "--step", "16MiB")
+
+
+@drill("undone", "resumed", more='yield_timeout = "3s"\n')
+def late_yielder(stage):
+    yields_badly(stage, "late")
+
+
+@drill("undone", "next_method", "resumed", more='yield_timeout = "3s"\n')
+def never_gets_to_it(stage):
+    yields_badly(stage, "deaf")
+
+
+@drill("relapsed", "on_top", "top_parked")
+def allocates_again(stage):
+    """While it is paused, and the room that it made is another's."""
+    victim = stage.filled("victim", "3GiB", "256MiB", load=("--on-pause", "again-at-usr1"))
+    stage.begins()
+    asker = stage.asker("2GiB", "1024MiB", seconds=600)
+    stage.has("asker", "1024MiB")
+    stage.holds_again("victim")
+    stage.until("victim", lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver" or
+                stage.restarts)
+    stage.leaves("asker", asker)
+    stage.leaves("victim", victim)
+
+
+@drill("pausing", "undone", "resumed")
+def stopped(stage):
+    """Somebody has stopped it: it answers nobody, its driver neither."""
+    victim = stage.filled("victim")
+    pid = stage.pid("victim")
+    os.kill(pid, signal.SIGSTOP)
+    stage.begins()
+    asker = stage.asker()
+    wait_until(lambda: stage.texts("victim", "resuming"), "it is found out and undone")
+    os.kill(pid, signal.SIGCONT)
+    stage.done(asker)
+    stage.leaves("victim", victim)
+
+
+DEAF = """
+import ctypes, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+cuda, context, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 30)) == 0
+signal.pause()
+"""
+
+
+@drill("displaced", "killing", "settled")
+def deaf_spot(stage):
+    """One that may be ended, and does not end by itself."""
+    quick_checkpoints(stage.daemon)
+    spot = stage.daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--pausable", "no",
+                              "--", "python3", "-c", DEAF)
+    stage.runs += 1
+    stage.has("spot", "1024MiB")
+    stage.begins()
+    asker = stage.asker("3GiB", "2560MiB")
+    stage.is_gone("spot", spot, "revoked")
+    stage.done(asker)
+
+
+# --- programs that die ---
+
+def dies_on_its_way_out(stage, call):
+    victim = stage.filled("victim")
+    stage.fault(f"{call}-hang")
+    stage.begins()
+    asker = stage.asker()
+    stage.hangs()
+    stage.state("victim", "pausing")
+    stage.dies("victim")
+    stage.is_gone("victim", victim)
+    stage.done(asker)
+    stage.clear()
+
+
+@drill("touching", "owner_gone")
+def dies_while_it_is_locked(stage):
+    dies_on_its_way_out(stage, "lock")
+
+
+@drill("pausing", "owner_gone", "settled")
+def dies_while_it_is_copied(stage):
+    dies_on_its_way_out(stage, "checkpoint")
+
+
+@drill("paused", "owner_gone")
+def dies_while_it_is_parked(stage):
+    victim = stage.filled("victim")
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.has("asker", "1536MiB")
+    stage.dies("victim")
+    stage.is_gone("victim", victim)
+    stage.leaves("asker", asker)
+
+
+def dies_on_its_way_back(stage, call):
+    victim = stage.filled("victim")
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.has("asker", "1536MiB")
+    stage.fault(f"{call}-hang")
+    stage.leaves("asker", asker)
+    stage.hangs()
+    stage.state("victim", "resuming")
+    stage.dies("victim")
+    stage.is_gone("victim", victim)
+    stage.clear()
+
+
+@drill("resuming", "owner_gone", "settled")
+def dies_while_it_is_restored(stage):
+    dies_on_its_way_back(stage, "restore")
+
+
+@drill("resuming", "owner_gone")
+def dies_while_it_is_unlocked(stage):
+    dies_on_its_way_back(stage, "unlock")
+
+
+@drill("paused", "resumed", "released")
+def outlives_its_keeper(stage):
+    """Nobody is left who would speak for it, and it has its turn all the same."""
+    victim = stage.filled("victim")
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.has("asker", "1536MiB")
+    victim.kill()
+    victim.wait()
+    pid = stage.pid("victim")
+    stage.leaves("asker", asker)
+    stage.state("victim", "active")
+    assert living(pid) and stage.pid("victim") == pid
+    stage.dies("victim")
+    stage.state("victim", "ended")  # how it ended nobody knows

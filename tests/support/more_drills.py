@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drills in which the driver, the machine, or somebody else is what goes wrong."""
+import atexit
+import functools
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+
+import pytest
+
+from tests.support.drills import drill
+from tests.support.preload import shared_library
+from tests.support.sublet import GIB, MIB, ROOT, living, wait_until
+
+
+# --- the driver ---
+
+@drill("undone", "poisoned", "owner_gone")
+def copy_fails_half_way(stage):
+    """Its driver has lost it, with its bytes on the card: they are promised to nobody, and it is not killed."""
+    victim = stage.filled("victim")
+    stage.fault("checkpoint-fail", "--after", "50")
+    stage.begins()
+    asker = stage.asker()
+    lost = stage.state("victim", "poisoned")
+    assert lost["used_bytes"] >= 2560 * MIB and living(lost["owner"]["pid"])
+    assert stage.get("/v1/leases/asker")["state"] == "queued"
+    assert stage.get("/v1/ledger")["entries"][0]["bytes"] == 0, "nothing of it is in host memory"
+    stage.dies("victim")
+    stage.is_gone("victim", victim)
+    stage.done(asker)
+
+
+@drill("undone", "resumed", "paused")
+def copy_fails(stage):
+    """And nothing has happened: once the driver can, it is asked again."""
+    victim = stage.filled("victim")
+    stage.fault("checkpoint-fail")
+    stage.begins()
+    asker = stage.asker()
+    wait_until(lambda: stage.texts("victim", "resuming"), "it is undone")
+    stage.state("victim", "active")
+    stage.clear()
+    stage.done(asker)
+    stage.leaves("victim", victim)
+
+
+@drill("resuming", "poisoned", "owner_gone")
+def restore_fails(stage):
+    """Although its room was kept for it."""
+    victim = stage.filled("victim")
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.has("asker", "1536MiB")
+    stage.fault("restore-fail")
+    stage.leaves("asker", asker)
+    lost = stage.state("victim", "poisoned")
+    assert living(lost["owner"]["pid"]), "it is kept, not killed"
+    stage.clear()
+    stage.dies("victim")
+    stage.is_gone("victim", victim)
+
+
+def hangs_on_the_way_out(stage, call):
+    victim = stage.filled("victim")
+    stage.fault(f"{call}-hang")
+    stage.begins()
+    asker = stage.asker()
+    stage.hangs()
+    stage.state("victim", "pausing")
+    stage.clear()
+    stage.done(asker)
+    stage.leaves("victim", victim)
+
+
+@drill("pausing", "touching", "paused")
+def lock_hangs(stage):
+    hangs_on_the_way_out(stage, "lock")
+
+
+@drill("touching", "yielded", "paused")
+def checkpoint_hangs(stage):
+    hangs_on_the_way_out(stage, "checkpoint")
+
+
+@drill("pausing", "touching", "yielded")
+def state_hangs(stage):
+    hangs_on_the_way_out(stage, "state")
+
+
+def hangs_on_the_way_back(stage, call):
+    victim = stage.filled("victim")
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.has("asker", "1536MiB")
+    stage.fault(f"{call}-hang")
+    stage.leaves("asker", asker)
+    stage.hangs()
+    stage.clear()
+    stage.leaves("victim", victim)
+
+
+@drill("resuming", "resumed")
+def restore_hangs(stage):
+    hangs_on_the_way_back(stage, "restore")
+
+
+@drill("resuming", "resumed")
+def unlock_hangs(stage):
+    hangs_on_the_way_back(stage, "unlock")
+
+
+@drill("pausing", "paused", "granted", "resumed")
+def driver_never_returns(stage):
+    """It keeps one of two; the other makes room instead."""
+    victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
+    stage.fault("checkpoint-hang", "--pid", stage.pid("one"))
+    stage.begins()
+    stage.done(stage.asker("1800MiB", "1280MiB"))
+    stage.clear()
+    for tag, victim in victims.items():
+        stage.leaves(tag, victim)
+
+
+# --- others ---
+
+@drill("pausing", "cancelled", "resumed")
+def asker_goes(stage):
+    victim = stage.filled("victim")
+    stage.fault("checkpoint-hang")
+    stage.begins()
+    asker = stage.asker()
+    stage.state("victim", "pausing")
+    asker.send_signal(signal.SIGINT)
+    assert stage.ended(asker) == 128 + signal.SIGINT, asker.communicate()
+    stage.clear()
+    stage.leaves("victim", victim)
+
+
+@drill("pausing", "cancelled", "resumed")
+def asker_is_killed(stage):
+    """Nobody gives its place in the queue back."""
+    victim = stage.filled("victim")
+    stage.fault("checkpoint-hang")
+    stage.begins()
+    asker = stage.asker()
+    stage.state("victim", "pausing")
+    asker.kill()
+    asker.wait()
+    stage.clear()
+    stage.state("asker", "ended")
+    stage.leaves("victim", victim)
+
+
+@drill("paused", "blocked", "resumed")
+def outsider_while_it_is_verified(stage):
+    """It is named, and the victim not blamed."""
+    victim = stage.filled("victim", "3GiB", "2048MiB")
+    stage.fault("checkpoint-hang")
+    stage.begins()
+    asker = stage.asker("3GiB", "2048MiB")
+    stage.state("victim", "pausing")
+    outsider = stage.outsider("900MiB")
+    stage.clear()
+    stage.state("victim", "paused", "resuming", "active")
+
+    def named():
+        # As why its room is not there; or, after a crash, as one of two who hold memory: the victim has its own again.
+        told = str(stage.texts("asker", "blocked")) + str(stage.get("/v1/leases/asker")["queue"])
+        return f"pid {outsider.pid} " in told
+    wait_until(named, "the outsider is named")
+    assert not any("still held" in text for text in stage.texts("victim", "resuming"))
+    outsider.kill()
+    outsider.wait()
+    stage.done(asker)
+    stage.leaves("victim", victim)
+
+
+@drill("returning", "blocked", "resuming")
+def outsider_before_it_comes_back(stage):
+    """It is named, and no restore is tried, which would be the end of the victim."""
+    victim = stage.filled("victim")
+    stage.begins()
+    asker = stage.asker("2GiB", "256MiB", seconds=600)
+    stage.has("asker", "256MiB")
+    outsider = stage.outsider("1536MiB")
+    before = stage.restores()
+    stage.leaves("asker", asker)
+    blocked = stage.until("victim", lambda now: now["blocked"])
+    assert [each["pid"] for each in blocked["blocked"]["outsiders"]] == [outsider.pid]
+    stage.says("victim", "blocked", f"pid {outsider.pid} ")
+    assert blocked["state"] == "paused" and stage.restores() == before
+    outsider.kill()
+    outsider.wait()
+    stage.leaves("victim", victim)
+
+
+# --- host memory, and time ---
+
+@drill("owner_gone", "pausing", "paused", more='[ledger]\nlimit = "2400MiB"\n')
+def ledger_is_full(stage):
+    """Of what another has parked: nobody is asked before that is gone."""
+    other = stage.filled("other", "1GiB", "128MiB", load=("--dense",))
+    stage.pause("other")
+    victim = stage.filled("victim", "2300MiB", "2048MiB")
+    stage.begins()
+    asker = stage.asker("3GiB", "2048MiB")
+    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/asker/why").body), "it is told why it waits")
+    assert not stage.texts("victim", "pausing"), "a pause that does not fit is not begun"
+    stage.dies("other")
+    stage.is_gone("other", other)
+    stage.done(asker)
+    stage.leaves("victim", victim)
+
+
+def lean(directory):
+    """A mount table in which the file `meminfo` says what memory the machine has."""
+    has_memory(directory, 64 * GIB)
+    within = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
+              'mount --bind "$0" /proc/meminfo && exec "$@"', str(directory / "meminfo"))
+    if subprocess.run([*within, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount: what the kernel says of the machine's memory cannot be staged here")
+    return within
+
+
+def has_memory(directory, available):
+    real = pathlib.Path("/proc/meminfo").read_text()
+    text = re.sub(r"MemAvailable:.*", f"MemAvailable: {available // 1024} kB", real)
+    (directory / "meminfo").write_text(re.sub(r"Swap(Total|Free):.*", r"Swap\1: 0 kB", text))
+
+
+@drill("queued", "pausing", "resumed", more='[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n', command=lean)
+def host_memory_is_short(stage):
+    """Before it is parked: then it is not. While it is: it stays whole, and comes back."""
+    victim = stage.filled("victim")
+    has_memory(stage.daemon.dir, GIB + 512 * MIB)
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/asker/why").body), "it is told why it waits")
+    assert not stage.texts("victim", "pausing"), "a pause that does not fit is not begun"
+    has_memory(stage.daemon.dir, 16 * GIB)
+    stage.has("asker", "1536MiB")
+    has_memory(stage.daemon.dir, 256 * MIB)
+    stage.leaves("asker", asker)
+    stage.leaves("victim", victim)
+
+
+@drill("pausing", "paused", "resumed", "expired")
+def time_of_a_token(stage):
+    """It stands still while its lease is paused, and then starts whole."""
+    victim, _ = stage.hooked(3, tier="batch", ttl_seconds=5)
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.has("asker", "1536MiB")
+    assert stage.get(f"/v1/leases/{victim}")["expires_at"] is None
+    stage.ends(stage.ask(vram_bytes=MIB, ttl_seconds=6), "expired")  # it began later, and had more
+    stage.leaves("asker", asker)
+    back = stage.state(victim, "active")
+    assert back["expires_at"] and back["ttl_seconds"] == 5
+    stage.ends(victim, "expired")
+
+
+@drill("paused", "orphaned", more='orphan_after = "1s"\n')
+def nobody_is_left(stage):
+    """Paused for another, with no process that could come back."""
+    victim, _ = stage.hooked(3, tier="batch")
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.has("asker", "1536MiB")
+    stage.ends(victim, "expired")
+    stage.leaves("asker", asker)
+
+
+@functools.cache
+def asleep_library():
+    directory = tempfile.TemporaryDirectory()
+    atexit.register(directory.cleanup)
+    return shared_library(pathlib.Path(directory.name) / "asleep.so", ROOT / "tests" / "support" / "asleep.c")
+
+
+def sleepy(directory):
+    """The file `asleep` says for how many seconds the machine of this daemon has slept, and how its clock was set."""
+    sleeps(directory, 0)
+    return ("env", f"LD_PRELOAD={asleep_library()}", f"SUBLET_TEST_ASLEEP={directory / 'asleep'}",
+            f"ASAN_OPTIONS={os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0")
+
+
+def sleeps(directory, seconds, moved=0):
+    fresh = directory / "asleep.new"
+    fresh.write_text(f"{seconds} {moved}")
+    fresh.rename(directory / "asleep")
+
+
+HOURS = 3 * 3600  # more than `pause.orphan_after`, and less than answers are remembered
+
+
+def time_jumps(stage, *jump):
+    """While it is asked to yield, and again while it is parked."""
+    victim = stage.filled("victim")
+    token = stage.ask(vram_bytes=MIB, ttl_seconds=600)
+    stage.fault("checkpoint-hang")
+    stage.begins()
+    asker = stage.asker(seconds=600)
+    stage.state("victim", "pausing")
+    sleeps(stage.daemon.dir, *jump)
+    stage.clear()
+    stage.has("asker", "1536MiB")
+    sleeps(stage.daemon.dir, *(2 * seconds for seconds in jump))
+    stage.leaves("asker", asker)
+    stage.leaves("victim", victim)
+    stage.act(token, "release")
+    stage.ends(token, "released")
+
+
+@drill("forgiven", "paused", "resumed", more='orphan_after = "1h"\n', command=sleepy)
+def machine_sleeps(stage):
+    time_jumps(stage, HOURS)
+
+
+@drill("pausing", "paused", "resumed", more='orphan_after = "1h"\n', command=sleepy)
+def clock_is_set_forward(stage):
+    time_jumps(stage, 0, HOURS)
+
+
+@drill("pausing", "paused", "resumed", more='orphan_after = "1h"\n', command=sleepy)
+def clock_is_set_back(stage):
+    time_jumps(stage, 0, -HOURS)
