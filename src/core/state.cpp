@@ -183,6 +183,7 @@ void State::drop(LeaseId id) {
   if (!lease->second.ended()) retire(lease->second);
   if (queue_.contains(id)) queue_.erase(id);
   away_.erase(id);
+  ordered_.erase(id);  // the number of one that was refused is given again
   // One that was ended to make room may go before the next look at who else is to yield.
   for (Making& making : makings_) {
     std::erase_if(making.victims, [id](const Victim& of) { return of.lease == id; });
