@@ -41,6 +41,7 @@ struct Options {
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
   int leases_per_user = 2000;                      // that have not ended
+  std::size_t portion = 256;                       // of a plan that grants to thousands: stored and told at a time
 };
 
 // A reply: HTTP status and body, as it is remembered.
