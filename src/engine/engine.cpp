@@ -166,7 +166,7 @@ void Engine::reach(std::span<const std::string_view> transitions, std::string_vi
 
 void Engine::start(const AfterCommit& next) {
   reach(next.transitions, Failpoints::told);
-  for (const LeaseId id : next.changed) announce(id);
+  for (const LeaseId id : next.changed) announce(id), let_swap(id);
   for (const LeaseId id : next.ended) forget_holders(id);
   for (const std::string& path : next.done_records) host_.remove_exit_record(path);
   for (const core::Action& action : next.actions) perform(action);

@@ -15,7 +15,10 @@ namespace sublet::engine {
 
 core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   if (lease == nullptr) return host_.memory({}, {});
-  return host_.memory(charged_of(*lease), proc::SwapStopper{lease->uid, actor_.introduction().uid == 0});
+  // Without an actor nobody keeps anybody from swap, whatever the last one could.
+  std::optional<proc::SwapStopper> by;
+  if (actor_.ready()) by = {lease->uid, actor_.introduction().uid == 0};
+  return host_.memory(charged_of(*lease), by);
 }
 
 // All that would be parked: each process is charged to its own groups.
@@ -176,22 +179,28 @@ void Engine::nothing_weighed(const std::string& problem) {
     weighing.say("what it holds cannot be measured: " + problem);
 }
 
-// One after the other, each group once: of what is kept already nobody is asked.
+// One after the other. A group that is kept already is asked for, too: whoever has it kept for another lease lets it be
+// when that one is back, and an actor that came later does not know of it. Where nobody obeys, it may be kept all the
+// same, by its owner.
 void Engine::keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done) {
-  if (options_.rules.allow_swap || !host_.memory(processes, {}).may_swap) return done({});
-  while (!processes.empty() && !host_.memory({&processes.back(), 1}, {}).may_swap) processes.pop_back();
-  if (processes.empty()) return done({});
+  if (options_.rules.allow_swap || processes.empty() || !host_.memory({}, {}).may_swap) return done({});
   const ProcessRef next = processes.back();
   processes.pop_back();
   programs_.keep_from_swap(
       lease, next, true,
       [this, lease, next, rest = std::move(processes), done = std::move(done)](const std::string& why_not) mutable {
-        if (!why_not.empty() && programs_.lives(next)) return done(why_not);
+        // It is back already, and was let be: what comes after that would keep it for ever.
+        const core::Lease* known = state_.find(lease);
+        if (known == nullptr || !known->parking) return done("it is not to yield any more");
+        const bool swaps = programs_.lives(next) && host_.memory({&next, 1}, {}).may_swap;
+        if (!why_not.empty() && swaps) return done(why_not);
         keep_from_swap(lease, std::move(rest), std::move(done));
       });
 }
 
+// Of one that is not parked any more, durably; of most nobody is kept.
 void Engine::let_swap(LeaseId lease) {
+  if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
   programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
     if (!why_not.empty()) log::warn("{}: its control group is still kept from swap: {}", to_string(lease), why_not);
   });
@@ -288,7 +297,6 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   fact.nothing_parked = how == How::never && outcome.parked.empty();
   tick(fact);
   if (gone) tick(core::Cooperate{lease});
-  if (const core::Lease* back = state_.find(lease); back == nullptr || !back->parking) let_swap(lease);
 }
 
 // --- programs that yield by themselves

@@ -215,6 +215,7 @@ void Engine::adopt(Time now) {
     const bool program = lease.owner.kind == core::OwnerKind::process && !planted(Bug::restarts_watch_nobody);
     if (program) programs_.follow(lease, true);
     if (!lease.booked.empty()) programs_.book(lease);
+    let_swap(lease.id);  // that it was to yield may be lost with the store
   }
   std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
   for (const auto& [lease, sessions] : holders_) held.push_back(lease);
