@@ -4,6 +4,8 @@
 #include "core/stepper.h"
 #include "core/words.h"
 
+#include "base/planted.h"
+
 #include <utility>
 
 namespace sublet::core {
@@ -28,7 +30,8 @@ Result<LeaseId> Stepper::on(const Inhabited& fact) {
   State::Side& side = state_.sides_.at(lease->id);
   // When the last of them ended nobody saw: while the machine slept, or no daemon ran, nobody could have come back.
   if (fact.lives) side.empty_since.reset();
-  else if (!side.empty_since) side.empty_since = now_;
+  else if (!side.empty_since)
+    side.empty_since = planted(Bug::orphans_count_from_the_pause) ? lease->parking->since : now_;
   side.inhabited = fact.lives;
   state_.schedule(*lease, rules_);
   return lease->id;

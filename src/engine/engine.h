@@ -192,6 +192,7 @@ class Engine {
   void measure_weighed(Time began);
   void nothing_weighed(const std::string& problem);
   void keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done);
+  std::string who_may_swap(const std::vector<ProcessRef>& processes) const;
   void let_swap(LeaseId lease);
   void keep_all_from_swap();
   std::vector<ProcessRef> charged_of(const core::Lease& lease) const;

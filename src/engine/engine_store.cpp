@@ -45,7 +45,7 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
     lease.ended_at = now;
     lease.count_parked(now);
     // Nothing of it is parked any more, and it waits for nothing.
-    lease.parking.reset();
+    if (!planted(Bug::reboots_keep_parking)) lease.parking.reset();
     lease.resize.reset();
     lease.ordered.reset();
     lease.offer_ends_at.reset();
@@ -172,7 +172,7 @@ Status Engine::open_store() {
     restart.transitions = {"moved"};
   }
   // By one commit, however many they are: nobody is given room by it, and half of it would be wrong for ever.
-  restart.givers = restart.changed.size();
+  if (!planted(Bug::reboots_by_halves)) restart.givers = restart.changed.size();
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id =
       planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());

@@ -52,6 +52,7 @@ class SomeActor final : public Actor {
 // Of two processes; notes who is kept from the device, and lets the test answer.
 class SomePrograms final : public Programs {
  public:
+  explicit SomePrograms(std::set<std::int32_t>& its) : stopped(its) {}
   Status open(Events) override { return {}; }
   void introduce_all() override {}
   void follow(const core::Lease&, bool) override {}
@@ -60,7 +61,7 @@ class SomePrograms final : public Programs {
   void forget_others(const std::function<bool(LeaseId)>&) override {}
   void scan() override {}
   const proc::Member* member(ProcessRef) const override { return nullptr; }
-  std::vector<ProcessRef> tree(LeaseId) const override { return {{4321, 5}, {4322, 6}}; }
+  std::vector<ProcessRef> tree(LeaseId) const override { return all; }
   bool lives(ProcessRef) const override { return true; }
   bool inhabited(LeaseId) const override { return true; }
   std::string name(ProcessRef) const override { return {}; }
@@ -82,9 +83,13 @@ class SomePrograms final : public Programs {
   Result<proc::CgroupRef> check_cgroup(const std::string&) const override { return unavailable("nobody asks"); }
   const proc::ProcRoot& root() const override { std::abort(); }
 
+  // Obeyed, unless there is a reason not to.
   void answer(const std::string& why_not = {}) {
+    if (why_not.empty()) stopped.insert(kept.begin(), kept.end());
     for (auto& done : std::exchange(answers, {})) done(why_not);
   }
+  std::set<std::int32_t>& stopped;
+  std::vector<ProcessRef> all{{4321, 5}, {4322, 6}};
   std::vector<std::int32_t> kept;
   std::vector<std::function<void(std::string)>> answers;
 };
@@ -92,7 +97,7 @@ class SomePrograms final : public Programs {
 struct Parts {
   std::set<std::int32_t> stopped_;
   SomeActor* actor_ = new SomeActor;  // the machine's
-  SomePrograms* programs_ = new SomePrograms;
+  SomePrograms* programs_ = new SomePrograms(stopped_);
 };
 
 class Swap : protected Parts, public EngineOrders {
@@ -125,6 +130,20 @@ TEST_F(Swap, EveryProcessIsKeptForItsOwnLease) {
   EXPECT_TRUE(parker_->orders.empty());
   programs_->answer("the actor may not, and its owner has it kept");
   EXPECT_EQ(parker_->orders, std::vector<std::string>{"park"});
+}
+
+// A child in a group of its own, forked meanwhile.
+TEST_F(Swap, WhoComesWhileTheOthersAreKeptIsNotParked) {
+  actor_->come();
+  run();
+  pause();
+  settle();
+  programs_->answer();
+  programs_->all.push_back({4323, 7});
+  programs_->answer();
+  for (int commit = 0; commit < 2; ++commit) settle();
+  EXPECT_EQ(parker_->orders, std::vector<std::string>{"unpark"});
+  EXPECT_EQ(state(), LeaseState::resuming);
 }
 
 TEST_F(Swap, AnActorThatComesLaterIsToldOfAllThatAreParked) {
