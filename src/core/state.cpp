@@ -183,6 +183,7 @@ void State::drop(LeaseId id) {
   if (!lease->second.ended()) retire(lease->second);
   if (queue_.contains(id)) queue_.erase(id);
   away_.erase(id);
+  if (!planted(Bug::refused_words_stay)) ordered_.erase(id);  // the number of one that was refused is given again
   // One that was ended to make room may go before the next look at who else is to yield.
   for (Making& making : makings_) {
     std::erase_if(making.victims, [id](const Victim& of) { return of.lease == id; });
@@ -408,7 +409,7 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
     if (lease.state == LeaseState::active && has_time) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
       due = std::min({due, side.look_at, side.overdue_at});
-    if (lease.state == LeaseState::paused && side.empty_since)
+    if (lease.state == LeaseState::paused && side.empty_since && !planted(Bug::orphans_stay))
       due = std::min(due, after(*side.empty_since, rules.orphan_after));
   }
   if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)

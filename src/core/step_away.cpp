@@ -4,6 +4,8 @@
 #include "core/stepper.h"
 #include "core/words.h"
 
+#include "base/planted.h"
+
 #include <utility>
 
 namespace sublet::core {
@@ -26,9 +28,10 @@ Result<LeaseId> Stepper::on(const Inhabited& fact) {
   if (lease == nullptr || !lease->parking || lease->owner.kind != OwnerKind::token)
     return not_found(to_string(fact.lease) + " is not parked, or does not belong to its token");
   State::Side& side = state_.sides_.at(lease->id);
-  // Nobody saw when the last of them ended: it may have been before the pause, or while no daemon ran.
+  // When the last of them ended nobody saw: while the machine slept, or no daemon ran, nobody could have come back.
   if (fact.lives) side.empty_since.reset();
-  else if (!side.empty_since) side.empty_since = side.inhabited.value_or(false) ? now_ : lease->parking->since;
+  else if (!side.empty_since)
+    side.empty_since = planted(Bug::orphans_count_from_the_pause) ? lease->parking->since : now_;
   side.inhabited = fact.lives;
   state_.schedule(*lease, rules_);
   return lease->id;

@@ -162,13 +162,28 @@ TEST(Orphan, AParkedTokenLeaseWithoutAProcessEnds) {
   EXPECT_SAYS(w.why(w.lease, "ended"), "no process of it has lived for 1 h");
 }
 
-TEST(Orphan, WhoseLastProcessNobodySawEndCountsFromThePause) {
+// What counts is the time for which nobody is known to have lived: not the pause before, in which somebody did, nor
+// time in which the machine slept or no daemon looked.
+TEST(Orphan, WhoseLastProcessNobodySawEndCountsFromWhenThatIsSeen) {
   Token w;
   w.pass(50min);
   w.restart();
   w.pass(20min);
   EXPECT_EQ(w.state_of(w.lease), LeaseState::paused) << "nobody has looked yet";
   w.tell(false);
+  w.pass(59min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::paused) << "until then somebody may have lived";
+  w.pass(2min);
+  EXPECT_TRUE(w.gone(w.lease));
+}
+
+TEST(Orphan, SleepBeforeAnybodyLookedDoesNotCount) {
+  Token w;
+  w.now = w.now + 10h;
+  w.step(Woke{10h});
+  w.tell(false);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
+  w.pass(61min);
   EXPECT_TRUE(w.gone(w.lease));
 }
 

@@ -145,7 +145,7 @@ bool Stepper::change_matters(const std::vector<std::string>& changed) const {
 // The first that wait; whoever wants to come back; and those for whom room was ordered, wherever they stand.
 std::vector<Asker> Stepper::list_askers() {
   std::vector<QueueKey> by_rule;
-  if (rules_.automatic) {
+  if (rules_.automatic || planted(Bug::nothing_is_manual)) {
     add_first_waiters(by_rule);
     add_parked(by_rule);
   }

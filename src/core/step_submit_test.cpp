@@ -207,5 +207,23 @@ TEST(SubmitNoQueue, SaysSettlingWhenOnlyBytesThatAreBeingMeasuredLack) {
   EXPECT_SAYS(refused.error().detail, "ended and not yet measured gone 20.0 GiB");
 }
 
+// Its number is given again, and with it nobody's word.
+TEST(Submit, WhatIsRefusedLeavesNoOrderBehind) {
+  World w;
+  w.rules.automatic = false;
+  w.snapshot({gpu(0, 24 * GiB)});
+  Lease low = wish(20 * GiB);
+  low.tier = Tier::spot;
+  low.pausable = Pausable::no;
+  const LeaseId there = w.submit(low, true);
+  Submit refused{.lease = wish(10 * GiB), .may_queue = false, .held = true, .ordered = Ordered{2000, false}};
+  EXPECT_FALSE(w.step(refused).outcome.has_value());
+  const LeaseId id = w.submit(wish(10 * GiB), true);
+  w.pass(10s);
+  EXPECT_EQ(w.state_of(id), LeaseState::queued);
+  EXPECT_EQ(w.state_of(there), LeaseState::active) << "nobody ordered anything for that one";
+  EXPECT_TRUE(w.state.makings().empty());
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

@@ -267,7 +267,8 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
     if (lease.parking) switching += moving(state, lease, touched, Move::resume);
     stays = std::max(stays, residency(state, rules, lease, touched));
   }
-  const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.overhead));
+  const double overhead = planted(Bug::turns_take_a_tenth) ? 0.1 : rules.overhead;
+  const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / overhead));
   return since + (planted(Bug::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays));
 }
 

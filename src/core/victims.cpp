@@ -315,7 +315,7 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
 }
 
 bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
-  if (!rules.automatic) return false;
+  if (!rules.automatic && !planted(Bug::nothing_is_manual)) return false;
   if (!state.queue().contains(lease.id)) return state.queue().size() < askers;
   return state.askers().by_rule(lease.id);
 }

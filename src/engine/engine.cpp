@@ -17,8 +17,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Of a plan that grants to thousands so many are stored, and told, at a time.
-constexpr std::size_t portion_size = 256;
 // Snapshots stay frequent this long after anything changed.
 constexpr Duration busy_after_change = std::chrono::seconds(3);
 
@@ -102,7 +100,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   bool later = false;
-  core::each_portion(std::move(plan), portion_size, [&](core::Plan portion) {
+  core::each_portion(std::move(plan), options_.portion, [&](core::Plan portion) {
     if (std::exchange(later, true)) reach(portion.transitions, Failpoints::decided);
     AfterCommit next = what_follows(portion);
     if (planted(Bug::signals_before_durable))
@@ -168,7 +166,7 @@ void Engine::reach(std::span<const std::string_view> transitions, std::string_vi
 
 void Engine::start(const AfterCommit& next) {
   reach(next.transitions, Failpoints::told);
-  for (const LeaseId id : next.changed) announce(id);
+  for (const LeaseId id : next.changed) announce(id), let_swap(id);
   for (const LeaseId id : next.ended) forget_holders(id);
   for (const std::string& path : next.done_records) host_.remove_exit_record(path);
   for (const core::Action& action : next.actions) perform(action);
@@ -288,7 +286,7 @@ Status Engine::start() {
                       tell_changes();
                     }});
   actor_.start([this] {
-    programs_.introduce_all();
+    if (!planted(Bug::who_comes_is_told_nothing)) programs_.introduce_all();
     keep_all_from_swap();
   });
   beat();

@@ -41,6 +41,7 @@ struct Options {
   std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
   int leases_per_user = 2000;                      // that have not ended
+  std::size_t portion = 256;                       // of a plan that grants to thousands: stored and told at a time
 };
 
 // A reply: HTTP status and body, as it is remembered.
@@ -191,6 +192,7 @@ class Engine {
   void measure_weighed(Time began);
   void nothing_weighed(const std::string& problem);
   void keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done);
+  std::string who_may_swap(const std::vector<ProcessRef>& processes) const;
   void let_swap(LeaseId lease);
   void keep_all_from_swap();
   std::vector<ProcessRef> charged_of(const core::Lease& lease) const;

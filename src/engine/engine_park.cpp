@@ -15,7 +15,10 @@ namespace sublet::engine {
 
 core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   if (lease == nullptr) return host_.memory({}, {});
-  return host_.memory(charged_of(*lease), proc::SwapStopper{lease->uid, actor_.introduction().uid == 0});
+  // Without an actor nobody keeps anybody from swap, whatever the last one could.
+  std::optional<proc::SwapStopper> by;
+  if (actor_.ready() || planted(Bug::any_actor_will_do)) by = {lease->uid, actor_.introduction().uid == 0};
+  return host_.memory(charged_of(*lease), by);
 }
 
 // All that would be parked: each process is charged to its own groups.
@@ -97,8 +100,9 @@ void Engine::park(const core::Park& order) {
     if (newest == parking_.end() || newest->second != number) return;
     parking_.erase(newest);
     if (epoch != store_epoch_ || !is_asked(order.lease)) return;
-    if (!why_not.empty()) {
-      boost::asio::post(io_, [this, lease = order.lease, why = "it cannot be kept from the swap device: " + why_not] {
+    const std::string may_swap = why_not.empty() ? who_may_swap(tree_of(order.lease)) : why_not;
+    if (!may_swap.empty()) {
+      boost::asio::post(io_, [this, lease = order.lease, why = "it cannot be kept from the swap device: " + may_swap] {
         tick(core::Parked{lease, false, why, {}, true});
       });
       return;
@@ -177,22 +181,43 @@ void Engine::nothing_weighed(const std::string& problem) {
     weighing.say("what it holds cannot be measured: " + problem);
 }
 
-// One after the other, each group once: of what is kept already nobody is asked.
+// One after the other. A group that is kept already is asked for, too: whoever has it kept for another lease lets it be
+// when that one is back, and an actor that came later does not know of it. Where nobody obeys, it may be kept all the
+// same, by its owner.
 void Engine::keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done) {
-  if (options_.rules.allow_swap || !host_.memory(processes, {}).may_swap) return done({});
-  while (!processes.empty() && !host_.memory({&processes.back(), 1}, {}).may_swap) processes.pop_back();
-  if (processes.empty()) return done({});
+  if (options_.rules.allow_swap || planted(Bug::swap_is_not_prevented) || processes.empty() ||
+      !host_.memory({}, {}).may_swap)
+    return done({});
+  if (planted(Bug::groups_are_asked_once))
+    while (processes.size() > 1 && !host_.memory({&processes.back(), 1}, {}).may_swap) processes.pop_back();
+  if (planted(Bug::groups_are_asked_once) && !host_.memory({&processes.back(), 1}, {}).may_swap) return done({});
   const ProcessRef next = processes.back();
   processes.pop_back();
   programs_.keep_from_swap(
       lease, next, true,
       [this, lease, next, rest = std::move(processes), done = std::move(done)](const std::string& why_not) mutable {
-        if (!why_not.empty() && programs_.lives(next)) return done(why_not);
+        // It is back already, and was let be: what comes after that would keep it for ever.
+        const core::Lease* known = state_.find(lease);
+        if (known == nullptr || !known->parking) return done("it is not to yield any more");
+        const bool swaps = programs_.lives(next) && host_.memory({&next, 1}, {}).may_swap;
+        if (!why_not.empty() && swaps) return done(why_not);
         keep_from_swap(lease, std::move(rest), std::move(done));
       });
 }
 
+// Whoever came while the others were kept. "": nobody did.
+std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const {
+  if (options_.rules.allow_swap || planted(Bug::swap_is_not_prevented)) return {};
+  for (const ProcessRef& process : processes)
+    if (host_.memory({&process, 1}, {}).may_swap)
+      return fmt::format("process {} is in a control group that nobody keeps from it", process.pid);
+  return {};
+}
+
+// Of one that is not parked any more, durably; of most nobody is kept.
 void Engine::let_swap(LeaseId lease) {
+  if (planted(Bug::once_kept_always_kept)) return;
+  if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
   programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
     if (!why_not.empty()) log::warn("{}: its control group is still kept from swap: {}", to_string(lease), why_not);
   });
@@ -200,6 +225,7 @@ void Engine::let_swap(LeaseId lease) {
 
 // The actor knows nothing of what the one before it did.
 void Engine::keep_all_from_swap() {
+  if (planted(Bug::who_comes_keeps_nobody)) return;
   for (const LeaseId id : state_.away()) {
     keep_from_swap(id, programs_.tree(id), [id](const std::string& why_not) {
       if (!why_not.empty()) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
@@ -290,7 +316,6 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   fact.nothing_parked = how == How::never && outcome.parked.empty();
   tick(fact);
   if (gone) tick(core::Cooperate{lease});
-  if (const core::Lease* back = state_.find(lease); back == nullptr || !back->parking) let_swap(lease);
 }
 
 // --- programs that yield by themselves

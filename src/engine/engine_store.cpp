@@ -44,6 +44,12 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
     lease.end_reason = core::EndReason::lost;
     lease.ended_at = now;
     lease.count_parked(now);
+    // Nothing of it is parked any more, and it waits for nothing.
+    if (!planted(Bug::reboots_keep_parking)) lease.parking.reset();
+    lease.resize.reset();
+    lease.ordered.reset();
+    lease.offer_ends_at.reset();
+    lease.unheld_since.reset();
     ++lease.generation;
     plan.reasons.push_back(
         {lease.id, now, "ended", "lost: the machine was rebooted, so its program and its VRAM are gone"});
@@ -165,6 +171,8 @@ Status Engine::open_store() {
     restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
     restart.transitions = {"moved"};
   }
+  // By one commit, however many they are: nobody is given room by it, and half of it would be wrong for ever.
+  if (!planted(Bug::reboots_by_halves)) restart.givers = restart.changed.size();
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id =
       planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
@@ -207,6 +215,7 @@ void Engine::adopt(Time now) {
     const bool program = lease.owner.kind == core::OwnerKind::process && !planted(Bug::restarts_watch_nobody);
     if (program) programs_.follow(lease, true);
     if (!lease.booked.empty()) programs_.book(lease);
+    let_swap(lease.id);  // that it was to yield may be lost with the store
   }
   std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
   for (const auto& [lease, sessions] : holders_) held.push_back(lease);

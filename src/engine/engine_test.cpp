@@ -39,7 +39,7 @@ Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", t
 // An engine whose helper cannot be started, so that no card is ever known and every lease queues, on a store that
 // commits when the test says so.
 struct World {
-  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {}) {
+  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {}, std::size_t portion = 256) {
     MachineOptions machine;
     machine.probe.helper = "/nonexistent/sublet-gpu";
     machine.actor.socket = "/nonexistent/sublet-actor.sock";
@@ -47,6 +47,7 @@ struct World {
     options.rules = std::move(rules);
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = std::move(boot_id);
+    options.portion = portion;
     engine.emplace(io, given, real_machine(io, machine), std::move(options));
     EXPECT_TRUE(engine->start());
     turn();
@@ -189,6 +190,47 @@ TEST(Engine, ARebootEndsWhatWasThere) {
   store.pump();
   world.turn();
   EXPECT_EQ(*told, true);
+}
+
+// However many they are: the first of several commits would say that all are measured gone, before the others have
+// ended.
+TEST(Engine, ARebootEndsAllByOneCommit) {
+  const auto commits = [](std::size_t portion) {
+    MemoryStore store;
+    {
+      World world(store, "one boot");
+      for (int i = 0; i < 5; ++i) world.submit();
+      store.pump();
+      world.turn();
+    }
+    const World world(store, "another boot", {}, portion);
+    return store.backlog().batches;
+  };
+  EXPECT_EQ(commits(2), commits(256));
+}
+
+TEST(Engine, WhatAnEarlierBootParkedIsParkedNoMore) {
+  MemoryStore store;
+  core::Lease lease = wish().lease;
+  lease.id = {1};
+  lease.state = core::LeaseState::paused;
+  lease.devices = {"GPU-1"};
+  lease.resize = core::Upgrade{2 * GiB, {}};
+  lease.parking = core::Parking{.since = {}, .reason = "somebody asked", .entry = GiB, .residue = {}};
+  lease.parking->yielded = {{GiB}};
+  ASSERT_TRUE(store.open({}));
+  store::Batch batch;
+  batch.changed = {lease};
+  batch.boot_id = "one boot";
+  store.intend(std::move(batch));
+  store.pump();
+  store.close();
+  World world(store, "another boot");
+  const core::Lease* lost = world.engine->find(lease.id);
+  ASSERT_NE(lost, nullptr);
+  EXPECT_EQ(lost->end_reason, core::EndReason::lost);
+  EXPECT_FALSE(lost->parking);
+  EXPECT_FALSE(lost->resize);
 }
 
 TEST(Engine, NothingIsActedOnBeforeTheCommit) {

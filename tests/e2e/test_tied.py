@@ -54,7 +54,7 @@ def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon
     asker = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "asker", "--tier", "interactive", "--",
                          "simgpu-load", "--alloc", "64MiB", "--seconds", "1")
     for times in (1, 2):  # once, it may be by chance
-        wait_until(lambda: calls(daemon, "Lock") == times, "one of them is locked, and the driver is asked for the next")
+        wait_until(lambda: calls(daemon, "Lock") == times, "one is locked, and the driver is asked for the next")
         until(daemon, "it", "active")
         assert states(daemon) == ["running"] * count, "none is left locked"
     wait_until(lambda: SHARES in why(daemon, "asker"), "the asker is told why it does not yield")

@@ -11,6 +11,10 @@ bool in_a_file(const Config& config) { return config.sqlite; }
 bool fails_to_store(const Config& config) { return config.store_faults > 0; }
 bool has_restarts(const Config& config) { return config.crashes > 0; }
 bool is_honest(const Config& config) { return config.honest; }
+bool has_swap(const Config& config) { return config.swap; }
+bool must_not_swap(const Config& config) { return config.keeps_from_swap(); }
+bool has_nothing_automatic(const Config& config) { return !config.rules.automatic; }
+bool has_bookings(const Config& config) { return config.booked > 0; }
 bool has_a_crowd(const Config& config) { return config.crowd; }
 bool has_liars(const Config& config) { return config.cooperative > 0 && config.liars > 0; }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
@@ -95,6 +99,17 @@ constexpr std::array all{
     SUBLET_BUG(lapses_begin_anew, "core", "whose offer lapsed begins with its first generation"),
     SUBLET_BUG(ends_stay_parked, "core", "who ends while it is parked still counts as parked"),
     SUBLET_BUG(times_do_not_come_back, "core", "who is back from a pause has no time limit any more"),
+    SUBLET_BUG(shares_do_not_bind, "core", "one user fills the ledger while others wait"),
+    SUBLET_BUG(pressure_does_not_matter, "core", "programs are parked while everybody waits for host memory"),
+    SUBLET_BUG(swap_does_not_matter, "core", "who cannot be kept from the swap device is asked all the same",
+               must_not_swap),
+    SUBLET_BUG(nothing_is_manual, "core", "others yield although nothing is automatic", has_nothing_automatic),
+    SUBLET_BUG(orphans_stay, "core", "a paused lease of which nobody is left never ends", has_bookings),
+    SUBLET_BUG(orphans_count_from_the_pause, "core", "nobody is left since the pause, whenever they ended",
+               has_bookings),
+    SUBLET_BUG(turns_take_a_tenth, "core", "a tenth of a turn goes into switching, whatever is configured"),
+    SUBLET_BUG(refused_words_stay, "core", "the order of a request that is refused goes to the next one",
+               has_nothing_automatic),
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),
@@ -147,6 +162,18 @@ constexpr std::array all{
     SUBLET_BUG(lost_is_back, "engine", "who can never be restored counts as back"),
     SUBLET_BUG(last_trouble_counts, "engine", "of several calls only the last can fail"),
     SUBLET_BUG(locks_wait_for_ever, "engine", "who waits to lock when the store fails is told nothing"),
+    SUBLET_BUG(swap_is_not_prevented, "engine", "who is parked is not kept from the swap device", must_not_swap),
+    SUBLET_BUG(once_kept_always_kept, "engine", "who runs again is still kept from the swap device", must_not_swap),
+    SUBLET_BUG(groups_are_asked_once, "engine", "a group that is kept for one lease is not for the next",
+               must_not_swap),
+    SUBLET_BUG(swapped_goes_unseen, "engine", "nobody looks what is on the swap device", has_swap),
+    SUBLET_BUG(who_comes_is_told_nothing, "engine", "an actor that comes knows of no program"),
+    SUBLET_BUG(who_comes_keeps_nobody, "engine", "an actor that comes keeps nobody from swap", must_not_swap),
+    SUBLET_BUG(nobody_looks_who_lives, "engine", "that nobody of a parked lease lives is not told", has_bookings),
+    SUBLET_BUG(bookings_do_not_live, "engine", "what is booked to a parked lease counts as nobody", has_bookings),
+    SUBLET_BUG(any_actor_will_do, "engine", "an actor that is gone is counted on", must_not_swap),
+    SUBLET_BUG(reboots_keep_parking, "engine", "what a reboot has ended still counts as parked", has_restarts),
+    SUBLET_BUG(reboots_by_halves, "engine", "what a reboot has ended is measured gone before it ends", has_restarts),
     SUBLET_BUG(torn_batches, "store", "only the first lease of a batch is written"),
     SUBLET_BUG(commits_are_told_early, "store", "all is told as durable when the first of it is"),
     SUBLET_BUG(settled_comes_back, "store", "settled leases are loaded again"),

@@ -16,6 +16,12 @@ namespace {
 
 constexpr std::size_t calls_kept = 24;  // the store remembers more
 
+// It is known to be the lease's, durably.
+bool is_of(const core::Lease& lease, const Program& program) {
+  return lease.owner.process == program.main ||
+         std::ranges::find(lease.booked, program.main, &core::Booked::process) != lease.booked.end();
+}
+
 }  // namespace
 
 void Clients::serve(Daemon* daemon) {
@@ -86,8 +92,11 @@ void Clients::submit(Random& random) {
   using P = core::Pausable;
   constexpr std::array others{P::no, P::cooperative, P::driver, P::interposer};
   if (random.chance(20)) lease.pausable = others[random.below(random.chance(10) ? 4 : 3)];
-  if (random.chance(20)) lease.wanted_device = World::uuid_of(random.below(config_.cards.size()));
-  else if (random.chance(20)) lease.device_count = static_cast<int>(random.between(1, 3));
+  if (random.chance(20)) {
+    const std::size_t card = random.below(config_.cards.size());
+    lease.wanted_device = random.chance(20) ? fmt::format("gpu{}", card) : World::uuid_of(card);
+  }
+  if (lease.wanted_device.empty() && random.chance(20)) lease.device_count = static_cast<int>(random.between(1, 3));
   if (random.chance(20)) lease.min_vram = Bytes{lease.vram.count / 2};
   if (random.chance(15)) lease.tag = fmt::format("tag{}", random.below(4));
   lease.owner.kind = random.chance(60) ? OwnerKind::connection : OwnerKind::token;
@@ -129,6 +138,7 @@ void Clients::act(Random& random) {
   if (random.chance(1))
     return daemon_->grant(
         {random.chance(60) ? 1000U : 1001U, random.chance(50) ? "train" : "infer", random.chance(60)});
+  if (random.chance(0.5)) return daemon_->change_tokens(random);
   auto at = std::next(clients_.begin(), static_cast<std::ptrdiff_t>(random.below(clients_.size())));
   Client& client = at->second;
   if (client.waiting) return;
@@ -154,7 +164,13 @@ void Clients::act(Random& random) {
     case LeaseState::pausing:
     case LeaseState::paused:
     case LeaseState::resuming:
+      // Of those that only their token holds, everybody may go.
+      if (Program* its = world_.program_of(lease->id);
+          lease->owner.kind == OwnerKind::token && its != nullptr && random.chance(60))
+        return world_.end_program(*its, 0, false);
       if (random.chance(50)) send(&client, core::Resume{lease->id, 0}, random.chance(50));
+      else if (random.chance(15))
+        send(&client, core::Pause{lease->id, 0, "somebody asked again", host(lease->id)}, false);
       else if (random.chance(10)) leave(client, *lease, random);
       return;
     case LeaseState::poisoned:
@@ -173,7 +189,7 @@ void Clients::preempt(Client& client, Random& random) {
 void Clients::act_active(Client& client, const core::Lease& lease, Random& random) {
   const Program* program = world_.program_of(lease.id);
   if (program == nullptr && random.chance(70)) return attach(client, lease, random);
-  const bool runs = program != nullptr && program->lives && lease.owner.process == program->main;
+  const bool runs = program != nullptr && program->lives && is_of(lease, *program);
   if (runs && random.chance(lease.cooperation ? 2 : config_.cooperative / 2))
     return cooperate(client, lease, *program, random);
   switch (random.below(12)) {
@@ -202,15 +218,21 @@ void Clients::attach(Client& client, const core::Lease& lease, Random& random) {
   for (const std::string& uuid : lease.devices) {
     if (const auto card = world_.card_of(uuid)) cards.push_back(*card);
   }
-  Program& program = world_.start_program(lease.id, std::move(cards), Bytes{});
+  Program& program = world_.start_program(lease.id, lease.uid, std::move(cards), Bytes{});
   program.deaf = random.chance(config_.deaf_programs);
   if (random.chance(config_.rude)) program.manners = static_cast<Manners>(1 + random.below(config_.honest ? 3 : 6));
+  if (random.chance(config_.relapses)) program.manners = Manners::again;
   core::Attach attach{lease.id, lease.generation, {}, true, {}};
   attach.owner = {.kind = OwnerKind::process,
                   .process = program.main,
                   .keeper = random.chance(15) ? ProcessRef{} : program.keeper,  // some were started by others
                   .exit_record = fmt::format("/exits/{}", to_string(lease.id)),
                   .inode = 0};
+  if (lease.owner.kind == OwnerKind::token && random.chance(config_.booked)) {
+    attach.as_owner = false;  // its lease stays its token's
+    attach.owner = {};
+    attach.booked.process = program.main;
+  }
   send(&client, attach, random.chance(50));
 }
 
@@ -264,7 +286,7 @@ void Clients::work(Random& random) {
   const core::Lease* lease = seen(program.lease);
   const auto client = clients_.find(program.lease);
   const bool asks = client != clients_.end() && client->second.waiting;
-  const bool owns = lease != nullptr && lease->owner.process == program.main && !lease->ended();
+  const bool owns = lease != nullptr && is_of(*lease, program) && !lease->ended();
   if (!owns || asks) return;  // its keeper holds it, or nobody does
   // Who is being ended takes no more, though it may not have been told yet: what is measured gone while a program lives
   // on is not charged any longer.

@@ -89,7 +89,7 @@ void Clients::settle(Guest& guest, Client& client, const core::Lease& lease) {
   if (program == nullptr) {
     std::vector<std::size_t> cards;
     for (const std::string& uuid : lease.devices) cards.push_back(*world_.card_of(uuid));
-    Program& started = world_.start_program(lease.id, std::move(cards), lease.vram);
+    Program& started = world_.start_program(lease.id, lease.uid, std::move(cards), lease.vram);
     core::Attach attach{lease.id, lease.generation, {}, true, {}};
     attach.owner = {.kind = OwnerKind::process,
                     .process = started.main,

@@ -57,11 +57,41 @@ Config::Config(std::uint64_t with) : seed(with) {
   if (missing > 0 && random.chance(60)) lies = lost_cards = ghosts = 0, liars = std::max(liars, 20.0);
   slowest_commit = std::array<Duration, 3>{0ms, 20ms, 3s}[random.below(3)];
   crowd = random.chance(25);
+  draw_limits();
+}
+
+// What of the rules limits pauses, and what the machine is like that they are about. Most often it is as it was when
+// nobody thought of it.
+void Config::draw_limits() {
+  Random random(seed * 0x9e6c63d0876a9a35ULL + 5);
+  const auto some = [&random](double likely, double most) {
+    return random.chance(likely) ? most * static_cast<double>(random.between(1, 10)) / 10 : 0.0;
+  };
+  if (random.chance(70)) rules.orphan_after = random.time(10s, 2min);
+  if (random.chance(30)) rules.ledger_user_share = std::array{0.25, 0.5, 1.0}[random.below(3)];
+  if (random.chance(40)) rules.ledger_max_pressure = std::array{0.0, 0.02, 0.3, 1.0}[random.below(4)];
+  if (random.chance(30)) rules.overhead = std::array{0.03, 0.05, 0.2, 0.5}[random.below(4)];
+  rules.automatic = !random.chance(10);
+  pressed = some(30, 40);
+  swap = random.chance(20);
+  rules.allow_swap = random.chance(30);
+  actor = random.chance(60);
+  actor_is_root = random.chance(80);
+  actor_faults = some(50, 10);
+  booked = some(50, 100);
+  forkers = some(20, 100);
+  if (!honest && random.chance(15)) relapses = 100, cooperative = rude = std::max({cooperative, rude, 60.0});
+  if (booked > 0) cooperative = std::max(cooperative, 40.0);
+  old_driver = random.chance(8);
+  portion = random.chance(30) ? 1 + random.below(2) : 256;
+  // What is promised of turns is promised of those who can be paused, and where turns are taken.
+  if (!rules.automatic || keeps_from_swap() || old_driver) crowd = false;
 }
 
 void Config::calm() {
-  for (double* rate : {&outsiders, &over_use, &lies, &missing, &lost_cards, &ghosts, &refusals, &unknowns, &stuck,
-                       &liars, &final_faults, &short_host, &rude, &store_faults, &crashes, &stalls, &dumb_clients})
+  for (double* rate : {&outsiders,    &over_use, &lies,  &missing,      &lost_cards, &ghosts,  &refusals,
+                       &unknowns,     &stuck,    &liars, &final_faults, &short_host, &pressed, &relapses,
+                       &actor_faults, &forkers,  &rude,  &store_faults, &crashes,    &stalls,  &dumb_clients})
     *rate = 0;
   quiet = true;
 }
@@ -69,11 +99,15 @@ void Config::calm() {
 std::string Config::text() const {
   return fmt::format(
       "{} cards, {}, {} store, outsiders {} over_use {} lies {} missing {} lost {} ghosts {} refusals {} unknowns {} "
-      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {}"
-      "{}",
+      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {} "
+      "booked {} relapses {} forkers {} pressed {} actor {} ({}) {}{}{}orphans {:.0f} s share {} pressure {} overhead "
+      "{}{}",
       cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, missing,
       lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls,
-      dumb_clients, deaf_programs, cooperative, rude, crowd ? ", then a crowd" : "");
+      dumb_clients, deaf_programs, cooperative, rude, booked, relapses, forkers, pressed, actor ? "lives" : "none",
+      actor_faults, swap ? rules.allow_swap ? "swap allowed, " : "swap, " : "", old_driver ? "old driver, " : "",
+      rules.automatic ? "" : "nothing automatic, ", std::chrono::duration<double>(rules.orphan_after).count(),
+      rules.ledger_user_share, rules.ledger_max_pressure, rules.overhead, crowd ? ", then a crowd" : "");
 }
 
 }  // namespace sublet::sim

@@ -37,14 +37,25 @@ struct Config {
   double liars = 0;          // says that it has yielded, and has not, or not all, or late, or takes it again
   double cooperative = 0;    // programs that yield by themselves
   double rude = 0;           // of those: that refuse, are late or deaf; and, unless honest, that lie or do it by halves
+  double relapses = 0;       // of those that yield by themselves: that take it again
   double final_faults = 0;   // restore: never again
   double short_host = 0;     // host memory is short
   double store_faults = 0;   // commits that fail, kept or lost
   double crashes = 0;        // of the daemon
   double stalls = 0;         // the daemon stands still
+  double booked = 0;         // token leases with a program that is merely booked to them
+  double forkers = 0;        // processes that fork while they are being locked
+  double pressed = 0;        // of the time: host memory keeps everybody waiting
+  double actor_faults = 0;   // of the actor's orders: refused, late, or the actor ends
   double dumb_clients = 0;   // requests with old generations, of wrong leases, in wrong states
   double deaf_programs = 0;  // do not end at SIGTERM
   Duration slowest_commit{};
+
+  bool swap = false;           // the machine has a swap device
+  bool actor = false;          // somebody signals programs, and keeps them from swap …
+  bool actor_is_root = false;  // … with the right to write to any group
+  bool old_driver = false;     // parks nobody but on its owner's word
+  std::size_t portion = 256;   // so many are given room by one commit
 
   // When all is over and everybody has gone, programs come that want more than there is, and nobody disturbs them: what
   // is promised of turns can be told only where nothing else explains what happens.
@@ -52,8 +63,13 @@ struct Config {
   bool quiet = false;  // no faults are about any more
 
   explicit Config(std::uint64_t seed);
+  // What is parked may be written to the swap device, and must not be: not everybody can be paused.
+  bool keeps_from_swap() const { return swap && !rules.allow_swap; }
   void calm();  // no faults from now on
   std::string text() const;
+
+ private:
+  void draw_limits();
 };
 
 }  // namespace sublet::sim

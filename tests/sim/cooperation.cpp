@@ -63,6 +63,7 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
 }
 
 void SimCooperation::yield(const core::Lease& lease, const std::string&, Duration at_most, Done done) {
+  life_->parks(lease.id, {});
   begin(lease, Kind::yield, at_most, std::move(done));
 }
 
@@ -166,6 +167,7 @@ ParkOutcome SimCooperation::yielded(LeaseId lease) const {
 void SimCooperation::finish(LeaseId lease, Order& order, ParkOutcome outcome) {
   const Done done = std::exchange(order.done, {});
   if (!done) return;
+  if (outcome.kind != ParkOutcome::Kind::done) life_->verdict.met.failed(outcome.code);
   if (order.kind == Kind::yield) life_->answers(lease, outcome);
   done(std::move(outcome));
 }

@@ -93,12 +93,12 @@ void Disk::heal() {
 // ------------------------------------------------------------------------------------------------ the daemon
 
 Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk,
-               std::uint64_t seed, Time wall)
+               std::uint64_t seed, Time wall, const std::string& boot_id)
     : config_(config),
       verdict_(verdict),
       oracle_(oracle),
       disk_(disk),
-      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, false, {}, {}, {}}),
+      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, false, {}, {}, {}, {}, {}}),
       parts_(make_machine(life_, io_, wall)) {
   const Clock* clock = parts_.machine.clock.get();
   const auto lease_of = [this](ProcessRef process) {
@@ -106,14 +106,21 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     return member == nullptr ? LeaseId{} : member->lease;
   };
   life_->reading = [this, clock, lease_of](const gpu::GpuSnapshot& reading, std::int64_t asked_ns) {
+    parts_.programs->check_let();
     parts_.programs->scan();  // as the engine is about to
     oracle_.reading(reading, clock->at_monotonic(asked_ns), lease_of);
   };
   life_->restores = [this](LeaseId lease, const std::vector<engine::Room>& room) { oracle_.restores(lease, room); };
+  life_->parks = [this](LeaseId lease, std::span<const ProcessRef> weighed) { oracle_.parks(lease, weighed); };
+  life_->state_of = [this](LeaseId id) {
+    const core::Lease* lease = engine_ ? engine_->state().find(id) : nullptr;
+    return lease == nullptr ? std::nullopt : std::optional(lease->state);
+  };
   life_->answers = [this](LeaseId lease, const engine::ParkOutcome& outcome) { oracle_.answers(lease, outcome); };
   engine::Options options;
   options.rules = config.rules;
-  options.boot_id = "boot";
+  options.boot_id = boot_id;
+  options.portion = config.portion;
   options.exit_dir = "/exits";
   options.mode = "dir";
   engine_.emplace(io_, disk.store(), std::move(parts_.machine), std::move(options));
@@ -159,8 +166,24 @@ void Daemon::grant(const core::Grant& grant) {
   if (engine_->set_grant(grant, {.uid = 1000, .key = {}, .fingerprint = {}}, {200, {}})) return;
 }
 
-void Daemon::decide(const core::Fact& fact, const std::string& key, const Told& told) {
+void Daemon::change_tokens(Random& random) {
+  const engine::Remember remember{.uid = 1000, .key = fmt::format("token-{}", random.next()), .fingerprint = "f"};
+  const auto& tokens = engine_->tokens();
+  if (random.chance(30)) return engine_->remember(remember, {200, "nothing changed"});
+  if (!tokens.empty() && random.chance(50)) {
+    (void)engine_->revoke_token(tokens.begin()->first, remember, {200, {}});
+    return;
+  }
+  store::AccessToken token{.uid = 1000, .user = "ana", .scope = "submit", .hash = "hash"};
+  if (random.chance(50)) token.expires_at = engine_->now() + random.time(1s, 60s);
+  (void)engine_->add_token(std::move(token), remember, [](const store::AccessToken&) { return engine::Answered{}; });
+}
+
+void Daemon::decide(const core::Fact& asked, const std::string& key, const Told& told) {
   Answer answer;
+  core::Fact fact = asked;
+  // What host memory takes is looked at when it is decided.
+  if (auto* weighs = std::get_if<core::Pause>(&fact)) weighs->host = engine_->host_memory(engine_->find(weighs->lease));
   const auto* pause = std::get_if<core::Pause>(&fact);
   const auto* resume = std::get_if<core::Resume>(&fact);
   const bool word = pause != nullptr && oracle_.wanted_back(pause->lease, false);
@@ -177,6 +200,7 @@ void Daemon::decide(const core::Fact& fact, const std::string& key, const Told& 
   if (made && resume != nullptr) oracle_.wanted_back(resume->lease, true);
   if (!made && pause != nullptr) oracle_.wanted_back(pause->lease, word);
   if (!made) {
+    if (pause != nullptr) verdict_.met.refused(made.error().detail + " | " + made.error().hint);
     answer.status = http_status(made.error().code);
     answer.body = to_string(made.error().code);
     verdict_.expect(!made.error().detail.empty(), "unexplained", [] { return std::string("a refusal without words"); });

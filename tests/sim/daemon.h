@@ -47,7 +47,7 @@ class Disk {
 class Daemon {
  public:
   Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk,
-         std::uint64_t seed, Time wall);
+         std::uint64_t seed, Time wall, const std::string& boot_id);
   ~Daemon();
 
   // Runs whatever became ready.
@@ -67,9 +67,11 @@ class Daemon {
   using Told = std::function<void(const Answer&)>;
   void call(const core::Fact& fact, const std::string& key, Told told);
   void grant(const core::Grant& grant);  // as above; nobody waits for what comes of it
+  void change_tokens(Random& random);    // to let people in over TCP: one is made, or revoked, or a call only answered
 
   engine::Engine& engine() { return *engine_; }
   const SimPrograms& programs() const { return *parts_.programs; }
+  const SimActor& actor() const { return *parts_.actor; }
 
  private:
   void decide(const core::Fact& fact, const std::string& key, const Told& told);

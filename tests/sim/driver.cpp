@@ -145,7 +145,7 @@ CheckpointReply Driver::carry_out(Helper& helper, const CheckpointCommand& comma
   }
   const Process& process = found->second;
   switch (command.call) {
-    case CheckpointCall::preflight: preflight(process, reply); break;
+    case CheckpointCall::preflight: preflight(process, command, reply); break;
     case CheckpointCall::state: state(process, reply); break;
     case CheckpointCall::lock: lock(helper, process, reply); break;
     case CheckpointCall::checkpoint: checkpoint(helper, process, reply); break;
@@ -176,15 +176,18 @@ bool Driver::cannot_be_parked(const Process& process, CheckpointReply& reply) {
   return true;
 }
 
-void Driver::preflight(const Process& process, CheckpointReply& reply) {
+void Driver::preflight(const Process& process, const CheckpointCommand& command, CheckpointReply& reply) {
   if (random_.chance(config_.refusals / 2)) {
-    constexpr std::array why{CheckpointRefusal::no_right, CheckpointRefusal::traced, CheckpointRefusal::stopped,
-                             CheckpointRefusal::unsupported_driver};
+    constexpr std::array why{CheckpointRefusal::no_right,     CheckpointRefusal::traced,
+                             CheckpointRefusal::stopped,      CheckpointRefusal::unsupported_driver,
+                             CheckpointRefusal::not_dumpable, CheckpointRefusal::wrong_state};
     return refuse(reply, why[random_.below(why.size())], "it cannot be parked as it is");
   }
   reply.state = process.state;
   if (!uses_cuda(process)) refuse(reply, CheckpointRefusal::no_cuda, "it uses no CUDA");
   else if (process.state != ParkState::running) refuse(reply, CheckpointRefusal::wrong_state, "it is parked already");
+  else if (config_.old_driver && !command.vouched)
+    unfit_.insert(process.lease), refuse(reply, CheckpointRefusal::unvouched, "nobody answers for it");
   else (void)cannot_be_parked(process, reply);
 }
 
@@ -200,6 +203,9 @@ void Driver::lock(Helper& helper, const Process& process, CheckpointReply& reply
     refuse(reply, CudaCode::not_ready, ParkState::running);
     return refuse(reply, CheckpointRefusal::timeout, "its work was not done in time");
   }
+  Program* program = world_.program_of(process.lease);
+  if (program != nullptr && !config_.honest && random_.chance(config_.forkers))
+    for (int child = 0; child < 2; ++child) world_.fork(*program);
   world_.lock(process.ref);
   helper.waits_for_us = true;
   reply.state = ParkState::locked;

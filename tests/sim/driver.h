@@ -53,7 +53,7 @@ class Driver {
 
   gpu::CheckpointReply carry_out(Helper& helper, const gpu::CheckpointCommand& command);
   bool cannot_be_parked(const Process& process, gpu::CheckpointReply& reply);
-  void preflight(const Process& process, gpu::CheckpointReply& reply);
+  void preflight(const Process& process, const gpu::CheckpointCommand& command, gpu::CheckpointReply& reply);
   void state(const Process& process, gpu::CheckpointReply& reply);
   void lock(Helper& helper, const Process& process, gpu::CheckpointReply& reply);
   void checkpoint(Helper& helper, const Process& process, gpu::CheckpointReply& reply);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine.h"
 
+#include "actor.h"
 #include "cooperation.h"
 #include "parker.h"
 
@@ -53,16 +54,32 @@ class SimAlarm final : public engine::Alarm {
 class SimHost final : public engine::Host {
  public:
   explicit SimHost(std::shared_ptr<Life> life) : life_(std::move(life)) {}
-  core::HostMemory memory(std::span<const ProcessRef>, const std::optional<proc::SwapStopper>&) const override {
-    const Config& config = life_->world.config();
+  core::HostMemory memory(std::span<const ProcessRef> processes,
+                          const std::optional<proc::SwapStopper>& by) const override {
+    const World& world = life_->world;
+    const Config& config = world.config();
     core::HostMemory host;
     host.available = std::max(config.host_memory - life_->world.total_parked(), Bytes{});
     if (life_->faults && life_->random.chance(config.short_host)) host.available = {host.available.count / 8};
-    if (life_->faults && life_->random.chance(config.short_host / 4)) host.pressure = 0.5;
+    host.pressure = world.ram().pressure();
+    host.may_swap = config.swap && processes.empty();  // of the machine alone
+    for (const ProcessRef ref : processes) {
+      const auto found = world.processes().find(ref);
+      if (found != world.processes().end()) host.may_swap |= world.ram().may_swap(found->second.group, by && by->root);
+    }
     if (config.headroom_known) host.headroom = Bytes{host.available.count / 2};
     return host;
   }
-  engine::HostUse use(std::span<const ProcessRef>) const override { return {}; }
+  engine::HostUse use(std::span<const ProcessRef> processes) const override {
+    engine::HostUse sum;
+    for (const ProcessRef ref : processes) {
+      const auto found = life_->world.processes().find(ref);
+      if (found == life_->world.processes().end()) continue;
+      sum.resident += life_->world.driver().resident(ref) - found->second.swapped;
+      sum.swapped += found->second.swapped;
+    }
+    return sum;
+  }
   Status lock_card(const std::string&) override { return {}; }
   void remove_exit_record(const std::string& path) override {
     // Named after its lease; its keeper's note is the only one, so it may go only when the end is durable.
@@ -76,22 +93,6 @@ class SimHost final : public engine::Host {
   std::shared_ptr<Life> life_;
 };
 
-// Nobody signals for the simulated programs but they themselves.
-class SimActor final : public engine::Actor {
- public:
-  void start(std::function<void()>) override {}
-  void stop() override {}
-  const std::string& problem() const override { return none_; }
-  std::string hint() const override { return {}; }
-  bool ready() const override { return false; }
-  const actor::Reply& introduction() const override { return said_; }
-  void fetch(actor::Order, std::span<const int>, Fetched) override {}
-
- private:
-  std::string none_;
-  actor::Reply said_;
-};
-
 }  // namespace
 
 Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& io, Time wall) {
@@ -100,11 +101,13 @@ Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& i
   parts.machine.alarm = [life] { return std::make_unique<SimAlarm>(life->agenda); };
   parts.machine.host = std::make_unique<SimHost>(life);
   auto probe = std::make_unique<SimProbe>(life);
-  auto programs = std::make_unique<SimPrograms>(life);
+  auto actor = std::make_unique<SimActor>(life);
+  auto programs = std::make_unique<SimPrograms>(life, *actor);
+  parts.actor = actor.get();
   parts.probe = probe.get();
   parts.programs = programs.get();
   parts.machine.probe = std::move(probe);
-  parts.machine.actor = std::make_unique<SimActor>();
+  parts.machine.actor = std::move(actor);
   parts.machine.programs = std::move(programs);
   parts.machine.parker = std::make_unique<SimParker>(life, io);
   parts.machine.cooperation = std::make_unique<SimCooperation>(life);
@@ -185,119 +188,5 @@ void SimProbe::spoil(gpu::GpuSnapshot& reading) {
     default: reading.problem = "no library"; return;
   }
 }
-
-// ------------------------------------------------------------------------------------------------ programs
-
-Status SimPrograms::open(Events events) {
-  events_ = std::move(events);
-  life_->world.when_ended([this](LeaseId lease) {
-    if (const auto found = followed_.find(lease); found != followed_.end()) look_soon(lease, found->second.number);
-  });
-  return {};
-}
-
-SimPrograms::~SimPrograms() { life_->world.when_ended({}); }
-
-// Its end is noticed within a fraction of a second.
-void SimPrograms::look_soon(LeaseId lease, int number) {
-  later(life_, life_->random.time(0ns, 200ms), [this, lease, number] { look(lease, number); });
-}
-
-void SimPrograms::follow(const core::Lease& lease, bool) {
-  Followed& followed = followed_[lease.id];
-  const bool same = followed.number != 0 && followed.owner.process == lease.owner.process;
-  followed.owner = lease.owner;
-  if (!same) followed.number = ++last_number_;
-  look_soon(lease.id, followed.number);
-}
-
-void SimPrograms::look(LeaseId lease, int number) {
-  const auto found = followed_.find(lease);
-  if (found == followed_.end() || found->second.number != number) return;
-  const Program* program = life_->world.program_of(lease);
-  const bool lives = program != nullptr && program->main == found->second.owner.process
-                         ? program->lives
-                         : life_->world.processes().contains(found->second.owner.process);
-  if (lives) return;
-  core::ProgramEnded ended{lease, std::nullopt, false};
-  if (program != nullptr && program->main == found->second.owner.process && program->keeper_alive) {
-    ended.exit_status = program->exit_status;
-    ended.by_signal = program->by_signal;
-  }
-  events_.ended(ended);
-}
-
-void SimPrograms::forget(LeaseId lease) { followed_.erase(lease); }
-
-void SimPrograms::forget_others(const std::function<bool(LeaseId)>& keep) {
-  std::erase_if(followed_, [&keep](const auto& entry) { return !keep(entry.first); });
-}
-
-void SimPrograms::scan() {
-  members_.clear();
-  for (const auto& [ref, process] : life_->world.processes()) {
-    if (!process.lease || !followed_.contains(process.lease)) continue;
-    members_.emplace(ref, proc::Member{ref, process.lease, proc::Link::descendant});
-  }
-}
-
-const proc::Member* SimPrograms::member(ProcessRef process) const {
-  const auto found = members_.find(process);
-  return found == members_.end() ? nullptr : &found->second;
-}
-
-std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
-  std::vector<ProcessRef> tree;
-  for (const auto& [ref, member] : members_) {
-    if (member.lease == lease) tree.push_back(ref);
-  }
-  return tree;
-}
-
-// Nobody is ended but whose end was decided, durably; and never while it is parked, unless the driver takes too long.
-void SimPrograms::check_signal(LeaseId id) const {
-  const core::Lease* lease = life_->store.find(id);
-  const bool decided = life_->store.ended(id) || (lease != nullptr && lease->stop_requested);
-  life_->verdict.expect(decided, "signal-undecided",
-                        [&] { return to_string(id) + " is to be ended, and nothing durable says so"; });
-  life_->verdict.expect(lease == nullptr || lease->ended() || !lease->parking ||
-                            lease->state == core::LeaseState::poisoned || life_->world.hung(id),
-                        "parked-program-signalled", [&] {
-                          return to_string(id) + " is ended while it is " + std::string(to_string(lease->state));
-                        });
-}
-
-bool SimPrograms::signal(LeaseId lease, int signal, std::uint32_t) {
-  if (!followed_.contains(lease)) return false;
-  check_signal(lease);
-  Program* program = life_->world.program_of(lease);
-  if (program == nullptr || !program->lives) return true;
-  if (signal != SIGKILL && program->deaf) return true;
-  // Who sleeps in the kernel ends later.
-  life_->agenda.in(life_->random.time(0ns, life_->faults && life_->random.chance(5) ? 20s : 300ms),
-                   [&world = life_->world, lease] {
-                     if (Program* its = world.program_of(lease)) world.end_program(*its, 143, true);
-                   });
-  return true;
-}
-
-bool SimPrograms::keeper_alive(LeaseId lease) const {
-  const Program* program = life_->world.program_of(lease);
-  return program != nullptr && program->keeper_alive && program->lives;
-}
-
-void SimPrograms::wake_keeper(LeaseId lease, std::uint32_t asked_by) { signal(lease, SIGTERM, asked_by); }
-
-// What the HTTP edge asks: it is not part of a simulation.
-Result<engine::Programs::Identified> SimPrograms::identify(std::int32_t, std::optional<std::uint32_t>,
-                                                           std::int32_t) const {
-  return unavailable("a simulated machine has no processes that anybody could name");
-}
-Result<proc::CgroupRef> SimPrograms::check_cgroup(const std::string&) const {
-  return unavailable("a simulated machine has no cgroups");
-}
-const proc::ProcRoot& SimPrograms::root() const { std::abort(); }
-
-bool SimPrograms::lives(ProcessRef process) const { return life_->world.processes().contains(process); }
 
 }  // namespace sublet::sim

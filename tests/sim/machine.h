@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 
 namespace sublet::sim {
 
@@ -28,6 +29,10 @@ struct Life {
   std::function<void(const gpu::GpuSnapshot&, std::int64_t asked_ns)> reading;
   // A program is about to be restored by the driver, with so much made sure of first.
   std::function<void(LeaseId, const std::vector<engine::Room>&)> restores;
+  // As was decided last.
+  std::function<std::optional<core::LeaseState>(LeaseId)> state_of;
+  // A program is told to yield; or these processes of it were weighed, and may be parked as they are.
+  std::function<void(LeaseId, std::span<const ProcessRef> weighed)> parks;
   // What it is about to be told came of the order to yield.
   std::function<void(LeaseId, const engine::ParkOutcome&)> answers;
 };
@@ -40,11 +45,13 @@ Agenda::Id later(const std::shared_ptr<Life>& life, Duration from_now, What what
   });
 }
 
+class SimActor;
 class SimProbe;
 class SimPrograms;
 
 struct Parts {
   engine::Machine machine;
+  SimActor* actor;
   SimProbe* probe;
   SimPrograms* programs;
 };
@@ -79,24 +86,25 @@ class SimProbe final : public engine::Probe {
 
 class SimPrograms final : public engine::Programs {
  public:
-  explicit SimPrograms(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+  // Refers to `actor`.
+  SimPrograms(std::shared_ptr<Life> life, SimActor& actor);
   ~SimPrograms() override;
   Status open(Events events) override;
-  void introduce_all() override {}
+  void introduce_all() override;
   void follow(const core::Lease& lease, bool adopted) override;
-  void book(const core::Lease&) override {}
+  void book(const core::Lease& lease) override;
   void forget(LeaseId lease) override;
   void forget_others(const std::function<bool(LeaseId)>& keep) override;
   void scan() override;
   const proc::Member* member(ProcessRef process) const override;
   std::vector<ProcessRef> tree(LeaseId lease) const override;
-  bool inhabited(LeaseId lease) const override { return !tree(lease).empty(); }
+  bool inhabited(LeaseId lease) const override;
   std::string name(ProcessRef) const override { return {}; }
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
   void tell(LeaseId, ProcessRef, int, std::function<void(std::string)> done) override { done("nobody hears it"); }
-  void keep_from_swap(LeaseId, ProcessRef, bool, std::function<void(std::string)> done) override { done({}); }
+  void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override;
@@ -105,19 +113,32 @@ class SimPrograms final : public engine::Programs {
   const proc::ProcRoot& root() const override;
   bool lives(ProcessRef process) const override;
 
-  bool follows(LeaseId lease) const { return followed_.contains(lease); }
+  void check_let() const;  // between two steps of the daemon
 
  private:
   void look_soon(LeaseId lease, int number);
   void look(LeaseId lease, int number);
   void check_signal(LeaseId lease) const;
+  void strike(LeaseId lease, int signal);
 
   struct Followed {
     core::Owner owner;
     int number = 0;  // of the owner
+    std::uint32_t uid = 0;
+    // What is said to the actor.
+    int introduced_to = 0;                     // it was named to this one …
+    bool introduced = false, ordered = false;  // … which knows it; an order to signal is out
+    int wanted = 0;                            // the signal that it is to get
   };
+  void introduce(LeaseId lease, Followed& followed);
+  void check_introduced(LeaseId lease, const Followed& followed) const;
+  void send_wanted(LeaseId lease, Followed& followed);
+  void signalled(LeaseId lease, int signal, const actor::Reply& reply);
   std::shared_ptr<Life> life_;
+  SimActor& actor_;
   Events events_;
+  std::set<LeaseId> booked_;          // with processes of their own in the world
+  std::set<LeaseId> kept_from_swap_;  // as far as was ordered
   std::map<LeaseId, Followed> followed_;
   std::map<ProcessRef, proc::Member> members_;
   int last_number_ = 0;

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t events_of_a_run = 3000;
 constexpr int shrink_tries = 400;
+constexpr std::uint64_t steps_of_a_campaign = 900'000;  // in so many everything is met that can be
 
 struct Arguments {
   std::optional<std::uint64_t> seed;
@@ -30,15 +31,18 @@ struct Arguments {
   std::optional<std::uint64_t> steps;
   bool trace = false;
   bool bugs = false;
+  bool coverage = false;
   std::string_view bug;  // this one alone
 };
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int usage() {
-  fmt::print(stderr,
-             "usage: sim [--steps N] [--from SEED]      as many steps, of runs with new seeds (1000000)\n"
-             "       sim --seed N [--steps N] [--trace]  one run of so many events, again\n");
+  fmt::print(
+      stderr,
+      "usage: sim [--steps N] [--from SEED] [--coverage]  as many steps, of runs with new seeds (1000000); what was "
+      "met how often\n"
+      "       sim --seed N [--steps N] [--trace]          one run of so many events, again\n");
 #ifdef SUBLET_PLANT_BUGS
   fmt::print(stderr,
              "       sim --bugs                           find every planted bug\n"
@@ -91,6 +95,7 @@ int campaign(Arguments arguments) {
     all.leases += outcome.leases;
     all.pauses += outcome.pauses;
     all.lives += outcome.lives;
+    all.met.add(outcome.met);
   }
   rusage used{};  // other programs may share the processors
   ::getrusage(RUSAGE_CHILDREN, &used);
@@ -103,7 +108,8 @@ int campaign(Arguments arguments) {
       "them on a processor: {:.0f} steps a second\n",
       all.steps, runs, all.leases, all.pauses, all.lives, seconds() - began, busy,
       static_cast<double>(all.steps) / busy);
-  return 0;
+  if (arguments.coverage) all.met.print();
+  return all.steps < steps_of_a_campaign || all.met.complete() ? 0 : 1;
 }
 
 #ifdef SUBLET_PLANT_BUGS
@@ -149,6 +155,8 @@ std::optional<Arguments> parse(int argc, char** argv) {
       arguments.trace = true;
     } else if (word == "--bugs") {
       arguments.bugs = true;
+    } else if (word == "--coverage") {
+      arguments.coverage = true;
     } else {
       if (i + 1 == argc) return std::nullopt;
       const char* text = argv[++i];

@@ -40,6 +40,8 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   returns_by_.clear();
   makings_.clear();
   named_at_.clear();
+  deserted_.clear();
+  looked_at_ = {};
   forget_turns();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
@@ -112,6 +114,9 @@ Bytes Oracle::arrived(const std::string& device, const Reading& reading,
 
 void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
   if (!judged.problem.empty() || engine_ == nullptr) return;
+  looked_ = true;
+  looked_at_ = world_.awake();
+  follow_deserted();
   for (const auto& [uuid, reading] : readings_) unread_.insert(uuid);
   for (const auto& [uuid, reading] : readings_) {
     const auto its = engine_->state().devices().find(uuid);
@@ -155,6 +160,7 @@ void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::functio
 // ------------------------------------------------------------------------------------------------ decisions
 
 void Oracle::intended(const store::Batch& batch) {
+  for (const std::string_view transition : batch.transitions) verdict_.met.happened(transition);
   if (engine_ == nullptr) return;
   if (!batch.changed.empty() || !batch.settled.empty() || !batch.learned.empty() || !batch.records.empty()) ++changes_;
   for (const core::Reason& reason : batch.reasons) {
@@ -244,6 +250,14 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     verdict_.expect(!world_.rests(lease.id), "never-told-to-go-on",
                     [&] { return name() + " counts as running, and its program waits to be told so"; });
   }
+  const bool asked = lease.state == LeaseState::pausing && (before == nullptr || before->state != LeaseState::pausing);
+  if (asked && lease.parking) {
+    if (before == nullptr || before->state == LeaseState::active)
+      pause_began_[lease.id] = world_.awake(), deserted_.erase(lease.id);
+    check_limits(lease);
+  }
+  const Bytes entered = before != nullptr && before->parking ? before->parking->entry : Bytes{};
+  if (lease.parking && !lease.parking->settled && lease.parking->entry > entered) check_share(lease);
   check_time_parked(before, lease, batch.now);
   if (before != nullptr) follow_undo(*before, lease, batch);
   if (lease.state == LeaseState::pausing) check_method(before, lease, batch.now);

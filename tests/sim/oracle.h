@@ -9,6 +9,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class Oracle {
   void told(LeaseId lease, std::uint64_t generation);
   void answers(LeaseId lease, const engine::ParkOutcome& outcome);  // who was asked to yield
   void restores(LeaseId lease, const std::vector<engine::Room>& room);
+  // It is told to yield, or these of it were weighed and may be parked.
+  void parks(LeaseId lease, std::span<const ProcessRef> weighed);
   void held(LeaseId lease, bool held, Time now);
 
   void trace(bool on) { trace_ = on; }
@@ -181,6 +184,18 @@ class Oracle {
   void follow_shrunk(const Lease& was, const Lease& lease);
   void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);
 
+  // Limits (oracle_limits.cpp).
+  static std::optional<LeaseId> asker_of(const std::string& reason);
+  void check_limits(const Lease& lease);
+  void check_host(LeaseId id) const;
+  void check_share(const Lease& lease) const;
+  void check_nothing_automatic(const core::State& state);
+  void check_swapped(const core::State& state);
+  std::optional<Time> deserted(const Lease& lease) const;
+  void follow_deserted();
+  void check_deserted(const core::State& state);
+  void check_orphaned(const Lease& before, const Lease& lease);
+
   void check_sums(const core::State& state, Time now);
   void check_queue(const core::State& state, Time now);
   void check_served(const core::State& state, Time now);
@@ -251,8 +266,12 @@ class Oracle {
     Time since;
     std::vector<LeaseId> victims;
   };
-  std::map<LeaseId, Stands> stands_;  // room is made for it, and nothing happens
-  std::map<LeaseId, Time> unasked_;   // others could be asked for it since, and are not
+  std::map<LeaseId, Stands> stands_;     // room is made for it, and nothing happens
+  std::map<LeaseId, Time> unasked_;      // others could be asked for it since, and are not
+  std::map<LeaseId, Time> pause_began_;  // of tokens' leases, on CLOCK_MONOTONIC
+  std::map<LeaseId, Time> deserted_;     // nothing of it lives, and the daemon could see that since
+  bool looked_ = false;                  // a reading was told in this step
+  Time looked_at_;                       // the last one was told then, on CLOCK_MONOTONIC
   Time last_now_;
   std::optional<std::uint64_t> checked_;  // after so many steps of the core
   bool wakes_ = false;                    // it stood still, and has not decided anything since

@@ -74,7 +74,7 @@ void Oracle::check_under_way(const core::State& state, Time now) {
 }
 
 void Oracle::check_progress(const core::State& state, Time now) {
-  if (state.queue().empty()) return unasked_.clear();
+  if (state.queue().empty() || !config_.rules.automatic) return unasked_.clear();
   std::map<LeaseId, Time> unasked;
   if (state.queue().size() <= asks) {
     for (const auto& [id, lease] : leases_) {

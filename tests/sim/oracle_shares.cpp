@@ -59,7 +59,7 @@ bool Oracle::takes_turns(const core::State& state, const Lease& lease, const std
 }
 
 void Oracle::follow_contests(const core::State& state, Time now) {
-  if (!config_.quiet) return;
+  if (!config_.quiet || !config_.rules.automatic || config_.keeps_from_swap()) return;
   for (const auto& [uuid, device] : state.devices()) {
     std::vector<const Lease*> members;
     bool waiting = false, alone = true;

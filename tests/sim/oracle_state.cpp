@@ -36,12 +36,14 @@ void Oracle::after_step(bool overdue) {
     check_announced(state, now);
     check_entered(state);
     check_progress(state, now);
+    check_nothing_automatic(state);
   }
+  check_swapped(state);
   check_makings(state, now);
   check_outsiders_named(state, now);
   check_under_way(state, now);
   note_promised(state);
-  if (!overdue) check_due(now), check_stuck(state, now), check_turns_due(state, now);
+  if (!overdue) check_due(now), check_deserted(state), check_stuck(state, now), check_turns_due(state, now);
   check_durable();
 }
 
@@ -267,8 +269,10 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   };
   using R = core::EndReason;
   verdict_.expect(lease.end_reason != R::none, "end-without-reason", says("no reason"));
+  const bool orphan = lease.end_reason == R::expired && before != nullptr && before->state == LeaseState::paused;
+  if (orphan) check_orphaned(*before, lease);
   verdict_.expect(
-      lease.end_reason != R::expired ||
+      lease.end_reason != R::expired || orphan ||
           (before != nullptr && before->expires_at && *before->expires_at <= now &&
            before->state == LeaseState::active && (!forgiven_.contains(lease.id) || forgiven_.at(lease.id) <= now)),
       "expired-early", says("its time was not over"));

@@ -49,7 +49,10 @@ void Orders::begin(LeaseId id, Order order) {
   orders_.insert_or_assign(id, std::move(order));
 }
 
-void Orders::begin_park(LeaseId lease, Duration give_up) { begin(lease, {.parks = true, .give_up = give_up}); }
+void Orders::begin_park(LeaseId lease, Duration give_up) {
+  life_->parks(lease, {});
+  begin(lease, {.parks = true, .give_up = give_up});
+}
 
 void Orders::begin_unpark(LeaseId lease, Duration give_up, const std::vector<engine::Room>& room) {
   life_->restores(lease, room);
@@ -61,11 +64,15 @@ void Orders::weighing(LeaseId lease, const std::vector<ProcessRef>& processes) {
          "weighed-unlocked", lease, [] { return std::string("it can still take more"); });
   const auto order = orders_.find(lease);
   if (order == orders_.end()) return;
+  order->second.locked = processes;
   for (const Process* process : processes_of(lease)) order->second.weighed.insert(process->ref);
 }
 
 void Orders::weighed(LeaseId lease, bool may) {
-  if (const auto order = orders_.find(lease); order != orders_.end()) order->second.may = may;
+  const auto order = orders_.find(lease);
+  if (order == orders_.end()) return;
+  order->second.may = may;
+  if (may) life_->parks(lease, order->second.locked);
 }
 
 void Orders::forget(LeaseId lease) {
@@ -77,6 +84,7 @@ void Orders::forget(LeaseId lease) {
 void Orders::end(LeaseId lease, const ParkOutcome& outcome) {
   using Kind = ParkOutcome::Kind;
   const auto found = orders_.extract(lease);
+  if (outcome.kind != Kind::done) life_->verdict.met.failed(outcome.code);
   expect(!found.empty(), "answered-unasked", lease, [] { return std::string("no order is out"); });
   if (found.empty()) return;
   const Order& order = found.mapped();
@@ -115,7 +123,8 @@ void Orders::asks(LeaseId lease, ProcessRef process, const gpu::CheckpointComman
   };
   // How a process is that is to be locked is told at once, or not while the others are.
   const bool asks_first = order.parks && command.call == CheckpointCall::state;
-  const Duration least = (asks_first ? std::min<Duration>(order.give_up, 10s) : order.give_up) + command.timeout;
+  const Duration least =
+      (asks_first ? std::min<Duration>(order.give_up, std::chrono::seconds(10)) : order.give_up) + command.timeout;
   expect(patience >= least, "given-up-in-time", lease, says("less time than it was to have"));
   const bool there = command.call == CheckpointCall::preflight || command.call == CheckpointCall::lock ||
                      command.call == CheckpointCall::checkpoint;

@@ -41,6 +41,7 @@ class Orders {
     std::set<ProcessRef> not_running{};  // before it began
     std::set<ProcessRef> aside{};        // used no CUDA when they were asked; what they begin after that nobody sees
     std::set<ProcessRef> weighed{};      // lived when all were locked
+    std::vector<ProcessRef> locked{};    // and weighed
     bool refused = false;                // one of them cannot be parked
     bool may = false;                    // be parked as they were weighed
     std::set<ProcessRef> parked{};       // as the driver said of them

@@ -17,6 +17,7 @@ namespace {
 // What the child says of itself, in memory that both see.
 struct Shared {
   std::uint64_t steps, hash, leases, pauses, lives;
+  std::uint64_t met[Coverage::size];
   char invariant[64];
   char detail[1024];
 };
@@ -45,6 +46,7 @@ Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool tra
     shared->leases = outcome.leases;
     shared->pauses = outcome.pauses;
     shared->lives = outcome.lives;
+    std::ranges::copy(outcome.met.counts(), shared->met);
     put(shared->invariant, sizeof(shared->invariant), outcome.invariant);
     put(shared->detail, sizeof(shared->detail), outcome.detail);
     std::fflush(stdout);
@@ -53,7 +55,8 @@ Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool tra
   int status = 0;
   ::waitpid(child, &status, 0);
   Outcome outcome{shared->invariant, shared->detail, shared->steps, shared->hash,
-                  shared->leases,    shared->pauses, shared->lives};
+                  shared->leases,    shared->pauses, shared->lives, {}};
+  outcome.met.set(shared->met);
   ::munmap(shared, sizeof(Shared));
   if (WIFSIGNALED(status)) {
     Disk::remove_files_of(child);

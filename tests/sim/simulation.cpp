@@ -63,7 +63,8 @@ Simulation::~Simulation() = default;
 
 void Simulation::start_daemon(std::uint64_t seed) {
   ++lives_;
-  daemon_.emplace(config_, world_, agenda_, verdict_, oracle_, disk_, seed, Time{agenda_.now_ns() + wall_offset_ns_});
+  daemon_.emplace(config_, world_, agenda_, verdict_, oracle_, disk_, seed, Time{agenda_.now_ns() + wall_offset_ns_},
+                  fmt::format("boot-{}", boots_));
   clients_.serve(&*daemon_);
   daemon_->turn();
 }
@@ -75,6 +76,7 @@ void Simulation::crash(Random& random) {
   daemon_.reset();
   clients_.serve(nullptr);
   disk_.crash();
+  if (random.chance(5)) ++boots_, world_.end_all();  // the machine with it
   if (random.chance(30)) wall_offset_ns_ += random.between(-3600, 3600) * 1'000'000'000;
   agenda_.in(random.time(0s, 40s), [this, seed = random.next()] { start_daemon(seed); });
 }
@@ -140,7 +142,7 @@ Outcome Simulation::run(const std::vector<Event>& events) {
   if (!verdict_.failed()) wind_down();
   if (!verdict_.failed() && config_.crowd) crowd();
   return {verdict_.invariant(),  verdict_.detail(),     steps_, verdict_.hash(),
-          oracle_.leases_seen(), oracle_.pauses_seen(), lives_};
+          oracle_.leases_seen(), oracle_.pauses_seen(), lives_, verdict_.met};
 }
 
 bool Simulation::anybody_parked() {

@@ -40,6 +40,7 @@ struct Outcome {
   std::size_t steps = 0;          // until then, what happened after the last event included
   std::uint64_t hash = 0;
   std::uint64_t leases = 0, pauses = 0, lives = 0;
+  Coverage met;
   bool failed() const { return !invariant.empty(); }
 };
 
@@ -75,7 +76,7 @@ class Simulation {
   bool trace_;
   std::int64_t wall_offset_ns_;
   std::size_t steps_ = 0;
-  std::uint64_t lives_ = 0;
+  std::uint64_t lives_ = 0, boots_ = 0;
   std::uint64_t* counter_ = nullptr;
 };
 

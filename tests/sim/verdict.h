@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run came to: the first thing that must never happen and did, and a hash of all that happened.
+// What a run came to: the first thing that must never happen and did, what all was met, and a hash of all that
+// happened.
 #pragma once
+
+#include "coverage.h"
 
 #include <cstdint>
 #include <string>
@@ -31,6 +34,8 @@ class Verdict {
     mix(text.size());
   }
   std::uint64_t hash() const { return hash_; }
+
+  Coverage met;
 
  private:
   std::string invariant_, detail_;

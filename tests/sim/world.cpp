@@ -16,7 +16,9 @@ World::World(const Config& config, Agenda& agenda, Verdict& verdict)
       agenda_(agenda),
       verdict_(verdict),
       fate_(config.seed ^ 0x5bd1e995),
-      driver_(std::make_unique<Driver>(*this, agenda, config)) {
+      driver_(std::make_unique<Driver>(*this, agenda, config)),
+      ram_(config, agenda) {
+  if (config.swap) swap_out();
   for (const Bytes total : config.cards) cards_.push_back({total, {}, false});
 }
 
@@ -31,22 +33,26 @@ std::optional<std::size_t> World::card_of(const std::string& uuid) const {
 
 // ------------------------------------------------------------------------------------------------ programs
 
-Process& World::add_process(LeaseId lease) {
+Process& World::add_process(LeaseId lease, std::size_t group) {
   const ProcessRef ref{++last_pid_, static_cast<std::uint64_t>(last_pid_) * 10};
   const std::vector<Bytes> none(cards_.size());
-  return processes_.emplace(ref, Process{ref, lease, none, none, none}).first->second;
+  Process& process = processes_.emplace(ref, Process{ref, lease, none, none, none}).first->second;
+  process.group = group;
+  process.born = awake();
+  return process;
 }
 
-Program& World::start_program(LeaseId lease, std::vector<std::size_t> cards, Bytes within) {
+Program& World::start_program(LeaseId lease, std::uint32_t uid, std::vector<std::size_t> cards, Bytes within) {
   const ProcessRef keeper{++last_pid_, static_cast<std::uint64_t>(last_pid_) * 10};
   Program& program = programs_[lease];
   program = Program{.lease = lease,
-                    .main = add_process(lease).ref,
+                    .main = add_process(lease, ram_.place(uid, fate_)).ref,
                     .keeper = keeper,
                     .cards = std::move(cards),
                     .within = within,
                     .workers = fate_.chance(5) ? 24 : 0,
-                    .exit_status = {}};
+                    .exit_status = {},
+                    .uid = uid};
   return program;
 }
 
@@ -55,13 +61,20 @@ Program* World::program_of(LeaseId lease) {
   return found == programs_.end() ? nullptr : &found->second;
 }
 
-void World::fork(Program& program) { add_process(program.lease); }
+// Below the others, most often in their group.
+void World::fork(Program& program) {
+  const auto main = processes_.find(program.main);
+  const bool same = main != processes_.end() && !fate_.chance(10);
+  add_process(program.lease, same ? main->second.group : ram_.place(program.uid, fate_));
+}
 
 void World::start_workers(Program& program, std::size_t card) {
   constexpr Bytes each = 32 * MiB;
   for (; program.workers > 0; --program.workers) {
     const Bytes left = std::min(program.within - held_by(program.lease, card), room(card));
-    add_process(program.lease).held[card] = std::clamp(left, Bytes{}, each);
+    const auto main = processes_.find(program.main);
+    add_process(program.lease, main == processes_.end() ? 0 : main->second.group).held[card] =
+        std::clamp(left, Bytes{}, each);
   }
 }
 
@@ -88,6 +101,7 @@ void World::end_process(ProcessRef process) {
   if (program == nullptr || !program->lives) return;
   program->lives = std::any_of(processes_.begin(), processes_.end(),
                                [lease](const auto& entry) { return entry.second.lease == lease; });
+  if (!program->lives) program->ended_at = awake();
   if (!program->lives && ended_) ended_(lease);
 }
 
@@ -114,6 +128,17 @@ void World::kill_some_program(Random& random) {
   Program* program = program_of(lease);
   if (program == nullptr || random.chance(30)) return end_process(one);
   end_program(*program, 137, true);
+}
+
+void World::end_all() {
+  std::vector<ProcessRef> all;
+  for (const auto& [ref, process] : processes_) all.push_back(ref);
+  for (const ProcessRef ref : all) end_process(ref);
+  for (Card& card : cards_) card.ghosts = {};
+}
+
+bool World::inhabited(LeaseId lease) const {
+  return std::ranges::any_of(processes_, [lease](const auto& entry) { return entry.second.lease == lease; });
 }
 
 Bytes World::held_by(LeaseId lease, std::size_t card) const {
@@ -215,63 +240,6 @@ void World::take_all(const Program& program) {
     process.held[card] += std::clamp(program.within - held_by(program.lease, card), Bytes{}, room(card));
 }
 
-// ------------------------------------------------------------------------------------------------ what is not said
-
-void World::hide(LeaseId lease, Random& random) {
-  constexpr Bytes worth_hiding = 256 * MiB;
-  if (agenda_.now_ns() < hide_again_ns_) return;
-  std::vector<Process*> some;
-  for (auto& [ref, process] : processes_) {
-    const auto most = *std::max_element(process.held.begin(), process.held.end());
-    bool grew = process.seen.empty();
-    for (std::size_t card = 0; card < process.seen.size(); ++card) grew |= process.held[card] > process.seen[card];
-    if (most >= worth_hiding && !grew && (!lease || process.lease == lease)) some.push_back(&process);
-  }
-  if (some.empty()) return;
-  Process& process = *random.pick(some);
-  process.unlisted = true;
-  const Duration until = random.time(1s, 40s);
-  hide_again_ns_ = agenda_.now_ns() + (until + 60s).count();
-  agenda_.in(until, [this, ref = process.ref] {
-    if (const auto found = processes_.find(ref); found != processes_.end()) found->second.unlisted = false;
-  });
-}
-
-void World::list_all() {
-  for (auto& [ref, process] : processes_) process.unlisted = false;
-}
-
-Bytes World::unseen(LeaseId lease, std::size_t card) const {
-  const auto found = unseen_.find({lease, card});
-  return found == unseen_.end() ? Bytes{} : found->second;
-}
-
-// ------------------------------------------------------------------------------------------------ outsiders
-
-void World::disturb(Random& random) {
-  std::vector<Process*> outsiders;
-  for (auto& [ref, process] : processes_) {
-    if (!process.lease) outsiders.push_back(&process);
-  }
-  if (!outsiders.empty() && random.chance(40)) return end_process(random.pick(outsiders)->ref);
-  Process& process = outsiders.empty() || random.chance(50) ? add_process({}) : *random.pick(outsiders);
-  const std::size_t card = random.below(cards_.size());
-  process.held[card] += std::clamp(random.between(1, 16) * 512 * MiB, Bytes{}, std::max(room(card), Bytes{}));
-}
-
-void World::end_outsiders() {
-  std::vector<ProcessRef> all;
-  for (const auto& [ref, process] : processes_) {
-    if (!process.lease) all.push_back(ref);
-  }
-  for (const ProcessRef ref : all) end_process(ref);
-}
-
-const Process* World::process(std::int32_t pid) const {
-  const auto found = processes_.find({pid, static_cast<std::uint64_t>(pid) * 10});
-  return found == processes_.end() ? nullptr : &found->second;
-}
-
 // ------------------------------------------------------------------------------------------------ parking
 
 std::vector<Process*> World::processes_of(LeaseId lease) {
@@ -299,6 +267,7 @@ void World::put_away(LeaseId lease, int percent) {
 }
 
 void World::move_out(Process& process, int percent, Kept kept) {
+  process.kept = config_.keeps_from_swap() && !ram_.may_swap(process.group, false);
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     const Bytes movable = std::max(process.held[card] - residue, Bytes{});
     const Bytes moved{movable.count / 100 * percent};
@@ -385,6 +354,8 @@ bool World::has_room(const std::vector<Process*>& processes, Kept kept) {
 
 void World::move_in(Process& process, Kept kept) {
   process.unlisted = false;
+  process.swapped = {};
+  process.kept = false;
   for (std::size_t card = 0; card < cards_.size(); ++card)
     process.held[card] += std::exchange((process.*kept)[card], Bytes{});
 }
@@ -436,6 +407,7 @@ Bytes World::total_parked() const {
 
 void World::heal() {
   for (Card& card : cards_) card.lost = false, card.ghosts = {};
+  ram_.relax();
   list_all();
 }
 

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "gpu/cuda_api.h"
 #include "gpu/snapshot.h"
+#include "ram.h"
 #include "verdict.h"
 
 #include "base/ids.h"
@@ -32,6 +33,10 @@ struct Process {
   std::vector<Bytes> arriving = {};  // on each card, of what is parked: there again, and not listed before it is all
   bool unlisted = false;             // the driver does not list it for a while, whatever it holds
   std::vector<Bytes> seen = {};      // on each card, when it was listed last
+  std::size_t group = 0;             // by which it can be kept from swap
+  Bytes swapped = {};                // of what is parked, on the swap device
+  bool kept = false;                 // from there, when it was parked
+  Time born = {};                    // on CLOCK_MONOTONIC
 };
 
 // What a program does that is asked to yield by itself.
@@ -52,6 +57,8 @@ struct Program {
   bool yields_late = false;        // and will have yielded by then
   std::optional<int> exit_status;
   bool by_signal = false;
+  std::uint32_t uid = 1000;
+  Time ended_at{};  // on CLOCK_MONOTONIC, if it does not live
 };
 
 class Driver;
@@ -66,7 +73,7 @@ class World {
   std::optional<std::size_t> card_of(const std::string& uuid) const;
 
   // --- programs ---
-  Program& start_program(LeaseId lease, std::vector<std::size_t> cards, Bytes within);
+  Program& start_program(LeaseId lease, std::uint32_t uid, std::vector<std::size_t> cards, Bytes within);
   Program* program_of(LeaseId lease);
   const std::map<LeaseId, Program>& programs() const { return programs_; }
   void fork(Program& program);
@@ -75,6 +82,9 @@ class World {
   void end_program(Program& program, std::optional<int> status, bool by_signal);
   void end_process(ProcessRef process);
   void kill_some_program(Random& random);
+  void end_all();                                    // the machine is started anew
+  bool inhabited(LeaseId lease) const;               // something of it lives
+  Time awake() const { return {agenda_.now_ns()}; }  // CLOCK_MONOTONIC: stands while the machine sleeps
   // What of the program's bytes is on the card, its processes together.
   Bytes held_by(LeaseId lease, std::size_t card) const;
   Bytes parked_by(LeaseId lease, std::size_t card) const;  // by the driver, of what was on that card
@@ -132,6 +142,14 @@ class World {
   // The driver has parked some of a process of it, and left some on several cards.
   bool halved(LeaseId lease) const;
 
+  // --- host memory ---
+  Ram& ram() { return ram_; }
+  const Ram& ram() const { return ram_; }
+  // Something of it may be written to the swap device, unless somebody (`by_somebody`) prevents that first; only
+  // processes that were there before that are looked at.
+  bool may_swap(LeaseId lease, bool by_somebody, Time born_until = Time::never()) const;
+  Bytes swapped_of(LeaseId lease) const;
+
   // --- the cards ---
   gpu::GpuSnapshot read(std::int64_t began_ns);
   void lose_card(std::size_t card, bool lost) { cards_[card].lost = lost; }
@@ -151,7 +169,8 @@ class World {
     Bytes ghosts;  // freed, and not given back yet
     bool lost = false;
   };
-  Process& add_process(LeaseId lease);
+  Process& add_process(LeaseId lease, std::size_t group = 0);
+  void swap_out();
   void start_workers(Program& program, std::size_t card);
   using Kept = std::vector<Bytes> Process::*;
   void move_out(Process& process, int percent, Kept kept);
@@ -169,6 +188,7 @@ class World {
   Verdict& verdict_;
   Random fate_;  // of what is nobody's decision
   std::unique_ptr<Driver> driver_;
+  Ram ram_;
   std::vector<Card> cards_;
   std::map<ProcessRef, Process> processes_;  // living
   std::map<LeaseId, Program> programs_;      // the last one of each lease

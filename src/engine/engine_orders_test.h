@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine on a machine of which a test answers for the card, for what parks, and for programs that yield by
+// themselves.
+#pragma once
+
+#include "engine/engine.h"
+
+#include "store/faulty_store.h"
+#include "store/memory_store.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+#include <map>
+
+namespace sublet::engine {
+
+namespace asio = boost::asio;
+using core::LeaseState;
+using store::FaultyStore;
+
+// One empty card, as often as the test says.
+class OneCard final : public Probe {
+ public:
+  void start(Events events) override { events_ = std::move(events); }
+  void stop() override {}
+  void take_now() override {}
+  void set_busy(bool) override {}
+  const std::string& library() const override { return none_; }
+  const std::string& driver_version() const override { return none_; }
+  const std::string& problem() const override { return none_; }
+  // So much of it is used, by nobody who is listed with it.
+  void tell(Bytes used = {}) {
+    gpu::GpuDevice card;
+    card.uuid = "GPU-1";
+    card.name = "Simulated";
+    card.simulated = true;
+    card.total = 24 * GiB;
+    card.used = used;
+    if (used > Bytes{}) card.processes.push_back({.process = {4322, 6}, .used = Bytes{}});
+    gpu::GpuSnapshot snapshot;
+    snapshot.devices = {card};
+    events_.snapshot(std::move(snapshot), monotonic_ns());
+  }
+
+ private:
+  Events events_;
+  std::string none_;
+};
+
+// Programs that yield by themselves: the test answers for them.
+class NotingCooperation final : public Cooperation {
+ public:
+  void open(std::uint64_t, Events given) override { events = std::move(given); }
+  void yield(const core::Lease&, const std::string&, Duration, Done done) override {
+    orders.emplace_back("yield"), waits = std::move(done);
+  }
+  void resume(const core::Lease&, Duration, Done done) override {
+    orders.emplace_back("resume"), waits = std::move(done);
+  }
+  YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return {}; }
+  std::string answer_file(LeaseId) const override { return {}; }
+  void forget(LeaseId) override {}
+  Events events;
+  std::vector<std::string> orders;
+  Done waits;
+};
+
+// Notes its orders, and answers when the test says so.
+class NotingParker final : public Parker {
+ public:
+  void park(LeaseId lease, Program, Duration give_up, List, Touch touch, Weigh, Done done) override {
+    orders.emplace_back("park"), given_up.push_back(give_up), waiting[lease] = std::move(done), ask = std::move(touch);
+  }
+  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room> needs, Duration give_up,
+              Done done) override {
+    room = std::move(needs);
+    orders.emplace_back("unpark"), given_up.push_back(give_up), waiting[lease] = std::move(done), tree = std::move(its);
+  }
+  bool busy(LeaseId lease) const override { return waiting.contains(lease); }
+  void when_returned(std::function<void(LeaseId)> told) override { returned = std::move(told); }
+  void forget(LeaseId lease) override { waiting.erase(lease); }
+  void answer(LeaseId lease) {
+    const auto done = waiting.extract(lease);
+    done.mapped()({.kind = ParkOutcome::Kind::done});
+  }
+  // Asks whether it may lock this process; answered in `may`.
+  void ask_for(ProcessRef process) {
+    may.reset();
+    ask({process}, [this](bool answer) {
+      EXPECT_FALSE(may) << "told twice";
+      may = answer;
+    });
+  }
+  std::vector<std::string> orders;
+  std::vector<Duration> given_up;  // of each, after which a call is
+  std::map<LeaseId, Done> waiting;
+  std::function<void(LeaseId)> returned;
+  Touch ask;
+  std::optional<bool> may;
+  std::vector<ProcessRef> tree;  // of the last unpark
+  std::vector<Room> room;
+};
+
+class EngineOrders : public testing::Test {
+ protected:
+  // `change`: what of the machine is the test's own, too.
+  explicit EngineOrders(const std::function<void(Machine&)>& change = {}) {
+    MachineOptions real;
+    real.actor.socket = "/nonexistent";
+    Machine machine = real_machine(io_, real);
+    machine.probe = std::unique_ptr<Probe>(probe_);
+    machine.parker = std::unique_ptr<Parker>(parker_);
+    machine.cooperation = std::unique_ptr<Cooperation>(cooperation_);
+    if (change) change(machine);
+    Options options;
+    options.exit_dir = "/nonexistent/exits";
+    options.boot_id = "boot";
+    engine_.emplace(io_, store_, std::move(machine), std::move(options));
+    EXPECT_TRUE(engine_->start());
+    for (const std::uint32_t uid : {0U, 1000U}) EXPECT_TRUE(engine_->set_grant({uid, "ana", true}, {}, {}));
+    probe_->tell();
+    settle();
+  }
+  ~EngineOrders() override { engine_->stop(); }
+
+  void turn() {
+    io_.restart();
+    io_.poll();
+  }
+  void settle() {
+    inner_.pump();
+    turn();
+  }
+
+  void request(const core::Fact& fact) {
+    const auto done = engine_->request(fact, {}, [this](const core::Lease& lease) {
+      id_ = lease.id;
+      return Answered{};
+    });
+    EXPECT_TRUE(done) << done.error().detail;
+  }
+
+  // An active lease of this test's own process.
+  void run() {
+    begin();
+    settle();
+  }
+  void begin(const std::optional<Duration>& ttl = {}) {
+    core::Submit submit;
+    submit.held = true;
+    submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
+    submit.lease.vram = GiB;
+    submit.lease.ttl = ttl;
+    request(submit);
+    const auto root = proc::ProcRoot::open();
+    core::Attach attach{id_, 0, {}, true, {}};
+    attach.owner = {.kind = core::OwnerKind::process,
+                    .process = root->read(::getpid())->ref,
+                    .keeper = root->read(::getppid())->ref,
+                    .exit_record = {},
+                    .inode = 0};
+    request(attach);
+  }
+  void pause() { request(core::Pause{id_, 0, "the test wants it", {.available = 64 * GiB, .headroom = {}}}); }
+  // By the driver, with so much parked in host memory.
+  void be_paused(Bytes host_bytes) {
+    pause();
+    settle();
+    ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}}};
+    parked.host_bytes = host_bytes;
+    parker_->waiting.extract(id_).mapped()(parked);
+    settle();
+    for (int proof = 0; proof < 2; ++proof) probe_->tell(), settle();
+    ASSERT_EQ(state(), LeaseState::paused);
+  }
+  LeaseState state() const { return engine_->state().find(id_)->state; }
+
+  asio::io_context io_{1};
+  store::MemoryStore inner_;
+  FaultyStore store_{inner_};
+  OneCard* probe_ = new OneCard;  // the machine's
+  NotingParker* parker_ = new NotingParker;
+  NotingCooperation* cooperation_ = new NotingCooperation;
+  std::optional<Engine> engine_;
+  LeaseId id_;
+};
+
+}  // namespace sublet::engine

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is parked is kept from the swap device, and what runs again is not: cases that the seeded simulation (tests/sim)
+// has found.
+#include "engine/engine_orders_test.h"
+
+#include <algorithm>
+#include <set>
+
+namespace sublet::engine {
+namespace {
+
+// A machine with a swap device, all of whose groups could be kept from it by somebody with the right to; those of
+// `stopped` are.
+class SwappingHost final : public Host {
+ public:
+  explicit SwappingHost(const std::set<std::int32_t>& stopped) : stopped_(stopped) {}
+  core::HostMemory memory(std::span<const ProcessRef> processes,
+                          const std::optional<proc::SwapStopper>& by) const override {
+    const bool kept = !processes.empty() && std::ranges::all_of(processes, [&](ProcessRef process) {
+      return stopped_.contains(process.pid) || (by && by->root);
+    });
+    return {.available = 64 * GiB, .headroom = {}, .may_swap = !kept};
+  }
+  HostUse use(std::span<const ProcessRef>) const override { return {}; }
+  Status lock_card(const std::string&) override { return {}; }
+  void remove_exit_record(const std::string&) override {}
+  void sweep_exit_records(const std::string&, const std::function<bool(LeaseId)>&) override {}
+
+ private:
+  const std::set<std::int32_t>& stopped_;
+};
+
+// There when the test says so.
+class SomeActor final : public Actor {
+ public:
+  void start(std::function<void()> came) override { came_ = std::move(came); }
+  void stop() override {}
+  const std::string& problem() const override { return none_; }
+  std::string hint() const override { return {}; }
+  bool ready() const override { return ready_; }
+  const actor::Reply& introduction() const override { return said_; }
+  void fetch(actor::Order, std::span<const int>, Fetched done) override { done({}, Fd()); }
+  void come() { ready_ = true, came_(); }
+
+ private:
+  std::function<void()> came_;
+  bool ready_ = false;
+  std::string none_;
+  actor::Reply said_;
+};
+
+// Of two processes; notes who is kept from the device, and lets the test answer.
+class SomePrograms final : public Programs {
+ public:
+  explicit SomePrograms(std::set<std::int32_t>& its) : stopped(its) {}
+  Status open(Events) override { return {}; }
+  void introduce_all() override {}
+  void follow(const core::Lease&, bool) override {}
+  void book(const core::Lease&) override {}
+  void forget(LeaseId) override {}
+  void forget_others(const std::function<bool(LeaseId)>&) override {}
+  void scan() override {}
+  const proc::Member* member(ProcessRef) const override { return nullptr; }
+  std::vector<ProcessRef> tree(LeaseId) const override { return all; }
+  bool lives(ProcessRef) const override { return true; }
+  bool inhabited(LeaseId) const override { return true; }
+  std::string name(ProcessRef) const override { return {}; }
+  bool signal(LeaseId, int, std::uint32_t) override { return true; }
+  bool keeper_alive(LeaseId) const override { return true; }
+  void wake_keeper(LeaseId, std::uint32_t) override {}
+  void tell(LeaseId, ProcessRef, int, std::function<void(std::string)> done) override { done({}); }
+  void keep_from_swap(LeaseId, ProcessRef process, bool keep, std::function<void(std::string)> done) override {
+    if (!keep) return kept.clear();
+    kept.push_back(process.pid);
+    answers.push_back(std::move(done));
+  }
+  bool can_signal(LeaseId) const override { return true; }
+  std::string why_not_signalled(LeaseId) const override { return {}; }
+  Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override {
+    return unavailable("nobody asks");
+  }
+  Status check_pid_namespace(std::int32_t) const override { return {}; }
+  Result<proc::CgroupRef> check_cgroup(const std::string&) const override { return unavailable("nobody asks"); }
+  const proc::ProcRoot& root() const override { std::abort(); }
+
+  // Obeyed, unless there is a reason not to.
+  void answer(const std::string& why_not = {}) {
+    if (why_not.empty()) stopped.insert(kept.begin(), kept.end());
+    for (auto& done : std::exchange(answers, {})) done(why_not);
+  }
+  std::set<std::int32_t>& stopped;
+  std::vector<ProcessRef> all{{4321, 5}, {4322, 6}};
+  std::vector<std::int32_t> kept;
+  std::vector<std::function<void(std::string)>> answers;
+};
+
+struct Parts {
+  std::set<std::int32_t> stopped_;
+  SomeActor* actor_ = new SomeActor;  // the machine's
+  SomePrograms* programs_ = new SomePrograms(stopped_);
+};
+
+class Swap : protected Parts, public EngineOrders {
+ protected:
+  Swap()
+      : EngineOrders([this](Machine& machine) {
+          machine.host = std::make_unique<SwappingHost>(stopped_);
+          machine.actor = std::unique_ptr<Actor>(actor_);
+          machine.programs = std::unique_ptr<Programs>(programs_);
+        }) {}
+};
+
+TEST_F(Swap, WithoutAnActorNobodyIsAsked) {
+  run();
+  EXPECT_TRUE(engine_->host_memory(engine_->find(id_)).may_swap) << "there never was one, and it had all rights";
+  actor_->come();
+  EXPECT_FALSE(engine_->host_memory(engine_->find(id_)).may_swap);
+}
+
+// Its group may be kept already, for another lease: that one's return must not let it be.
+TEST_F(Swap, EveryProcessIsKeptForItsOwnLease) {
+  actor_->come();
+  run();
+  stopped_ = {4321, 4322};
+  pause();
+  settle();
+  EXPECT_EQ(programs_->kept, std::vector<std::int32_t>{4322});
+  programs_->answer();
+  EXPECT_EQ(programs_->kept, (std::vector<std::int32_t>{4322, 4321}));
+  EXPECT_TRUE(parker_->orders.empty());
+  programs_->answer("the actor may not, and its owner has it kept");
+  EXPECT_EQ(parker_->orders, std::vector<std::string>{"park"});
+}
+
+// A child in a group of its own, forked meanwhile.
+TEST_F(Swap, WhoComesWhileTheOthersAreKeptIsNotParked) {
+  actor_->come();
+  run();
+  pause();
+  settle();
+  programs_->answer();
+  programs_->all.push_back({4323, 7});
+  programs_->answer();
+  for (int commit = 0; commit < 2; ++commit) settle();
+  EXPECT_EQ(parker_->orders, std::vector<std::string>{"unpark"});
+  EXPECT_EQ(state(), LeaseState::resuming);
+}
+
+TEST_F(Swap, AnActorThatComesLaterIsToldOfAllThatAreParked) {
+  actor_->come();
+  run();
+  pause();
+  settle();
+  for (int process = 0; process < 2; ++process) programs_->answer();
+  programs_->kept.clear();
+  stopped_ = {4321, 4322};
+  actor_->come();
+  for (int process = 0; process < 2; ++process) programs_->answer();
+  EXPECT_EQ(programs_->kept, (std::vector<std::int32_t>{4322, 4321}));
+}
+
+// It says so by itself, long after it was told to.
+TEST_F(Swap, WhoGoesOnLateIsLetBeToo) {
+  actor_->come();
+  run();
+  core::Cooperation how;
+  how.way = core::CooperationWay::webhook;
+  how.address = "http://127.0.0.1/yield";
+  request(core::Cooperate{id_, 0, how});
+  pause();
+  settle();
+  for (int process = 0; process < 2; ++process) programs_->answer();
+  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  settle();
+  ASSERT_EQ(state(), LeaseState::resuming);
+  EXPECT_FALSE(programs_->kept.empty());
+  cooperation_->events.runs_late(id_);
+  EXPECT_FALSE(programs_->kept.empty()) << "until that is durable";
+  settle();
+  EXPECT_EQ(state(), LeaseState::active);
+  EXPECT_TRUE(programs_->kept.empty());
+}
+
+// It came back while its processes were kept one after the other.
+TEST_F(Swap, NobodyIsKeptOnceItRunsAgain) {
+  actor_->come();
+  run();
+  pause();
+  settle();
+  for (int process = 0; process < 2; ++process) programs_->answer();
+  ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}, {4322, 6}}};
+  parked.host_bytes = Bytes{};
+  parker_->waiting.extract(id_).mapped()(parked);
+  settle();
+  for (int proof = 0; proof < 2; ++proof) probe_->tell(), settle();
+  ASSERT_EQ(state(), LeaseState::paused);
+  actor_->come();
+  request(core::Resume{id_, 0});
+  settle();
+  parker_->answer(id_);
+  settle();
+  ASSERT_EQ(state(), LeaseState::active);
+  programs_->answer();
+  EXPECT_TRUE(programs_->kept.empty());
+}
+
+}  // namespace
+}  // namespace sublet::engine

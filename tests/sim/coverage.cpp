@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coverage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+namespace sublet::sim {
+namespace {
+
+// What cannot happen here, and why.
+struct Never {
+  std::string_view name, why;
+};
+constexpr std::array<Never, 0> never{};
+
+constexpr std::size_t failures_at = core::interruptible.size();
+constexpr std::size_t refusals_at = failures_at + park_failures.size();
+
+std::string name_of(std::size_t at) {
+  if (at < failures_at) return std::string(core::interruptible[at]);
+  if (at < refusals_at) return "order:" + std::string(park_failures[at - failures_at]);
+  return "refused:" + std::string(pause_refusals[at - refusals_at].name);
+}
+
+}  // namespace
+
+void Coverage::happened(std::string_view transition) {
+  const auto found = std::ranges::find(core::interruptible, transition);
+  if (found != core::interruptible.end()) ++counts_[static_cast<std::size_t>(found - core::interruptible.begin())];
+}
+
+void Coverage::failed(std::string_view code) {
+  const auto found = std::ranges::find(park_failures, code);
+  if (found != park_failures.end()) ++counts_[failures_at + static_cast<std::size_t>(found - park_failures.begin())];
+}
+
+void Coverage::refused(std::string_view words) {
+  const auto found = std::ranges::find_if(
+      pause_refusals, [words](const PauseRefusal& refusal) { return words.find(refusal.words) != words.npos; });
+  if (found != pause_refusals.end()) ++counts_[refusals_at + static_cast<std::size_t>(found - pause_refusals.begin())];
+}
+
+void Coverage::set(std::span<const std::uint64_t, size> counts) { std::ranges::copy(counts, counts_.begin()); }
+
+void Coverage::add(const Coverage& other) {
+  for (std::size_t at = 0; at < size; ++at) counts_[at] += other.counts_[at];
+}
+
+void Coverage::print() const {
+  for (std::size_t at = 0; at < size; ++at)
+    fmt::print("{:<26}{:>9}{}", name_of(at), counts_[at], at % 3 == 2 || at + 1 == size ? "\n" : "    ");
+}
+
+bool Coverage::complete() const {
+  std::string missing;
+  for (std::size_t at = 0; at < size; ++at) {
+    if (counts_[at] > 0) continue;
+    const auto known = std::ranges::find(never, name_of(at), &Never::name);
+    if (known == never.end()) missing += " " + name_of(at);
+  }
+  for (const Never& its : never) fmt::print("not to be met here: {}: {}\n", its.name, its.why);
+  if (!missing.empty()) fmt::print("NEVER MET:{}\n", missing);
+  return missing.empty();
+}
+
+}  // namespace sublet::sim

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often each thing was met that can happen to a lease: every transition (core/transitions.h) with the reasons of
+// its end, everything that can come of an order to yield or to come back, and everything for which a pause is refused.
+// What is never met is not tried, whatever the oracles say of it.
+#pragma once
+
+#include "core/transitions.h"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace sublet::sim {
+
+// What came of an order where it was not done, by its word (engine::ParkOutcome::code).
+inline constexpr std::array<std::string_view, 22> park_failures{
+    "gone", "no_right", "not_dumpable", "unvouched", "traced", "stopped", "unsupported_driver", "no_cuda",
+    "wrong_state", "timeout", "not_parkable", "no_room", "driver", "stuck", "helper", "grows", "failed", "withdrawn",
+    "outgrown",
+    // of a program that yields by itself
+    "refused", "late", "swap"};
+
+// Why nobody was asked at all, by the words of the refusal.
+struct PauseRefusal {
+  std::string_view name, words;
+};
+inline constexpr std::array<PauseRefusal, 14> pause_refusals{{
+    {"not-active", "pause needs a lease that is active"},
+    {"being-ended", "its program is being ended"},
+    {"then-ended", "is to be ended as soon as its program runs again"},
+    {"pinned", "its owner pinned it"},
+    {"no-interposer", "which this version has not"},
+    {"not-said-how", "its program has not said how it yields"},
+    {"no-program", "it has no program of its own"},
+    {"not-granted", "nobody granted that it be parked"},
+    {"unvouched", "the driver parks it on its owner's word only"},
+    {"unfit", "the driver cannot park it"},
+    {"may-swap", "may write what is parked to its swap device"},
+    {"pressure", "while that is short"},
+    {"share", "ledger.user_share or"},
+    {"ledger", "more of parked bytes"},
+}};
+
+class Coverage {
+ public:
+  static constexpr std::size_t size = core::interruptible.size() + park_failures.size() + pause_refusals.size();
+  using Counts = std::array<std::uint64_t, size>;
+
+  void happened(std::string_view transition);  // by its name
+  void failed(std::string_view code);          // of an order
+  void refused(std::string_view words);        // a pause
+  const Counts& counts() const { return counts_; }
+  void add(const Coverage& other);
+  void set(std::span<const std::uint64_t, size> counts);
+
+  void print() const;
+  // All that was never met is named; false: something of it should have been, in as many runs as make a campaign.
+  bool complete() const;
+
+ private:
+  Counts counts_{};
+};
+
+}  // namespace sublet::sim

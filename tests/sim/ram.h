@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory beside what is parked there: how short it is for everybody, and the swap device with the control groups
+// by which programs are kept from it. As the kernel has it: it outlives the daemon, and whoever writes to groups.
+#pragma once
+
+#include "agenda.h"
+#include "config.h"
+
+#include "base/ids.h"
+
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace sublet::sim {
+
+class Ram {
+ public:
+  struct Group {
+    bool limited = true;   // has a limit on swap space
+    bool others = false;   // somebody else's processes are in it, too
+    bool stopped = false;  // nothing in it is written to the device
+    bool noted = false;    // by whoever serves the daemon, and what it was before is written down
+    bool left = false;     // so, and whoever did it ended without having been told to undo it
+  };
+
+  Ram(const Config& config, Agenda& agenda);
+
+  // Part of the last 10 s for which everybody waited; unset: the kernel does not tell.
+  std::optional<double> pressure() const { return pressure_; }
+  void relax() { pressure_.reset(); }
+
+  // Of a program that is started: one of its own, that of its user's session, or another.
+  std::size_t place(std::uint32_t uid, Random& random);
+  Group& group(std::size_t number) { return groups_[number]; }
+  const Group& group(std::size_t number) const { return groups_[number]; }
+  // `by_somebody`: there is somebody who may write to all groups.
+  bool may_swap(std::size_t group, bool by_somebody) const;
+
+ private:
+  void change_pressure();
+
+  const Config& config_;
+  Agenda& agenda_;
+  Random random_;
+  std::optional<double> pressure_;
+  std::vector<Group> groups_;
+  std::map<std::uint32_t, std::size_t> sessions_;  // of each user
+};
+
+}  // namespace sublet::sim
