@@ -169,6 +169,26 @@ TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
   EXPECT_EQ(undone.state_of(undone.first), LeaseState::active);
 }
 
+// The driver returns to one that was passed over while host memory is weighed for the next: one at a time.
+TEST(Stuck, TheNextIsNotAskedWhenTheDriverHasJustReturned) {
+  Card w;
+  const LeaseId first = w.start(4 * GiB, Tier::batch, "first"), second = w.start(12 * GiB, Tier::batch, "second");
+  w.step(Pause{first, 0, "its owner asked", plenty});
+  for (int s = 0; s < 60 && !w.state.stuck(first); ++s) w.now = w.now + 1s, w.step(Tick{}), w.measure();
+  ASSERT_TRUE(w.state.stuck(first));
+  const LeaseId urgent = w.start(14 * GiB, Tier::interactive, "infer");
+  w.obeyed = w.actions.size();
+  w.yielded.insert(first);
+  w.step(Parked{first, true, {}, 4 * GiB});
+  w.step(HostWeighed{second, plenty});
+  EXPECT_EQ(w.state_of(second), LeaseState::active);
+  for (int proof = 0; proof < 2; ++proof) w.measure();
+  EXPECT_EQ(w.state_of(first), LeaseState::paused);
+  w.obey();
+  EXPECT_EQ(w.state_of(second), LeaseState::paused);
+  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+}
+
 TEST(Stuck, WhatIsGivenUpLongAfterIsStuckUntilItReturns) {
   Hanging w;
   EXPECT_EQ(w.order().give_up, 3 * w.allowed()) << "by then it was passed over for long";

@@ -70,8 +70,10 @@ Result<LeaseId> Stepper::on(const Grant& fact) {
 // noted for its way back; what does not fit is not begun.
 Result<LeaseId> Stepper::on(const Weighed& fact) {
   Lease* lease = find(fact.lease);
-  if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not asked to yield");
-  if (lease->state != LeaseState::pausing) return lease->id;  // on top of what is parked: weighed when it was asked
+  const bool on_top = lease != nullptr && lease->state == LeaseState::paused;
+  if (on_top) return lease->id;                                 // of what is parked: weighed when it was asked
+  if (lease == nullptr || lease->state != LeaseState::pausing)  // any more: it comes back, by a store read anew
+    return not_found(to_string(fact.lease) + " is not asked to yield");
   const Bytes entered = lease->parking->entry;
   state_.enter(*lease, -1);  // what is there beside it
   const Status takes = check_host(*lease, fact.host);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/obedient.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -414,6 +414,18 @@ TEST(Grants, LetWhatSubletDidNotStartBeParked) {
   w.step(Unparked{id});
   w.step(Grant{1000, "ollama", false});
   EXPECT_FALSE(w.step(Pause{id, 0, "", plenty}).outcome.has_value());
+}
+
+// Its order is of before the store was read anew: it comes back, and is not parked first.
+TEST(Weighed, WhoComesBackIsNotParked) {
+  Card w;
+  const LeaseId id = w.start(4 * GiB, Tier::standard);
+  w.step(Pause{id, 0, "its owner asked", plenty});
+  EXPECT_TRUE(w.step(Weighed{id, plenty}).outcome.has_value());
+  w.restart();
+  w.measure();
+  ASSERT_EQ(w.state_of(id), LeaseState::resuming);
+  EXPECT_FALSE(w.step(Weighed{id, plenty}).outcome.has_value());
 }
 
 }  // namespace

@@ -331,17 +331,9 @@ bool Stepper::begin_making(Making making) {
 // One after the other: the next is asked when the one before has yielded, or could not. True: room may be there at
 // once.
 bool Stepper::advance(const Making& making) {
-  const auto yielding = [this](const std::string& uuid) {
-    const auto& leases = state_.devices_.at(uuid).leases;
-    return std::any_of(leases.begin(), leases.end(), [this](LeaseId id) {
-      if (planted(Bug::all_yield_at_once)) return state_.sides_.at(id).weighed;
-      const bool pausing = state_.leases_.at(id).state == LeaseState::pausing;
-      return (pausing && !passed_over(state_, id)) || state_.sides_.at(id).weighed;
-    });
-  };
-  if (std::any_of(making.devices.begin(), making.devices.end(), yielding) || making.victims.empty()) return false;
+  if (making.victims.empty() || somebody_yields(making.devices)) return false;
   Lease& victim = *find(making.victims.front().lease);
-  if (std::any_of(victim.devices.begin(), victim.devices.end(), yielding)) return false;
+  if (somebody_yields(victim.devices)) return false;
   if (victim.ended()) return false;  // for another asker, on another of its devices
   if (making.victims.front().ends) {
     for (Making& its : state_.makings_) its.begun |= its.asker == making.asker;
@@ -391,6 +383,8 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     return victim->id;
   }
   state_.room_stale_ = true;
+  // The driver has returned to one that was passed over, say: what it leaves is looked at first.
+  if (somebody_yields(making->devices) || somebody_yields(victim->devices)) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;

@@ -257,6 +257,17 @@ bool Stepper::contends(LeaseId id, const Device& device) const {
                              [&](LeaseId other) { return other != id && state_.find(other)->tier == lease->tier; });
 }
 
+// On one of them somebody is on the way out, or is about to be asked.
+bool Stepper::somebody_yields(const std::vector<std::string>& devices) const {
+  return std::ranges::any_of(devices, [this](const std::string& uuid) {
+    return std::ranges::any_of(state_.devices_.at(uuid).leases, [this](LeaseId id) {
+      if (planted(Bug::all_yield_at_once)) return state_.sides_.at(id).weighed;
+      const bool pausing = state_.leases_.at(id).state == LeaseState::pausing;
+      return (pausing && !passed_over(state_, id)) || state_.sides_.at(id).weighed;
+    });
+  });
+}
+
 // Whether any of those who take turns has its room: else they all only wait.
 bool Stepper::contested() const {
   return std::any_of(state_.contests_.begin(), state_.contests_.end(), [this](const auto& of) {

@@ -147,6 +147,7 @@ class Stepper {
   bool begin_making(Making making);
   void pass_on(Making& making) const;
   bool advance(const Making& making);
+  bool somebody_yields(const std::vector<std::string>& devices) const;
   std::string yield_text(const Making& making, const Lease& victim) const;
   void end_spot(Lease& lease, const Making& making);
   void leave_alone(Lease& lease, LeftAlone why);

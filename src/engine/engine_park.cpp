@@ -227,7 +227,7 @@ void Engine::let_swap(LeaseId lease) {
 void Engine::keep_all_from_swap() {
   if (planted(Bug::who_comes_keeps_nobody)) return;
   for (const LeaseId id : state_.away()) {
-    keep_from_swap(id, programs_.tree(id), [id](const std::string& why_not) {
+    keep_from_swap(id, tree_of(id), [id](const std::string& why_not) {
       if (!why_not.empty()) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
     });
   }

@@ -59,9 +59,9 @@ class SomePrograms final : public Programs {
   void book(const core::Lease&) override {}
   void forget(LeaseId) override {}
   void forget_others(const std::function<bool(LeaseId)>&) override {}
-  void scan() override {}
+  void scan() override { scanned = true; }
   const proc::Member* member(ProcessRef) const override { return nullptr; }
-  std::vector<ProcessRef> tree(LeaseId) const override { return all; }
+  std::vector<ProcessRef> tree(LeaseId) const override { return scanned ? all : std::vector<ProcessRef>(); }
   bool lives(ProcessRef) const override { return true; }
   bool inhabited(LeaseId) const override { return true; }
   std::string name(ProcessRef) const override { return {}; }
@@ -89,6 +89,7 @@ class SomePrograms final : public Programs {
     for (auto& done : std::exchange(answers, {})) done(why_not);
   }
   std::set<std::int32_t>& stopped;
+  bool scanned = false;
   std::vector<ProcessRef> all{{4321, 5}, {4322, 6}};
   std::vector<std::int32_t> kept;
   std::vector<std::function<void(std::string)>> answers;
@@ -154,6 +155,7 @@ TEST_F(Swap, AnActorThatComesLaterIsToldOfAllThatAreParked) {
   for (int process = 0; process < 2; ++process) programs_->answer();
   programs_->kept.clear();
   stopped_ = {4321, 4322};
+  programs_->scanned = false;  // the daemon was started anew, and nothing is read yet
   actor_->come();
   for (int process = 0; process < 2; ++process) programs_->answer();
   EXPECT_EQ(programs_->kept, (std::vector<std::int32_t>{4322, 4321}));

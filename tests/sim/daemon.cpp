@@ -98,7 +98,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
       verdict_(verdict),
       oracle_(oracle),
       disk_(disk),
-      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, false, {}, {}, {}, {}, {}}),
+      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, {}, 0, false, {}, {}, {}, {}, {}}),
       parts_(make_machine(life_, io_, wall)) {
   const Clock* clock = parts_.machine.clock.get();
   const auto lease_of = [this](ProcessRef process) {

@@ -15,25 +15,28 @@ using namespace std::chrono_literals;
 
 class SimClock final : public Clock {
  public:
-  SimClock(const Agenda& agenda, Time wall)
-      : agenda_(agenda), offset_ns_(wall.ns - agenda.now_ns()), slept_(agenda.slept()) {}
+  SimClock(std::shared_ptr<Life> life, Time wall)
+      : life_(std::move(life)), agenda_(life_->agenda), offset_ns_(wall.ns - agenda_.now_ns()) {
+    life_->noticed_sleep = agenda_.slept();
+  }
   Time now() const override { return {agenda_.now_ns() + offset_ns_}; }
   std::int64_t offset_ns() const override { return offset_ns_; }
   void go_on_from(Time time) override {
     if (time > now()) offset_ns_ = time.ns - agenda_.now_ns();
   }
   Duration take_sleep() override {
-    const Duration slept = agenda_.slept() - slept_;
+    const Duration slept = agenda_.slept() - life_->noticed_sleep;
     if (slept < 1s) return {};
-    slept_ = agenda_.slept();
+    life_->noticed_sleep = agenda_.slept();
+    life_->woke_at_ns = agenda_.now_ns();
     offset_ns_ += slept.count();
     return slept;
   }
 
  private:
+  std::shared_ptr<Life> life_;
   const Agenda& agenda_;
   std::int64_t offset_ns_;
-  Duration slept_;
 };
 
 class SimAlarm final : public engine::Alarm {
@@ -97,7 +100,7 @@ class SimHost final : public engine::Host {
 
 Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& io, Time wall) {
   Parts parts{};
-  parts.machine.clock = std::make_unique<SimClock>(life->agenda, wall);
+  parts.machine.clock = std::make_unique<SimClock>(life, wall);
   parts.machine.alarm = [life] { return std::make_unique<SimAlarm>(life->agenda); };
   parts.machine.host = std::make_unique<SimHost>(life);
   auto probe = std::make_unique<SimProbe>(life);
@@ -168,7 +171,8 @@ void SimProbe::answer(gpu::GpuSnapshot reading, std::int64_t asked_ns) {
   }
   problem_.clear();
   // One that was asked for before the machine slept looks newer than it is: nothing may rest on it.
-  if (slept_ == life_->agenda.slept()) life_->reading(reading, asked_ns);
+  const bool noticed = life_->noticed_sleep == life_->agenda.slept() && asked_ns >= life_->woke_at_ns;
+  if (slept_ == life_->agenda.slept() && noticed) life_->reading(reading, asked_ns);
   events_.snapshot(std::move(reading), asked_ns);
 }
 

@@ -24,7 +24,9 @@ struct Life {
   const WatchedStore& store;
   Random random;  // what this life meets
   bool faults = true;
-  bool reconciled = false;  // the store was opened anew: what was ordered before may still be under way
+  Duration noticed_sleep{};     // of the machine, by the engine, the last time …
+  std::int64_t woke_at_ns = 0;  // … then
+  bool reconciled = false;      // the store was opened anew: what was ordered before may still be under way
   // A reading is about to be told.
   std::function<void(const gpu::GpuSnapshot&, std::int64_t asked_ns)> reading;
   // A program is about to be restored by the driver, with so much made sure of first.

@@ -39,9 +39,8 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   to_blame_.clear();
   returns_by_.clear();
   makings_.clear();
-  named_at_.clear();
-  deserted_.clear();
-  looked_at_ = {};
+  named_at_.clear(), deserted_.clear();
+  looked_.reset(), looked_at_ = {};
   forget_turns();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
@@ -114,9 +113,8 @@ Bytes Oracle::arrived(const std::string& device, const Reading& reading,
 
 void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
   if (!judged.problem.empty() || engine_ == nullptr) return;
-  looked_ = true;
+  looked_ = began;
   looked_at_ = world_.awake();
-  follow_deserted();
   for (const auto& [uuid, reading] : readings_) unread_.insert(uuid);
   for (const auto& [uuid, reading] : readings_) {
     const auto its = engine_->state().devices().find(uuid);
@@ -162,7 +160,10 @@ void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::functio
 void Oracle::intended(const store::Batch& batch) {
   for (const std::string_view transition : batch.transitions) verdict_.met.happened(transition);
   if (engine_ == nullptr) return;
-  if (!batch.changed.empty() || !batch.settled.empty() || !batch.learned.empty() || !batch.records.empty()) ++changes_;
+  const bool goes_on = batch.transitions.size() == 1 && batch.transitions.front() == core::later_portion;
+  const bool changes = !goes_on && (!batch.changed.empty() || !batch.settled.empty() || !batch.learned.empty() ||
+                                    !batch.records.empty());
+  if (changes) ++changes_;
   for (const core::Reason& reason : batch.reasons) {
     if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
     last_words_[reason.lease] = reason.text;
@@ -175,7 +176,7 @@ void Oracle::intended(const store::Batch& batch) {
   }
   // Who gives room up first, as it is stored.
   std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is
-  came_back_.clear(), cleared_.clear(), kept_.clear();
+  if (!goes_on) came_back_.clear(), cleared_.clear(), kept_.clear();
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
@@ -195,11 +196,13 @@ void Oracle::intended(const store::Batch& batch) {
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
     if (held && lease.state == LeaseState::active && before->state == LeaseState::active) follow_shrunk(*before, lease);
   }
-  const bool wakes = std::exchange(wakes_, false);
+  if (!goes_on) woke_ = std::exchange(wakes_, false);
   for (const auto& [before, lease] : granted) {
-    check_room(*lease, batch.now, wakes);
+    check_room(*lease, batch.now, woke_);
     follow_given(before ? &*before : nullptr, *lease, batch.now);
   }
+  // What the machine ran before it was started anew is gone, whatever was read.
+  if (std::ranges::find(batch.transitions, "lost") != batch.transitions.end()) ends_.clear();
   for (const LeaseId id : batch.settled) {
     const auto lease = leases_.find(id);
     verdict_.expect(lease == leases_.end() || lease->second.ended(), "settled-alive",
@@ -310,6 +313,7 @@ void Oracle::follow_return(const Lease* before, const Lease& lease) {
     const OnDevice here{lease.id, uuid};
     const Bytes uses = seen_to_use(lease.id, uuid).value_or(Bytes{});
     if (lease.state == LeaseState::pausing && was != LeaseState::pausing) {
+      asked_at_[lease.id] = lease.parking->since;
       if (was != LeaseState::resuming) asked_[here] = {};  // else the next method: what the last one had parked is back
       asked_[here] = std::max(asked_[here], uses);
       coming_[here] = std::max(lease.vram, asked_[here]);
@@ -363,11 +367,11 @@ void Oracle::follow_restart() {
   };
   std::erase_if(asked_, [&](const auto& entry) {
     const Lease* lease = durable(entry.first.first);
-    return lease == nullptr || !lease->parking;
+    return lease == nullptr || !lease->parking || asked_at_[lease->id] != lease->parking->since;
   });
   std::erase_if(coming_, [&](const auto& entry) {
     const Lease* lease = durable(entry.first.first);
-    return lease == nullptr || !is_moved(*lease);
+    return lease == nullptr || !is_moved(*lease) || asked_at_[lease->id] != lease->parking->since;
   });
   // That it had yielded, and what it took after that, went with it.
   for (auto& [key, coming] : coming_)
@@ -469,13 +473,6 @@ void Oracle::check_room(const Lease& lease, Time now, bool wakes) {
                          format_size(all), format_size(may));
     });
   }
-}
-
-bool Oracle::wanted_back(LeaseId lease, bool back) {
-  const bool before = wanted_back_.contains(lease);
-  if (back) wanted_back_.insert(lease);
-  else wanted_back_.erase(lease);
-  return before;
 }
 
 void Oracle::told(LeaseId lease, std::uint64_t generation) {

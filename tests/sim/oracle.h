@@ -190,9 +190,10 @@ class Oracle {
   void check_host(LeaseId id) const;
   void check_share(const Lease& lease) const;
   void check_nothing_automatic(const core::State& state);
-  void check_swapped(const core::State& state);
+  void check_swapped(const core::State& state) const;
   std::optional<Time> deserted(const Lease& lease) const;
   void follow_deserted();
+  bool was_told(const core::State& state);
   void check_deserted(const core::State& state);
   void check_orphaned(const Lease& before, const Lease& lease);
 
@@ -237,6 +238,7 @@ class Oracle {
   std::set<std::string> cleared_;            // by the newest decision: devices on which somebody was ended for others
   using OnDevice = std::pair<LeaseId, std::string>;
   std::map<LeaseId, Word> word_at_;      // has its room on somebody's word
+  std::map<LeaseId, Time> asked_at_;     // when it was, by the last that was decided
   std::map<OnDevice, Bytes> asked_;      // held when it was asked to yield
   std::map<OnDevice, Bytes> coming_;     // yielding, or being brought back: what it will hold
   std::map<std::string, Bytes> kept_;    // of each card, by those who come back by the newest decision, until then
@@ -270,10 +272,11 @@ class Oracle {
   std::map<LeaseId, Time> unasked_;      // others could be asked for it since, and are not
   std::map<LeaseId, Time> pause_began_;  // of tokens' leases, on CLOCK_MONOTONIC
   std::map<LeaseId, Time> deserted_;     // nothing of it lives, and the daemon could see that since
-  bool looked_ = false;                  // a reading was told in this step
+  std::optional<Time> looked_;           // begun then, a reading was told in this step
   Time looked_at_;                       // the last one was told then, on CLOCK_MONOTONIC
   Time last_now_;
   std::optional<std::uint64_t> checked_;  // after so many steps of the core
+  bool woke_ = false;                     // so the newest decision began
   bool wakes_ = false;                    // it stood still, and has not decided anything since
   Time lagged_at_{};                      // when it had last stood still
   Duration napped_{};                     // the machine slept so long, and the engine has not noticed

@@ -93,14 +93,24 @@ void Oracle::check_nothing_automatic(const core::State& state) {
   verdict_.expect(state.turns().empty(), "made-unordered", [] { return std::string("a turn is announced"); });
 }
 
+// The daemon goes by what was read in this step: one from before the machine slept, say, it does not take.
+bool Oracle::was_told(const core::State& state) {
+  const std::optional<Time> began = std::exchange(looked_, std::nullopt);
+  return began &&
+         std::ranges::any_of(state.devices(), [&](const auto& device) { return device.second.read_at == began; });
+}
+
 // Whoever was kept from the swap device when it was parked is not there; who is there is known to be.
-void Oracle::check_swapped(const core::State& state) {
-  if (!std::exchange(looked_, false) || !config_.swap) return;
+void Oracle::check_swapped(const core::State& state) const {
+  if (!config_.swap) return;
   for (const auto& [ref, process] : world_.processes()) {
-    verdict_.expect(!process.kept || process.swapped <= Bytes{}, "swapped-though-kept", [&, &process = process] {
-      return fmt::format("{} of process {} of {} are on the swap device", format_size(process.swapped), process.ref.pid,
-                         to_string(process.lease));
-    });
+    const auto lease = leases_.find(process.lease);
+    const bool its = lease != leases_.end() && !lease->second.ended();  // else it is nobody's any more
+    verdict_.expect(!its || !process.kept || process.swapped <= Bytes{}, "swapped-though-kept",
+                    [&, &process = process] {
+                      return fmt::format("{} of process {} of {} are on the swap device", format_size(process.swapped),
+                                         process.ref.pid, to_string(process.lease));
+                    });
   }
   for (const LeaseId id : state.away()) {
     const Lease& lease = *state.find(id);

@@ -159,6 +159,13 @@ void Oracle::check_method(const Lease* before, const Lease& lease, Time now) {
   if (next && lease.parking->returns) check_displaced(lease, now);
 }
 
+bool Oracle::wanted_back(LeaseId lease, bool back) {
+  const bool before = wanted_back_.contains(lease);
+  if (back) wanted_back_.insert(lease);
+  else wanted_back_.erase(lease);
+  return before;
+}
+
 // Who is said to be in the way is not there by a lease of its own.
 void Oracle::check_named(const core::Reason& reason) {
   const auto at = reason.text.find("pid ");

@@ -38,7 +38,7 @@ void Oracle::after_step(bool overdue) {
     check_progress(state, now);
     check_nothing_automatic(state);
   }
-  check_swapped(state);
+  if (was_told(state)) follow_deserted(), check_swapped(state);
   check_makings(state, now);
   check_outsiders_named(state, now);
   check_under_way(state, now);
