@@ -374,17 +374,16 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   Lease* victim = find(fact.lease);
   if (victim == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
   state_.sides_.at(victim->id).weighed = false;
+  // The driver may have returned to one that was passed over, say: what that leaves is looked at first.
   const auto making = std::find_if(state_.makings_.begin(), state_.makings_.end(), [&](const Making& of) {
-    return !of.victims.empty() && of.victims.front().lease == victim->id;
+    return !of.victims.empty() && of.victims.front().lease == victim->id && !somebody_yields(of.devices);
   });
-  if (making == state_.makings_.end()) {
+  if (making == state_.makings_.end() || somebody_yields(victim->devices)) {
     // What is to be done has changed meanwhile. Not at once again: nobody is weighed in turn with another for ever.
     look_again_at(now_ + look_interval);
     return victim->id;
   }
   state_.room_stale_ = true;
-  // The driver has returned to one that was passed over, say: what it leaves is looked at first.
-  if (somebody_yields(making->devices) || somebody_yields(victim->devices)) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;
