@@ -176,7 +176,7 @@ void Oracle::intended(const store::Batch& batch) {
   }
   // Who gives room up first, as it is stored.
   std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is
-  if (!goes_on) came_back_.clear(), cleared_.clear(), kept_.clear();
+  if (!goes_on) came_back_.clear(), cleared_.clear(), kept_.clear(), asked_now_.clear();
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
@@ -258,6 +258,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     if (before == nullptr || before->state == LeaseState::active)
       pause_began_[lease.id] = world_.awake(), deserted_.erase(lease.id);
     check_limits(lease);
+    asked_now_.insert(lease.id);
   }
   const Bytes entered = before != nullptr && before->parking ? before->parking->entry : Bytes{};
   if (lease.parking && !lease.parking->settled && lease.parking->entry > entered) check_share(lease);

@@ -235,6 +235,7 @@ class Oracle {
   std::set<LeaseId> measurable_;             // asked to yield when nobody hid anything any more
   std::map<LeaseId, int> to_blame_;          // failed to yield, so many times in a row, and that is to be known
   std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
+  std::set<LeaseId> asked_now_;              // to yield, by the newest decision
   std::set<std::string> cleared_;            // by the newest decision: devices on which somebody was ended for others
   using OnDevice = std::pair<LeaseId, std::string>;
   std::map<LeaseId, Word> word_at_;      // has its room on somebody's word

@@ -145,6 +145,13 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
   if (decided.again) return;
   verdict_.expect(enough({}), "victims-too-few", says);
   if (its_turn) return;
+  // Who makes room elsewhere was asked after these were chosen, and what it leaves here is looked at in the next step.
+  const bool beside = std::ranges::any_of(asked_now_, [&](LeaseId id) {
+    const bool chosen = std::ranges::find(victims, id, &core::Victim::lease) != victims.end();
+    return !chosen &&
+           std::ranges::any_of(everywhere, [&](const Here& here) { return is_on(leases_.at(id), here.device); });
+  });
+  if (beside) return;
   for (const core::Victim& victim : victims) verdict_.expect(!enough(victim.lease), "victim-for-nothing", says);
 }
 
