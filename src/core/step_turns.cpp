@@ -237,13 +237,14 @@ void Stepper::leave_contests() {
     });
   }
   std::erase_if(state_.contests_, [](const auto& of) { return of.second.empty(); });
-  // What is not said any more binds nobody: others come before it now.
+  // What is not said any more binds nobody: others come before it now, or it has room made on other grounds.
   std::erase_if(state_.said_, [this](const auto& its) {
     const auto& [waiter, uuid] = its.first;
+    const Making* making = state_.making_for(waiter);
     const auto turn = state_.turns_.find(uuid);
-    return state_.making_for(waiter) == nullptr &&
-           (turn == state_.turns_.end() || turn->second.leaves != its.second.leaves ||
-            !holds(turn->second.enters, waiter));
+    const bool begins = making != nullptr && making->its_turn;
+    return !begins && (turn == state_.turns_.end() || turn->second.leaves != its.second.leaves ||
+                       !holds(turn->second.enters, waiter));
   });
 }
 

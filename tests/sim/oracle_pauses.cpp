@@ -131,8 +131,11 @@ void Oracle::note_promised(const core::State& state) {
   for (const auto& [uuid, turn] : state.turns())
     for (const LeaseId next : turn.enters)
       for (const LeaseId leaves : turn.leaves) note(next, leaves, true);
-  for (const core::Making& making : state.makings())  // it has come, and host memory is weighed
-    for (const core::Victim& victim : making.victims) note(making.asker, victim.lease, false);
+  for (const core::Making& making : state.makings()) {
+    if (!making.its_turn) continue;  // it has come, and host memory is weighed
+    for (const auto& [pair, at] : promised_)
+      if (pair.first == making.asker) note(pair.first, pair.second, false);
+  }
   promised_ = std::move(promised);
 }
 
