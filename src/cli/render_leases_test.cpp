@@ -32,7 +32,7 @@ TEST(PsOfThePaused, NothingIsParkedWhileItsWorkIsWaitedFor) {
                          {"left_ms", 800},  {"late", false},    {"measured", false}};
   const json pause = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"progress", progress}};
   EXPECT_EQ(reason_of({{"state", "pausing"}, {"pause", pause}}),
-            "REASON\n0 B of 1.0 KiB parked, its work on the device is waited for: its owner asked for it\n");
+            "REASON\n0 B of 1.0 KiB parked, its program is brought to rest first: its owner asked for it\n");
 }
 
 TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {

@@ -108,9 +108,14 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
       if (const Lease& other = *state.find(spared.lease); other.tier < lease.tier)
         helps.push_back(name_of(other) + " is not asked to yield: " + spared.why);
   }
+  const auto untold_on = [&](const std::vector<std::string>& devices, const Lease& victim) {
+    const bool there = std::ranges::any_of(
+        victim.devices, [&](const std::string& uuid) { return std::ranges::find(devices, uuid) != devices.end(); });
+    return there ? unverified_text(state, rules, victim, now) : std::string();
+  };
   if (const Making* making = state.making_for(lease.id); making != nullptr && making->begun)
     for (const LeaseId victim : state.verifying())
-      if (const std::string untold = unverified_text(state, rules, *state.find(victim), now); !untold.empty())
+      if (const std::string untold = untold_on(making->devices, *state.find(victim)); !untold.empty())
         helps.push_back(name_of(*state.find(victim)) + " says that it has yielded, and nobody can tell: " + untold);
   const std::size_t place = state.queue().place(lease.id);
   if (place > 1)
@@ -230,7 +235,8 @@ std::string unverified_text(const State& state, const Rules& rules, const Lease&
   }
   const Bytes unlisted = state.unlisted_since_asked(lease);
   if (unlisted <= reading_slack) return {};
-  return format_size(unlisted) + " more than before it was asked are used there by no listed process";
+  return format_size(unlisted) + " more than before it was asked are used" + on_devices(state, lease) +
+         " by no listed process";
 }
 
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now) {

@@ -83,10 +83,9 @@ struct NextTurn {
 
 // What was said of a turn, of those who leave in it, to whom it brings in.
 struct SaidTurn {
-  std::vector<std::string> devices;
-  std::vector<LeaseId> leaves;
-  Time said;   // to begin then, …
-  Time first;  // … for the first time
+  std::vector<LeaseId> leaves;  // by id
+  Time said;                    // to begin then, …
+  Time first;                   // … for the first time
 };
 
 // What would be done to make room now: for a preview, and for the decision itself.

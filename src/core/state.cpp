@@ -183,6 +183,8 @@ void State::drop(LeaseId id) {
   if (!lease->second.ended()) retire(lease->second);
   if (queue_.contains(id)) queue_.erase(id);
   away_.erase(id);
+  verifying_.erase(id);
+  std::erase_if(said_, [id](const auto& its) { return its.first.first == id; });
   if (!planted(Bug::refused_words_stay)) ordered_.erase(id);  // the number of one that was refused is given again
   // One that was ended to make room may go before the next look at who else is to yield.
   for (Making& making : makings_) {
@@ -328,7 +330,10 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
 
 void State::set_owner(Lease& lease, Owner owner) {
   rebook(lease, [&] {
-    if (owner.process != lease.owner.process) lease.unfit.reset();  // another program
+    if (owner.process != lease.owner.process) {  // another program
+      lease.unfit.reset();
+      sides_.at(lease.id).seemed_unfit = false;
+    }
     lease.owner = std::move(owner);
   });
 }

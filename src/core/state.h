@@ -300,7 +300,7 @@ class State {
     std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, before it yields: not its own
     Time overdue_at = Time::never();             // Park or Unpark should have been answered by then …
     bool overdue = false;                        // … and was not
-    bool seemed_unfit = false;                   // its last pause failed as one does that the driver cannot park
+    bool seemed_unfit = false;                   // the driver's last pause of it failed as of one that it cannot park
     bool unverified = false;                     // it was told of this pause that nobody can tell whether it yielded
     unsigned tried = 0;                          // methods of this pause, by their bits
     std::optional<PauseMethod> next;    // of those that are not: would come next, once what was tried is undone
@@ -404,9 +404,9 @@ class State {
   Time snapshot_began_;             // of the newest snapshot
   std::string snapshot_problem_;
   CostModel costs_;
-  std::vector<Making> makings_;                               // on devices of their own; as of the last step
-  std::map<std::string, NextTurn> turns_;                     // the same
-  std::map<std::pair<LeaseId, std::string>, SaidTurn> said_;  // to whom, of the turn on which device
+  std::vector<Making> makings_;            // on devices of their own; as of the last step
+  std::map<std::string, NextTurn> turns_;  // the same
+  std::map<std::pair<LeaseId, std::vector<std::string>>, SaidTurn> said_;  // to whom, of which devices, by uuid
   std::map<std::string, std::map<LeaseId, Turns>> contests_;  // on each device, among those who take turns there
   std::set<LeaseId> ordered_;                                 // room was ordered for them
   Askers askers_;                                             // those who were looked at last

@@ -171,6 +171,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   const bool parked = lease.parked();
   lease.resize.reset();
   drop_word(lease);
+  state_.verifying_.erase(lease.id);
   if (lease.parking && planted(Bug::ledger_keeps_the_dead)) lease.parking.reset(), lease.state = LeaseState::active;
   const bool parking = lease.parking && !planted(Bug::ends_stay_parked);
   if (parking) state_.set_parking(lease, std::nullopt, LeaseState::active);

@@ -96,7 +96,10 @@ Result<LeaseId> Stepper::on(const Weighed& fact) {
 // It is not asked of the driver again as long as it is the same program, by a later daemon neither: to be asked may
 // destroy it. That its owner has not answered for it yet is no failure of the method.
 void Stepper::note_unfit(Lease& lease, const Parked& fact) {
-  if (!fact.unfit) return;
+  if (!fact.unfit) {
+    if (lease.parking->method == PauseMethod::driver) state_.sides_.at(lease.id).seemed_unfit = false;
+    return;
+  }
   // A pause of nothing but a slow moment of the driver must not make it one that cannot be paused: of those some are
   // ended.
   if (fact.may_be_by_chance && !std::exchange(state_.sides_.at(lease.id).seemed_unfit, true)) return;

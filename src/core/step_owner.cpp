@@ -116,6 +116,10 @@ Result<LeaseId> Stepper::on(const Woke& fact) {
   }
   for (auto& [uuid, device] : state_.devices_)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
+  for (auto& [waiter, turn] : state_.said_) {
+    turn.said = turn.said + fact.asleep;
+    turn.first = turn.first + fact.asleep;
+  }
   // What was read before says nothing of a machine that has slept since: it is too old, and nothing is granted on it.
   if (fact.asleep > Duration{}) want_snapshot();
   return LeaseId{};

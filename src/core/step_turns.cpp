@@ -13,6 +13,17 @@ namespace sublet::core {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+// Of a turn whose price has changed the same come in another order.
+template <typename Element>
+std::vector<Element> in_order(std::vector<Element> elements) {
+  std::sort(elements.begin(), elements.end());
+  return elements;
+}
+
+}  // namespace
+
 // Its turn has begun on this device: others left for it, or are leaving.
 const Making* Stepper::begun(LeaseId waiter, const std::string& uuid) const {
   const Making* making = begun_for(waiter);
@@ -43,7 +54,7 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
     }
     if (!planted(Bug::turns_are_not_looked_for)) look_again_at(turn->at);
     if (known != state_.turns_.end() && turn->at >= known->second.at) continue;
-    announce(waiter, *turn);
+    announce(*turn);
     state_.turns_[uuid] = std::move(*turn);
   }
 }
@@ -52,20 +63,24 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
 // use who leave. It is another turn where one of them was given its room since.
 void Stepper::keep_to_what_was_said(const Lease& waiter, NextTurn& turn) const {
   turn.said = announced_at(state_, rules_, turn, now_);
-  const auto before = state_.said_.find({waiter.id, turn.devices.front()});
-  if (before == state_.said_.end() || planted(Bug::turns_are_put_off)) return;
-  const SaidTurn& old = before->second;
-  const bool others =
-      std::ranges::any_of(turn.leaves, [&](LeaseId id) { return state_.standing(id).came_back > old.first; });
-  if (others || old.devices != turn.devices || old.leaves != turn.leaves) return;
-  turn.said = std::min(turn.said, old.said);
+  const auto before = state_.said_.find({waiter.id, in_order(turn.devices)});
+  if (before == state_.said_.end() || !binds(before->second, turn) || planted(Bug::turns_are_put_off)) return;
+  turn.said = std::min(turn.said, before->second.said);
   turn.at = std::min(turn.at, turn.said);
 }
 
-void Stepper::announce(const Lease& waiter, const NextTurn& turn) {
-  SaidTurn& its = state_.said_[{waiter.id, turn.devices.front()}];
-  const bool same = its.devices == turn.devices && its.leaves == turn.leaves && its.said >= turn.said;
-  its = {turn.devices, turn.leaves, turn.said, same ? its.first : now_};
+bool Stepper::binds(const SaidTurn& said, const NextTurn& turn) const {
+  return said.leaves == in_order(turn.leaves) &&
+         std::ranges::all_of(turn.leaves, [&](LeaseId id) { return state_.standing(id).came_back <= said.first; });
+}
+
+// To all who come in by it.
+void Stepper::announce(const NextTurn& turn) {
+  for (const LeaseId id : turn.enters) {
+    const auto [its, fresh] = state_.said_.try_emplace({id, in_order(turn.devices)});
+    if (!fresh && binds(its->second, turn)) its->second.said = std::min(its->second.said, turn.said);
+    else its->second = {in_order(turn.leaves), turn.said, now_};
+  }
 }
 
 // Of those who want several devices the turn is found first, and no other begins there before it: on each of them the
@@ -78,7 +93,7 @@ void Stepper::announce_turns_on_several() {
     if (!turn || comes_before(waiter, *turn)) continue;
     keep_to_what_was_said(waiter, *turn);
     if (turn->at > now_) look_again_at(turn->at);
-    announce(waiter, *turn);
+    announce(*turn);
     for (const std::string& uuid : turn->devices) state_.turns_[uuid] = *turn;
   }
 }
@@ -239,11 +254,11 @@ void Stepper::leave_contests() {
   std::erase_if(state_.contests_, [](const auto& of) { return of.second.empty(); });
   // What is not said any more binds nobody: others come before it now, or it has room made on other grounds.
   std::erase_if(state_.said_, [this](const auto& its) {
-    const auto& [waiter, uuid] = its.first;
+    const auto& [waiter, devices] = its.first;
     const Making* making = state_.making_for(waiter);
-    const auto turn = state_.turns_.find(uuid);
+    const auto turn = state_.turns_.find(devices.front());
     const bool begins = making != nullptr && making->its_turn;
-    return !begins && (turn == state_.turns_.end() || turn->second.leaves != its.second.leaves ||
+    return !begins && (turn == state_.turns_.end() || in_order(turn->second.leaves) != its.second.leaves ||
                        !holds(turn->second.enters, waiter));
   });
 }

@@ -279,6 +279,28 @@ TEST(Turns, NobodyIsToldOfASoonerTurnThanComes) {
   EXPECT_LE(w.state.standing(b).came_back, promised);
 }
 
+// Whatever their prices become meanwhile: those who leave come in another order then.
+TEST(Turns, WhatWasSaidOfTwoWhoLeaveBindsWhicheverIsTheDearer) {
+  Card w;
+  w.rules.min_residency = 10s;
+  const LeaseId a = w.start(10 * GiB, Tier::standard, "a"), b = w.start(10 * GiB, Tier::standard, "b");
+  const LeaseId big = w.start(22 * GiB, Tier::standard, "big");
+  w.programs[a].second = GiB;
+  w.programs[b].second = 2 * GiB;
+  w.live(2s);
+  ASSERT_EQ(w.state.turns().size(), 1u);
+  const NextTurn before = w.state.turns().begin()->second;
+  ASSERT_EQ(before.leaves.size(), 2u);
+  w.programs[a].second = 10 * GiB;
+  w.live(12s);
+  ASSERT_EQ(w.state.turns().size(), 1u);
+  const NextTurn after = w.state.turns().begin()->second;
+  EXPECT_NE(before.leaves, after.leaves) << "the other is the cheaper one now";
+  EXPECT_LE(after.said, before.said);
+  EXPECT_LE(after.at, before.said);
+  EXPECT_EQ(after.enters, std::vector<LeaseId>{big});
+}
+
 TEST(Turns, TheNextOneIsAnnounced) {
   Card w;
   w.rules.min_residency = 100s;

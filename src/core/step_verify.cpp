@@ -100,7 +100,7 @@ void Stepper::settle_down(Lease& lease) {
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   State::Side& side = state_.sides_.at(lease.id);
   side.failures = 0;
-  side.seemed_unfit = false;
+  if (lease.parking->method == PauseMethod::driver) side.seemed_unfit = false;
   remember_pause(lease, lease.parking->method, true);
   learn(lease, Move::pause, side.moved, *side.yielded_at - side.moving_since);  // not before: a liar's word is none
   learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);

@@ -22,7 +22,8 @@ TEST(Unlisted, WhoVanishesFromTheListHasNotYielded) {
   }
   w.pass(1s);
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "9.0 GiB more than before it was asked are used there by no listed process");
+  EXPECT_SAYS(w.why(w.victim, "resuming"),
+              "9.0 GiB more than before it was asked are used on gpu0 by no listed process");
   w.runs();
   EXPECT_EQ(w.standing().failures, 0);
   EXPECT_SAYS(w.why(w.victim, "resuming"), "Unverified: its bytes were not measured gone within 30 s");
@@ -141,6 +142,16 @@ TEST(Blame, WhatMayHaveBeenBySlownessMakesNobodyUnfitUntilItIsSaidTwice) {
   w.measure(9 * GiB);
   fail();
   EXPECT_FALSE(w.at(w.victim).unfit) << "it was paused in between";
+  w.pause();
+  w.step(Parked{.lease = w.victim, .detail = "its work was not done in time"});
+  w.runs();
+  w.pass(10min);
+  fail();
+  EXPECT_FALSE(w.at(w.victim).unfit) << "it failed for another reason in between";
+  w.step(Attach{w.victim, 0, kept_process(70), true, {}});
+  w.pass(10min);
+  fail();
+  EXPECT_FALSE(w.at(w.victim).unfit) << "another program";
   fail();
   EXPECT_TRUE(w.at(w.victim).unfit);
 }
@@ -178,6 +189,24 @@ TEST(Unverified, IsToldOnceWithWhatIsWrongWithTheCardAndEndsWithTheProof) {
   w.measure(Bytes{});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
   EXPECT_EQ(unverified_text(w.state, w.rules, w.at(w.victim), w.now), "");
+}
+
+TEST(Unverified, IsToldToWhoWaitsForIt) {
+  Attempt w;
+  w.ask();
+  w.weighed();
+  w.parked();
+  w.pass(2s);
+  const auto helps = [&w] {
+    std::string all;
+    for (const std::string& one : what_would_help(w.state, w.rules, w.at(w.urgent), w.now)) all += one + "\n";
+    return all;
+  };
+  EXPECT_SAYS(helps(), "says that it has yielded, and nobody can tell: gpu0 was last read 2 s ago");
+  w.step(ProgramEnded{w.victim, 0, false});
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::ended);
+  EXPECT_FALSE(w.state.verifying().contains(w.victim));
+  EXPECT_EQ(helps().find("says that it has yielded"), std::string::npos);
 }
 
 TEST(Unverified, IsNotSaidOfOneThatIsSeenToHoldOn) {

@@ -166,7 +166,8 @@ class Stepper {
   std::optional<NextTurn> turn_on_several(const Lease& waiter, const std::vector<std::string>& barred);
   bool comes_before(const Lease& waiter, const NextTurn& turn) const;
   void keep_to_what_was_said(const Lease& waiter, NextTurn& turn) const;
-  void announce(const Lease& waiter, const NextTurn& turn);
+  bool binds(const SaidTurn& said, const NextTurn& turn) const;
+  void announce(const NextTurn& turn);
   bool others_come_in_with(const Lease& waiter) const;
   bool take_turn(const Lease& waiter, const NextTurn& turn);
   bool go_on_with_turn(const Lease& waiter);

@@ -47,10 +47,14 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, Ch
   return member.helper->ask(std::move(command), patience);
 }
 
-// For what changes nothing: when the helper ends over it, another may do better.
+// For what changes nothing, and waits for nothing but a helper that starts: when it ends over it, another may do
+// better.
 asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask_twice(Member& member, CheckpointCall call) {
-  Answer answer = co_await ask(member, call);
-  if (answer.kind == Answer::Kind::lost && !answer.denied) answer = co_await ask(member, call);
+  const gpu::CheckpointCommand command{.call = call, .vouched = program_.vouched, .devices = program_.devices};
+  const bool first = call == CheckpointCall::preflight && members_.empty();  // nobody is locked meanwhile
+  const Duration patience = first ? give_up_ : std::min(give_up_, answers_within);
+  Answer answer = co_await member.helper->ask(command, patience);
+  if (answer.kind == Answer::Kind::lost && !answer.denied) answer = co_await member.helper->ask(command, patience);
   co_return answer;
 }
 
@@ -64,9 +68,9 @@ CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const An
 // asked of the others it carries out once that one is unlocked. A lock would then come late, and be in the way of the
 // first; so before it the driver is asked for the state, which changes nothing. No order parks such processes.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::untied(Member& member) {
-  const Duration patience = std::min(give_up_, answers_within);
-  const Answer answer = co_await member.helper->ask({.call = CheckpointCall::state}, patience);
-  co_return answer.kind == Answer::Kind::stuck ? tied(member) : Trouble{};
+  const Answer answer = co_await ask_twice(member, CheckpointCall::state);
+  if (answer.kind == Answer::Kind::stuck) co_return tied(member);
+  co_return answer.kind == Answer::Kind::replied ? Trouble{} : no_answer(member, answer);
 }
 
 CheckpointTree::Trouble CheckpointTree::tied(const Member& member) const {
@@ -108,14 +112,6 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
   const bool runs = reply.refusal == CheckpointRefusal::stopped && member.state == ParkState::running;
   if (member.gone || runs) co_return Trouble{};
   co_return Trouble{std::string(to_string(reply.refusal)), reply.detail};
-}
-
-// On the way back, where nothing of it has to be restored. Nobody waits for the others to be looked at: of processes
-// that share memory nothing is said of the others while one of them is locked.
-asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look_and_unlock(Member& member) {
-  if (Trouble trouble = co_await look(member)) co_return trouble;
-  if (!member.is(ParkState::locked)) co_return Trouble{};
-  co_return co_await move_back(member, CheckpointCall::unlock, ParkState::running);
 }
 
 // One step. What counts is the state that it led to, whoever brought it about. No trouble with one that is gone.
@@ -431,7 +427,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree
   for (Member& member : members_) {
     if (!member.gone && member.state != ParkState::running) asked.push_back(&member);
   }
-  Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::look_and_unlock);
+  Trouble trouble = co_await at_once(std::move(asked), &CheckpointTree::look);
   ParkOutcome back = co_await bring_back(std::move(trouble), room);
   if (back.kind == Kind::done) let_go();
   co_return back;

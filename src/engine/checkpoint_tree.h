@@ -63,7 +63,6 @@ class CheckpointTree {
   Later<Trouble> untied(Member& member);
   Trouble tied(const Member& member) const;
   Later<Trouble> look(Member& member);
-  Later<Trouble> look_and_unlock(Member& member);
   Later<Trouble> move(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
   Later<Trouble> move_back(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
   Later<Trouble> lock(Member& member);

@@ -25,7 +25,7 @@ std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration
     if (jump <= Duration::zero() || (!lease.expires_at && !lease.stop_at && !lease.parking)) continue;
     for (std::optional<Time>* due : {&lease.expires_at, &lease.stop_at})
       if (*due && **due < Time::never() - jump) *due = **due + jump;
-    // From then on it is counted whether anybody is left who could come back.
+    // How long it has been asked to yield is counted from then.
     if (lease.parking && lease.parking->since < Time::never() - jump)
       lease.parking->since = lease.parking->since + jump;
     changed.push_back(lease);

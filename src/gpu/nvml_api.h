@@ -56,7 +56,7 @@ struct NvmlProcess {
 
 struct NvmlIdentity {
   std::string name, uuid, pci_bus_id;
-  Bytes link_per_second;  // what its PCIe link carries each way, as it was negotiated; 0: the driver does not tell
+  Bytes link_per_second;  // the most its PCIe link carries each way, by the lanes in use; 0: it is not told
 };
 
 using NvmlDevice = void*;

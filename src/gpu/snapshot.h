@@ -36,7 +36,7 @@ struct GpuDevice {
   std::string pci_bus_id;
   bool simulated = false;  // its name says so
   bool mig = false;        // cut into MIG slices, which are not managed
-  Bytes link_per_second;  // what its link to the host carries each way; 0: not known
+  Bytes link_per_second;  // the most its link to the host carries each way; 0: not known
   Bytes total;
   Bytes driver_reserved;  // 0 where the driver counts it as used (memory info v1)
   Bytes used;             // physically, driver_reserved not included

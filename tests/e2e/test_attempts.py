@@ -78,7 +78,7 @@ def test_who_vanishes_from_the_list_has_not_yielded(daemon, before):
     assert done.wait(timeout=60) == 1, done.communicate()
     undone = reasons(daemon, "liar", "resuming")
     assert len(undone) == 1 and not reasons(daemon, "liar", "paused")
-    assert "are used there by no listed process" in undone[0]
+    assert "by no listed process" in undone[0]
     until(daemon, "liar", "active")
     daemon.ctl("clear")
     assert liar.poll() is None

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 namespace sublet::sim {
@@ -33,6 +34,8 @@ void Coverage::happened(std::string_view transition) {
 
 void Coverage::failed(std::string_view code) {
   const auto found = std::ranges::find(park_failures, code);
+  // "internal" means a bug of ours, and ends the run by itself.
+  assert(found != park_failures.end() || code == "internal");
   if (found != park_failures.end()) ++counts_[failures_at + static_cast<std::size_t>(found - park_failures.begin())];
 }
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t events_of_a_run = 3000;
 constexpr int shrink_tries = 400;
-constexpr std::uint64_t steps_of_a_campaign = 900'000;  // in so many everything is met that can be
+constexpr std::uint64_t steps_of_a_campaign = 2'000'000;  // in so many everything is met that can be
 
 struct Arguments {
   std::optional<std::uint64_t> seed;

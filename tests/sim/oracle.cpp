@@ -261,7 +261,8 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     asked_now_.insert(lease.id);
   }
   const Bytes entered = before != nullptr && before->parking ? before->parking->entry : Bytes{};
-  if (lease.parking && !lease.parking->settled && lease.parking->entry > entered) check_share(lease);
+  const bool measured = std::ranges::find(batch.transitions, "recounted") != batch.transitions.end();
+  if (lease.parking && !lease.parking->settled && lease.parking->entry > entered && !measured) check_share(lease);
   check_time_parked(before, lease, batch.now);
   if (before != nullptr) follow_undo(*before, lease, batch);
   if (lease.state == LeaseState::pausing) check_method(before, lease, batch.now);

@@ -121,8 +121,8 @@ void Orders::asks(LeaseId lease, ProcessRef process, const gpu::CheckpointComman
   const auto says = [&](std::string_view what) {
     return [&, what] { return fmt::format("{} of process {}: {}", to_string(command.call), process.pid, what); };
   };
-  // How a process is that is to be locked is told at once, or not while the others are.
-  const bool asks_first = order.parks && command.call == CheckpointCall::state;
+  // How a process is, and what it uses, is told at once, or not while another is locked.
+  const bool asks_first = command.call == CheckpointCall::state || command.call == CheckpointCall::preflight;
   const Duration least =
       (asks_first ? std::min<Duration>(order.give_up, std::chrono::seconds(10)) : order.give_up) + command.timeout;
   expect(patience >= least, "given-up-in-time", lease, says("less time than it was to have"));
