@@ -227,8 +227,10 @@ void Engine::let_swap(LeaseId lease) {
 void Engine::keep_all_from_swap() {
   if (planted(Bug::who_comes_keeps_nobody)) return;
   for (const LeaseId id : state_.away()) {
-    keep_from_swap(id, tree_of(id), [id](const std::string& why_not) {
-      if (!why_not.empty()) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
+    keep_from_swap(id, tree_of(id), [this, id](const std::string& why_not) {
+      const core::Lease* known = state_.find(id);
+      const bool away = known != nullptr && known->parking;  // else there is nothing to keep any more
+      if (!why_not.empty() && away) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
     });
   }
 }
