@@ -121,7 +121,7 @@ def test_many_processes_and_many_leases_are_measured_gone_at_once(start_daemon):
     quick_checkpoints(daemon)
     workers = ("for i in $(seq 20); do simgpu-load --alloc 16MiB --seconds 600 & done; "
                "trap 'kill $(jobs -p); wait; exit 0' TERM; while :; do wait; done")
-    tree = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "tree", "--", "bash", "-c", workers)
+    tree = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "tree", "--", "bash", "-c", workers)
     small = {f"small{i}": daemon.spawn("sublet", "run", "--vram", "100MiB", "--tag", f"small{i}", "--", "simgpu-load",
                                        "--alloc", "48MiB", "--seconds", "600", "--verify") for i in range(18)}
     wait_until(lambda: lease_of(daemon, "tree").get("used_bytes", 0) >= 20 * 32 * MIB, "all of them use the card")
