@@ -8,10 +8,7 @@ namespace {
 
 TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCommit) {
   run();
-  core::Cooperation how;
-  how.way = core::CooperationWay::webhook;
-  how.address = "http://127.0.0.1/yield";
-  request(core::Cooperate{id_, 0, how});
+  cooperate();
   pause();
   settle();
   cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});

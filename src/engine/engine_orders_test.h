@@ -163,6 +163,13 @@ class EngineOrders : public testing::Test {
                     .inode = 0};
     request(attach);
   }
+  // It yields by itself, when its webhook is called.
+  void cooperate() {
+    core::Cooperation how;
+    how.way = core::CooperationWay::webhook;
+    how.address = "http://127.0.0.1/yield";
+    request(core::Cooperate{id_, 0, how});
+  }
   void pause() { request(core::Pause{id_, 0, "the test wants it", {.available = 64 * GiB, .headroom = {}}}); }
   // By the driver, with so much parked in host memory.
   void be_paused(Bytes host_bytes) {

@@ -165,10 +165,7 @@ TEST_F(Swap, AnActorThatComesLaterIsToldOfAllThatAreParked) {
 TEST_F(Swap, WhoGoesOnLateIsLetBeToo) {
   actor_->come();
   run();
-  core::Cooperation how;
-  how.way = core::CooperationWay::webhook;
-  how.address = "http://127.0.0.1/yield";
-  request(core::Cooperate{id_, 0, how});
+  cooperate();
   pause();
   settle();
   for (int process = 0; process < 2; ++process) programs_->answer();
