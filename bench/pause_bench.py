@@ -110,7 +110,7 @@ class Watch:
         self.quantum = 0.0  # … the longest of one that was paused after it
         self.pauses = dict.fromkeys(tags, 0)
         self.state = dict.fromkeys(tags, "")
-        self.promised = dict.fromkeys(tags)  # when each should have its room, by the first that it was told
+        self.promised = dict.fromkeys(tags)  # when its turn should bring each in, by the first that it was told
         self.told = 0
         self.late = 0.0
         self.at = time.monotonic()
@@ -127,10 +127,11 @@ class Watch:
             elif self.stint[tag]:
                 self.quantum = max(self.quantum, self.stint[tag])
                 self.stint[tag] = 0.0
-            eta = (lease.get("queue") or {}).get("eta_seconds")
+            queue = lease.get("queue") or {}
             if lease["state"] in ("queued", "paused"):
-                if eta is not None and self.promised[tag] is None:
-                    self.promised[tag] = now + eta
+                # When others end by themselves is an estimate; a turn is announced.
+                if self.promised[tag] is None and queue.get("basis", "").startswith("its turn"):
+                    self.promised[tag] = now + queue["eta_seconds"]
                     self.told += 1
             elif lease["state"] in ("active", "resuming") and self.promised[tag] is not None:
                 self.late = max(self.late, now - self.promised[tag])
