@@ -43,11 +43,13 @@ constexpr Link fastest{5, 16, 63015};
 
 Link link_of(const Card& card) {
   const std::uint64_t wanted = card.table.get(Setting::link_bandwidth) / 1'000'000;
-  if (wanted == 0) return fastest;
+  Link slowest = fastest;
+  if (wanted == 0) return slowest;
   for (Count i = 0; i < lane_mbyte_per_s.size(); ++i)
-    for (const Count lanes : {1U, 4U, 8U, 16U})
-      if (lane_mbyte_per_s[i] * lanes >= wanted) return {i + 1, lanes, lane_mbyte_per_s[i] * lanes};
-  return fastest;
+    for (const Count lanes : {1U, 2U, 4U, 8U, 16U})
+      if (const Count its = lane_mbyte_per_s[i] * lanes; its >= wanted && its < slowest.mbyte_per_s)
+        slowest = {i + 1, lanes, its};
+  return slowest;
 }
 
 Return link(const char* name, Handle handle, Count Link::*figure, Count* out) {
@@ -172,7 +174,9 @@ SIMGPU_NVML nvmlDeviceGetGpuMaxPcieLinkGeneration(Handle handle, Count* out) {
   return link(__func__, handle, &Link::generation, out);
 }
 SIMGPU_NVML nvmlDeviceGetCurrPcieLinkGeneration(Handle handle, Count* out) {
-  return link(__func__, handle, &Link::generation, out);
+  return ask(__func__, handle, [&](const Card& card) {
+    return give(out, condition(card).idle ? Count{1} : link_of(card).generation);  // a card at rest slows its link
+  });
 }
 SIMGPU_NVML nvmlDeviceGetMaxPcieLinkWidth(Handle handle, Count* out) {
   return link(__func__, handle, &Link::lanes, out);

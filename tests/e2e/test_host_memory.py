@@ -4,10 +4,10 @@ import contextlib
 import os
 import pathlib
 import signal
-import subprocess
 
 import pytest
 
+from tests.support.machine import has_memory, with_memory
 from tests.support.parking import lease_of, quick_checkpoints, until
 from tests.support.sublet import GIB, MIB, unified_mounts, wait_until
 
@@ -16,23 +16,11 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[lease]\nlin
 V1 = pathlib.Path("/sys/fs/cgroup/memory")
 
 
-@contextlib.contextmanager
-def with_swap():
+def with_swap(directory):
     """The command before a daemon's that makes it see a machine that has a swap device."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a daemon another /proc/meminfo")
-    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-    told = [line if not line.startswith("SwapTotal") else "SwapTotal:       2097152 kB" for line in lines]
-    script = 'mount --make-rprivate / && mount --bind "$0" /proc/meminfo && exec "$@"'
-    file = pathlib.Path(f"/tmp/sublet-meminfo-{os.getpid()}")
-    file.write_text("\n".join(told) + "\n")
-    command = ["unshare", "--mount", "sh", "-c", script, str(file)]
-    try:
-        if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
-            pytest.skip("no mount table of its own can be made here")
-        yield command
-    finally:
-        file.unlink()
+    command = with_memory(directory)
+    has_memory(directory, 64 * GIB, swap=2 * GIB)
+    return command
 
 
 def start(daemon, tag="it", *before, alloc="1GiB"):
@@ -60,30 +48,28 @@ def swap_limits_of(pid):
     return found
 
 
-def test_with_swap_and_no_group_to_keep_it_out_nobody_is_paused_and_everybody_is_told(start_daemon):
+def test_with_swap_and_no_group_to_keep_it_out_nobody_is_paused_and_everybody_is_told(start_daemon, tmp_path):
     if swap_limits_of("self"):
         pytest.skip("the control group that this runs in can be kept from swap")
-    with with_swap() as command:
-        daemon = start_daemon("1x4GiB", config=CONFIG, command=command)
-        program = start(daemon)
-        done = daemon.cli("pause", "it")
-        assert done.returncode != 0 and "swap" in done.stderr and "ledger.allow_swap" in done.stderr, done.stderr
-        doctor = daemon.cli("doctor").stdout
-        assert "swap is on, and a program that is started from here cannot be kept from it" in doctor
-        assert "swapoff -a" in doctor and "MemorySwapMax=0" in doctor
-        assert lease_of(daemon, "it")["state"] == "active"
-        ends_right(daemon, program)
+    daemon = start_daemon("1x4GiB", config=CONFIG, command=with_swap(tmp_path))
+    program = start(daemon)
+    done = daemon.cli("pause", "it")
+    assert done.returncode != 0 and "swap" in done.stderr and "ledger.allow_swap" in done.stderr, done.stderr
+    doctor = daemon.cli("doctor").stdout
+    assert "swap is on, and a program that is started from here cannot be kept from it" in doctor
+    assert "swapoff -a" in doctor and "MemorySwapMax=0" in doctor
+    assert lease_of(daemon, "it")["state"] == "active"
+    ends_right(daemon, program)
 
 
-def test_swap_may_be_allowed(start_daemon):
-    with with_swap() as command:
-        daemon = start_daemon("1x4GiB", config=CONFIG + "[ledger]\nallow_swap = true\n", command=command)
-        quick_checkpoints(daemon)
-        program = start(daemon)
-        assert daemon.cli("pause", "it").returncode == 0
-        assert "ledger.allow_swap lets what is parked be written there" in daemon.cli("doctor").stdout
-        assert daemon.cli("resume", "it").returncode == 0
-        ends_right(daemon, program)
+def test_swap_may_be_allowed(start_daemon, tmp_path):
+    daemon = start_daemon("1x4GiB", config=CONFIG + "[ledger]\nallow_swap = true\n", command=with_swap(tmp_path))
+    quick_checkpoints(daemon)
+    program = start(daemon)
+    assert daemon.cli("pause", "it").returncode == 0
+    assert "ledger.allow_swap lets what is parked be written there" in daemon.cli("doctor").stdout
+    assert daemon.cli("resume", "it").returncode == 0
+    ends_right(daemon, program)
 
 
 def test_doctor_says_that_there_is_no_swap(start_daemon):
@@ -116,10 +102,10 @@ def group_that_swaps():
     pytest.skip("no unified hierarchy with the memory controller may be written here")
 
 
-def test_a_group_is_kept_from_swap_while_its_program_is_parked(start_daemon):
-    with with_swap() as command, group_that_swaps() as group:
+def test_a_group_is_kept_from_swap_while_its_program_is_parked(start_daemon, tmp_path):
+    with group_that_swaps() as group:
         (group / "memory.swap.max").write_text(str(GIB))
-        daemon = start_daemon("1x4GiB", config=CONFIG, command=command)
+        daemon = start_daemon("1x4GiB", config=CONFIG, command=with_swap(tmp_path))
         quick_checkpoints(daemon)
         program = start(daemon, "it", "sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh")
         assert daemon.cli("pause", "it").returncode == 0

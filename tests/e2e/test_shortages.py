@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a daemon can run out of: disk, descriptors, host memory, and the time of a lease that is parked."""
 import contextlib
+import functools
 import os
-import pathlib
 import re
 import resource
 import signal
@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from tests.support.machine import has_memory, has_pressure, with_memory
 from tests.support.parking import lease_of, quick_checkpoints, until, until_filled
 from tests.support.retrying import Hook
 from tests.support.sublet import GIB, MIB, Daemon, wait_until
@@ -135,28 +136,13 @@ def test_the_time_of_a_token_lease_stands_still_while_it_is_parked(start_daemon)
 
 @pytest.fixture
 def lean(tmp_path):
-    """A daemon in a mount table of its own, that is told how much memory the machine has, `.available(bytes)`, and how
-    long everybody waited for it: `.pressure(percent)`."""
-    fake, pressed = tmp_path / "meminfo", tmp_path / "pressure"
-    real = pathlib.Path("/proc/meminfo").read_text()
-
-    def available(amount):
-        text = re.sub(r"MemAvailable:.*", f"MemAvailable: {amount // 1024} kB", real)
-        fake.write_text(re.sub(r"Swap(Total|Free):.*", r"Swap\1: 0 kB", text))
-
-    def pressure(percent):
-        pressed.write_text(f"full avg10={percent:.2f} avg60=0.00 avg300=0.00 total=0\n")
-
-    available(64 * GIB)
-    pressure(0)
-    within = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
-              'mount --bind "$0" /proc/meminfo && if [ -e /proc/pressure/memory ]; then '
-              'mount --bind "$1" /proc/pressure/memory; fi && shift && exec "$@"', fake, pressed)
-    if subprocess.run([*map(str, within), "true"], capture_output=True).returncode != 0:
-        pytest.skip("needs the right to mount: what the kernel says of the machine's memory cannot be staged here")
+    """A daemon that is told how much memory the machine has, `.available(bytes)`, and how long everybody waited for it:
+    `.pressure(percent)`."""
+    command = with_memory(tmp_path)
     daemon = Daemon("1x4GiB", CONFIG + '[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n'
                     '[pause]\ncooldown = "500ms"\nmin_residency = "500ms"\n')
-    daemon.available, daemon.pressure, daemon.command = available, pressure, within
+    daemon.command = command
+    daemon.available, daemon.pressure = (functools.partial(says, tmp_path) for says in (has_memory, has_pressure))
     try:
         yield daemon.start()
     finally:

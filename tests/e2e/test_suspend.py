@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from tests.support.machine import asleep_environment, has_slept
 from tests.support.parking import until
-from tests.support.preload import preload, shared_library
 from tests.support.retrying import Hook
-from tests.support.sublet import GIB, ROOT, living, wait_until
+from tests.support.sublet import GIB, living, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "2s"\n'
           '[queue]\nclaim_window = "6s"\n'
@@ -17,42 +17,31 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "2
 HOURS = 3 * 3600
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return shared_library(tmp_path_factory.mktemp("asleep") / "asleep.so", ROOT / "tests" / "support" / "asleep.c")
-
-
 class Machine:
     """How long the machine of all processes started from here has slept."""
 
-    def __init__(self, directory, library, monkeypatch):
+    def __init__(self, directory, monkeypatch):
         self.seconds = self.moved = 0
-        self.file = directory / "asleep"
-        self.sleep(0)
-        monkeypatch.setenv("SUBLET_TEST_ASLEEP", str(self.file))
-        preload(monkeypatch, library)
+        self.directory = directory
+        for name, value in asleep_environment(directory).items():
+            monkeypatch.setenv(name, value)
 
     def sleep(self, seconds):
         self.seconds += seconds
-        self.write()
+        has_slept(self.directory, self.seconds, self.moved)
 
     def set_clock(self, seconds):
         """Somebody sets the clock on the wall forward, or back, while the machine runs."""
         self.moved += seconds
-        self.write()
-
-    def write(self):
-        fresh = self.file.with_suffix(".new")
-        fresh.write_text(f"{self.seconds} {self.moved}")
-        fresh.rename(self.file)
+        has_slept(self.directory, self.seconds, self.moved)
 
     def wall(self):
         return time.time() + self.seconds + self.moved
 
 
 @pytest.fixture
-def machine(tmp_path, library, monkeypatch):
-    return Machine(tmp_path, library, monkeypatch)
+def machine(tmp_path, monkeypatch):
+    return Machine(tmp_path, monkeypatch)
 
 
 def at(text):

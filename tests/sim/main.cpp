@@ -40,7 +40,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 int usage() {
   fmt::print(
       stderr,
-      "usage: sim [--steps N] [--from SEED] [--coverage]  as many steps, of runs with new seeds (1000000); what was "
+      "usage: sim [--steps N] [--from SEED] [--coverage]  as many steps, of runs with new seeds (2000000); what was "
       "met how often\n"
       "       sim --seed N [--steps N] [--trace]          one run of so many events, again\n");
 #ifdef SUBLET_PLANT_BUGS
@@ -77,7 +77,7 @@ int replay(const Arguments& arguments) {
 
 int campaign(Arguments arguments) {
   const std::uint64_t first = arguments.from ? *arguments.from : std::random_device{}();
-  const std::uint64_t steps = arguments.steps.value_or(1'000'000);
+  const std::uint64_t steps = arguments.steps.value_or(steps_of_a_campaign);
   fmt::print("seeds from {}\n", first);
   const double began = seconds();
   Outcome all;

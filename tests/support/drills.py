@@ -29,7 +29,11 @@ class Drill:
 
     def stage(self):
         daemon = Daemon("1x4GiB", CONFIG + self.more)
-        daemon.command = self.command(daemon.dir)
+        try:
+            daemon.command = self.command(daemon.dir)
+        except BaseException:  # skipped, where this machine does not allow it
+            daemon.close()
+            raise
         return Stage(daemon)
 
 

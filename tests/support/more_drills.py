@@ -1,19 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drills in which the driver, the machine, or somebody else is what goes wrong."""
-import atexit
-import functools
-import os
-import pathlib
-import re
 import signal
-import subprocess
-import tempfile
-
-import pytest
 
 from tests.support.drills import drill
-from tests.support.preload import shared_library
-from tests.support.sublet import GIB, MIB, ROOT, living, wait_until
+from tests.support.machine import has_memory, has_slept, with_memory, with_sleep
+from tests.support.sublet import GIB, MIB, living, wait_until
 
 
 # --- the driver ---
@@ -216,23 +207,7 @@ def ledger_is_full(stage):
     stage.leaves("victim", victim)
 
 
-def lean(directory):
-    """A mount table in which the file `meminfo` says what memory the machine has."""
-    has_memory(directory, 64 * GIB)
-    within = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
-              'mount --bind "$0" /proc/meminfo && exec "$@"', str(directory / "meminfo"))
-    if subprocess.run([*within, "true"], capture_output=True).returncode != 0:
-        pytest.skip("needs the right to mount: what the kernel says of the machine's memory cannot be staged here")
-    return within
-
-
-def has_memory(directory, available):
-    real = pathlib.Path("/proc/meminfo").read_text()
-    text = re.sub(r"MemAvailable:.*", f"MemAvailable: {available // 1024} kB", real)
-    (directory / "meminfo").write_text(re.sub(r"Swap(Total|Free):.*", r"Swap\1: 0 kB", text))
-
-
-@drill("queued", "pausing", "resumed", more='[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n', command=lean)
+@drill("queued", "pausing", "resumed", more='[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n', command=with_memory)
 def host_memory_is_short(stage):
     """Before it is parked: then it is not. While it is: it stays whole, and comes back."""
     victim = stage.filled("victim")
@@ -274,26 +249,6 @@ def nobody_is_left(stage):
     stage.leaves("asker", asker)
 
 
-@functools.cache
-def asleep_library():
-    directory = tempfile.TemporaryDirectory()
-    atexit.register(directory.cleanup)
-    return shared_library(pathlib.Path(directory.name) / "asleep.so", ROOT / "tests" / "support" / "asleep.c")
-
-
-def sleepy(directory):
-    """The file `asleep` says for how many seconds the machine of this daemon has slept, and how its clock was set."""
-    sleeps(directory, 0)
-    return ("env", f"LD_PRELOAD={asleep_library()}", f"SUBLET_TEST_ASLEEP={directory / 'asleep'}",
-            f"ASAN_OPTIONS={os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0")
-
-
-def sleeps(directory, seconds, moved=0):
-    fresh = directory / "asleep.new"
-    fresh.write_text(f"{seconds} {moved}")
-    fresh.rename(directory / "asleep")
-
-
 HOURS = 3 * 3600  # more than `pause.orphan_after`, and less than answers are remembered
 
 
@@ -305,26 +260,26 @@ def time_jumps(stage, *jump):
     stage.begins()
     asker = stage.asker(seconds=600)
     stage.state("victim", "pausing")
-    sleeps(stage.daemon.dir, *jump)
+    has_slept(stage.daemon.dir, *jump)
     stage.clear()
     stage.has("asker", "1536MiB")
-    sleeps(stage.daemon.dir, *(2 * seconds for seconds in jump))
+    has_slept(stage.daemon.dir, *(2 * seconds for seconds in jump))
     stage.leaves("asker", asker)
     stage.leaves("victim", victim)
     stage.act(token, "release")
     stage.ends(token, "released")
 
 
-@drill("forgiven", "paused", "resumed", more='orphan_after = "1h"\n', command=sleepy)
+@drill("forgiven", "paused", "resumed", more='orphan_after = "1h"\n', command=with_sleep)
 def machine_sleeps(stage):
     time_jumps(stage, HOURS)
 
 
-@drill("pausing", "paused", "resumed", more='orphan_after = "1h"\n', command=sleepy)
+@drill("pausing", "paused", "resumed", more='orphan_after = "1h"\n', command=with_sleep)
 def clock_is_set_forward(stage):
     time_jumps(stage, 0, HOURS)
 
 
-@drill("pausing", "paused", "resumed", more='orphan_after = "1h"\n', command=sleepy)
+@drill("pausing", "paused", "resumed", more='orphan_after = "1h"\n', command=with_sleep)
 def clock_is_set_back(stage):
     time_jumps(stage, 0, -HOURS)
