@@ -69,6 +69,7 @@ struct HostMemory {
   std::optional<Bytes> headroom;        // of the cgroup that would be charged; unset: it has no limit
   bool may_swap = false;                // what is parked there may be written to a swap device
   std::optional<double> pressure = {};  // part of the last 10 s for which it kept everybody waiting; unset: not told
+  bool keeper_away = false;             // who could keep it from the swap device is not there at the moment
 };
 
 // The lease is to give its VRAM up for a while; its program lives on, parked in host memory. `host` is what the machine
@@ -129,9 +130,10 @@ struct Parked {
   std::string detail = {};          // why not: one sentence
   std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
   bool undone = false;
-  std::optional<Unfit> unfit = {};  // then `detail` says why …
-  bool may_be_by_chance = false;    // … and it counts when it is said twice in a row
-  bool stuck = false;               // a call of the driver was given up, and has not returned
+  std::optional<Unfit> unfit = {};          // then `detail` says why …
+  bool may_be_by_chance = false;            // … and it counts when it is said twice in a row
+  bool stuck = false;                       // a call of the driver was given up, and has not returned
+  std::optional<Hindrance> hindrance = {};  // it was that, and says nothing of how its consumer yields
 };
 
 // What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is

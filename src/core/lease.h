@@ -42,6 +42,10 @@ enum class PauseMethod { cooperative, interposer, driver };
 enum class CooperationWay { poll, webhook, signal };
 // Whom the driver does not park: with this driver only on its owner's word; or never, for it uses what none can park.
 enum class Unfit { unvouched, never };
+// What was in the way of a pause although its consumer would have yielded: something that may be over at any moment; or
+// what lasts until somebody changes it: the driver may not be asked about this program, it parks nobody's on this
+// machine, or what is parked may be written to a swap device.
+enum class Hindrance { passing, program, driver, swap };
 
 std::string_view to_string(LeaseState state);
 std::string_view to_string(EndReason reason);

@@ -55,10 +55,18 @@ struct Making {
 struct LeftAlone {
   enum class Ground {
     failed,   // its pause failed by all methods that there are: it is trusted less
-    undone,   // its pause was undone, and that is nobody's fault: it could not be measured, or a restart came between
+    undone,   // its pause was undone, and that is not its own fault: it could not be measured, a debugger or a restart
+              // came between
     refused,  // it was not asked at all: host memory does not take what it holds, say
   } ground = Ground::failed;
   std::string why;  // one sentence
+};
+
+// What lasts and is in the way of its pauses, as was found out a moment ago.
+struct Barred {
+  Hindrance by{};
+  std::string why;  // one sentence
+  Time until;       // then it is looked at again
 };
 
 // How a lease stands as one that may be asked to yield.

@@ -72,6 +72,13 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   return methods;
 }
 
+PauseMethods open_methods_of(const State& state, const Lease& lease, Time now) {
+  PauseMethods open;
+  for (const PauseMethod method : pause_methods_of(state, lease))
+    if (state.barred(lease.id, method, now) == nullptr || planted(Bug::the_barred_are_asked)) open.push_back(method);
+  return open;
+}
+
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
   const auto methods = pause_methods_of(state, lease);
   if (methods.empty()) return no_method(lease);
@@ -180,7 +187,7 @@ bool idles(const State& state, const Lease& lease) {
 
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now) {
   using Obstacle = WayToYield::Obstacle;
-  const PauseMethods methods = pause_methods_of(state, lease);
+  const PauseMethods methods = open_methods_of(state, lease, now);
   const auto hindered = [&methods](Obstacle by) {
     WayToYield way;
     if (!methods.empty()) way.method = methods.front();
@@ -193,7 +200,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     way.until = *lease.granted_at + start_up;
     return way;
   }
-  if (methods.empty()) return hindered(Obstacle::no_method);
+  if (methods.empty()) return hindered(pause_methods_of(state, lease).empty() ? Obstacle::no_method : Obstacle::barred);
   if (nothing_on_card(state, lease, methods)) {
     WayToYield way = hindered(Obstacle::nothing_on_card);
     if (!may_be_ended(lease) || !idles(state, lease)) return way;
@@ -214,8 +221,12 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
   return {WayToYield::Kind::park, methods.front()};
 }
 
-std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way) {
+std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now) {
   switch (way.obstacle) {
+    case WayToYield::Obstacle::barred:
+      for (const PauseMethod method : pause_methods_of(state, lease))
+        if (const Barred* bar = state.barred(lease.id, method, now)) return "it cannot be paused: " + bar->why;
+      break;
     case WayToYield::Obstacle::starting:
       return "it was given its room a moment ago, and its program is only being started";
     case WayToYield::Obstacle::nothing_on_card:

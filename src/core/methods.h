@@ -18,6 +18,9 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease);
 // room in host memory.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
+// Those of them that nothing is known to be in the way of.
+PauseMethods open_methods_of(const State& state, const Lease& lease, Time now);
+
 // What it keeps, and reserves, on each of its devices while it is paused so.
 Bytes residue_of(const State& state, const Lease& lease, PauseMethod method);
 
@@ -36,6 +39,7 @@ struct WayToYield {
   enum class Obstacle {
     none,
     no_method,        // pause_method_of says why
+    barred,           // what is in the way of all its methods lasts, until somebody changes that
     starting,         // its program is, until `until`, and may then be one that can be parked
     nothing_on_card,  // only the driver could park it, and it has seen nothing of its program: who asked it would wait
                       // for nothing
@@ -54,7 +58,7 @@ struct WayToYield {
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now);
 
 // What is in the way of it, in words; a way of the kind none only.
-std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way);
+std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now);
 
 // The most that could be parked of it for this asker if nothing else were in host memory: for another user's lease no
 // more than one user's share, for as long as that one waits its user is not alone.

@@ -140,6 +140,15 @@ const LeftAlone& State::left_alone(LeaseId id) const {
   return found == sides_.end() ? none : found->second.left_alone;
 }
 
+const Barred* State::barred(LeaseId id, PauseMethod method, Time now) const {
+  const auto holds = [&](const std::optional<Barred>& bar) {
+    return bar && now < bar->until && (bar->by == Hindrance::swap || method == PauseMethod::driver);
+  };
+  const auto found = sides_.find(id);
+  if (found != sides_.end() && holds(found->second.barred)) return &*found->second.barred;
+  return holds(driver_barred_) ? &*driver_barred_ : nullptr;
+}
+
 const Making* State::making_on(std::string_view device) const {
   for (const Making& making : makings_)
     if (std::find(making.devices.begin(), making.devices.end(), device) != making.devices.end()) return &making;
@@ -333,6 +342,7 @@ void State::set_owner(Lease& lease, Owner owner) {
     if (owner.process != lease.owner.process) {  // another program
       lease.unfit.reset();
       sides_.at(lease.id).seemed_unfit = false;
+      sides_.at(lease.id).barred.reset();
     }
     lease.owner = std::move(owner);
   });

@@ -243,6 +243,8 @@ class State {
   const CostModel& costs() const { return costs_; }
   Standing standing(LeaseId id) const;
   const LeftAlone& left_alone(LeaseId id) const;  // what was in the way of its last pause of which nothing came
+  // What lasts and is in the way of its being paused by this method; null: nothing is known of that.
+  const Barred* barred(LeaseId id, PauseMethod method, Time now) const;
   const std::vector<Making>& makings() const { return makings_; }
   const Making* making_on(std::string_view device) const;  // null: none is made there
   const Making* making_for(LeaseId asker) const;           // null: none is made for it
@@ -318,6 +320,7 @@ class State {
     int failures = 0;                 // of pauses, in a row
     std::optional<LeftAlone> undone;  // why its pause is being undone: it is left alone when it runs again
     LeftAlone left_alone;             // the last time
+    std::optional<Barred> barred;     // from its pauses
     Time tried_at, spared_until;      // since, until
     // When it was given its room again after a pause, and by how much it grew since then on each of its devices.
     Time back_at;
@@ -412,6 +415,7 @@ class State {
   Askers askers_;                                             // those who were looked at last
   bool room_stale_ = true;                                    // something changed since, that may matter anywhere
   std::vector<std::string> room_changed_;                     // or on these devices alone
+  std::optional<Barred> driver_barred_;                       // from everybody's pauses
   Time room_look_at_ = Time::never();                         // then more may be had
   std::array<std::set<std::string>, tier_count> where_;       // uuids; somebody might yield
   std::vector<LeaseId> unsignalled_;  // loaded while being stopped: the order may have been lost

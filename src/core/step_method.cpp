@@ -188,7 +188,7 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
 Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
   const PauseMethod method = *std::exchange(state_.sides_.at(lease.id).on_top, std::nullopt);
   note_unfit(lease, fact);
-  if (fact.unfit != Unfit::unvouched) remember_pause(lease, method, fact.done);
+  if (fact.unfit != Unfit::unvouched && !fact.hindrance) remember_pause(lease, method, fact.done);
   if (!fact.done) {
     explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail, "top_failed");
     if (fact.undone && lease.parking->before_top) forget_top(lease);

@@ -125,7 +125,8 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns)
   parking.since = now_;
   parking.reason = reason;
   parking.returns = returns;
-  ask_to_yield(lease, *pause_method_of(state_, lease), std::move(parking));
+  const auto open = open_methods_of(state_, lease, now_);  // none: its owner wants it tried all the same
+  ask_to_yield(lease, open.empty() ? *pause_method_of(state_, lease) : open.front(), std::move(parking));
 }
 
 // `parking`: since when, why, and what was entered and told before.
@@ -208,7 +209,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
     }
     note_unfit(*lease, fact);
     const Time began = side.moving_since;
-    fail(*lease, fact.detail);
+    fail(*lease, fact.detail, fact.hindrance);
     if (fact.stuck) side.late_since = began;
     return lease->id;
   }

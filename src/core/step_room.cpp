@@ -27,7 +27,8 @@ constexpr std::size_t few_changes = 8;
 // Where others might yield on more devices than this, only the first of all waiters ask: each step would take too long.
 constexpr std::size_t most_spread = 64;
 constexpr Duration settling_pause = 1s;
-constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
+constexpr Duration barred_for = 2min;  // whoever changes what is in the way is not told to say so
+constexpr int most_doublings = 6;      // of the time for which one is left alone whose pauses fail
 
 }  // namespace
 
@@ -385,6 +386,8 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   }
   state_.room_stale_ = true;
   if (const Status may = check_pause(*victim, fact.host); !may) {
+    const bool swaps = fact.host.may_swap && !fact.host.keeper_away && !rules_.allow_swap;
+    if (swaps) bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;
   }
@@ -421,9 +424,13 @@ std::string Stepper::yield_text(const Making& making, const Lease& victim) const
 void Stepper::end_spot(Lease& lease, const Making& making) {
   std::string text = yield_text(making, lease) + "; it is of the tier spot and cannot be paused";
   const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
-  if (!pause_methods_of(state_, lease).empty() && lease.reserved() <= most.bytes) {
+  const auto methods = pause_methods_of(state_, lease);
+  const Barred* barred = methods.empty() ? nullptr : state_.barred(lease.id, methods.front(), now_);
+  if (barred != nullptr && open_methods_of(state_, lease, now_).empty()) {
+    text += ": " + barred->why;
+  } else if (!methods.empty() && lease.reserved() <= most.bytes) {
     text += ": nothing of its program has been on a card for a while that could be parked";
-  } else if (!pause_methods_of(state_, lease).empty()) {
+  } else if (!methods.empty()) {
     text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +
             format_size(most.bytes) + " (" + std::string(most.bound) + ")";
   }
@@ -441,6 +448,17 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   side.spared_until = now_ + rules_.cooldown * (planted(Bug::first_failures_are_free) ? doublings : 1 << doublings);
   state_.room_stale_ = true;
   look_again_at(side.spared_until);
+}
+
+// Whom the driver cannot park here it need not be asked to again and again, nobody is promised its room, and one of the
+// tier spot is ended for who is above it. Its owner may have it tried at any time.
+void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
+  if (by == Hindrance::passing && planted(Bug::what_passes_lasts)) by = Hindrance::program;
+  if (!by || by == Hindrance::passing) return;
+  auto& its = *by == Hindrance::driver ? state_.driver_barred_ : state_.sides_.at(lease.id).barred;
+  its = Barred{*by, why, now_ + barred_for};
+  state_.room_stale_ = true;
+  look_again_at(its->until);
 }
 
 // Without the one that takes most of it there may be a set that fits; who is being parked may leave more of it free in

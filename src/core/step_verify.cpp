@@ -120,20 +120,22 @@ void Stepper::settle_down(Lease& lease) {
   if (returns || lease.stop_requested) want_back(lease);
 }
 
-// The method failed: its consumer is trusted less with it, and the next one is tried once this one is undone, if the
-// pause is wanted then.
-void Stepper::fail(Lease& lease, const std::string& why) {
+// The method failed: its consumer is trusted less with it, but for what was no doing of its own; and the next one is
+// tried once this one is undone, if the pause is wanted then.
+void Stepper::fail(Lease& lease, const std::string& why, std::optional<Hindrance> hindrance) {
+  if (planted(Bug::hindrances_are_faults)) hindrance.reset();
   const bool unvouched = lease.unfit && lease.unfit->kind == Unfit::unvouched;
   const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
-  if (!unasked) remember_pause(lease, lease.parking->method, false);
+  if (!unasked && !hindrance) remember_pause(lease, lease.parking->method, false);
+  bar(lease, hindrance, why);
   State::Side& side = state_.sides_.at(lease.id);
   side.next.reset();
-  for (const PauseMethod method : pause_methods_of(state_, lease))
+  for (const PauseMethod method : open_methods_of(state_, lease, now_))
     if ((side.tried & bit_of(method)) == 0 && !side.next) side.next = method;
   std::string then;
   if (side.next) then = "; then the " + std::string(to_string(*side.next)) + " is tried";
   if (side.next && lease.parking->returns) then += ", if its room is still wanted";
-  undo(lease, why + then, LeftAlone::Ground::failed);
+  undo(lease, why + then, hindrance ? LeftAlone::Ground::undone : LeftAlone::Ground::failed);
   side.undone->why = why;
 }
 

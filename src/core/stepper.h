@@ -105,7 +105,7 @@ class Stepper {
   bool yields(const Lease& lease, Time began) const;
   bool holds_on(const Lease& lease) const;
   void settle_down(Lease& lease);
-  void fail(Lease& lease, const std::string& why);
+  void fail(Lease& lease, const std::string& why, std::optional<Hindrance> hindrance = {});
   bool try_next(Lease& lease, Parking parking, const HostMemory& host);
   void stay_paused(Lease& lease);
   void look_at_unlisted(const Lease& lease);
@@ -151,6 +151,7 @@ class Stepper {
   std::string yield_text(const Making& making, const Lease& victim) const;
   void end_spot(Lease& lease, const Making& making);
   void leave_alone(Lease& lease, LeftAlone why);
+  void bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why);
   void refuse_set(const Making& making, const std::string& beyond);
   bool ask_by_next(Lease& victim, const Making& making);
   void settle_undone();

@@ -10,15 +10,40 @@
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace sublet::engine {
+namespace {
+
+// What no process of the lease has to answer for.
+std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
+  if (outcome.kind != ParkOutcome::Kind::undone) return std::nullopt;
+  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 9> known{{
+      {"no_right", core::Hindrance::program},
+      {"not_dumpable", core::Hindrance::program},
+      {"unsupported_driver", core::Hindrance::driver},
+      {"traced", core::Hindrance::passing},
+      {"stopped", core::Hindrance::passing},
+      {"outgrown", core::Hindrance::passing},   // host memory is short, or its tree swaps
+      {"withdrawn", core::Hindrance::passing},  // what was to be stored first could not be
+      {"helper", core::Hindrance::passing},     // there was none
+      {"internal", core::Hindrance::passing},
+  }};
+  const auto found = std::ranges::find(known, outcome.code, [](const auto& one) { return one.first; });
+  return found == known.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace
 
 core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   if (lease == nullptr) return host_.memory({}, {});
   // Without an actor nobody keeps anybody from swap, whatever the last one could.
   std::optional<proc::SwapStopper> by;
-  if (actor_.ready() || planted(Bug::any_actor_will_do)) by = {lease->uid, actor_.introduction().uid == 0};
-  return host_.memory(charged_of(*lease), by);
+  const bool ready = actor_.ready();
+  if (ready || planted(Bug::any_actor_will_do)) by = {lease->uid, actor_.introduction().uid == 0};
+  core::HostMemory memory = host_.memory(charged_of(*lease), by);
+  memory.keeper_away = !ready;
+  return memory;
 }
 
 // All that would be parked: each process is charged to its own groups.
@@ -89,7 +114,9 @@ Parker::Program Engine::program_of(LeaseId id) const {
 void Engine::park(const core::Park& order) {
   const LeaseId lease = order.lease;
   if (parker_.busy(lease)) {  // still with an order from before the store failed: undone by what the core orders next
-    boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "an earlier order has not come back"}); });
+    core::Parked fact{lease, false, "an earlier order has not come back"};
+    fact.hindrance = core::Hindrance::passing;
+    boost::asio::post(io_, [this, fact] { tick(fact); });
     return;
   }
   begin_moving(lease);
@@ -102,9 +129,10 @@ void Engine::park(const core::Park& order) {
     if (epoch != store_epoch_ || !is_asked(order.lease)) return;
     const std::string may_swap = why_not.empty() ? who_may_swap(tree_of(order.lease)) : why_not;
     if (!may_swap.empty()) {
-      boost::asio::post(io_, [this, lease = order.lease, why = "it cannot be kept from the swap device: " + may_swap] {
-        tick(core::Parked{lease, false, why, {}, true});
-      });
+      core::Parked fact{order.lease, false, "it cannot be kept from the swap device: " + may_swap, {}, true};
+      const core::HostMemory host = host_memory(state_.find(order.lease));
+      fact.hindrance = host.may_swap && !host.keeper_away ? core::Hindrance::swap : core::Hindrance::passing;
+      boost::asio::post(io_, [this, fact] { tick(fact); });
       return;
     }
     order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order);
@@ -258,6 +286,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
+  fact.hindrance = hindrance_in(outcome);
   tick(fact);
 }
 

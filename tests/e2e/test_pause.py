@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.support.parking import ends_well, lease_of, quick_checkpoints, until, until_filled, used_on_card
+from tests.support.parking import ends_well, lease_of, quick_checkpoints, trace, until, until_filled, used_on_card
 from tests.support.sublet import GIB, MIB, living, wait_until
 
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
@@ -206,19 +206,6 @@ def test_host_memory_is_not_promised_twice(start_daemon):
     refused = daemon.api().post("/v1/leases/large/pause", {})
     assert (refused.status, refused["code"]) == (409, "HostMemory") and "1.0 GiB" in refused["detail"]
     assert lease_of(daemon, "large")["state"] == "active"
-
-
-def trace(daemon, pid):
-    """A debugger that holds the process, which runs on."""
-    tracer = daemon.spawn("python3", "-c", f"""
-import ctypes, signal, sys
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.ptrace(0x4206, {pid}, 0, 0) == 0, ctypes.get_errno()  # PTRACE_SEIZE: it runs on
-print("seized", flush=True)
-signal.pause()
-""")
-    assert tracer.stdout.readline() == "seized\n"
-    return tracer
 
 
 def test_a_traced_program_is_left_alone(daemon):

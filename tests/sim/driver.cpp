@@ -176,12 +176,23 @@ bool Driver::cannot_be_parked(const Process& process, CheckpointReply& reply) {
   return true;
 }
 
+bool Driver::barred(LeaseId lease, Time since) const {
+  return std::ranges::any_of(std::array{lease, LeaseId{}}, [&](LeaseId whose) {
+    const auto said = barred_at_.find(whose);
+    return said != barred_at_.end() && said->second >= since;
+  });
+}
+
 void Driver::preflight(const Process& process, const CheckpointCommand& command, CheckpointReply& reply) {
   if (random_.chance(config_.refusals / 2)) {
     constexpr std::array why{CheckpointRefusal::no_right,     CheckpointRefusal::traced,
                              CheckpointRefusal::stopped,      CheckpointRefusal::unsupported_driver,
                              CheckpointRefusal::not_dumpable, CheckpointRefusal::wrong_state};
-    return refuse(reply, why[random_.below(why.size())], "it cannot be parked as it is");
+    const CheckpointRefusal how = why[random_.below(why.size())];
+    if (how == CheckpointRefusal::unsupported_driver) barred_at_[{}] = world_.awake();
+    else if (how == CheckpointRefusal::no_right || how == CheckpointRefusal::not_dumpable)
+      barred_at_[process.lease] = world_.awake();
+    return refuse(reply, how, "it cannot be parked as it is");
   }
   reply.state = process.state;
   if (!uses_cuda(process)) refuse(reply, CheckpointRefusal::no_cuda, "it uses no CUDA");

@@ -188,6 +188,8 @@ class Oracle {
   static std::optional<LeaseId> asker_of(const std::string& reason);
   void check_limits(const Lease& lease);
   void check_host(LeaseId id) const;
+  bool swaps(LeaseId id) const;          // what is parked of it may be written to the swap device
+  bool driver_barred(LeaseId id) const;  // the driver cannot park it here
   void check_share(const Lease& lease) const;
   void check_nothing_automatic(const core::State& state);
   void check_swapped(const core::State& state) const;

@@ -4,6 +4,8 @@
 // in its time.
 #include "oracle.h"
 
+#include "driver.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,6 +39,17 @@ void Oracle::check_limits(const Lease& lease) {
   const bool unknown = lease.owner.kind == core::OwnerKind::token;  // whatever is booked to it may not be all
   verdict_.expect(!config_.keeps_from_swap() || !unknown, "asked-though-it-may-swap",
                   says("nobody knows whom to keep from the swap device"));
+}
+
+// Whoever may prevent that, if he is there.
+bool Oracle::swaps(LeaseId id) const {
+  return config_.keeps_from_swap() && world_.may_swap(id, engine_->actor().introduction().uid == 0);
+}
+
+// So the driver said, and it has not been time yet to ask it again.
+bool Oracle::driver_barred(LeaseId id) const {
+  constexpr Duration barred_for = 2min;
+  return swaps(id) || world_.driver().barred(id, world_.awake() - barred_for);
 }
 
 // Nobody's pause begins, or goes on when it is locked, while everybody waits for host memory.

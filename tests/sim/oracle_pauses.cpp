@@ -233,12 +233,15 @@ void Oracle::check_undone(const Lease& lease, Time now) const {
   verdict_.expect(!yields || !world_.quiet(lease.id), "undone-although-gone", [&lease] { return to_string(lease.id); });
 }
 
-// That the host has no room for it, or that its order was withdrawn, is no fault of its own.
+// That the host has no room for it, that its order was withdrawn, or that the machine or a debugger is in the way, is
+// no fault of its own.
 void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
+  static const std::set<std::string_view> forgiven{"withdrawn", "outgrown", "no_right",           "not_dumpable",
+                                                   "traced",    "stopped",  "unsupported_driver", "helper"};
   if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
-  else if (outcome.code != "withdrawn" && outcome.code != "outgrown") refuses_.insert(id);
+  else if (!forgiven.contains(outcome.code)) refuses_.insert(id);
 }
 
 // It said that it has yielded, and for longer than that ever took to be seen it is seen to hold more than it may keep.

@@ -32,6 +32,7 @@ bool Oracle::surely_yields(const core::State& state, const Lease& lease, const s
   if (!lower || !program || !may || lease.unfit || lease.ordered || lease.stop_requested) return false;
   const core::Standing standing = state.standing(lease.id);
   const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
+  if (driver_barred(lease.id)) return false;
   return core::held_by(state, lease) <= core::ledger_left(state, config_.rules, lease.uid) &&
          now - standing.restored > 3s && standing.spared_until + 3s <= now &&
          (record == nullptr || record->reliability() >= 1);

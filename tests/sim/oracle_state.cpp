@@ -304,8 +304,9 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
                      std::ranges::all_of(lease.devices, [&](const std::string& device) {
                        return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};
                      });
-  verdict_.expect(!displaced || !(by_itself || by_driver) || never_fits() || idles, "pausable-and-ended",
-                  says("it could have been paused"));
+  verdict_.expect(!displaced || !((by_itself && !swaps(lease.id)) || (by_driver && !driver_barred(lease.id))) ||
+                      never_fits() || idles,
+                  "pausable-and-ended", says("it could have been paused"));
   const bool by_connection =
       lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
   verdict_.expect(!by_connection || (unheld != unheld_.end() && now >= unheld->second + config_.rules.linger &&

@@ -56,3 +56,16 @@ def ends_well(daemon, tag, child):
 def used_on_card(daemon):
     """Bytes, of the first of its cards."""
     return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
+
+
+def trace(daemon, pid):
+    """A debugger that holds the process, which runs on."""
+    tracer = daemon.spawn("python3", "-c", f"""
+import ctypes, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.ptrace(0x4206, {pid}, 0, 0) == 0, ctypes.get_errno()  # PTRACE_SEIZE: it runs on
+print("seized", flush=True)
+signal.pause()
+""")
+    assert tracer.stdout.readline() == "seized\n"
+    return tracer

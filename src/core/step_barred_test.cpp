@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is in the way of a pause, and is not its consumer's doing: the machine, its driver, somebody beside it.
+#include "core/obedient.h"
+#include "core/victims.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// Programs of a card that are not parked as they are asked to be.
+struct Hindered : Card {
+  LeaseId holds, urgent;
+  LeaseId beside;
+  explicit Hindered(Tier tier = Tier::batch) {
+    holds = start(16 * GiB, tier, "train");
+    beside = start(4 * GiB, Tier::standard, "beside");
+    urgent = start(10 * GiB, Tier::standard, "serve");
+  }
+  void weighed(HostMemory host = plenty) {
+    step(HostWeighed{holds, host});
+    obeyed = actions.size();
+  }
+  void refused(Hindrance by) {
+    Parked fact{holds, false, "process 102 is in the way", {}, true};
+    fact.hindrance = by;
+    step(fact);
+    step(Unparked{holds, Unparked::How::runs, {}, plenty});
+    obeyed = actions.size();
+  }
+  // As it lives, without anything that is ordered being done.
+  void wait(Duration d) {
+    const Time until = now + d;
+    while (now < until) {
+      now = std::max(now, std::min({until, now + 1s, std::max(last.wake_at, now + 1ms)}));
+      step(Tick{});
+      measure();
+    }
+  }
+  std::size_t weighings() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(actions, [](const Action& action) { return std::holds_alternative<WeighHost>(action); }));
+  }
+  double reliability() const {
+    const MethodRecord* record = state.record(at(holds).whose(), PauseMethod::driver);
+    return record == nullptr ? 1.0 : record->reliability();
+  }
+  QueueInfo info() { return queue_info(state, rules, at(urgent), now); }
+  std::string spared_for() {
+    const auto plan = plan_room(state, rules, Asking{at(urgent), std::nullopt}, now);
+    return plan.spared.empty() ? std::string() : plan.spared.front().why;
+  }
+};
+
+TEST(Barred, NoneOfThemCountsAgainstItsConsumer) {
+  for (const Hindrance by : {Hindrance::passing, Hindrance::program, Hindrance::driver, Hindrance::swap}) {
+    Hindered w;
+    w.weighed();
+    ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
+    w.refused(by);
+    EXPECT_EQ(w.state_of(w.holds), LeaseState::active);
+    EXPECT_EQ(w.state.standing(w.holds).failures, 0);
+    EXPECT_EQ(w.reliability(), 1.0);
+  }
+}
+
+TEST(Barred, WhatPassesIsTriedAgainSoonEachTime) {
+  Hindered w;
+  for (int times = 0; times < 4; ++times) {
+    w.weighed();
+    ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing) << times;
+    w.refused(Hindrance::passing);
+    EXPECT_SAYS(w.info().basis, "the next one is tried in 10 s: process 102 is in the way");
+    w.wait(w.rules.cooldown + 1s);
+  }
+}
+
+TEST(Barred, WhatLastsPromisesNobodyItsRoom) {
+  for (const Hindrance by : {Hindrance::program, Hindrance::driver, Hindrance::swap}) {
+    Hindered w;
+    ASSERT_TRUE(w.info().eta.has_value());
+    w.weighed();
+    w.refused(by);
+    EXPECT_FALSE(w.info().eta.has_value()) << w.info().basis;
+    EXPECT_SAYS(w.spared_for(), "it cannot be paused: process 102 is in the way");
+    const std::size_t before = w.weighings();
+    w.wait(1min);
+    EXPECT_EQ(w.weighings(), before) << "nor is it asked to again and again";
+    EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "only of the tier spot somebody is ended for that";
+    w.wait(2min);
+    EXPECT_GT(w.weighings(), before) << "somebody may have changed it";
+  }
+}
+
+TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElse) {
+  Hindered w;
+  w.weighed();
+  w.refused(Hindrance::driver);
+  const auto way = way_to_yield(w.state, w.rules, w.at(w.beside), 1000, w.now);
+  EXPECT_EQ(way.obstacle, WayToYield::Obstacle::barred);
+
+  Hindered one;
+  one.weighed();
+  one.refused(Hindrance::program);
+  EXPECT_TRUE(way_to_yield(one.state, one.rules, one.at(one.beside), 1000, one.now).parks());
+}
+
+TEST(Barred, ItsOwnerMayHaveItTriedAtAnyTime) {
+  Hindered w;
+  w.weighed();
+  w.refused(Hindrance::driver);
+  EXPECT_TRUE(w.step(Pause{w.holds, 0, "its owner asked", plenty}).outcome.has_value());
+  EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing);
+}
+
+TEST(Barred, ByTheDriverItYieldsByItself) {
+  Hindered w;
+  w.weighed();
+  w.refused(Hindrance::program);
+  Cooperation how;
+  how.process = w.at(w.holds).owner.process;
+  w.step(Cooperate{w.holds, 0, how});
+  w.wait(w.rules.cooldown + 1s);
+  w.weighed();
+  ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
+  EXPECT_EQ(w.at(w.holds).parking->method, PauseMethod::cooperative);
+}
+
+TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
+  for (const Hindrance by : {Hindrance::program, Hindrance::driver, Hindrance::swap}) {
+    Hindered w(Tier::spot);
+    w.weighed();
+    w.refused(by);
+    w.wait(w.rules.cooldown + 1s);
+    EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked);
+    EXPECT_SAYS(w.why(w.holds, "ended"), "cannot be paused: process 102 is in the way");
+  }
+  Hindered w(Tier::spot);
+  w.weighed();
+  w.refused(Hindrance::passing);
+  w.wait(1min);
+  EXPECT_NE(w.state_of(w.holds), LeaseState::ended);
+}
+
+TEST(Barred, WhereItWouldBeSwappedOutNobodyIsAsked) {
+  HostMemory swaps = plenty;
+  swaps.may_swap = true;
+  Hindered w(Tier::spot);
+  w.weighed(swaps);
+  w.wait(w.rules.cooldown + 1s);
+  EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked) << "nobody can keep it from that";
+
+  swaps.keeper_away = true;
+  Hindered away(Tier::spot);
+  away.weighed(swaps);
+  away.wait(30s);
+  EXPECT_EQ(away.state_of(away.holds), LeaseState::active) << "who can is back in a moment";
+
+  swaps.keeper_away = false;
+  Hindered allowed(Tier::spot);
+  allowed.rules.allow_swap = true;
+  allowed.weighed(swaps);
+  EXPECT_EQ(allowed.state_of(allowed.holds), LeaseState::pausing);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

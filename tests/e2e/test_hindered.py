@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that would yield, where the machine, its driver or a debugger is in the way."""
+import pytest
+
+from tests.support.machine import has_memory, with_memory
+from tests.support.parking import CONFIG, ends_well, lease_of, quick_checkpoints, trace, until, until_filled
+from tests.support.sublet import GIB, wait_until
+
+OLD = "1x4GiB,driver_version=12060"
+
+
+def start(daemon, tag, *run):
+    program = daemon.spawn("sublet", "run", "--vram", "2560MiB", "--tag", tag, *run, "--", "simgpu-load", "--alloc",
+                           "2GiB", "--seconds", "600", "--verify")
+    until_filled(daemon, tag, "2GiB")
+    return program
+
+
+def reasons(daemon, tag, code):
+    return [reason["text"] for reason in daemon.get(f"/v1/leases/{tag}/why")["reasons"] if reason["code"] == code]
+
+
+def asks(daemon, tag, *run):
+    return daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", tag, *run, "--", "true")
+
+
+def why(daemon, tag):
+    return daemon.cli("why", tag).stdout
+
+
+def is_not_asked_again(daemon, tag):
+    """Nor is anything promised to who waits."""
+    waits = lease_of(daemon, tag)
+    assert waits["queue"]["eta_seconds"] is None, waits["queue"]
+    assert daemon.get("/v1/leases/it")["next_turn_seconds"] is None
+    assert len(reasons(daemon, "it", "pausing")) == 1, "it was found out once"
+
+
+def test_where_the_driver_parks_nobody_nothing_is_promised(start_daemon):
+    daemon = start_daemon(OLD, config=CONFIG)
+    program = start(daemon, "it")
+    higher, equal = asks(daemon, "higher", "--tier", "interactive"), None
+    wait_until(lambda: "it cannot be paused: " in why(daemon, "higher"), "it is told why nobody makes room for it")
+    assert "12.6" in why(daemon, "higher")
+    equal = asks(daemon, "equal")
+    wait_until(lambda: lease_of(daemon, "equal").get("state") == "queued", "it waits")
+    is_not_asked_again(daemon, "higher")
+    is_not_asked_again(daemon, "equal")
+    preview = daemon.cli("free", "2GiB", "--preview")
+    assert "it cannot be paused: " in preview.stdout + preview.stderr, preview
+    ends_well(daemon, "it", program)
+    assert higher.wait(60) == 0 and equal.wait(60) == 0
+
+
+def test_where_the_driver_parks_nobody_who_is_of_the_tier_spot_is_ended(start_daemon):
+    daemon = start_daemon(OLD, config=CONFIG)
+    program = start(daemon, "it", "--tier", "spot")
+    assert asks(daemon, "higher").wait(60) == 0
+    program.communicate(timeout=60)
+    ended = daemon.get("/v1/leases/it")
+    assert ended["end_reason"] == "revoked", ended.body
+    assert "of the tier spot and cannot be paused: " in str(reasons(daemon, "it", "ended"))
+
+
+def test_where_it_would_be_swapped_out_who_is_of_the_tier_spot_is_ended(start_daemon, tmp_path):
+    command = with_memory(tmp_path)
+    has_memory(tmp_path, 64 * GIB, swap=2 * GIB)
+    daemon = start_daemon("1x4GiB", config=CONFIG, command=command)
+    quick_checkpoints(daemon)
+    if not daemon.get("/v1/ledger")["may_swap"]:
+        pytest.skip("the control group that this runs in can be kept from swap")
+    start(daemon, "it", "--tier", "spot")
+    assert asks(daemon, "higher").wait(60) == 0
+    assert "swap device" in str(reasons(daemon, "it", "ended"))
+
+
+def test_a_debugger_is_nobodys_failure_and_what_it_held_up_comes_soon(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    program = start(daemon, "it", "--tier", "spot")
+    tracer = trace(daemon, lease_of(daemon, "it")["owner"]["pid"])
+    for _ in range(3):
+        assert daemon.cli("pause", "it").returncode != 0
+    higher = asks(daemon, "higher", "--tier", "interactive")
+    wait_until(lambda: "is being traced by" in why(daemon, "higher"), "it is told what is in the way")
+    assert lease_of(daemon, "it")["state"] in ("active", "pausing", "resuming"), "nobody is ended for a debugger"
+    tracer.kill()
+    tracer.wait()
+    assert higher.wait(60) == 0
+    until(daemon, "it", "active")
+    [victim] = daemon.api().post("/v1/free", {"vram_bytes": 3 * GIB, "preview": True})["victims"]
+    assert victim["cost_ms"] == victim["pause_ms"] + victim["resume_ms"], "it is trusted as before"
+    ends_well(daemon, "it", program)
