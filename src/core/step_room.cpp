@@ -27,8 +27,6 @@ constexpr std::size_t few_changes = 8;
 // Where others might yield on more devices than this, only the first of all waiters ask: each step would take too long.
 constexpr std::size_t most_spread = 64;
 constexpr Duration settling_pause = 1s;
-constexpr Duration barred_for = 2min;  // whoever changes what is in the way is not told to say so
-constexpr int most_doublings = 6;      // of the time for which one is left alone whose pauses fail
 
 }  // namespace
 
@@ -435,30 +433,6 @@ void Stepper::end_spot(Lease& lease, const Making& making) {
             format_size(most.bytes) + " (" + std::string(most.bound) + ")";
   }
   end(lease, EndReason::revoked, text, "displaced");
-}
-
-// Who fails again and again is left alone for longer and longer; what was not its own fault is tried again soon.
-void Stepper::leave_alone(Lease& lease, LeftAlone why) {
-  State::Side& side = state_.sides_.at(lease.id);
-  const bool failed = why.ground == LeftAlone::Ground::failed || planted(Bug::hosts_refusals_are_faults);
-  const int doublings = failed ? std::min(side.failures, most_doublings) : 0;
-  if (failed && !planted(Bug::failures_do_not_count)) ++side.failures;
-  side.left_alone = std::move(why);
-  side.tried_at = now_;
-  side.spared_until = now_ + rules_.cooldown * (planted(Bug::first_failures_are_free) ? doublings : 1 << doublings);
-  state_.room_stale_ = true;
-  look_again_at(side.spared_until);
-}
-
-// Whom the driver cannot park here it need not be asked to again and again, nobody is promised its room, and one of the
-// tier spot is ended for who is above it. Its owner may have it tried at any time.
-void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
-  if (by == Hindrance::passing && planted(Bug::what_passes_lasts)) by = Hindrance::program;
-  if (!by || by == Hindrance::passing) return;
-  auto& its = *by == Hindrance::driver ? state_.driver_barred_ : state_.sides_.at(lease.id).barred;
-  its = Barred{*by, why, now_ + barred_for};
-  state_.room_stale_ = true;
-  look_again_at(its->until);
 }
 
 // Without the one that takes most of it there may be a set that fits; who is being parked may leave more of it free in

@@ -21,6 +21,8 @@ constexpr Duration liar_at_least = 2s;
 // At the end of the time for it the newest snapshot speaks for the moment, if it began no longer ago than this: none
 // begins at the very end.
 constexpr Duration newest_snapshot = 1s;
+constexpr int most_doublings = 6;      // of the time for which one is left alone whose pauses fail
+constexpr Duration barred_for = 2min;  // whoever changes what is in the way is not told to say so
 
 }  // namespace
 
@@ -151,6 +153,30 @@ void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground groun
   explain(lease, "resuming", "the pause is undone: " + why, "undone");
   state_.room_stale_ = true;
   unpark(lease);
+}
+
+// Who fails again and again is left alone for longer and longer; what was not its own fault is tried again soon.
+void Stepper::leave_alone(Lease& lease, LeftAlone why) {
+  State::Side& side = state_.sides_.at(lease.id);
+  const bool failed = why.ground == LeftAlone::Ground::failed || planted(Bug::hosts_refusals_are_faults);
+  const int doublings = failed ? std::min(side.failures, most_doublings) : 0;
+  if (failed && !planted(Bug::failures_do_not_count)) ++side.failures;
+  side.left_alone = std::move(why);
+  side.tried_at = now_;
+  side.spared_until = now_ + rules_.cooldown * (planted(Bug::first_failures_are_free) ? doublings : 1 << doublings);
+  state_.room_stale_ = true;
+  look_again_at(side.spared_until);
+}
+
+// Whom the driver cannot park here it need not be asked to again and again, nobody is promised its room, and one of the
+// tier spot is ended for who is above it. Its owner may have it tried at any time.
+void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
+  if (by == Hindrance::passing && planted(Bug::what_passes_lasts)) by = Hindrance::program;
+  if (!by || by == Hindrance::passing) return;
+  auto& its = *by == Hindrance::driver ? state_.driver_barred_ : state_.sides_.at(lease.id).barred;
+  its = Barred{*by, why, now_ + barred_for};
+  state_.room_stale_ = true;
+  look_again_at(its->until);
 }
 
 // The next proof, or the next try.
