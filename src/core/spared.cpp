@@ -76,7 +76,8 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
     });
   }
   if (lease.stop_requested) return because([] { return "its program is being ended already"; });
-  if (way.kind == WayToYield::Kind::none) return because([&] { return obstacle_text(state, lease, way); }, way.until);
+  if (way.kind == WayToYield::Kind::none)
+    return because([&] { return obstacle_text(state, lease, way, now); }, way.until);
   const bool by_order = asking.by_order(lease);
   if (!asking.reaches(lease))
     return because([&]() -> std::string {
