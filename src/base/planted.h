@@ -62,6 +62,8 @@ enum class Bug {
   moves_look_short,
   lower_tiers_go_unseen,
   gaps_are_idle,
+  who_may_register_is_ended,
+  silent_ones_stay,
   turns_are_the_first_ones,
   turns_begin_when_near,
   turns_last_one_step,

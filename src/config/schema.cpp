@@ -91,7 +91,8 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
     {"pause.idle_after", "1s", "1d",
      "How long a spot program may use nothing on its card, since it was given its room or used anything last, before "
-     "it can be ended for a higher tier.",
+     "it can be ended for a higher tier. So long it also has to register how it yields, where only that would let it "
+     "be paused.",
      +[](Config& c) -> Duration& { return c.pause.idle_after; }},
     {"pause.min_residency", "0s", "1d",
      "How long a lease has its room at least before a turn takes it away; 0s: ten times what its pause and its resume "

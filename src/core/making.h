@@ -79,6 +79,7 @@ struct Standing {
   int failures = 0;   // of its pauses, in a row
   std::optional<PauseMethod> next;  // the method that it would be asked by now: another one has just failed
   Bytes parked;                     // what the driver had parked of it the last time
+  Time silent_since;                // nothing has said how it yields since, if nothing has
 };
 
 // The next turn on a device, or on several at once for a lease that wants so many: who leaves, and who comes in for it.

@@ -18,9 +18,6 @@ constexpr Bytes driver_residue = 64 * MiB;
 // A program that yields by itself does it better than the driver can, unless it fails as often as not.
 constexpr double trusted = 0.5;
 
-// The program of a lease that was given its room a moment ago is only being started.
-constexpr Duration start_up = std::chrono::seconds(5);
-
 // Bytes of a device that are used by no listed process may be of one that is not listed; below this they are nobody's.
 constexpr Bytes unlisted_slack = 64 * MiB;
 
@@ -156,17 +153,24 @@ bool may_be_ended(const Lease& lease) {
   return lease.tier <= most && (ours || !lease.had_process);
 }
 
-// A spot lease that can never be parked may be ended instead. What it holds beyond what it was given it may give back:
-// not for that is anybody ended.
-bool is_ended(const Rules& rules, const Lease& lease, std::uint32_t asker, const PauseMethods& methods) {
-  if (!may_be_ended(lease)) return false;
-  return methods.empty() || (!lease.parking && lease.reserved() > most_parkable(rules, lease, asker).bytes);
+// Whatever yields of it, host memory could never take it. What it holds beyond what it was given it may give back: not
+// for that is anybody ended.
+bool is_too_large(const Rules& rules, const Lease& lease, std::uint32_t asker) {
+  return !lease.parking && lease.reserved() > most_parkable(rules, lease, asker).bytes;
 }
 
-// Who has no program yet may soon have one that can be parked.
-bool is_starting(const Lease& lease, Time now) {
-  const bool has_no_program = lease.owner.kind == OwnerKind::connection && !lease.had_process;
-  return lease.pausable != Pausable::no && has_no_program && now < lease.granted_at.value_or(Time{}) + start_up;
+// Since its grant, or the end of who had registered for it. What it does on its card meanwhile prolongs nothing.
+Time registers_until(const State& state, const Rules& rules, const Lease& lease) {
+  if (planted(Bug::silent_ones_stay)) return Time::never();
+  return std::max(lease.granted_at.value_or(Time{}), state.standing(lease.id).silent_since) + rules.idle_after;
+}
+
+// Since anything was seen of it, or could be: what its next program registers is waited for too.
+Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
+  const Standing standing = state.standing(lease.id);
+  const Time seen = planted(Bug::gaps_are_idle) ? Time{} : std::max(standing.used_until, standing.silent_since);
+  const Time granted = lease.granted_at.value_or(Time{}), resumed = lease.resumed_at.value_or(Time{});
+  return std::max({granted, resumed, seen}) + rules.idle_after;
 }
 
 bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods& methods) {
@@ -194,21 +198,20 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     way.obstacle = by;
     return way;
   };
-  if (is_ended(rules, lease, asker, methods)) {
-    if (!methods.empty() || !is_starting(lease, now)) return {WayToYield::Kind::end};
-    WayToYield way = hindered(Obstacle::starting);
-    way.until = *lease.granted_at + start_up;
-    return way;
+  if (may_be_ended(lease) && is_too_large(rules, lease, asker)) return {WayToYield::Kind::end};
+  if (methods.empty()) {
+    if (!may_be_ended(lease))
+      return hindered(pause_methods_of(state, lease).empty() ? Obstacle::no_method : Obstacle::barred);
+    WayToYield way = hindered(Obstacle::unregistered);
+    const bool would_help = state.barred(lease.id, PauseMethod::cooperative, now) == nullptr;
+    way.until = may_register(lease) && would_help ? registers_until(state, rules, lease) : Time{};
+    return now < way.until ? way : WayToYield{WayToYield::Kind::end};
   }
-  if (methods.empty()) return hindered(pause_methods_of(state, lease).empty() ? Obstacle::no_method : Obstacle::barred);
   if (nothing_on_card(state, lease, methods)) {
     WayToYield way = hindered(Obstacle::nothing_on_card);
     if (!may_be_ended(lease) || !idles(state, lease)) return way;
-    const Time used_until = planted(Bug::gaps_are_idle) ? Time{} : state.standing(lease.id).used_until;
-    const Time since = std::max({lease.granted_at.value_or(Time{}), lease.resumed_at.value_or(Time{}), used_until});
-    if (now >= since + rules.idle_after) return {WayToYield::Kind::end};
-    way.until = since + rules.idle_after;
-    return way;
+    way.until = idles_until(state, rules, lease);
+    return now < way.until ? way : WayToYield{WayToYield::Kind::end};
   }
   if (!lease.parking) {  // else the ledger has entered it already
     const Bytes takes = ledger_left_for(state, rules, lease.uid, asker);
@@ -222,16 +225,19 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
 }
 
 std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now) {
+  const std::string ends = "; it may be ended in about " + format_duration(way.until - now);
   switch (way.obstacle) {
     case WayToYield::Obstacle::barred:
       for (const PauseMethod method : pause_methods_of(state, lease))
         if (const Barred* bar = state.barred(lease.id, method, now)) return "it cannot be paused: " + bar->why;
       break;
-    case WayToYield::Obstacle::starting:
-      return "it was given its room a moment ago, and its program is only being started";
+    case WayToYield::Obstacle::unregistered:
+      return (lease.pausable == Pausable::driver ? "its program has not come yet, and still may"
+                                                 : "nothing has said yet how it yields, and it may still register") +
+             ends;
     case WayToYield::Obstacle::nothing_on_card:
       return "nothing of its program is on a card that could be parked" +
-             std::string(way.until == Time::never() ? "" : ", and it has a moment to take something there");
+             (way.until == Time::never() ? "" : ", and it has a moment to take something there" + ends);
     case WayToYield::Obstacle::ledger: {
       const auto [holds, takes] = format_sizes_apart(held_by(state, lease), way.takes);
       return "host memory takes no more than " + takes +
@@ -250,6 +256,14 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
     most = {std::max(*rules.host_memory - rules.ledger_reserve, Bytes{}),
             "what the machine has, less `ledger.reserve`"};
   return most;
+}
+
+// Whom the driver was tried on has had its program on a card: it is not waited for any more.
+bool may_register(const Lease& lease) {
+  if (planted(Bug::who_may_register_is_ended)) return false;
+  const bool comes = lease.owner.kind == OwnerKind::connection && !lease.had_process;
+  const bool by_itself = lease.pausable == Pausable::automatic || lease.pausable == Pausable::cooperative;
+  return (by_itself && !lease.cooperation && !lease.unfit) || (lease.pausable == Pausable::driver && comes);
 }
 
 bool might_yield(const Lease& lease) {

@@ -40,9 +40,9 @@ struct WayToYield {
     none,
     no_method,        // pause_method_of says why
     barred,           // what is in the way of all its methods lasts, until somebody changes that
-    starting,         // its program is, until `until`, and may then be one that can be parked
+    unregistered,     // nothing has said yet how it yields; from `until` on it may be ended
     nothing_on_card,  // only the driver could park it, and it has seen nothing of its program: who asked it would wait
-                      // for nothing
+                      // for nothing. From `until` on it may be ended
     ledger,           // by its own limits the ledger takes no more than `takes` now, which is less than it holds
   };
   Kind kind = Kind::none;
@@ -53,12 +53,20 @@ struct WayToYield {
 
   bool parks() const { return kind == Kind::park; }
   bool ends() const { return kind == Kind::end; }
+  // Its moment over, it may be ended.
+  bool ends_later() const {
+    return (obstacle == Obstacle::unregistered || obstacle == Obstacle::nothing_on_card) && until != Time::never();
+  }
 };
 // `asker`: the user for whose lease it would yield. Another user's wait makes `ledger.user_share` bind.
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now);
 
 // What is in the way of it, in words; a way of the kind none only.
 std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now);
+
+// No method is there, and one may still come: nothing has registered yet, or no program has come that the driver could
+// park.
+bool may_register(const Lease& lease);
 
 // The most that could be parked of it for this asker if nothing else were in host memory: for another user's lease no
 // more than one user's share, for as long as that one waits its user is not alone.

@@ -32,6 +32,12 @@ std::string takes_text(std::size_t count, Duration takes) {
   return (count == 1 ? "its pause takes about " : "their pauses take about ") + format_duration(takes);
 }
 
+// A program has its time to end, and nobody knows how much of it that takes.
+bool any_has_to_end(const State& state, const std::vector<Victim>& victims) {
+  return std::any_of(victims.begin(), victims.end(),
+                     [&](const Victim& victim) { return victim.ends && state.find(victim.lease)->had_process; });
+}
+
 bool any_ends(const std::vector<Victim>& victims) {
   return std::any_of(victims.begin(), victims.end(), [](const Victim& victim) { return victim.ends; });
 }
@@ -193,7 +199,7 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
   if (!later.found && at_once.beyond_ledger) return {{}, plan_room(state, rules, Asking{lease, ordered}, now).why_not};
   if (!later.found || later.wait_for.empty()) return {};
   Sooner sooner{{}, later.wait_for + "; then " + takes_text(state, later.victims)};
-  if (later.wait && !any_ends(later.victims) && is_first_there(state, lease, later.devices))
+  if (later.wait && !any_has_to_end(state, later.victims) && is_first_there(state, lease, later.devices))
     sooner.in = *later.wait + yields_in(state, later.victims);
   return unless_beyond_ledger(std::move(sooner), state, rules, lease.uid, later.victims);
 }

@@ -109,6 +109,7 @@ TEST(Rehearse, WhoWouldBeEndedAtOnceIsNamedToo) {
   Rehearsed w;
   Lease spot = wish(20 * GiB, "spot");
   spot.tier = Tier::spot;
+  spot.pausable = Pausable::no;
   spot.owner.kind = OwnerKind::token;
   spot.ttl = 10min;
   const LeaseId id = w.submit(std::move(spot), true);

@@ -130,8 +130,8 @@ Standing State::standing(LeaseId id) const {
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
-  return {side.restored_at,  came_back,     side.used_until, side.tried_at,
-          side.spared_until, side.failures, side.next,       side.parked};
+  return {side.restored_at, came_back, side.used_until, side.tried_at,    side.spared_until,
+          side.failures,    side.next, side.parked,     side.silent_since};
 }
 
 const LeftAlone& State::left_alone(LeaseId id) const {
@@ -457,6 +457,7 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.acting_since = after(side.acting_since, asleep);
   side.restored_at = after(side.restored_at, asleep);
   side.used_until = after(std::max({side.used_until, lease.granted_at.value_or(Time{}), side.restored_at}), asleep);
+  side.silent_since = after(std::max(side.silent_since, lease.granted_at.value_or(Time{})), asleep);
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);
   move(side.held_at);

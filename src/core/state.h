@@ -294,6 +294,7 @@ class State {
     Time restored_at;                            // what it holds was not measured before a snapshot that began later
     Time shrunk_at;                              // what it uses was not measured before one that began after that
     Time used_until;                             // nothing of it has been seen on a device since, if nothing is
+    Time silent_since;                           // nothing has said how it yields since, if nothing has
     Time look_at = Time::never();                // for the next proof, or the next try
     Bytes moved;                                 // what its processes held when it was asked to yield
     Time moving_since;                           // Park or Unpark was ordered then
@@ -341,7 +342,7 @@ class State {
   void settle(LeaseId id, bool measured);
   void resize(Lease& lease, Bytes vram, Time now);
   void set_owner(Lease& lease, Owner owner);
-  void set_cooperation(Lease& lease, std::optional<Cooperation> how);
+  void set_cooperation(Lease& lease, std::optional<Cooperation> how, Time now);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
   // What came of asking its processes to yield: told by the measurements, and believed where it matters. Each changes
   // `parking`, which is to be the lease's.

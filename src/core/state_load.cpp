@@ -40,6 +40,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     if (lease.waits_in_place() && !planted(Bug::restarts_lose_places)) state.requeue_in_place(lease);
     side.restored_at = lease.resumed_at.value_or(Time{});
     side.used_until = now;
+    side.silent_since = now;  // who wanted to register could not
     // Whether its pause came to anything is not stored, nor when it grew: who came back may have been given its room.
     side.back_at = lease.state == LeaseState::resuming ? now : side.restored_at;
     if (lease.ordered && (state.queue_.contains(lease.id) || !lease.ordered->given_at)) state.ordered_.insert(lease.id);

@@ -92,7 +92,8 @@ void State::enter(const Lease& lease, int sign) {
   else away_.erase(lease.id);
 }
 
-void State::set_cooperation(Lease& lease, std::optional<Cooperation> how) {
+void State::set_cooperation(Lease& lease, std::optional<Cooperation> how, Time now) {
+  if (!how) sides_.at(lease.id).silent_since = now;
   rebook(lease, [&] { lease.cooperation = std::move(how); });
 }
 

@@ -11,6 +11,7 @@ struct Hindered : Card {
   LeaseId holds, urgent;
   LeaseId beside;
   explicit Hindered(Tier tier = Tier::batch) {
+    rules.idle_after = 30s;
     holds = start(16 * GiB, tier, "train");
     beside = start(4 * GiB, Tier::standard, "beside");
     urgent = start(10 * GiB, Tier::standard, "serve");
@@ -130,6 +131,10 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
     w.weighed();
     w.refused(by);
     w.wait(w.rules.cooldown + 1s);
+    if (by != Hindrance::swap) {
+      EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it may still register, and yield by itself";
+      w.wait(w.rules.idle_after);
+    }
     EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked);
     EXPECT_SAYS(w.why(w.holds, "ended"), "cannot be paused: process 102 is in the way");
   }

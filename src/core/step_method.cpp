@@ -40,7 +40,7 @@ Result<LeaseId> Stepper::on(const Cooperate& fact) {
                  name_of(lease) + " is " + std::string(to_string(lease.state)) +
                      ": nobody else could be told that its program may go on",
                  "resume it first (`sublet resume " + to_string(lease.id) + "`)"};
-  state_.set_cooperation(lease, fact.how);
+  state_.set_cooperation(lease, fact.how, now_);
   explain(lease, "cooperates",
           fact.how ? "its program yields by itself: " + text_of(*fact.how)
                    : std::string("its program no longer yields by itself"),

@@ -72,7 +72,7 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     lease->unheld_since.reset();
     ++lease->generation;
     // Who said how the program yields was one of the program before it.
-    if (lease->cooperation && lease->cooperation->process) state_.set_cooperation(*lease, std::nullopt);
+    if (lease->cooperation && lease->cooperation->process) state_.set_cooperation(*lease, std::nullopt, now_);
     state_.sides_.at(lease->id).program_ended = false;
     explain(*lease, "attached",
             "owned by the process tree of pid " + std::to_string(fact.owner.process.pid) +

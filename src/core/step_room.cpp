@@ -423,14 +423,18 @@ void Stepper::end_spot(Lease& lease, const Making& making) {
   std::string text = yield_text(making, lease) + "; it is of the tier spot and cannot be paused";
   const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
   const auto methods = pause_methods_of(state_, lease);
-  const Barred* barred = methods.empty() ? nullptr : state_.barred(lease.id, methods.front(), now_);
+  const bool by_a_method = !methods.empty();
+  const Barred* barred = by_a_method ? state_.barred(lease.id, methods.front(), now_) : nullptr;
   if (barred != nullptr && open_methods_of(state_, lease, now_).empty()) {
     text += ": " + barred->why;
-  } else if (!methods.empty() && lease.reserved() <= most.bytes) {
-    text += ": nothing of its program has been on a card for a while that could be parked";
-  } else if (!methods.empty()) {
+  } else if ((by_a_method || may_register(lease)) && lease.reserved() > most.bytes) {
     text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +
             format_size(most.bytes) + " (" + std::string(most.bound) + ")";
+  } else if (by_a_method) {
+    text += ": nothing of its program has been on a card for a while that could be parked";
+  } else if (may_register(lease)) {
+    text += lease.pausable == Pausable::driver ? ": no program of it has come" : ": nothing has said how it yields";
+    text += ", for " + format_duration(rules_.idle_after) + " (`pause.idle_after`)";
   }
   end(lease, EndReason::revoked, text, "displaced");
 }

@@ -54,6 +54,8 @@ TEST(Spot, OneWhoseProgramIsOnlyBeingStartedIsNotEndedForThat) {
   Card never;
   const LeaseId held = never.submit(never.want(20 * GiB, Tier::spot, "crawl"), true);
   const LeaseId waits = never.start(10 * GiB, Tier::batch);
+  never.live(115s);
+  EXPECT_EQ(never.state_of(held), LeaseState::active);
   never.live(6s);
   EXPECT_TRUE(never.gone(held)) << "no program came";
   EXPECT_TRUE(never.at(waits).reserves());
@@ -189,6 +191,7 @@ TEST(Spot, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
   Lease both = wish(6 * GiB, "crawl");
   both.tier = Tier::spot;
   both.device_count = 2;
+  both.pausable = Pausable::no;
   const LeaseId spot = w.submit(both);
   w.pass(20s);  // nothing is known any more, so that both wait
   for (int card = 0; card < 2; ++card) {

@@ -128,7 +128,8 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
     plan.under_way |= yields;
     if (id == asking.lease.id || lease.ended() || yields) continue;
     if (!asking.told && !asking.reaches(lease)) continue;
-    const WayToYield way = way_to_yield(state, rules, lease, asking.lease.uid, now);
+    WayToYield way = way_to_yield(state, rules, lease, asking.lease.uid, now);
+    if (asking.patient && way.ends_later()) way = {WayToYield::Kind::end};
     if (auto left_alone = spared(state, rules, asking, lease, way, now)) {
       if (asking.told || left_alone->until != Time::never()) plan.spared.push_back(std::move(*left_alone));
       continue;

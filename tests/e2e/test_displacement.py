@@ -3,9 +3,10 @@
 import re
 import signal
 
-from tests.support.parking import (daemon, ends_well, lease_of, quick_checkpoints, start_parking,  # noqa: F401
-                                   until, until_filled)
-from tests.support.sublet import MIB, wait_until
+from tests.support.parking import (daemon, ends_well, late, lease_of, quick_checkpoints,  # noqa: F401
+                                   start_parking, until, until_filled)
+from tests.support.sublet import GIB, MIB, wait_until
+from tests.support.webhook import webhook
 
 
 def run(daemon, tag, vram, alloc, *flags, seconds=600):
@@ -125,6 +126,43 @@ def test_a_spot_program_is_not_ended_for_a_gap_in_its_use(start_daemon):
     assert lease_of(daemon, "spot")["state"] != "ended", "it could be paused once it used its card again"
     daemon.cli("stop", "spot")
     spot.wait(timeout=60)
+
+
+def test_a_spot_program_that_registers_late_is_paused_and_not_ended(daemon):
+    spot = late(daemon, "spot", "3GiB", "2GiB")
+    until(daemon, "spot", "active")
+    urgent = run(daemon, "urgent", "2GiB", "1GiB", seconds=1)
+    until_when = "it may still register; it may be ended in about"
+    wait_until(lambda: until_when in helps(daemon, "urgent"), "it says until when")
+    preview = daemon.cli("run", "--dry-run", "--vram", "2GiB", "--", "true").stdout
+    assert until_when in preview, preview
+    spot.goes_on()
+    assert urgent.wait(timeout=60) == 0, urgent.communicate()
+    until(daemon, "spot", "active")
+    assert {"cooperates", "paused", "resumed"} <= set(codes(daemon, "spot"))
+    until_filled(daemon, "spot", "2GiB")
+    ends_well(daemon, "spot", spot)
+
+
+def test_a_spot_lease_of_a_token_has_a_moment_to_register(daemon):
+    api = daemon.api()
+    spot = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "spot"})
+    urgent = run(daemon, "urgent", "2GiB", "1GiB", seconds=1)
+    wait_until(lambda: "it may still register" in helps(daemon, "urgent"), "it is asked for")
+    with webhook() as how:
+        assert api.post(f"/v1/leases/{spot['id']}/cooperate", how).status == 200
+        assert urgent.wait(timeout=60) == 0, urgent.communicate()
+        until(daemon, spot["id"], "active")
+        assert {"paused", "resumed"} <= set(codes(daemon, spot["id"]))
+
+
+def test_a_spot_lease_of_which_nothing_ever_registers_is_ended_when_its_moment_is_over(start_daemon):
+    daemon = start_parking(start_daemon, 'idle_after = "4s"\n')
+    spot = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "spot"})
+    assert run(daemon, "urgent", "2GiB", "1GiB", seconds=1).wait(timeout=60) == 0
+    assert until(daemon, spot["id"], "ended")["end_reason"] == "revoked"
+    assert "nothing has said how it yields, for 4 s (`pause.idle_after`)" in \
+        str(daemon.get(f"/v1/leases/{spot['id']}/why")["reasons"][-1:])
 
 
 def test_a_word_ends_no_equal(daemon):

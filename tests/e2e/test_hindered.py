@@ -7,6 +7,7 @@ from tests.support.parking import CONFIG, ends_well, lease_of, quick_checkpoints
 from tests.support.sublet import GIB, wait_until
 
 OLD = "1x4GiB,driver_version=12060"
+CONFIG += 'idle_after = "2s"\n'  # and so long a spot lease has to register
 
 
 def start(daemon, tag, *run):

@@ -16,6 +16,7 @@ bool must_not_swap(const Config& config) { return config.keeps_from_swap(); }
 bool has_nothing_automatic(const Config& config) { return !config.rules.automatic; }
 bool has_bookings(const Config& config) { return config.booked > 0; }
 bool has_a_crowd(const Config& config) { return config.crowd; }
+bool has_late_words(const Config& config) { return config.late_words > 0; }
 bool has_liars(const Config& config) { return config.cooperative > 0 && config.liars > 0; }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
 bool hides_processes(const Config& config) {
@@ -80,6 +81,9 @@ constexpr std::array all{
     SUBLET_BUG(moves_look_short, "core", "what a pause takes is learned too short", has_a_crowd),
     SUBLET_BUG(lower_tiers_go_unseen, "core", "that those of lower tiers could yield now is not noticed"),
     SUBLET_BUG(gaps_are_idle, "core", "a spot program that uses nothing for a moment is ended as if it never had"),
+    SUBLET_BUG(who_may_register_is_ended, "core", "a spot lease of which nothing has registered yet is ended at once",
+               has_late_words),
+    SUBLET_BUG(silent_ones_stay, "core", "a spot lease of which nothing ever registers is never ended", has_late_words),
     SUBLET_BUG(turns_are_the_first_ones, "core", "of several who come in by a turn one has room kept", has_a_crowd),
     SUBLET_BUG(turns_begin_when_near, "core", "an announced turn begins when it is near", has_a_crowd),
     SUBLET_BUG(turns_last_one_step, "core", "an announced turn is forgotten in the next step", has_a_crowd),

@@ -92,6 +92,8 @@ void Clients::submit(Random& random) {
   using P = core::Pausable;
   constexpr std::array others{P::no, P::cooperative, P::driver, P::interposer};
   if (random.chance(20)) lease.pausable = others[random.below(random.chance(10) ? 4 : 3)];
+  if (lease.tier == core::Tier::spot && random.chance(config_.late_words))
+    lease.pausable = random.chance(70) ? P::cooperative : P::automatic;
   if (random.chance(20)) {
     const std::size_t card = random.below(config_.cards.size());
     lease.wanted_device = random.chance(20) ? fmt::format("gpu{}", card) : World::uuid_of(card);
@@ -186,11 +188,21 @@ void Clients::preempt(Client& client, Random& random) {
   send(&client, core::Preempt{client.lease, 0, {.uid = uid, .anybodys = random.chance(50)}}, random.chance(30));
 }
 
+// It is still on its way to where it says how it yields: its program is only importing, or it has none yet.
+bool Clients::silent(Client& client, const core::Lease& lease, Random& random) {
+  if (config_.late_words <= 0 || lease.tier != core::Tier::spot || lease.cooperation) return false;
+  if (!client.speaks_after) client.speaks_after = random.time(0s, 2 * config_.rules.idle_after);
+  return daemon_->engine().now() < *lease.granted_at + *client.speaks_after;
+}
+
 void Clients::act_active(Client& client, const core::Lease& lease, Random& random) {
   const Program* program = world_.program_of(lease.id);
-  if (program == nullptr && random.chance(70)) return attach(client, lease, random);
+  const bool is_silent = silent(client, lease, random);
+  const bool comes = lease.owner.kind == OwnerKind::connection || !is_silent;
+  if (program == nullptr && comes && random.chance(70)) return attach(client, lease, random);
   const bool runs = program != nullptr && program->lives && is_of(lease, *program);
-  if (runs && random.chance(lease.cooperation ? 2 : config_.cooperative / 2))
+  const double speaks = client.speaks_after ? 100 : config_.cooperative / 2;
+  if (runs && !is_silent && random.chance(lease.cooperation ? 2 : speaks))
     return cooperate(client, lease, *program, random);
   switch (random.below(12)) {
     case 0:

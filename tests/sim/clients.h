@@ -35,8 +35,9 @@ class Clients {
  private:
   struct Client {
     LeaseId lease;
-    std::uint64_t session = 0;  // holds it
-    bool waiting = false;       // for an answer
+    std::uint64_t session = 0;                  // holds it
+    bool waiting = false;                       // for an answer
+    std::optional<Duration> speaks_after = {};  // so long after its grant it says how it yields, if it ever does
   };
   struct Call {
     std::string key;
@@ -54,6 +55,7 @@ class Clients {
   void answered(LeaseId client, const std::string& key, const Daemon::Answer& answer);
   void check_answer(const Call& call, const Daemon::Answer& answer);
   void act_active(Client& client, const core::Lease& lease, Random& random);
+  bool silent(Client& client, const core::Lease& lease, Random& random);
   void preempt(Client& client, Random& random);
   void attach(Client& client, const core::Lease& lease, Random& random);
   void cooperate(Client& client, const core::Lease& lease, const Program& program, Random& random);

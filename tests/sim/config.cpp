@@ -82,6 +82,7 @@ void Config::draw_limits() {
   forkers = some(20, 100);
   if (!honest && random.chance(15)) relapses = 100, cooperative = rude = std::max({cooperative, rude, 60.0});
   if (booked > 0) cooperative = std::max(cooperative, 40.0);
+  late_words = some(40, 100);
   old_driver = random.chance(8);
   portion = random.chance(30) ? 1 + random.below(2) : 256;
   // What is promised of turns is promised of those who can be paused, and where turns are taken.
@@ -100,14 +101,16 @@ std::string Config::text() const {
   return fmt::format(
       "{} cards, {}, {} store, outsiders {} over_use {} lies {} missing {} lost {} ghosts {} refusals {} unknowns {} "
       "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {} "
-      "booked {} relapses {} forkers {} pressed {} actor {} ({}) {}{}{}orphans {:.0f} s share {} pressure {} overhead "
+      "late words {} booked {} relapses {} forkers {} pressed {} actor {} ({}) {}{}{}orphans {:.0f} s share {} "
+      "pressure {} overhead "
       "{}{}",
       cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, missing,
       lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls,
-      dumb_clients, deaf_programs, cooperative, rude, booked, relapses, forkers, pressed, actor ? "lives" : "none",
-      actor_faults, swap ? rules.allow_swap ? "swap allowed, " : "swap, " : "", old_driver ? "old driver, " : "",
-      rules.automatic ? "" : "nothing automatic, ", std::chrono::duration<double>(rules.orphan_after).count(),
-      rules.ledger_user_share, rules.ledger_max_pressure, rules.overhead, crowd ? ", then a crowd" : "");
+      dumb_clients, deaf_programs, cooperative, rude, late_words, booked, relapses, forkers, pressed,
+      actor ? "lives" : "none", actor_faults, swap ? rules.allow_swap ? "swap allowed, " : "swap, " : "",
+      old_driver ? "old driver, " : "", rules.automatic ? "" : "nothing automatic, ",
+      std::chrono::duration<double>(rules.orphan_after).count(), rules.ledger_user_share, rules.ledger_max_pressure,
+      rules.overhead, crowd ? ", then a crowd" : "");
 }
 
 }  // namespace sublet::sim

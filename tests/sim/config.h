@@ -43,6 +43,7 @@ struct Config {
   double store_faults = 0;   // commits that fail, kept or lost
   double crashes = 0;        // of the daemon
   double stalls = 0;         // the daemon stands still
+  double late_words = 0;     // of spot leases: that say how they yield a while after their grant, or never
   double booked = 0;         // token leases with a program that is merely booked to them
   double forkers = 0;        // processes that fork while they are being locked
   double pressed = 0;        // of the time: host memory keeps everybody waiting

@@ -39,7 +39,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   to_blame_.clear();
   returns_by_.clear();
   makings_.clear();
-  named_at_.clear(), deserted_.clear();
+  named_at_.clear(), deserted_.clear(), silent_.clear(), heard_from_ = now;
   looked_.reset(), looked_at_ = {};
   forget_turns();
   for (const auto& [id, row] : store->durable()) {
@@ -217,6 +217,7 @@ void Oracle::intended(const store::Batch& batch) {
 void Oracle::check_change(const Lease* before, const Lease& lease, const store::Batch& batch) {
   const auto name = [&] { return fmt::format("{} ({})", to_string(lease.id), core::to_string(lease.state)); };
   verdict_.mix(lease.id.number * 64 + static_cast<std::uint64_t>(lease.state));
+  follow_silent(before, lease, batch.now);
   if (before == nullptr) {
     verdict_.expect(lease.id.number > last_id_, "id-again", [&] { return name() + " is new, and its number is not"; });
     verdict_.expect(!over_.contains(lease.id), "id-again", [&] { return name() + " is back from the dead"; });

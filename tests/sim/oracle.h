@@ -174,6 +174,11 @@ class Oracle {
   void check_progress(const core::State& state, Time now);
   void check_under_way(const core::State& state, Time now);
   bool could_ask(const core::State& state, const Lease& waiter, Time now) const;
+  // Those of which nothing has registered yet (oracle_register.cpp).
+  void follow_silent(const Lease* before, const Lease& lease, Time now);
+  Time silent_since(const Lease& lease) const;
+  bool in_its_moment(const Lease& lease, Time now) const;
+  bool surely_ends(const core::State& state, const Lease& lease, core::Tier asker, Time now) const;
 
   bool stands_before(const Lease& a, const Lease& b, Time now) const;
   bool end_is_known(const Lease& lease, Time now) const;
@@ -250,6 +255,8 @@ class Oracle {
   std::map<LeaseId, std::set<LeaseId>> turns_begun_;               // who is to leave, by for whom
   std::map<std::pair<LeaseId, LeaseId>, Time> promised_;  // to the first, who waits: the second may leave for it then
   std::map<LeaseId, Time> used_at_;                       // the last reading that showed it use anything
+  std::map<LeaseId, Time> silent_;                        // who had registered for it has ended, or withdrew, then
+  Time heard_from_;                                       // nobody could before: no daemon was there, or all slept
   std::map<LeaseId, Seen> makings_;                       // who is to yield, by for whom
   std::map<LeaseId, Time> named_at_;                      // the reading by which it was seen who is in its way
   std::set<LeaseId> over_;                                // ended, once and for all

@@ -110,6 +110,10 @@ bool Oracle::could_ask(const core::State& state, const Lease& waiter, Time now) 
   for (const auto& [id, lease] : leases_) {
     if (!is_on(lease, device) || id == waiter.id) continue;
     if (lease.ended() || end_is_known(lease, now)) return false;  // it may be worth while to wait for that
+    if (surely_ends(state, lease, waiter.tier, now)) {
+      gain += counted(lease, device, *reading);
+      continue;
+    }
     if (!surely_yields(state, lease, device, waiter.tier, now) || reading->used_by(id) <= Bytes{}) continue;
     gain += counted(lease, device, *reading) - core::residue_of(state, lease, core::PauseMethod::driver);
     held += core::held_by(state, lease);

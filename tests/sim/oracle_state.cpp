@@ -51,6 +51,7 @@ void Oracle::slept(Duration asleep) {
   for (auto& [id, by] : returns_by_) by = by + asleep;
   forget_turns();
   napped_ += asleep;
+  heard_from_ = last_now_ + asleep;
   for (auto& [id, at] : said_at_) at = at + asleep;
 }
 
@@ -307,6 +308,8 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   verdict_.expect(!displaced || !((by_itself && !swaps(lease.id)) || (by_driver && !driver_barred(lease.id))) ||
                       never_fits() || idles,
                   "pausable-and-ended", says("it could have been paused"));
+  verdict_.expect(!displaced || never_fits() || swaps(lease.id) || !in_its_moment(lease, now), "ended-in-its-moment",
+                  says("it could still have said how it yields"));
   const bool by_connection =
       lease.owner.kind == core::OwnerKind::connection && !lease.exit_status && (lease.end_reason == R::owner_gone);
   verdict_.expect(!by_connection || (unheld != unheld_.end() && now >= unheld->second + config_.rules.linger &&

@@ -31,6 +31,22 @@ def quick_checkpoints(daemon):
         daemon.ctl("set", key, 0)
 
 
+def late(daemon, tag, vram, alloc):
+    """A spot program that registers that it yields by itself, and fills its memory, once it is let: goes_on()."""
+    gate = daemon.dir / f"{tag}.gate"
+    os.mkfifo(gate)
+    opened = os.open(gate, os.O_RDWR)  # for nobody waits to open it
+    script = f'read -r _ < "$0"; exec simgpu-load --alloc {alloc} --seconds 600 --verify --json --on-pause honest'
+    child = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, "--tier", "spot", "--pausable", "cooperative",
+                         "--", "sh", "-c", script, gate)
+
+    def goes_on():
+        os.write(opened, b"go\n")
+        os.close(opened)
+    child.goes_on = goes_on
+    return child
+
+
 def until_filled(daemon, tag, alloc):
     """Waits until its program has a context on the card and so much memory: "512MiB"."""
     wanted = int(float(alloc[:-3]) * {"MiB": MIB, "GiB": GIB}[alloc[-3:]]) + 256 * MIB

@@ -260,7 +260,7 @@ def room_on_a_word(client):
 
 @scenario()
 def displaced(client):
-    spot = client.ask(3, tier="spot")
+    spot = client.ask(3, tier="spot", pausable="no")
     above = client.ask(2)
     client.ends(spot, "revoked")
     assert client.get(f"/v1/leases/{above}")["state"] == "active"
