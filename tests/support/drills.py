@@ -276,7 +276,8 @@ def registers_late(stage):
     stage.hook(spot)
     stage.done(asker)
     stage.state(spot, "active")
-    stage.act(spot, "release")
+    # It is not, before the card was read once since it has its room again.
+    wait_until(lambda: stage.act(spot, "release").status == 200, "it is released")
 
 
 @drill("displaced", more='idle_after = "2s"\n')
