@@ -10,7 +10,7 @@ import re
 import signal
 from collections.abc import Callable
 
-from tests.support.parking import late, quick_checkpoints
+from tests.support.parking import quick_checkpoints
 from tests.support.retrying import Retrying
 from tests.support.sublet import MIB, Daemon, living, wait_until
 
@@ -135,9 +135,6 @@ class Stage(Retrying):
 
     def state(self, tag, *states):
         return self.until(tag, lambda now: now.get("state") in states)
-
-    def codes(self, tag):
-        return [each["code"] for each in self.get(f"/v1/leases/{tag}/why")["reasons"]]
 
     def texts(self, tag, code):
         return [each["text"] for each in self.get(f"/v1/leases/{tag}/why")["reasons"] if each["code"] == code]
@@ -272,17 +269,15 @@ def deaf_spot(stage):
 @drill("cooperates", "pausing", "paused", "resumed")
 def registers_late(stage):
     """One that may be ended, and says how it yields only when its room is asked for already."""
-    spot = late(stage.daemon, "spot", "3GiB", "2560MiB")
-    stage.runs += 1
-    stage.state("spot", "active")
+    spot = stage.ask(3, tier="spot")
     stage.begins()
     asker = stage.asker()
-    stage.state("asker", "queued")
-    wait_until(lambda: "it may still register" in str(stage.get("/v1/leases/asker/why").get("helps")), "it says so")
-    spot.goes_on()
+    wait_until(lambda: "it may still register" in str(stage.get("/v1/leases/asker/why").body), "it is told until when")
+    stage.hook(spot)
     stage.done(asker)
-    assert "paused" in stage.codes("spot"), stage.codes("spot")
-    stage.leaves("spot", spot)
+    stage.state(spot, "active")
+    # It is not, before the card was read once since it has its room again.
+    wait_until(lambda: stage.act(spot, "release").status == 200, "it is released")
 
 
 @drill("displaced", more='idle_after = "2s"\n')

@@ -123,11 +123,15 @@ class Retrying:
 
     def hooked(self, size=1, **more):
         """A lease that yields by a webhook, and what serves that."""
+        lease = self.ask(size, **more)
+        return lease, self.hook(lease)
+
+    def hook(self, lease):
+        """From now on it yields by a webhook."""
         hook = Hook()
         self.hooks.append(hook)
-        lease = self.ask(size, **more)
         self.act(lease, "cooperate", {"way": "webhook", "url": hook.url})
-        return lease, hook
+        return hook
 
     def pause(self, id):
         """However often a crash in between has it undone."""
