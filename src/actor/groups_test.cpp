@@ -74,7 +74,7 @@ TEST(Groups, GiveAStrangerBackToItsOwnGroup) {
   tree.process(77, 1, "/elsewhere");
   std::string gone;
   // Again where it slept over something else, and saw the process dead.
-  while (tree.written("/session").empty() && tree.written("/elsewhere").empty()) {
+  for (bool moved = false; !moved;) {
     proc::Child child(proc::sleep_for_ever);
     const pid_t pid = child.pid();
     gone = std::to_string(pid);
@@ -91,6 +91,8 @@ TEST(Groups, GiveAStrangerBackToItsOwnGroup) {
     tree.process(pid, 77, "/session/sublet/lease-1");
     const Fd reader(::open(procs.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     moves.join();
+    char byte = 0;
+    moved = ::read(reader.get(), &byte, 1) == 1;
   }
   EXPECT_EQ(tree.written("/session"), "");
   EXPECT_EQ(tree.written("/elsewhere"), gone);

@@ -239,7 +239,7 @@ void Engine::let_swap(LeaseId lease) {
 // of all who are away, and then that these are all. Not while it is unknown who is away.
 void Engine::keep_all_from_swap() {
   const std::uint64_t number = ++naming_;
-  if (planted(Bug::who_comes_keeps_nobody) || !actor_.ready() || !store_problem_.empty()) return;
+  if (planted(Bug::who_comes_keeps_nobody) || !actor_.ready()) return;
   // Called once by each, and at last by us.
   const auto named = std::make_shared<std::size_t>(state_.away().size() + 1);
   const auto one_named = [this, number, named] {
