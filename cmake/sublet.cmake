@@ -126,11 +126,11 @@ function(sublet_library name)
   endif()
 endfunction()
 
-# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed. Programs of
-# simgpu/ are the component "simgpu", which `cmake --install` leaves out unless asked: a simulated card has no
-# place in a product.
+# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed; UNREADABLE: so that only
+# its owner reads it, and by the kernel's rule nobody else traces a process that runs it. Programs of simgpu/ are the
+# component "simgpu", which `cmake --install` leaves out unless asked: a simulated card has no place in a product.
 function(sublet_program name)
-  cmake_parse_arguments(ARG "" "PCH" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "UNREADABLE" "PCH" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT ARG_PCH)
     set(ARG_PCH pch)
   endif()
@@ -141,6 +141,9 @@ function(sublet_program name)
   cmake_path(IS_PREFIX SUBLET_SIMGPU_DIR "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE simulated)
   if(simulated)
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT simgpu EXCLUDE_FROM_ALL)
+  elseif(ARG_UNREADABLE)
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+      PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_EXECUTE WORLD_EXECUTE)
   else()
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

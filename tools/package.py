@@ -115,7 +115,9 @@ def arrange(package, tree, version, when):
         print("note: none of the libraries' licence texts are on this system: third-party/ is left out")
     for path in tree.rglob("*"):
         if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+            program = path.is_dir() or path.parent.name == "bin"
+            # What is installed so that others cannot read it (0017) stays so.
+            path.chmod((0o755 if path.stat().st_mode & 0o004 else 0o711) if program else 0o644)
 
 
 def needed_libraries(tree):

@@ -3,13 +3,11 @@
 
 #include "base/directory.h"
 #include "proc/pidfd.h"
-#include "proc/swap.h"
 
 #include <fmt/format.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -39,16 +37,6 @@ int write_pid(int group, std::int32_t pid) {
   return wrote < 0 ? errno : 0;
 }
 
-// Moves the process that holds this pid, `pidfd`, from the group `from` into the group `to`; 0 or an errno.
-int move(int to, int from, std::int32_t pid, int pidfd) {
-  if (proc::is_dead(pidfd)) return ESRCH;
-  const int problem = write_pid(to, pid);
-  if (problem != 0 || !proc::is_dead(pidfd)) return problem;
-  // It ended just then: the number may have been somebody else's when it was written. Whoever has it goes back.
-  (void)write_pid(from, pid);
-  return ESRCH;
-}
-
 Fd open_group(int at, const char* path) {
   return Fd(::openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
@@ -72,7 +60,6 @@ void Groups::open() {
   left_behind_.clear();
   const proc::CgroupMount* mount = hierarchies_.v2();
   hierarchy_ = mount == nullptr ? "" : mount->path;
-  mounted_ = mount == nullptr ? "" : mount->root;
   swept_ = 0;
   if (mount != nullptr) sweep(hierarchy_, 0);
 }
@@ -112,10 +99,8 @@ std::optional<proc::LeaseGroup> Groups::left_behind(LeaseId lease) const {
 }
 
 std::string Groups::path_of(const std::string& inside) const {
-  if (inside.find("/..") != std::string::npos) return {};  // outside of our view of the hierarchy
-  if (mounted_ == "/") return hierarchy_ + (inside == "/" ? "" : inside);
-  if (inside != mounted_ && !inside.starts_with(mounted_ + "/")) return {};
-  return hierarchy_ + inside.substr(mounted_.size());
+  const proc::CgroupMount* mount = hierarchies_.v2();
+  return mount == nullptr ? std::string() : proc::directory_of(*mount, inside);
 }
 
 Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alone) {
@@ -130,6 +115,21 @@ Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alo
   // An earlier run of ours may have taken the directory away between its making and our use.
   if (!made.group && !proc::is_dead(pidfd)) made = make(lease, inside, pid, pidfd, alone);
   return made;
+}
+
+// Moves the process that holds this pid, `pidfd`, into the group `to`; 0 or an errno.
+int Groups::move(int to, std::int32_t pid, int pidfd) const {
+  if (proc::is_dead(pidfd)) return ESRCH;
+  const int problem = write_pid(to, pid);
+  if (problem != 0 || !proc::is_dead(pidfd)) return problem;
+  // It ended just then: the number may have been somebody else's when it was written, who was born since we looked. It
+  // goes where it was born, which is where its parent is.
+  const auto born = root_.read(pid);
+  const auto its = born && !born->dead() ? proc::cgroups_of(root_, born->ppid) : Result<proc::ProcessCgroups>({});
+  const std::string where = its && !its->removed ? path_of(its->v2) : std::string();
+  const Fd home = where.empty() ? Fd() : open_group(AT_FDCWD, where.c_str());
+  if (home) (void)write_pid(home.get(), pid);
+  return ESRCH;
 }
 
 // It is in its group already: an earlier run of ours put it there, if the directory is ours.
@@ -160,7 +160,7 @@ Groups::Place Groups::make(LeaseId lease, const std::string& inside, std::int32_
     const auto others = proc::processes_in(group->ref);
     if (!others || !others->pids.empty()) return not_placed("others are in a control group of that name");
   }
-  if (const int problem = move(own.get(), present.get(), pid, pidfd); problem != 0) {
+  if (const int problem = move(own.get(), pid, pidfd); problem != 0) {
     leave(*group);
     return not_placed(fmt::format("the program cannot be put into a control group: {}", std::strerror(problem)));
   }
@@ -172,102 +172,7 @@ void Groups::follow_into(const Place& place, std::int32_t pid, int pidfd) const 
   const auto groups = proc::cgroups_of(root_, pid);
   if (!groups || groups->v2 != place.from) return;
   const Fd own = open_group(AT_FDCWD, place.group->ref.path.c_str());
-  const Fd from = open_group(AT_FDCWD, path_of(place.from).c_str());
-  if (own && from) (void)move(own.get(), from.get(), pid, pidfd);
-}
-
-namespace {
-
-constexpr const char* limit_before = "user.sublet.swap_max";
-
-// The limit of a group on swap space, opened by us, or as the group's owner where we are root without the right to
-// write into everybody's files.
-class SwapLimit {
- public:
-  explicit SwapLimit(const std::string& group)
-      : group_(::open(group.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
-    struct stat made {};
-    if (!group_ || ::fstat(group_.get(), &made) != 0) return;
-    owner_ = made.st_uid;
-    file_ = Fd(as_owner([&] { return ::openat(group_.get(), "memory.swap.max", O_RDWR | O_NOFOLLOW | O_CLOEXEC); }));
-  }
-  explicit operator bool() const { return static_cast<bool>(file_); }
-
-  std::string read() const {
-    char text[32] = {};
-    const ssize_t got = ::pread(file_.get(), text, sizeof text - 1, 0);
-    const std::string word(text, got > 0 ? static_cast<std::size_t>(got) : 0);
-    return word.substr(0, word.find_first_of(" \n"));
-  }
-  bool write(const std::string& value) const {
-    const std::string line = value + "\n";
-    return ::pwrite(file_.get(), line.data(), line.size(), 0) == static_cast<ssize_t>(line.size());
-  }
-  // What an earlier run wrote down, or this one: "" none.
-  std::string noted() const {
-    char text[32] = {};
-    const ssize_t got = ::fgetxattr(group_.get(), limit_before, text, sizeof text - 1);
-    return {text, got > 0 ? static_cast<std::size_t>(got) : 0};
-  }
-  // A kernel before 5.7 has no such notes: then only this run knows.
-  void note(const std::string& value) const {
-    (void)as_owner([&] {
-      return value.empty() ? ::fremovexattr(group_.get(), limit_before)
-                           : ::fsetxattr(group_.get(), limit_before, value.data(), value.size(), 0);
-    });
-  }
-
- private:
-  // A call that returns -1 with errno when it fails.
-  template <typename Act>
-  int as_owner(Act act) const {
-    const uid_t us = ::geteuid();
-    int result = act();
-    if (result >= 0 || errno != EACCES || us != 0 || ::seteuid(owner_) != 0) return result;
-    result = act();
-    const int problem = errno;
-    if (::seteuid(us) != 0) std::abort();  // never anybody else from here on
-    errno = problem;
-    return result;
-  }
-
-  Fd group_, file_;
-  uid_t owner_ = 0;
-};
-
-}  // namespace
-
-std::string Groups::keep_from_swap(LeaseId lease, std::int32_t pid, std::uint32_t uid) {
-  const auto groups = proc::cgroups_of(root_, pid);
-  const auto group = groups ? proc::swap_group(hierarchies_, *groups) : std::nullopt;
-  if (!group) return "no control group that it is in has a limit on swap space (memory.swap.max)";
-  const auto kept = kept_.find(group->path);
-  if (kept != kept_.end()) return kept->second.by.insert(lease), std::string();
-  const SwapLimit limit(group->path);
-  if (group->stopped && (!limit || limit.noted().empty())) return {};  // not by us
-  if (!limit) return fmt::format("{}/memory.swap.max: {}", group->path, std::strerror(errno));
-  if (const Status alone = proc::belongs_to(root_, group->path, uid); !alone) return alone.error().detail;
-  std::string before = limit.noted();
-  if (before.empty()) before = limit.read();
-  limit.note(before);
-  if (!limit.write("0")) return fmt::format("{}/memory.swap.max: {}", group->path, std::strerror(errno));
-  kept_[group->path] = {{lease}, before};
-  return {};
-}
-
-void Groups::let_swap(LeaseId lease) {
-  for (auto entry = kept_.begin(); entry != kept_.end();) {
-    auto& [path, kept] = *entry;
-    if (kept.by.erase(lease) == 0 || !kept.by.empty()) {
-      ++entry;
-      continue;
-    }
-    const SwapLimit limit(path);
-    // Whoever set another limit meanwhile meant it.
-    if (limit && limit.read() == "0") (void)limit.write(kept.before);
-    if (limit) limit.note({});
-    entry = kept_.erase(entry);
-  }
+  if (own) (void)move(own.get(), pid, pidfd);
 }
 
 void Groups::leave(const proc::LeaseGroup& group) {

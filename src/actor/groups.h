@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes control groups for the programs of leases and puts processes into them. A group is made below the one that the
 // program is in, "…/NAME/lease-7": so a lease never takes a program out of a limit or a filter of somebody else's.
-// Only this writes to the hierarchy. Belongs to one thread.
+// Belongs to one thread.
 #pragma once
 
 #include "base/ids.h"
@@ -9,7 +9,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 
 namespace sublet::actor {
@@ -36,12 +35,6 @@ class Groups {
   void follow_into(const Place& place, std::int32_t pid, int pidfd) const;
   // What an earlier run left for the lease.
   std::optional<proc::LeaseGroup> left_behind(LeaseId lease) const;
-  // Keeps the innermost group of the process that has a limit on swap space from swap, for this lease. What the limit
-  // was is written down at the group, for whoever comes after us. Refused with a sentence where somebody else is in the
-  // group than that user and root, whom it would concern.
-  std::string keep_from_swap(LeaseId lease, std::int32_t pid, std::uint32_t uid);
-  // Gives the groups that were kept for this lease, and are not for another, their limits back.
-  void let_swap(LeaseId lease);
   // Removes the group if it is empty.
   void leave(const proc::LeaseGroup& group);
 
@@ -49,6 +42,7 @@ class Groups {
   Place make(LeaseId lease, const std::string& inside, std::int32_t pid, int pidfd, bool alone);
   Place found(const std::string& inside, LeaseId lease) const;
   std::string path_of(const std::string& inside) const;
+  int move(int to, std::int32_t pid, int pidfd) const;
   void sweep(const std::string& path, int depth);
   void sweep_groups(const std::string& path);
 
@@ -56,13 +50,7 @@ class Groups {
   std::string name_;
   proc::Hierarchies hierarchies_;
   std::string hierarchy_;
-  std::string mounted_;  // which group stands at hierarchy_: "/" unless a part of it was mounted
   std::map<LeaseId, proc::LeaseGroup> left_behind_;
-  struct Kept {
-    std::set<LeaseId> by;
-    std::string before;  // its limit
-  };
-  std::map<std::string, Kept> kept_;  // from swap, by path
   int swept_ = 0;
 };
 

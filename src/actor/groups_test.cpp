@@ -1,44 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeping groups from swap, on a directory that looks like a hierarchy.
+// Who is put into a group, on a directory that looks like a hierarchy.
 #include "actor/groups.h"
 
-#include "proc/test_support.h"
+#include "actor/test_support.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <atomic>
+#include <thread>
 
 namespace sublet::actor {
 namespace {
 
-constexpr LeaseId one{1}, two{2};
-
-class Swap : public ::testing::Test {
- protected:
-  Swap() {
+struct Tree {
+  Tree() {
     dir.write("self/mountinfo", "30 1 0:26 / " + dir.path("groups") + " rw - cgroup2 none rw\n");
-    limit("/session", "max");
-    process(42, "/session/sublet/lease-1", 7);
-    process(43, "/session/sublet/lease-2", 7);
-    auto opened = proc::ProcRoot::open(dir.path());
-    EXPECT_TRUE(opened);
-    root.emplace(std::move(*opened));
-    fresh();
-  }
-  void fresh() {
+    for (const char* group : {"/session", "/session/sublet/lease-1", "/elsewhere"})
+      dir.write(fmt::format("groups{}/cgroup.procs", group), "");
+    root.emplace(std::move(*proc::ProcRoot::open(dir.path())));
     groups.emplace(*root, "sublet");
     groups->open();
+    place.group.emplace();
+    place.group->ref.path = dir.path("groups/session/sublet/lease-1");
+    place.from = "/session";
   }
-  void process(int pid, const std::string& group, int uid) {
-    const std::string name = std::to_string(pid), user = std::to_string(uid);
-    dir.write(name + "/cgroup", "0::" + group + "\n");
-    dir.write(name + "/stat", name + " (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 0 0\n");
-    dir.write(name + "/status", "Name:\tx\nUid:\t" + user + "\t" + user + "\t" + user + "\t" + user + "\n");
-    dir.write("groups" + group + "/cgroup.procs", name + "\n");
+  void process(pid_t pid, pid_t parent, const std::string& group) {
+    dir.write(fmt::format("{}/cgroup", pid), "0::" + group + "\n");
+    dir.write(fmt::format("{}/stat", pid),
+              fmt::format("{} (x) S {} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 0 0\n", pid, parent));
   }
-  void limit(const std::string& group, const std::string& value) {
-    dir.write("groups" + group + "/memory.swap.max", value + "\n");
-  }
-  std::string limit(const std::string& group) const {
-    std::ifstream file(dir.path("groups" + group + "/memory.swap.max"));
+  std::string written(const std::string& group) const {
+    std::ifstream file(dir.path("groups" + group + "/cgroup.procs"));
     std::string word;
     file >> word;
     return word;
@@ -47,48 +42,60 @@ class Swap : public ::testing::Test {
   proc::TempDir dir;
   std::optional<proc::ProcRoot> root;
   std::optional<Groups> groups;
+  Groups::Place place;
 };
 
-TEST_F(Swap, IsStoppedForAsLongAsAnyLeaseNeedsIt) {
-  EXPECT_EQ(groups->keep_from_swap(one, 42, 7), "");
-  EXPECT_EQ(limit("/session"), "0");
-  EXPECT_EQ(groups->keep_from_swap(two, 43, 7), "");
-  groups->let_swap(one);
-  EXPECT_EQ(limit("/session"), "0") << "the other is still parked";
-  groups->let_swap(one);
-  groups->let_swap(two);
-  EXPECT_EQ(limit("/session"), "max");
-  groups->let_swap(two);
-  EXPECT_EQ(limit("/session"), "max");
+TEST(Groups, TakeWhoIsStillWhereItsProgramWas) {
+  Tree tree;
+  const proc::Child child(proc::sleep_for_ever);
+  tree.process(child.pid(), 1, "/elsewhere");
+  tree.groups->follow_into(tree.place, child.pid(), pidfd_of(child.pid()).get());
+  EXPECT_EQ(tree.written("/session/sublet/lease-1"), "");
+  tree.process(child.pid(), 1, "/session");
+  tree.groups->follow_into(tree.place, child.pid(), pidfd_of(child.pid()).get());
+  EXPECT_EQ(tree.written("/session/sublet/lease-1"), std::to_string(child.pid()));
 }
 
-TEST_F(Swap, ALimitThatWasThereComesBackOverARestart) {
-  limit("/session", "1048576");
-  EXPECT_EQ(groups->keep_from_swap(one, 42, 7), "");
-  fresh();  // it knows nothing, and is told again who is parked
-  EXPECT_EQ(groups->keep_from_swap(one, 42, 7), "");
-  EXPECT_EQ(limit("/session"), "0");
-  groups->let_swap(one);
-  EXPECT_EQ(limit("/session"), "1048576");
+bool sleeps(pid_t thread) {
+  std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
+  std::string text;
+  std::getline(file, text);
+  return text.find(") S ") != std::string::npos;
 }
 
-TEST_F(Swap, OthersAreNotKeptFromIt) {
-  process(44, "/session/other", 8);
-  EXPECT_NE(groups->keep_from_swap(one, 42, 7).find("pid 44"), std::string::npos);
-  EXPECT_EQ(limit("/session"), "max");
-  process(44, "/session/other", 0);
-  EXPECT_EQ(groups->keep_from_swap(one, 42, 7), "") << "root's are there for the user's";
-  groups->let_swap(one);
-  limit("/session", "0");
-  EXPECT_EQ(groups->keep_from_swap(one, 42, 7), "") << "it is kept already";
-  groups->let_swap(one);
-  EXPECT_EQ(limit("/session"), "0") << "and not by us";
-}
-
-TEST_F(Swap, WithoutALimitThereIsNothingToStop) {
-  std::filesystem::remove(dir.path("groups/session/memory.swap.max"));
-  EXPECT_NE(groups->keep_from_swap(one, 42, 7).find("memory.swap.max"), std::string::npos);
-  EXPECT_NE(groups->keep_from_swap(one, 99, 7), "") << "it has ended";
+// It ends between the look and the write, and a process of somebody else gets its number: that one goes where it was
+// born, and not where ours was.
+TEST(Groups, GiveAStrangerBackToItsOwnGroup) {
+  Tree tree;
+  // Whoever opens it to write waits for a reader.
+  const std::string procs = tree.dir.path("groups/session/sublet/lease-1/cgroup.procs");
+  std::filesystem::remove(procs);
+  ASSERT_EQ(::mkfifo(procs.c_str(), 0600), 0);
+  tree.process(77, 1, "/elsewhere");
+  std::string gone;
+  // Again where it slept over something else, and saw the process dead.
+  for (bool moved = false; !moved;) {
+    proc::Child child(proc::sleep_for_ever);
+    const pid_t pid = child.pid();
+    gone = std::to_string(pid);
+    const Fd pidfd = pidfd_of(pid);
+    tree.process(pid, 1, "/session");
+    std::atomic<pid_t> mover = 0;
+    std::thread moves([&] {
+      mover = static_cast<pid_t>(::syscall(SYS_gettid));
+      tree.groups->follow_into(tree.place, pid, pidfd.get());
+    });
+    while (mover == 0 || !sleeps(mover)) std::this_thread::yield();
+    (void)proc::send_signal(pidfd.get(), SIGKILL);
+    ASSERT_TRUE(ends(pidfd));
+    tree.process(pid, 77, "/session/sublet/lease-1");
+    const Fd reader(::open(procs.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    moves.join();
+    char byte = 0;
+    moved = ::read(reader.get(), &byte, 1) == 1;
+  }
+  EXPECT_EQ(tree.written("/session"), "");
+  EXPECT_EQ(tree.written("/elsewhere"), gone);
 }
 
 }  // namespace

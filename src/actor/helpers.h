@@ -22,7 +22,7 @@ struct HelperOptions {
   std::string program;                   // absolute path of sublet-gpu; "": there is none
   std::string driver;                    // absolute path of the CUDA driver's library; "": where the vendor installs it
   std::vector<std::string> environment;  // NAME=VALUE: all that a helper gets of one
-  std::string records;                   // where it is written down who is at work; "": nowhere
+  std::string records;                   // where it is written down who is at work, see Records; "": nowhere
   // Helpers at a time, and for the processes of one user: each has the vendor's driver loaded. Whoever is to be brought
   // back gets one beyond that, and what one user has beyond counts for no other.
   std::size_t most = 512;
@@ -54,6 +54,7 @@ class Helpers {
   // while there are any.
   void sweep();
   bool any() const { return !running_.empty(); }
+  const Records& records() const { return records_; }
 
  private:
   struct Running {

@@ -14,6 +14,7 @@ std::string_view to_string(Verb verb) {
     case Verb::tell: return "tell";
     case Verb::checkpoint: return "checkpoint";
     case Verb::swap: return "swap";
+    case Verb::all_named: return "all_named";
   }
   return "unknown";
 }

@@ -10,7 +10,7 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 5;
+inline constexpr std::uint32_t protocol_version = 6;
 
 // On whose behalf: a uid, or the daemon by its own rules (time is up, grace is over). No account has this uid.
 inline constexpr std::uint32_t the_daemon = 0xffffffff;
@@ -27,8 +27,9 @@ enum class Verb : std::uint32_t {
   tell = 7,         // a signal that a process of the program handles: it is asked to yield, or to go on
   checkpoint = 8,   // start what parks one process of the lease and brings it back, with that process's own rights
   swap = 9,         // keep the control group of a process of the lease from swap; or all kept so for it no longer
+  all_named = 10,   // all that are parked were named by swap: what an earlier actor kept for others is let be
 };
-inline constexpr std::uint32_t last_verb = 9;
+inline constexpr std::uint32_t last_verb = 10;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -68,7 +69,7 @@ struct Order {
   Verb verb = Verb::hello;
   std::uint32_t asked_by = the_daemon;
   std::uint64_t id = 0;     // comes back in the reply
-  std::uint64_t lease = 0;  // all verbs but hello and look
+  std::uint64_t lease = 0;  // all verbs but hello, look and all_named
 
   // checkpoint, swap: main_pid and main_start are those of the process to be parked, a pidfd of it is attached, uid is
   // that of the lease's user; flags may have by_user, and bring_back with checkpoint. With let_swap all of them are 0.
@@ -108,7 +109,7 @@ struct Reply {
   std::uint32_t left = 0;     // … how many were left alone, linked to the lease by what only spares
   std::int32_t pid = 0;       // checkpoint: of the helper; the other end of its socket is attached
   char path[200] = {};        // hello: the hierarchy for groups; follow: the group; or a sentence why there is none
-                              // checkpoint, swap: a sentence, if it failed
+                              // checkpoint, swap, all_named: a sentence, if it failed
 };
 
 static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);

@@ -31,6 +31,21 @@ std::optional<Records::Record> parse(const char* name, const char* text) {
   return record;
 }
 
+std::string name_of(const Records::Limit& limit) { return fmt::format("swap-{}-{}", limit.device, limit.inode); }
+
+// "BEFORE PATH": of the group that the file is named after. The kernel lets no group have a line's end in its name.
+std::optional<Records::Limit> parse_limit(const std::string& name, const std::string& text) {
+  Records::Limit limit;
+  const std::size_t space = text.find(' '), end = text.find('\n');
+  if (space == std::string::npos || end != text.size() - 1) return {};
+  limit.before = text.substr(0, space);
+  limit.path = text.substr(space + 1, end - space - 1);
+  const bool known = limit.before == "max" || limit.before.find_first_not_of("0123456789") == std::string::npos;
+  const int found = std::sscanf(name.c_str(), "swap-%" SCNu64 "-%" SCNu64, &limit.device, &limit.inode);
+  if (limit.before.empty() || !known || !limit.path.starts_with('/') || found != 2 || name_of(limit) != name) return {};
+  return limit;
+}
+
 }  // namespace
 
 Records::Records(const std::string& directory) {
@@ -39,29 +54,38 @@ Records::Records(const std::string& directory) {
   Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
   if (!opened || ::fstat(opened.get(), &info) != 0) {
-    fmt::print(stderr, "sublet-actor: nothing is kept of helpers in {}: {}\n", directory, std::strerror(errno));
+    fmt::print(stderr, "sublet-actor: nothing is written down in {}: {}\n", directory, std::strerror(errno));
   } else if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
-    fmt::print(stderr, "sublet-actor: nothing is kept of helpers in {}: others may write there\n", directory);
+    fmt::print(stderr, "sublet-actor: nothing is written down in {}: others may write there\n", directory);
   } else {
     directory_ = std::move(opened);
   }
 }
 
-std::vector<Records::Record> Records::read() const {
-  std::vector<Record> records;
-  if (!directory_) return records;
+// Every file whose name begins with one of `first`, with what stands in it; removed unless `found` makes something of
+// it. That was cut short by the end of who wrote it: nothing was done yet that it would tell of.
+template <typename Found>
+void Records::each(const char* first, Found found) const {
+  if (!directory_) return;
   // A description of its own: closing the stream closes it.
   const Directory entries = read_directory(Fd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
-    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;  // none of ours
+    if (std::strchr(first, entry->d_name[0]) == nullptr) continue;
     const Fd file(::openat(directory_.get(), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-    std::array<char, 128> text{};
-    const ssize_t size = file ? ::read(file.get(), text.data(), text.size() - 1) : -1;
-    const auto record = size > 0 ? parse(entry->d_name, text.data()) : std::nullopt;
-    // Cut short by the end of who wrote it: its helper was never told anything, and ended with it.
-    if (record) records.push_back(*record);
-    else ::unlinkat(directory_.get(), entry->d_name, 0);
+    if (!file) continue;  // no descriptor is free, say
+    std::array<char, 8192> text{};
+    const ssize_t size = ::read(file.get(), text.data(), text.size() - 1);
+    if (size <= 0 || !found(entry->d_name, text.data())) ::unlinkat(directory_.get(), entry->d_name, 0);
   }
+}
+
+std::vector<Records::Record> Records::read() const {
+  std::vector<Record> records;
+  each("0123456789", [&](const char* name, const char* text) {
+    const auto record = parse(name, text);
+    if (record) records.push_back(*record);
+    return record.has_value();
+  });
   return records;
 }
 
@@ -79,6 +103,31 @@ void Records::write(const Record& record) const {
 
 void Records::remove(pid_t helper) const {
   if (directory_) ::unlinkat(directory_.get(), std::to_string(helper).c_str(), 0);
+}
+
+std::vector<Records::Limit> Records::limits() const {
+  std::vector<Limit> limits;
+  each("s", [&](const char* name, const char* text) {
+    auto limit = parse_limit(name, text);
+    if (limit) limits.push_back(std::move(*limit));
+    return limit.has_value();
+  });
+  return limits;
+}
+
+bool Records::write(const Limit& limit) const {
+  if (!directory_) return true;
+  const std::string name = name_of(limit), text = fmt::format("{} {}\n", limit.before, limit.path);
+  const Fd file(::openat(directory_.get(), name.c_str(), new_file, 0600));
+  if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) return true;
+  const int problem = errno;
+  if (file) remove(limit);
+  errno = problem;
+  return false;
+}
+
+void Records::remove(const Limit& limit) const {
+  if (directory_) ::unlinkat(directory_.get(), name_of(limit).c_str(), 0);
 }
 
 }  // namespace sublet::actor

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which helpers are at work, in files that outlive the actor, so that one that is started anew knows those of the one
-// before it. What /proc shows of a helper would not do: it is its user's, who may have it show anything, or have
-// whoever reads its command line wait. Belongs to one thread.
+// What an actor that is started anew has to know of the one before it, in files that outlive it: which helpers are at
+// work, and which control groups it keeps from swap. What /proc shows of a helper would not do: it is its user's, who
+// may have it show anything, or have whoever reads its command line wait. Nor would a note at the group itself, whose
+// directory may be its user's too. Belongs to one thread.
 #pragma once
 
 #include "base/fd.h"
@@ -31,7 +32,23 @@ class Records {
   void write(const Record& record) const;
   void remove(pid_t helper) const;
 
+  // A control group that is kept from swap. One that is made later under the same path has another inode.
+  struct Limit {
+    std::string path;
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::string before;  // what its limit on swap space was: "max", or a number
+    bool operator==(const Limit&) const = default;
+  };
+  std::vector<Limit> limits() const;  // in no order; whichever is named may be gone
+  // False, with errno: it could not be written down. True where nothing is kept.
+  bool write(const Limit& limit) const;
+  void remove(const Limit& limit) const;
+
  private:
+  template <typename Found>
+  void each(const char* first, Found found) const;
+
   Fd directory_;
 };
 

@@ -38,6 +38,13 @@ void set_path(Reply& reply, const std::string& text) {
   std::memcpy(reply.path, text.data(), size);
 }
 
+// A reply to what failed, unless `why_not` is "".
+void explain(const std::string& why_not, Reply& reply) {
+  if (why_not.empty()) return;
+  reply.code = Code::failed;
+  set_path(reply, why_not);
+}
+
 // What a program may handle as it likes: never one that stops, ends or debugs it whatever it wants.
 bool is_word(int signal) {
   return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGHUP || (signal >= SIGRTMIN && signal <= SIGRTMAX);
@@ -54,7 +61,7 @@ bool handles(const std::string& status, int signal) {
 bool well_formed(const Order& order) {
   const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
                        order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
-  const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look;
+  const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look && order.verb != Verb::all_named;
   if (order.reserved != 0 || (order.lease != 0) != about_lease) return false;
   const bool rest =
       order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
@@ -90,7 +97,10 @@ std::size_t descriptors_of(const Order& order) {
 }  // namespace
 
 Service::Service(const proc::ProcRoot& root, ServiceOptions options)
-    : root_(root), options_(std::move(options)), groups_(root, options_.group_name) {}
+    : root_(root),
+      options_(std::move(options)),
+      groups_(root, options_.group_name),
+      swap_(root, options_.helpers == nullptr ? nullptr : &options_.helpers->records()) {}
 
 Service::~Service() {
   for (auto& [lease, followed] : followed_) {
@@ -150,6 +160,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
       checkpoint(order, descriptors, known == followed_.end() ? nullptr : &known->second, reply);
       break;
     case Verb::swap: swap(order, descriptors, known == followed_.end() ? nullptr : &known->second, reply); break;
+    case Verb::all_named: explain(swap_.let_others(), reply); break;
   }
   return reply;
 }
@@ -171,6 +182,7 @@ bool Service::reaches(const Order& order, Role role, std::uint32_t lease_uid, co
 
 void Service::hello(Reply& reply) {
   groups_.open();
+  swap_.open();
   reply.uid = ::geteuid();
   reply.flags = powers(root_);
   set_path(reply, groups_.hierarchy());
@@ -251,7 +263,7 @@ Code Service::check_process(const Fd& pidfd, ProcessRef named, std::uint32_t uid
 
 void Service::forget(LeaseId lease) {
   const auto found = followed_.find(lease);
-  groups_.let_swap(lease);
+  (void)swap_.let(lease);  // where that fails, it is tried again with the next
   if (found->second.place.group) groups_.leave(*found->second.place.group);
   followed_.erase(found);
 }
@@ -414,14 +426,11 @@ void Service::checkpoint(const Order& order, std::vector<Fd>& descriptors, const
 }
 
 void Service::swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply) {
-  if (order.flags == let_swap) return groups_.let_swap(LeaseId{order.lease});
+  if (order.flags == let_swap) return explain(swap_.let(LeaseId{order.lease}), reply);
   proc::Rights rights;
   reply.code = check_target(order, descriptors[0], followed, rights);
   if (reply.code != Code::ok) return;
-  const std::string why_not = groups_.keep_from_swap(LeaseId{order.lease}, order.main_pid, order.uid);
-  if (why_not.empty()) return;
-  reply.code = Code::failed;
-  set_path(reply, why_not);
+  explain(swap_.keep(LeaseId{order.lease}, order.main_pid, order.uid), reply);
 }
 
 // Whose rights it has is read while its pidfd proves that it lives. What it makes of itself afterwards (by exec) the

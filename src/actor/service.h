@@ -8,6 +8,7 @@
 #include "actor/helpers.h"
 #include "actor/protocol.h"
 #include "actor/roles.h"
+#include "actor/swap_keeper.h"
 #include "base/fd.h"
 #include "proc/lineage.h"
 #include "proc/process_table.h"
@@ -77,6 +78,7 @@ class Service {
   const proc::ProcRoot& root_;
   ServiceOptions options_;
   Groups groups_;
+  SwapKeeper swap_;
   std::map<LeaseId, Followed> followed_;
   proc::Lineage lineage_;
   std::unordered_set<std::int32_t> protected_;  // pids

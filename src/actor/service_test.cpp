@@ -114,6 +114,11 @@ TEST(SwapOrder, IsTheDaemonsToOrderForProcessesOfTheLeasesUser) {
   EXPECT_EQ(world.ask({.verb = Verb::swap, .asked_by = admin, .lease = 7, .flags = let_swap}).code, Code::ok);
   EXPECT_EQ(world.ask({.verb = Verb::swap, .lease = 7, .flags = let_swap}).code, Code::ok);
   EXPECT_EQ(world.ask({.verb = Verb::swap, .lease = 99, .flags = let_swap}).code, Code::ok) << "there is nothing to do";
+  for (const std::uint32_t asker : {the_daemon, 0U, admin})
+    EXPECT_EQ(world.ask({.verb = Verb::all_named, .asked_by = asker}).code, Code::ok) << asker;
+  for (const std::uint32_t asker : {ana, ben})
+    EXPECT_EQ(world.ask({.verb = Verb::all_named, .asked_by = asker}).code, Code::denied) << asker;
+  EXPECT_EQ(world.ask({.verb = Verb::all_named, .lease = 7}).code, Code::malformed);
 }
 
 TEST(Roles, TheTableIsThatOfTheService) {

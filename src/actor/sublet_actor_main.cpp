@@ -38,7 +38,7 @@ constexpr const char* usage =
     "beside this program; the CUDA driver's library, by default where the vendor installs it; what sublet-gpu has as\n"
     "its environment, which is empty otherwise; and a directory of this program's own, gone with a reboot, in which "
     "it\n"
-    "is written down what parks whom, so that one started anew knows it.\n"
+    "is written down what parks whom, and what is kept from swap, so that one started anew knows it.\n"
     "--name NAME is that of its control groups, by default 'sublet'. With --system, and when it listens, members of\n"
     "the group sublet-admin may have everybody's programs signalled. Besides root only NAME, by default 'sublet',\n"
     "may connect.\n";

@@ -153,6 +153,7 @@ enum class Bug {
   swapped_goes_unseen,
   who_comes_is_told_nothing,
   who_comes_keeps_nobody,
+  who_comes_keeps_the_rest,
   nobody_looks_who_lives,
   bookings_do_not_live,
   any_actor_will_do,

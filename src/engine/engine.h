@@ -191,7 +191,13 @@ class Engine {
   void weigh(LeaseId lease, Weighing weighing);
   void measure_weighed(Time began);
   void nothing_weighed(const std::string& problem);
-  void keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done);
+  // A process, and the control group by which it can be kept from swap; "": none.
+  struct MaySwap {
+    ProcessRef process;
+    std::string group;
+  };
+  void keep_from_swap(LeaseId lease, const std::vector<ProcessRef>& processes, std::function<void(std::string)> done);
+  void keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::function<void(std::string)> done);
   std::string who_may_swap(const std::vector<ProcessRef>& processes) const;
   void let_swap(LeaseId lease);
   void keep_all_from_swap();
@@ -294,6 +300,7 @@ class Engine {
   std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // until it is stored whom the parker is to lock
   std::map<LeaseId, std::uint64_t> parking_;  // the number of its newest order, while its memory is kept from swap
   std::uint64_t last_park_ = 0;
+  std::uint64_t naming_ = 0;  // how often an actor was told of all who are to be kept from swap
   std::map<LeaseId, Weighing> weighing_;
   std::map<LeaseId, Time> copying_since_;     // the present move, where the driver parks: nothing is parked before that
   std::map<LeaseId, Bytes> resident_before_;  // the present move: what its program took of host memory

@@ -209,33 +209,45 @@ void Engine::nothing_weighed(const std::string& problem) {
     weighing.say("what it holds cannot be measured: " + problem);
 }
 
-// One after the other. A group that is kept already is asked for, too: whoever has it kept for another lease lets it be
-// when that one is back, and an actor that came later does not know of it. Where nobody obeys, it may be kept all the
-// same, by its owner.
-void Engine::keep_from_swap(LeaseId lease, std::vector<ProcessRef> processes, std::function<void(std::string)> done) {
+// One order for each group that they are in. One that is kept already is asked for, too: whoever has it kept for
+// another lease lets it be when that one is back, and an actor that came later does not know of it. Where nobody obeys,
+// it may be kept all the same, by its owner.
+void Engine::keep_from_swap(LeaseId lease, const std::vector<ProcessRef>& processes,
+                            std::function<void(std::string)> done) {
   if (options_.rules.allow_swap || planted(Bug::swap_is_not_prevented) || processes.empty() ||
       !host_.memory({}, {}).may_swap)
     return done({});
+  const std::vector<std::string> groups = host_.swap_groups(processes);
+  std::vector<MaySwap> all;
+  for (std::size_t i = 0; i < processes.size(); ++i) all.push_back({processes[i], groups[i]});
+  keep_next_from_swap(lease, std::move(all), std::move(done));
+}
+
+void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::function<void(std::string)> done) {
   if (planted(Bug::groups_are_asked_once))
-    while (processes.size() > 1 && !host_.memory({&processes.back(), 1}, {}).may_swap) processes.pop_back();
-  if (planted(Bug::groups_are_asked_once) && !host_.memory({&processes.back(), 1}, {}).may_swap) return done({});
-  const ProcessRef next = processes.back();
-  processes.pop_back();
+    std::erase_if(left, [this](const MaySwap& its) { return !host_.memory({&its.process, 1}, {}).may_swap; });
+  if (left.empty()) return done({});
+  const MaySwap next = std::move(left.back());
+  left.pop_back();
   programs_.keep_from_swap(
-      lease, next, true,
-      [this, lease, next, rest = std::move(processes), done = std::move(done)](const std::string& why_not) mutable {
+      lease, next.process, true,
+      [this, lease, next, left = std::move(left), done = std::move(done)](const std::string& why_not) mutable {
         // It is back already, and was let be: what comes after that would keep it for ever.
         const core::Lease* known = state_.find(lease);
         if (known == nullptr || !known->parking) return done("it is not to yield any more");
-        const bool swaps = programs_.lives(next) && host_.memory({&next, 1}, {}).may_swap;
-        if (!why_not.empty() && swaps) return done(why_not);
-        keep_from_swap(lease, std::move(rest), std::move(done));
+        if (why_not.empty()) {
+          std::erase_if(left, [&](const MaySwap& other) { return other.group == next.group && !next.group.empty(); });
+        } else if (programs_.lives(next.process) && host_.memory({&next.process, 1}, {}).may_swap) {
+          return done(why_not);
+        }
+        keep_next_from_swap(lease, std::move(left), std::move(done));
       });
 }
 
-// Whoever came while the others were kept. "": nobody did.
+// Whoever came while the others were kept, or has left their groups. "": nobody did.
 std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const {
-  if (options_.rules.allow_swap || planted(Bug::swap_is_not_prevented)) return {};
+  if (options_.rules.allow_swap || planted(Bug::swap_is_not_prevented) || processes.empty()) return {};
+  if (!host_.memory(processes, {}).may_swap) return {};
   for (const ProcessRef& process : processes)
     if (host_.memory({&process, 1}, {}).may_swap)
       return fmt::format("process {} is in a control group that nobody keeps from it", process.pid);
@@ -251,16 +263,27 @@ void Engine::let_swap(LeaseId lease) {
   });
 }
 
-// The actor knows nothing of what the one before it did.
+// The actor does not know for whom the one before it, or the daemon before us, has kept what it finds kept: it is told
+// of all who are away, and then that these are all. Not while it is unknown who is away.
 void Engine::keep_all_from_swap() {
-  if (planted(Bug::who_comes_keeps_nobody)) return;
+  const std::uint64_t number = ++naming_;
+  if (planted(Bug::who_comes_keeps_nobody) || !actor_.ready()) return;
+  // Called once by each, and at last by us.
+  const auto named = std::make_shared<std::size_t>(state_.away().size() + 1);
+  const auto one_named = [this, number, named] {
+    if (--*named != 0 || number != naming_ || !store_problem_.empty()) return;
+    if (!planted(Bug::who_comes_keeps_the_rest)) programs_.all_are_kept();
+  };
+  if (!state_.away().empty()) programs_.scan();
   for (const LeaseId id : state_.away()) {
-    keep_from_swap(id, tree_of(id), [this, id](const std::string& why_not) {
+    keep_from_swap(id, programs_.tree(id), [this, id, one_named](const std::string& why_not) {
       const core::Lease* known = state_.find(id);
       const bool away = known != nullptr && known->parking;  // else there is nothing to keep any more
       if (!why_not.empty() && away) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
+      one_named();
     });
   }
+  one_named();
 }
 
 void Engine::ask_to_yield(const core::Park& order) {

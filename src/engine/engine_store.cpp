@@ -217,6 +217,7 @@ void Engine::adopt(Time now) {
     if (!lease.booked.empty()) programs_.book(lease);
     let_swap(lease.id);  // that it was to yield may be lost with the store
   }
+  keep_all_from_swap();
   std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
   for (const auto& [lease, sessions] : holders_) held.push_back(lease);
   for (const LeaseId lease : held) {

@@ -21,10 +21,17 @@ class SwappingHost final : public Host {
     });
     return {.available = 64 * GiB, .headroom = {}, .may_swap = !kept};
   }
+  std::vector<std::string> swap_groups(std::span<const ProcessRef> processes) const override {
+    std::vector<std::string> groups;
+    for (const ProcessRef process : processes) groups.push_back(together ? "session" : std::to_string(process.pid));
+    return groups;
+  }
   HostUse use(std::span<const ProcessRef>) const override { return {}; }
   Status lock_card(const std::string&) override { return {}; }
   void remove_exit_record(const std::string&) override {}
   void sweep_exit_records(const std::string&, const std::function<bool(LeaseId)>&) override {}
+
+  bool together = false;  // all are in one group
 
  private:
   const std::set<std::int32_t>& stopped_;
@@ -41,6 +48,7 @@ class SomeActor final : public Actor {
   const actor::Reply& introduction() const override { return said_; }
   void fetch(actor::Order, std::span<const int>, Fetched done) override { done({}, Fd()); }
   void come() { ready_ = true, came_(); }
+  void lose() { ready_ = false; }
 
  private:
   std::function<void()> came_;
@@ -62,7 +70,7 @@ class SomePrograms final : public Programs {
   void scan() override { scanned = true; }
   const proc::Member* member(ProcessRef) const override { return nullptr; }
   std::vector<ProcessRef> tree(LeaseId) const override { return scanned ? all : std::vector<ProcessRef>(); }
-  bool lives(ProcessRef) const override { return true; }
+  bool lives(ProcessRef process) const override { return process.pid != dead; }
   bool inhabited(LeaseId) const override { return true; }
   std::string name(ProcessRef) const override { return {}; }
   bool signal(LeaseId, int, std::uint32_t) override { return true; }
@@ -74,6 +82,7 @@ class SomePrograms final : public Programs {
     kept.push_back(process.pid);
     answers.push_back(std::move(done));
   }
+  void all_are_kept() override { named = kept.size(); }
   bool can_signal(LeaseId) const override { return true; }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override {
@@ -89,9 +98,11 @@ class SomePrograms final : public Programs {
     for (auto& done : std::exchange(answers, {})) done(why_not);
   }
   std::set<std::int32_t>& stopped;
+  std::int32_t dead = 0;
   bool scanned = false;
   std::vector<ProcessRef> all{{4321, 5}, {4322, 6}};
   std::vector<std::int32_t> kept;
+  std::optional<std::size_t> named;  // it was said that these are all: how many were kept by then
   std::vector<std::function<void(std::string)>> answers;
 };
 
@@ -99,13 +110,14 @@ struct Parts {
   std::set<std::int32_t> stopped_;
   SomeActor* actor_ = new SomeActor;  // the machine's
   SomePrograms* programs_ = new SomePrograms(stopped_);
+  SwappingHost* host_ = new SwappingHost(stopped_);
 };
 
 class Swap : protected Parts, public EngineOrders {
  protected:
   Swap()
       : EngineOrders([this](Machine& machine) {
-          machine.host = std::make_unique<SwappingHost>(stopped_);
+          machine.host = std::unique_ptr<Host>(host_);
           machine.actor = std::unique_ptr<Actor>(actor_);
           machine.programs = std::unique_ptr<Programs>(programs_);
         }) {}
@@ -133,6 +145,31 @@ TEST_F(Swap, EveryProcessIsKeptForItsOwnLease) {
   EXPECT_EQ(parker_->orders, std::vector<std::string>{"park"});
 }
 
+TEST_F(Swap, OfThoseInOneGroupOneIsNamed) {
+  actor_->come();
+  run();
+  host_->together = true;
+  pause();
+  settle();
+  EXPECT_EQ(programs_->kept, std::vector<std::int32_t>{4322});
+  stopped_ = {4321};
+  programs_->answer();
+  EXPECT_EQ(programs_->kept, std::vector<std::int32_t>{4322});
+  EXPECT_EQ(parker_->orders, std::vector<std::string>{"park"});
+}
+
+// It ended just then: that says nothing of the others.
+TEST_F(Swap, WhereOneOfAGroupIsNotKeptTheNextIsNamed) {
+  actor_->come();
+  run();
+  host_->together = true;
+  pause();
+  settle();
+  programs_->dead = 4322;
+  programs_->answer("the process has ended");
+  EXPECT_EQ(programs_->kept, (std::vector<std::int32_t>{4322, 4321}));
+}
+
 // A child in a group of its own, forked meanwhile.
 TEST_F(Swap, WhoComesWhileTheOthersAreKeptIsNotParked) {
   actor_->come();
@@ -156,9 +193,82 @@ TEST_F(Swap, AnActorThatComesLaterIsToldOfAllThatAreParked) {
   programs_->kept.clear();
   stopped_ = {4321, 4322};
   programs_->scanned = false;  // the daemon was started anew, and nothing is read yet
+  programs_->named.reset();
   actor_->come();
-  for (int process = 0; process < 2; ++process) programs_->answer();
+  for (int process = 0; process < 2; ++process) {
+    EXPECT_FALSE(programs_->named) << "that is not all";
+    programs_->answer();
+  }
   EXPECT_EQ(programs_->kept, (std::vector<std::int32_t>{4322, 4321}));
+  EXPECT_EQ(programs_->named, 2u);
+}
+
+// What it kept is not let be by whoever comes next before that one knows who is away.
+TEST_F(Swap, WhatTheOneBeforeWasToldIsNotAllForTheNext) {
+  actor_->come();
+  EXPECT_EQ(programs_->named, 0u);
+  run();
+  pause();
+  settle();
+  for (int process = 0; process < 2; ++process) programs_->answer();
+  stopped_ = {4321, 4322};
+  programs_->named.reset();
+  actor_->come();
+  const auto told_the_first = std::exchange(programs_->answers, {});
+  actor_->come();
+  const auto told_the_second = std::exchange(programs_->answers, {});
+  told_the_first.at(0)("the actor is not there");
+  std::exchange(programs_->answers, {}).at(0)({});
+  EXPECT_FALSE(programs_->named);
+  told_the_second.at(0)({});
+  std::exchange(programs_->answers, {}).at(0)({});
+  EXPECT_TRUE(programs_->named);
+}
+
+// The one that was to let it be was gone just then: whoever comes finds nobody away.
+TEST_F(Swap, WhoCameBackWithoutAnActorIsLetBeByTheNext) {
+  actor_->come();
+  run();
+  pause();
+  settle();
+  for (int process = 0; process < 2; ++process) programs_->answer();
+  ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}, {4322, 6}}};
+  parked.host_bytes = Bytes{};
+  parker_->waiting.extract(id_).mapped()(parked);
+  settle();
+  for (int proof = 0; proof < 2; ++proof) probe_->tell(), settle();
+  ASSERT_EQ(state(), LeaseState::paused);
+  actor_->lose();
+  programs_->named.reset();
+  request(core::Resume{id_, 0});
+  settle();
+  parker_->answer(id_);
+  settle();
+  ASSERT_EQ(state(), LeaseState::active);
+  EXPECT_FALSE(programs_->named);
+  actor_->come();
+  EXPECT_EQ(programs_->named, 0u);
+}
+
+// Without its store the daemon does not know who is away: else a start on a broken disk would let all be.
+TEST_F(Swap, NobodyIsLetBeWhileItIsUnknownWhoIsAway) {
+  store_.fail_open(unavailable("the disk does not answer"));
+  store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("the disk does not answer"));
+  run();
+  ASSERT_NE(engine_->store_problem(), "");
+  actor_->come();
+  EXPECT_FALSE(programs_->named);
+}
+
+TEST_F(Swap, AStoreThatIsReadAnewNamesAllWhoAreAway) {
+  actor_->come();
+  run();
+  programs_->named.reset();
+  store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("the disk is full"));
+  pause();
+  settle();
+  ASSERT_EQ(engine_->store_problem(), "");
+  EXPECT_TRUE(programs_->named);
 }
 
 // It says so by itself, long after it was told to.

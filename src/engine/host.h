@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace sublet::engine {
 
@@ -29,6 +30,8 @@ class Host {
   // `by`: who could keep them from a swap device, if anybody.
   virtual core::HostMemory memory(std::span<const ProcessRef> processes,
                                   const std::optional<proc::SwapStopper>& by) const = 0;
+  // For each process the control group by which it can be kept from a swap device; "": there is none.
+  virtual std::vector<std::string> swap_groups(std::span<const ProcessRef> processes) const = 0;
   // Of those that live; reads two small files of each.
   virtual HostUse use(std::span<const ProcessRef> processes) const = 0;
   // This daemon manages the card from now on. InUse names the daemon that does already.

@@ -149,7 +149,11 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
   };
   if (!keep) {
     if (kept_from_swap_.erase(lease) == 0) return;
-    return actor_.order({.verb = actor::Verb::swap, .lease = lease.number, .flags = actor::let_swap}, {}, answered);
+    return actor_.order({.verb = actor::Verb::swap, .lease = lease.number, .flags = actor::let_swap}, {},
+                        [answered](const actor::Reply& reply) {
+                          // Lost: whoever comes is told who is parked, and lets all others be.
+                          if (reply.code != actor::Code::lost) answered(reply);
+                        });
   }
   const auto program = find(lease);
   const auto pidfd = proc::open_pidfd(*root_, process);
@@ -163,6 +167,14 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
                            .main_start = process.start_ticks};
   const int descriptor = pidfd->get();
   actor_.order(order, {&descriptor, 1}, answered);
+}
+
+void LocalPrograms::all_are_kept() {
+  actor_.order({.verb = actor::Verb::all_named}, {}, [](const actor::Reply& reply) {
+    if (reply.code == actor::Code::ok || reply.code == actor::Code::lost) return;
+    log::warn("what an earlier actor has kept from swap still is: {}",
+              reply.path[0] != '\0' ? std::string_view(reply.path) : to_string(reply.code));
+  });
 }
 
 namespace {

@@ -216,5 +216,29 @@ TEST(Programs, WhatIsUnprovenIsNotEvenNamed) {
   EXPECT_FALSE(world.programs.signal(world.lease.id, SIGKILL, actor::the_daemon));
 }
 
+// Whoever comes next is told who is parked, and lets all others be: nobody is to be warned of that.
+TEST(Programs, WhatIsKeptFromSwapIsLetByWhoeverIsThere) {
+  World world;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  std::vector<std::string> said;
+  const auto say = [&](const std::string& why_not) { said.push_back(why_not); };
+  world.programs.keep_from_swap(world.lease.id, {}, false, say);
+  const std::size_t before = world.actor.orders.size();
+  world.programs.keep_from_swap(world.lease.id, world.lease.owner.process, true, say);
+  ASSERT_EQ(world.actor.orders.size(), before + 1) << "of whom nobody was kept, nobody is let be";
+  world.actor.answer(actor::Code::ok);
+  world.programs.keep_from_swap(world.lease.id, {}, false, say);
+  EXPECT_EQ(world.actor.orders.back().flags, actor::let_swap);
+  world.actor.answer(actor::Code::lost);
+  EXPECT_EQ(said, std::vector<std::string>{""});
+  world.programs.all_are_kept();
+  EXPECT_EQ(world.actor.orders.back().verb, actor::Verb::all_named);
+  world.programs.keep_from_swap(world.lease.id, world.lease.owner.process, true, say);
+  world.programs.keep_from_swap(world.lease.id, {}, false, say);
+  world.actor.answer(actor::Code::failed, 0, "the kernel refused");
+  EXPECT_EQ(said.back(), "the kernel refused");
+}
+
 }  // namespace
 }  // namespace sublet::engine

@@ -23,6 +23,17 @@ class LocalHost final : public Host {
     const proc::HostFigures figures = proc::host_figures(*root, pids, by);
     return {figures.available, figures.headroom, figures.may_swap, figures.pressure};
   }
+  std::vector<std::string> swap_groups(std::span<const ProcessRef> processes) const override {
+    std::vector<std::string> groups(processes.size());
+    const auto root = proc::ProcRoot::open();
+    const auto hierarchies = root ? proc::find_hierarchies(*root) : Result<proc::Hierarchies>(root.error());
+    for (std::size_t i = 0; hierarchies && i < processes.size(); ++i) {
+      const auto its = proc::cgroups_of(*root, processes[i].pid);
+      const auto group = its ? proc::swap_group(*hierarchies, *its) : std::nullopt;
+      if (group) groups[i] = group->path;
+    }
+    return groups;
+  }
   HostUse use(std::span<const ProcessRef> processes) const override {
     HostUse sum;
     const auto root = proc::ProcRoot::open();

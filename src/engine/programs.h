@@ -67,6 +67,8 @@ class Programs {
   // Keeps what the process takes of memory from being written to a swap device, or lets it be again, for its whole
   // control group. `done`: "" or why not.
   virtual void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) = 0;
+  // All that are parked are kept from it, as far as they can be: whatever else an earlier actor kept is let be.
+  virtual void all_are_kept() = 0;
   // Whether an order to end the program would reach it: its keeper lives, or there is proof of its main process.
   virtual bool can_signal(LeaseId lease) const = 0;
   // "" or why can_signal() says no, as far as that is known.

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include <sys/prctl.h>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -123,6 +124,9 @@ int probe(const Options& options) {
 }
 
 int checkpoint(const Options& options) {
+  // What runs in here is bounded as what started it is, and not as its user is: nobody of the same user takes it over.
+  // Until here the file's mode sees to that, where it was installed: who may not be read is not traced either.
+  ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   shed_descriptors(options.fd);
   reset_signals(true);
   // In the middle of a driver call it would leave the process in whatever state that call has reached.

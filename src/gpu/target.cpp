@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/target.h"
 
+#include "proc/cgroup.h"
+
 #include <fmt/format.h>
 
 #include <fcntl.h>
@@ -62,14 +64,25 @@ std::string_view stat_word(std::string_view stat, int n) {
   return {};
 }
 
-bool frozen(std::int32_t pid) {
-  const std::string cgroups = read_file(fmt::format("/proc/{}/cgroup", pid));
-  const std::string_view own = line_of(cgroups, "0::");
-  if (own.empty()) return false;
-  return line_of(read_file(fmt::format("/sys/fs/cgroup{}/cgroup.events", own)), "frozen ") == "1";
-}
-
 }  // namespace
+
+// A group whose freezing has begun is asked no better than one that is frozen: version 1 tells of both, and version 2
+// of the second alone.
+bool is_frozen(const proc::ProcRoot& root, std::int32_t pid) {
+  const auto hierarchies = proc::find_hierarchies(root);
+  const auto groups = proc::cgroups_of(root, pid);
+  if (!hierarchies || !groups) return false;
+  if (const proc::CgroupMount* mount = hierarchies->v2(); mount != nullptr) {
+    const std::string group = proc::directory_of(*mount, groups->v2);
+    if (!group.empty() && line_of(read_file(group + "/cgroup.events"), "frozen ") == "1") return true;
+  }
+  const proc::CgroupMount* mount = hierarchies->v1("freezer");
+  const auto inside = groups->v1.find("freezer");
+  if (mount == nullptr || inside == groups->v1.end()) return false;
+  const std::string group = proc::directory_of(*mount, inside->second);
+  const std::string state = group.empty() ? std::string() : read_file(group + "/freezer.state");
+  return state.starts_with("FROZEN") || state.starts_with("FREEZING");
+}
 
 NcclLook look_for_nccl(std::string_view maps) {
   NcclLook look;
@@ -127,7 +140,8 @@ TargetLook Target::look() const {
   look.same_user = look.there && number(users) == static_cast<std::int64_t>(::geteuid());
   look.tracer = static_cast<std::int32_t>(number(line_of(status, "TracerPid:")));
   const std::string_view state = line_of(status, "State:");
-  look.stopped = state.starts_with('T') || state.starts_with('t') || frozen(process_.pid);
+  const auto root = proc::ProcRoot::open();
+  look.stopped = state.starts_with('T') || state.starts_with('t') || (root && is_frozen(*root, process_.pid));
   look.resident = number(line_of(status, "VmRSS:")) * KiB;
   return look;
 }

@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "base/units.h"
+#include "proc/process_table.h"
 
 #include <cstdint>
 #include <string>
@@ -27,6 +28,9 @@ struct NcclLook {
   bool links = false;   // it has the library, and not just because PyTorch, which links it always, has it
 };
 NcclLook look_for_nccl(std::string_view maps);
+
+// The process is in a control group that is frozen, or one above it is: by the freezer of version 1, or in version 2.
+bool is_frozen(const proc::ProcRoot& root, std::int32_t pid);
 
 class Target {
  public:

@@ -179,6 +179,12 @@ std::string_view to_string(CgroupLayout layout) {
   return "none";
 }
 
+std::string directory_of(const CgroupMount& mount, const std::string& inside) {
+  if (inside.empty() || inside.find("/..") != std::string::npos || !below(inside, mount.root)) return {};
+  const std::string rest = mount.root == "/" ? inside : inside.substr(mount.root.size());
+  return mount.path + (rest == "/" ? "" : rest);
+}
+
 const CgroupMount* Hierarchies::v2() const {
   const auto found = std::find_if(mounts.begin(), mounts.end(), [](const CgroupMount& m) { return m.v2; });
   return found == mounts.end() ? nullptr : &*found;

@@ -23,6 +23,10 @@ struct CgroupMount {
   bool operator==(const CgroupMount&) const = default;
 };
 
+// The directory of the group that is at `inside` in the hierarchy. "": it cannot be seen there; only a part of the
+// hierarchy may be mounted, or it may lie outside of our own cgroup namespace.
+std::string directory_of(const CgroupMount& mount, const std::string& inside);
+
 enum class CgroupLayout {
   none,    // no cgroup file system is mounted here
   v2,      // the unified hierarchy alone

@@ -13,6 +13,7 @@ void FaultyStore::fail_commit(std::uint64_t n, Fate fate, Error error) {
 }
 
 Result<Loaded> FaultyStore::open(Events events) {
+  if (auto error = std::exchange(open_error_, {})) return std::move(*error);
   inner_.close();  // what it had accepted before the failure is committed, and nobody is told
   events_ = std::move(events);
   {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace sublet::store {
@@ -21,6 +22,9 @@ class FaultyStore final : public Store {
 
   // The n-th batch from now (1: the next one) fails; those after it are dropped until open() is called again.
   void fail_commit(std::uint64_t n, Fate fate, Error error);
+
+  // The next call of open() fails.
+  void fail_open(Error error) { open_error_ = std::move(error); }
 
   Result<Loaded> open(Events events) override;
   void close() override;
@@ -40,6 +44,7 @@ class FaultyStore final : public Store {
   std::uint64_t last_sequence_ = 0;
   std::uint64_t until_failure_ = 0;  // 0: no failure is planned
   Fate fate_ = Fate::lost;
+  std::optional<Error> open_error_;
 
   std::mutex mutex_;  // guards what follows: the writer thread reports while the loop intends
   Error error_;

@@ -116,6 +116,22 @@ def test_a_group_is_kept_from_swap_while_its_program_is_parked(start_daemon, tmp
         ends_right(daemon, program)
 
 
+def test_a_group_is_let_be_by_the_next_actor_where_the_one_that_kept_it_is_gone(start_daemon):
+    with with_swap() as command, group_that_swaps() as group:
+        (group / "memory.swap.max").write_text(str(GIB))
+        daemon = start_daemon("1x4GiB", config=CONFIG, command=command)
+        quick_checkpoints(daemon)
+        program = start(daemon, "it", "sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh")
+        assert daemon.cli("pause", "it").returncode == 0
+        assert (group / "memory.swap.max").read_text().strip() == "0"
+        actor = daemon.child_pid("sublet-actor")
+        os.kill(actor, signal.SIGSTOP)  # it obeys nobody any more, and is given up for that
+        assert daemon.cli("resume", "it").returncode == 0
+        wait_until(lambda: (group / "memory.swap.max").read_text().strip() == str(GIB), "the limit is what it was")
+        assert daemon.child_pid("sublet-actor") != actor
+        ends_right(daemon, program)
+
+
 @contextlib.contextmanager
 def limited_group(limit):
     """A group of the memory controller, version 1 or 2, with so much memory: its cgroup.procs."""

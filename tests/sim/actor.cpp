@@ -30,6 +30,7 @@ void SimActor::come_in(Duration from_now) {
     said_.uid = life_->world.config().actor_is_root ? 0 : 1000;
     known_.clear();
     kept_.clear();
+    all_named_ = false;
     problem_.clear();
     came_();
     if (told_) told_();
@@ -56,7 +57,8 @@ void SimActor::fetch(Order order, std::span<const int>, Fetched done) {
   const double faults = life_->faults ? life_->world.config().actor_faults : 0;
   Random& random = life_->random;
   const bool late = random.chance(faults);
-  const bool refuses = random.chance(faults) && order.verb != Verb::follow && order.flags != actor::let_swap;
+  const bool refuses = random.chance(faults) && order.verb != Verb::follow && order.verb != Verb::all_named &&
+                       order.flags != actor::let_swap;
   const auto ends = random.chance(faults / 3) ? std::optional(random.below(2)) : std::nullopt;
   const std::int64_t now = life_->agenda.now_ns();
   free_at_ns_ = std::max(free_at_ns_, now) + (late ? random.time(10ms, 3s) : random.time(0ns, 5ms)).count();
@@ -93,6 +95,7 @@ Reply SimActor::obey(const Order& order) {
     case Verb::swap:
       if (order.flags == actor::let_swap) return let(lease), Reply{};
       return keep(lease, order);
+    case Verb::all_named: all_named_ = true, give_back(); return {};
     default: return {};
   }
 }
@@ -108,26 +111,26 @@ Reply SimActor::keep(LeaseId lease, const Order& order) {
     return refused;
   };
   if (!group.limited) return why("no control group that it is in has a limit on swap space");
-  if (const auto kept = kept_.find(process->group); kept != kept_.end()) return kept->second.insert(lease), Reply{};
-  if (group.stopped && !group.noted) return {};  // not by us
+  if (group.noted) return kept_[process->group].insert(lease), Reply{};
+  if (group.stopped) return {};  // not by us
   if (!life_->world.config().actor_is_root) return why("it may not write there");
   if (group.others) return why("others are in it");
   group.stopped = group.noted = true;
-  group.left = false;
   kept_[process->group] = {lease};
   return {};
 }
 
 void SimActor::let(LeaseId lease) {
-  for (auto entry = kept_.begin(); entry != kept_.end();) {
-    auto& [number, by] = *entry;
-    if (by.erase(lease) == 0 || !by.empty()) {
-      ++entry;
-      continue;
-    }
-    Ram::Group& group = life_->world.ram().group(number);
-    group.stopped = group.noted = false;
-    entry = kept_.erase(entry);
+  for (auto& [number, by] : kept_) by.erase(lease);
+  if (all_named_) give_back();
+}
+
+// Whatever is written down and is for nobody, whoever did it.
+void SimActor::give_back() {
+  Ram& ram = life_->world.ram();
+  for (std::size_t number = 0; number < ram.groups(); ++number) {
+    Ram::Group& group = ram.group(number);
+    if (group.noted && kept_[number].empty()) group.stopped = group.noted = false;
   }
 }
 

@@ -26,6 +26,8 @@ class SimActor final : public engine::Actor {
 
   // Which of them it is; 0: there never was one.
   int number() const { return number_; }
+  // It has obeyed all that it was told, and was not told that all who are parked were named.
+  bool waits_for_names() const { return ready_ && waiting_.empty() && !all_named_; }
   void when_come(std::function<void()> told) { told_ = std::move(told); }  // and the engine knows that
   // `strike`: how a signal ends a program.
   void when_signalled(std::function<void(LeaseId, int)> strike) { strike_ = std::move(strike); }
@@ -36,6 +38,7 @@ class SimActor final : public engine::Actor {
   actor::Reply obey(const actor::Order& order);
   actor::Reply keep(LeaseId lease, const actor::Order& order);
   void let(LeaseId lease);
+  void give_back();
   struct Waiting {
     std::uint64_t id;
     Fetched done;
@@ -52,6 +55,7 @@ class SimActor final : public engine::Actor {
   std::list<Waiting> waiting_;
   std::set<LeaseId> known_;                        // introduced to this one
   std::map<std::size_t, std::set<LeaseId>> kept_;  // groups, for whom
+  bool all_named_ = false;                         // all that are to be kept
   std::string problem_;
   actor::Reply said_;
 };

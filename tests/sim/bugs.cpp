@@ -176,6 +176,7 @@ constexpr std::array all{
     SUBLET_BUG(swapped_goes_unseen, "engine", "nobody looks what is on the swap device", has_swap),
     SUBLET_BUG(who_comes_is_told_nothing, "engine", "an actor that comes knows of no program"),
     SUBLET_BUG(who_comes_keeps_nobody, "engine", "an actor that comes keeps nobody from swap", must_not_swap),
+    SUBLET_BUG(who_comes_keeps_the_rest, "engine", "what an earlier actor kept from swap stays so", must_not_swap),
     SUBLET_BUG(nobody_looks_who_lives, "engine", "that nobody of a parked lease lives is not told", has_bookings),
     SUBLET_BUG(bookings_do_not_live, "engine", "what is booked to a parked lease counts as nobody", has_bookings),
     SUBLET_BUG(any_actor_will_do, "engine", "an actor that is gone is counted on", must_not_swap),

@@ -106,7 +106,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     return member == nullptr ? LeaseId{} : member->lease;
   };
   life_->reading = [this, clock, lease_of](const gpu::GpuSnapshot& reading, std::int64_t asked_ns) {
-    parts_.programs->check_let();
+    parts_.programs->check_let(engine_ && engine_->store_problem().empty());
     parts_.programs->scan();  // as the engine is about to
     oracle_.reading(reading, clock->at_monotonic(asked_ns), lease_of);
   };

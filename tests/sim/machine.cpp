@@ -73,6 +73,14 @@ class SimHost final : public engine::Host {
     if (config.headroom_known) host.headroom = Bytes{host.available.count / 2};
     return host;
   }
+  std::vector<std::string> swap_groups(std::span<const ProcessRef> processes) const override {
+    std::vector<std::string> groups;
+    for (const ProcessRef ref : processes) {
+      const auto found = life_->world.processes().find(ref);
+      groups.push_back(found == life_->world.processes().end() ? std::string() : std::to_string(found->second.group));
+    }
+    return groups;
+  }
   engine::HostUse use(std::span<const ProcessRef> processes) const override {
     engine::HostUse sum;
     for (const ProcessRef ref : processes) {

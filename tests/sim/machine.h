@@ -107,6 +107,7 @@ class SimPrograms final : public engine::Programs {
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
   void tell(LeaseId, ProcessRef, int, std::function<void(std::string)> done) override { done("nobody hears it"); }
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
+  void all_are_kept() override;
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override;
@@ -115,7 +116,7 @@ class SimPrograms final : public engine::Programs {
   const proc::ProcRoot& root() const override;
   bool lives(ProcessRef process) const override;
 
-  void check_let() const;  // between two steps of the daemon
+  void check_let(bool store_is_read) const;  // between two steps of the daemon
 
  private:
   void look_soon(LeaseId lease, int number);

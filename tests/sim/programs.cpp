@@ -225,8 +225,15 @@ void SimPrograms::check_introduced(LeaseId lease, const Followed& followed) cons
                         [&] { return "nobody told the actor that came of the program of " + to_string(lease); });
 }
 
+void SimPrograms::all_are_kept() {
+  actor_.order({.verb = actor::Verb::all_named}, {}, [](const actor::Reply&) {});
+}
+
 // What runs again is swapped out as anything else.
-void SimPrograms::check_let() const {
+void SimPrograms::check_let(bool store_is_read) const {
+  life_->verdict.expect(!store_is_read || !actor_.waits_for_names(), "never-named", [] {
+    return "the actor obeyed all orders, and does not know that whatever else it finds kept from swap is to be let be";
+  });
   for (const LeaseId id : kept_from_swap_) {
     const core::Lease* lease = life_->store.find(id);
     const bool runs =

@@ -21,7 +21,6 @@ class Ram {
     bool others = false;   // somebody else's processes are in it, too
     bool stopped = false;  // nothing in it is written to the device
     bool noted = false;    // by whoever serves the daemon, and what it was before is written down
-    bool left = false;     // so, and whoever did it ended without having been told to undo it
   };
 
   Ram(const Config& config, Agenda& agenda);
@@ -32,6 +31,7 @@ class Ram {
 
   // Of a program that is started: one of its own, that of its user's session, or another.
   std::size_t place(std::uint32_t uid, Random& random);
+  std::size_t groups() const { return groups_.size(); }
   Group& group(std::size_t number) { return groups_[number]; }
   const Group& group(std::size_t number) const { return groups_[number]; }
   // `by_somebody`: there is somebody who may write to all groups.

@@ -19,6 +19,8 @@ def stage(folder):
             (folder / package / path).mkdir(parents=True)
         shutil.copy("/bin/true", folder / package / "usr/bin" / name)
         (folder / package / "usr/share/man/man1" / f"{name}.1").write_text(".TH X 1\n")
+    closed = shutil.copy("/bin/true", folder / "sublet/usr/bin/sublet-gpu")
+    closed.chmod(0o711)
     tree = folder / "sublet/usr/share"
     shutil.copy(ROOT / "packaging/sublet.toml", tree / "doc/sublet/sublet.toml")
     (tree / "zsh/site-functions").mkdir(parents=True)
@@ -63,6 +65,12 @@ def test_files_lie_where_debian_wants_them(made):
     conffiles = subprocess.run(["dpkg-deb", "-I", made["sublet"], "conffiles"], check=True, capture_output=True,
                                text=True).stdout
     assert conffiles == "/etc/sublet/sublet.toml\n"
+
+
+def test_what_may_not_be_read_stays_so(made):
+    listed = subprocess.run(["dpkg-deb", "-c", made["sublet"]], check=True, capture_output=True, text=True).stdout
+    modes = {line.split()[-1]: line.split()[0] for line in listed.splitlines()}
+    assert modes["./usr/bin/sublet-gpu"] == "-rwx--x--x" and modes["./usr/bin/sublet"] == "-rwxr-xr-x"
 
 
 def test_the_same_commit_makes_the_same_bytes(made, tmp_path):
