@@ -132,6 +132,7 @@ struct Parked {
   std::optional<Unfit> unfit = {};  // then `detail` says why …
   bool may_be_by_chance = false;    // … and it counts when it is said twice in a row
   bool stuck = false;               // a call of the driver was given up, and has not returned
+  std::string hint = {};            // what can be done about it; "": nothing is known
 };
 
 // What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is

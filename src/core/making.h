@@ -58,7 +58,8 @@ struct LeftAlone {
     undone,   // its pause was undone, and that is nobody's fault: it could not be measured, or a restart came between
     refused,  // it was not asked at all: host memory does not take what it holds, say
   } ground = Ground::failed;
-  std::string why;  // one sentence
+  std::string why;        // one sentence
+  std::string hint = {};  // what its owner can do about it; "": nothing is known
 };
 
 // How a lease stands as one that may be asked to yield.

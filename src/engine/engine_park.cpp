@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include "base/planted.h"
+#include "engine/park_hint.h"
 #include "gpu/checkpoint_line.h"
 
 #include <fmt/format.h>
@@ -258,6 +259,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
+  fact.hint = park_hint(outcome.code);
   tick(fact);
 }
 
