@@ -55,7 +55,8 @@ std::string text_of(const LoadResult& result, bool right) {
       duration_cast<milliseconds>(result.longest_stall).count(), result.seed);
 }
 
-std::string json_of(const LoadResult& result, bool right, const std::string& error, std::uint64_t pauses) {
+std::string json_of(const LoadResult& result, bool right, const std::string& error, std::uint64_t pauses,
+                    nanoseconds yielded_in) {
   const nlohmann::json json = {{"ok", right},
                                {"error", error.empty() ? nlohmann::json() : nlohmann::json(error)},
                                {"ended_by", ended_by == SIGTERM  ? "SIGTERM"
@@ -68,6 +69,7 @@ std::string json_of(const LoadResult& result, bool right, const std::string& err
                                {"wrong_words", result.errors},
                                {"launches", result.launches},
                                {"pauses", pauses},
+                               {"yield_ms", std::chrono::duration<double, std::milli>(yielded_in).count()},
                                {"fill_ms", duration_cast<milliseconds>(result.fill_time).count()},
                                {"compute_ms", duration_cast<milliseconds>(result.compute_time).count()},
                                {"longest_stall_ms", duration_cast<milliseconds>(result.longest_stall).count()}};
@@ -78,6 +80,7 @@ int run(const LoadOptions& options) {
   LoadResult result;
   std::string error;
   std::uint64_t pauses = 0;
+  nanoseconds yielded_in{0};
   try {
     const CudaDriver driver;
     Pausing* pausing = nullptr;
@@ -96,6 +99,7 @@ int run(const LoadOptions& options) {
       registered.safe_point();
       load.verify_all();
       pauses = registered.pauses();
+      yielded_in = registered.yielded_in();
       load.release();
     } catch (const CudaError& failure) {
       error = failure.what();
@@ -106,7 +110,7 @@ int run(const LoadOptions& options) {
   }
   const bool right = error.empty() && result.errors == 0;
   if (!error.empty()) fmt::print(stderr, "simgpu-load: {}\n", error);
-  if (options.json) fmt::print("{}\n", json_of(result, right, error, pauses));
+  if (options.json) fmt::print("{}\n", json_of(result, right, error, pauses, yielded_in));
   else if (error.empty()) fmt::print("{}\n", text_of(result, right));
   std::fflush(stdout);
   if (!right) return 1;

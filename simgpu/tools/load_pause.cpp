@@ -52,6 +52,7 @@ int Pausing::on_resume(void* self) { return static_cast<Pausing*>(self)->take_ag
 
 int Pausing::yield(sublet_request* request) {
   using Seconds = std::chrono::duration<double>;
+  const auto began = std::chrono::steady_clock::now();
   try {
     if (mode_ == OnPause::late) std::this_thread::sleep_for(Seconds(request->deadline_seconds + 0.5));
     if (mode_ != OnPause::liar) load_.yield(mode_ == OnPause::half ? 50 : 100);
@@ -61,6 +62,7 @@ int Pausing::yield(sublet_request* request) {
   }
   usr1 = false;
   if (mode_ == OnPause::again || mode_ == OnPause::again_at_usr1) again_ = std::thread([this] { hold_again(); });
+  yielded_in_ = std::chrono::steady_clock::now() - began;
   fmt::print(stderr, "simgpu-load: yielded\n");
   return 0;
 }

@@ -6,6 +6,7 @@
 #include "simgpu/tools/load.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 
@@ -22,7 +23,8 @@ class Pausing {
   Pausing& operator=(const Pausing&) = delete;
 
   void safe_point();
-  std::uint64_t pauses() const { return pauses_; }  // from which it came back
+  std::uint64_t pauses() const { return pauses_; }                     // from which it came back
+  std::chrono::nanoseconds yielded_in() const { return yielded_in_; }  // the last time; 0: it never did
 
  private:
   static int on_pause(void* self, sublet_request* request);
@@ -37,6 +39,7 @@ class Pausing {
   std::uint64_t bytes_;  // that it holds again, if it does
   bool registered_ = false;
   std::uint64_t pauses_ = 0;
+  std::chrono::nanoseconds yielded_in_{0};
   std::thread again_;
   std::atomic<bool> going_on_ = false;
 };

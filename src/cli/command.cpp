@@ -66,8 +66,8 @@ Option Option::type(const char* name) const {
   return *this;
 }
 
-Option Option::not_empty() const {
-  option_->check([](const std::string& text) { return text.empty() ? std::string("it is empty") : std::string(); });
+Option Option::not_empty(const char* asks) const {
+  option_->check([asks](const std::string& text) { return text.empty() ? std::string(asks) : std::string(); });
   return *this;
 }
 

@@ -43,7 +43,9 @@ std::string stage(const json& lease, const Look& look) {
   if (!blocked.empty()) return fmt::format("{} waits for its room: {}", id, blocked);
   if (const std::string problem = problem_phrase(lease); !problem.empty()) return id + " " + problem;
   if (state == "pausing") return id + " is pausing: its program is asked to give up its VRAM";
-  if (state == "resuming") return id + " is resuming: its program is being restored";
+  if (state == "resuming")
+    return id + (flag_at(member(lease, "pause"), "begun") ? " is resuming: its program is being restored"
+                                                          : " runs on: nothing of its program was touched");
   const auto place = number_at(member(lease, "queue"), "place");
   return fmt::format("{} waits for its room{}", id, place ? fmt::format(", at place {}", *place) : "");
 }
@@ -81,11 +83,12 @@ int tell(const Common& common, client::Client& client, const json& lease, const 
   if (state == "ended") now += ": " + text_at(lease, "end_reason");
   if (state == "poisoned") now += ": " + text_at(member(lease, "pause"), "reason");
   const json why = state == "active" || state == "poisoned" ? ask_also(client, lease_target({id, {}}, "/why")) : json();
-  if (state == "active") {
-    const std::string undone = client::why_undone(why);
-    now += ": its pause was undone" + (undone.empty() ? "" : ": " + undone);
-  }
   std::string hint = "sublet why " + id;
+  if (state == "active") {
+    const client::Undone undone = client::why_undone(why);
+    now += ": " + (undone.why.empty() ? "its pause was undone" : undone.text());
+    if (!undone.hint.empty()) hint = undone.hint;
+  }
   if (const json& helps = list_at(why, "helps"); state == "poisoned" && !helps.empty() && helps.front().is_string())
     hint = helps.front().get<std::string>();
   print_error(fmt::format("{} is {}", id, now), hint);
@@ -191,10 +194,13 @@ Action add_pause(Command command, Common& common) {
   const Option grant =
       command
           .option("--grant", flags->grant, "Let your programs of this name be parked, though sublet did not start them")
+          .not_empty("which consumer?")
           .type("CONSUMER")
           .offers(Offer::Of::consumers);
-  const Option revoke =
-      command.option("--revoke", flags->revoke, "Take that back").type("CONSUMER").offers(Offer::Of::consumers);
+  const Option revoke = command.option("--revoke", flags->revoke, "Take that back")
+                            .not_empty("which consumer?")
+                            .type("CONSUMER")
+                            .offers(Offer::Of::consumers);
   const Option grants = command.flag("--grants", flags->grants, "List what is granted");
   revoke.excludes(grant);
   grants.excludes(grant);

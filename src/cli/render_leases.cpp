@@ -239,7 +239,9 @@ std::string progress_phrase(const json& lease) {
   std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
                                 move == "resume" ? "restored" : "parked");
   const bool goes = number_at(progress, "bytes_per_second").value_or(0) > 0, late = flag_at(progress, "late");
-  if (move == "pause" && !goes && !late) return out + ", its program is brought to rest first";
+  if (move == "pause" && !goes && !late)
+    return out + (flag_at(member(lease, "pause"), "begun") ? ", its program is brought to rest first"
+                                                           : ", nothing of its program is touched yet");
   if (goes) out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
   const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
   if (late) return out + (stuck ? ", stuck: the driver does not return" : ", takes longer than it should");

@@ -30,7 +30,10 @@ TEST(PsOfThePaused, WhyAProgramDoesNotRunAgainYet) {
 TEST(PsOfThePaused, NothingIsParkedWhileItsWorkIsWaitedFor) {
   const json progress = {{"move", "pause"}, {"moved_bytes", 0}, {"total_bytes", 1024}, {"bytes_per_second", 0},
                          {"left_ms", 800},  {"late", false},    {"measured", false}};
-  const json pause = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"progress", progress}};
+  json pause = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"begun", false}, {"progress", progress}};
+  EXPECT_EQ(reason_of({{"state", "pausing"}, {"pause", pause}}),
+            "REASON\n0 B of 1.0 KiB parked, nothing of its program is touched yet: its owner asked for it\n");
+  pause["begun"] = true;
   EXPECT_EQ(reason_of({{"state", "pausing"}, {"pause", pause}}),
             "REASON\n0 B of 1.0 KiB parked, its program is brought to rest first: its owner asked for it\n");
 }

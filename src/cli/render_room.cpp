@@ -71,6 +71,19 @@ std::string away_line(const json& room) {
   return fmt::format("How long who yields stays away nobody knows: {}.\n", basis);
 }
 
+// The price by which they are chosen is more than the time they take.
+std::string dearer_lines(const json& victims) {
+  std::string out;
+  for (const json& victim : victims) {
+    const auto failed = number_at(victim, "failed").value_or(0);
+    if (failed == 0) continue;
+    const std::chrono::milliseconds penalty(number_at(victim, "penalty_ms").value_or(0));
+    out += fmt::format("{} counts as {} dearer: {} of its last {} pauses failed.\n", text_at(victim, "lease"),
+                       about(penalty), failed, number_at(victim, "tried").value_or(0));
+  }
+  return out;
+}
+
 Result<std::string> waiting(const json& reply, const Common& common, const Look& look) {
   const json& queue = member(reply, "queue");
   std::string out = fmt::format("It would have to wait: {}.\n", queue_phrase(reply, look));
@@ -117,22 +130,22 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
   std::string out = *table;
   if (!first.empty()) out += fmt::format("Not yet: {}.\n", visible(first));
   // Of those that are ended nobody knows when they have; and they have no way back.
-  std::int64_t cost = 0;
+  const auto there = number_at(room, "pause_ms").value_or(0) + wait.value_or(0);
+  std::int64_t back = there;
   std::size_t ended = 0;
   for (const json& victim : victims) {
     if (ends(victim)) ++ended;
-    else cost += number_at(victim, "cost_ms").value_or(0);
+    else back += number_at(victim, "resume_ms").value_or(0);
   }
   if (ended == victims.size())
     return out +
            fmt::format("There is room{} once {} ended.\n", on_devices(room, look), ended == 1 ? "it has" : "they have");
   return out +
          fmt::format("It takes about {} {}until there is room{}{}; {} with the way back{}.\n",
-                     about(std::chrono::milliseconds(number_at(room, "pause_ms").value_or(0) + wait.value_or(0))),
-                     wait || first.empty() ? "" : "from then on ", on_devices(room, look),
-                     ended == 0 ? "" : ", or until those have ended that are ended",
-                     about(std::chrono::milliseconds(cost)), ended == 0 ? "" : " of the others") +
-         away_line(room);
+                     about(std::chrono::milliseconds(there)), wait || first.empty() ? "" : "from then on ",
+                     on_devices(room, look), ended == 0 ? "" : ", or until those have ended that are ended",
+                     about(std::chrono::milliseconds(back)), ended == 0 ? "" : " of the others") +
+         dearer_lines(victims) + away_line(room);
 }
 
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {

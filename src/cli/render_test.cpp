@@ -351,6 +351,14 @@ TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
             "lease-2  eval      ben   spot   ended   1.0 GiB        -      -        -      -  it cannot be paused\n"
             "It takes about 6.3s until there is room on gpu0, or until those have ended that are ended; "
             "7.2s with the way back of the others.\n");
+  json dearer = room;
+  dearer["victims"].erase(1);
+  for (const auto& [key, value] : {std::pair("cost_ms", 47150), {"penalty_ms", 40000}, {"tried", 4}, {"failed", 4}})
+    dearer["victims"][0][key] = value;
+  EXPECT_TRUE(render_room(dearer, Common{}, at_noon())
+                  ->ends_with("It takes about 6.3s until there is room on gpu0; 7.2s with the way back.\n"
+                              "lease-1 counts as 40.0s dearer: 4 of its last 4 pauses failed.\n"))
+      << *render_room(dearer, Common{}, at_noon());
   json spot = room;
   spot["victims"].erase(0);
   EXPECT_TRUE(render_room(spot, Common{}, at_noon())->ends_with("There is room on gpu0 once it has ended.\n"));

@@ -89,16 +89,27 @@ Answer<Lease> parse_lease(const json& body) {
 
 Answer<Lease> parse_lease(const std::string& body) { return parse_lease(json::parse(body, nullptr, false)); }
 
-std::string why_undone(const json& why) {
-  constexpr std::string_view start = "the pause is undone: ";
+std::string Undone::text() const {
+  return why.empty() ? why : (begun ? "its pause was undone: " : "it was not paused: ") + why;
+}
+
+Undone why_undone(const json& why) {
+  constexpr std::string_view undone = "the pause is undone: ", refused = "it is not paused: ", help = "to pause it: ";
   const json* reasons = field(why, "reasons");
   if (reasons == nullptr || !reasons->is_array()) return {};
-  for (auto reason = reasons->rbegin(); reason != reasons->rend(); ++reason) {
+  Undone found;
+  for (auto reason = reasons->rbegin(); reason != reasons->rend() && found.why.empty(); ++reason) {
     const std::string said = text(*reason, "text"), code = text(*reason, "code");
-    if (said.starts_with(start)) return said.substr(start.size());
-    if (code == "paused" || code == "pausing") return {};
+    found.begun = !said.starts_with(refused);
+    if (said.starts_with(undone)) found.why = said.substr(undone.size());
+    else if (!found.begun) found.why = said.substr(refused.size());
+    else if (code == "paused" || code == "pausing") return {};
   }
-  return {};
+  const json* helps = field(why, "helps");
+  if (helps == nullptr || !helps->is_array() || helps->empty() || !helps->front().is_string()) return found;
+  if (const auto& first = helps->front().get_ref<const std::string&>(); first.starts_with(help))
+    found.hint = first.substr(help.size());
+  return found;
 }
 
 }  // namespace sublet::client

@@ -63,7 +63,14 @@ struct Lease {
 Answer<Lease> parse_lease(const nlohmann::json& body);
 Answer<Lease> parse_lease(const std::string& text);
 
-// Why its last pause was undone, as the daemon's answer to `why` has it; "": it was not, or nobody says.
-std::string why_undone(const nlohmann::json& why);
+// Why nothing came of its last pause, as the daemon's answer to `why` has it.
+struct Undone {
+  std::string why;    // "": it was paused, or nobody says
+  bool begun = true;  // else nothing of its program was touched
+  std::string hint;   // what can be done about it; "": nothing is known
+
+  std::string text() const;  // "its pause was undone: …"; "" without a reason
+};
+Undone why_undone(const nlohmann::json& why);
 
 }  // namespace sublet::client

@@ -148,6 +148,18 @@ std::vector<std::string> help_poisoned(const State& state, const Lease& lease) {
           ". Nothing makes it run again: what it had not saved itself is lost"};
 }
 
+std::vector<std::string> help_otherwise(const State& state, const Lease& lease, Time now) {
+  const std::string id = to_string(lease.id);
+  if (const auto turn = leaves_in(state, lease.id, now))
+    return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
+  if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
+    return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
+            id + "`"};
+  if (lease.ended() && state.use(lease.id).settling)
+    return {"its bytes are charged until a snapshot shows them gone: a process of it may still live"};
+  return {};
+}
+
 }  // namespace
 
 std::string end_command(const State& state, const Lease& lease) {
@@ -249,14 +261,10 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
   if (lease.state == LeaseState::poisoned) return help_poisoned(state, lease);
   if ((lease.state == LeaseState::pausing || lease.state == LeaseState::paused) && !lease.parking->returns)
     return {"`sublet resume " + id + "`, of its owner or an admin: it stays paused until then, room or not"};
-  if (const auto turn = leaves_in(state, lease.id, now))
-    return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
-  if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
-    return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
-            id + "`"};
-  if (lease.ended() && state.use(lease.id).settling)
-    return {"its bytes are charged until a snapshot shows them gone: a process of it may still live"};
-  return {};
+  std::vector<std::string> helps = help_otherwise(state, lease, now);
+  const std::string& hint = state.left_alone(lease.id).hint;
+  if (lease.state == LeaseState::active && !hint.empty()) helps.insert(helps.begin(), "to pause it: " + hint);
+  return helps;
 }
 
 }  // namespace sublet::core

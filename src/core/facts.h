@@ -134,6 +134,7 @@ struct Parked {
   bool may_be_by_chance = false;            // … and it counts when it is said twice in a row
   bool stuck = false;                       // a call of the driver was given up, and has not returned
   std::optional<Hindrance> hindrance = {};  // it was that, and says nothing of how its consumer yields
+  std::string hint = {};                    // what can be done about it; "": nothing is known
 };
 
 // What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is

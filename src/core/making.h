@@ -59,7 +59,8 @@ struct LeftAlone {
               // came between
     refused,  // it was not asked at all: host memory does not take what it holds, say
   } ground = Ground::failed;
-  std::string why;  // one sentence
+  std::string why;        // one sentence
+  std::string hint = {};  // what its owner can do about it; "": nothing is known
 };
 
 // What lasts and is in the way of its pauses, as was found out a moment ago.

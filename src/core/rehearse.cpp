@@ -135,4 +135,17 @@ Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit&
   return found;
 }
 
+Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit& fact, const HostMemory& host,
+                           Time now) {
+  auto found = rehearse(state, rules, fact, now);
+  if (!found || found->would != Would::make_room) return found;
+  weigh_host(found->room, state, rules, fact.lease.uid, host);
+  if (found->room.found) return found;
+  Rules nobody_yields = rules;
+  nobody_yields.automatic = false;
+  auto waits = rehearse(state, nobody_yields, fact, now);
+  if (waits && waits->would == Would::wait) waits->room = std::move(found->room);
+  return waits;
+}
+
 }  // namespace sublet::core

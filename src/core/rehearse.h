@@ -31,5 +31,8 @@ struct Rehearsal {
 
 // The refusal, or what would come of it.
 Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit& fact, Time now);
+// The same on a machine whose host memory takes so much: where that is too little, nobody yields.
+Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit& fact, const HostMemory& host,
+                           Time now);
 
 }  // namespace sublet::core

@@ -66,6 +66,20 @@ TEST(Rehearse, WhatTheMachineHasOfHostMemoryCountsToo) {
   EXPECT_SAYS(none.why_not, "host memory takes no more than 19.0 GiB of parked bytes now, and they hold 20.0 GiB");
 }
 
+TEST(Rehearse, WhomHostMemoryDoesNotTakeNobodyCountsOn) {
+  Rehearsed w;
+  w.program(10 * GiB, 100, Tier::batch), w.program(10 * GiB, 102, Tier::batch);
+  const auto would = [&](Bytes available) {
+    return *rehearse(w.state, w.rules, w.asking(20 * GiB, Tier::interactive), {available, Bytes{}}, w.now);
+  };
+  EXPECT_EQ(would(22 * GiB).would, Would::make_room);
+  const Rehearsal waits = would(21 * GiB);
+  EXPECT_EQ(waits.would, Would::wait);
+  EXPECT_EQ(waits.queue.place, 1u);
+  EXPECT_FALSE(waits.queue.eta) << "nobody is known to end, and nobody yields";
+  EXPECT_SAYS(waits.room.why_not, "host memory takes no more than 19.0 GiB of parked bytes now");
+}
+
 // The asker has no lease yet; with it, the other user is not alone any more.
 TEST(Rehearse, SaysThatOneIsEndedWhoseUsersShareBindsOnlyThen) {
   Rehearsed w;

@@ -232,6 +232,8 @@ class State {
   // Pausing, and their methods say that they have yielded: since then nothing but a measurement is missing.
   const std::set<LeaseId>& verifying() const { return verifying_; }
   std::optional<Time> yielded_at(LeaseId id) const;
+  // Of a pause: its program was told of it, or the driver was to lock some of it. Else there is nothing to undo.
+  bool begun(LeaseId id) const;
   // By how much what no listed process holds of its devices has grown since it was asked to yield, on that of them
   // where it has grown most. All of it may be its own where nothing was read before.
   Bytes unlisted_since_asked(const Lease& lease) const;
@@ -305,6 +307,7 @@ class State {
     bool overdue = false;                        // … and was not
     bool seemed_unfit = false;                   // the driver's last pause of it failed as of one that it cannot park
     bool unverified = false;                     // it was told of this pause that nobody can tell whether it yielded
+    bool begun = true;                           // of this pause: its program was told of it, or some of it locked
     unsigned tried = 0;                          // methods of this pause, by their bits
     std::optional<PauseMethod> next;    // of those that are not: would come next, once what was tried is undone
     std::optional<PauseMethod> on_top;  // is to park what it took while it was paused; ordered and not answered

@@ -207,6 +207,11 @@ void State::expect_all_back(const Lease& lease) {
 
 // -------------------------------------------------------------------------------- how far they are
 
+bool State::begun(LeaseId id) const {
+  const auto side = sides_.find(id);
+  return side == sides_.end() || side->second.begun;
+}
+
 std::optional<State::Moving> State::moving(LeaseId id) const {
   const Lease* lease = find(id);
   if (lease == nullptr || !lease->parking) return std::nullopt;

@@ -119,6 +119,7 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns)
   State::Side& side = state_.sides_.at(lease.id);
   side.tried = 0;
   side.blocked_by = 0;
+  side.left_alone.hint.clear();
   side.inhabited.reset();
   side.empty_since.reset();
   Parking parking;
@@ -145,6 +146,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
           parking.reason + ": its program is asked to yield up to " + format_size(held) + on_devices(state_, lease) +
               (cooperative ? " by itself, within " + format_duration(yield_time(lease)) : " by the driver") +
               "; the ledger has entered them");
+  side.begun = parking.told;
   state_.set_parking(lease, std::move(parking), LeaseState::pausing);
   if (!planted(Bug::time_runs_while_parked))
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
@@ -185,6 +187,7 @@ Result<LeaseId> Stepper::on(const Touching& fact) {
   const Bytes kept = static_cast<std::int64_t>(fact.processes.size()) * driver_keeps;
   parking.residue = std::max(parking.residue, std::min(kept, lease->vram));
   note("touching");
+  state_.sides_.at(lease->id).begun = true;
   state_.set_parking(*lease, std::move(parking), lease->state);
   plan_.actions.emplace_back(Lock{lease->id});
   touch(*lease);
@@ -202,6 +205,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   side.overdue = fact.stuck;
   side.overdue_at = Time::never();
   if (!fact.done) {
+    side.begun |= !fact.undone;
     if (fact.undone && lease->parking->touched) {
       Parking parking = *lease->parking;
       parking.touched->clear();
@@ -210,6 +214,8 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
     note_unfit(*lease, fact);
     const Time began = side.moving_since;
     fail(*lease, fact.detail, fact.hindrance);
+    const auto method = pause_method_of(state_, *lease);
+    if (side.undone) side.undone->hint = method ? fact.hint : method.error().hint;
     if (fact.stuck) side.late_since = began;
     return lease->id;
   }
@@ -408,7 +414,8 @@ void Stepper::runs_again(Lease& lease, const Parking& parking) {
   if (planted(Bug::returns_are_for_all)) state_.resize(lease, lease.asked_vram, now_);
   if (!planted(Bug::times_do_not_come_back)) start_ttl(lease);
   explain(lease, "resumed",
-          "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began");
+          side.begun ? "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began"
+                     : std::string("its program runs on: nothing of it was touched"));
   side.restored_at = now_;
   lease.resumed_at = now_;
   want_snapshot();

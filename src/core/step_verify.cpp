@@ -150,7 +150,7 @@ void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground groun
   side.undone = LeftAlone{ground, why};
   if (planted(Bug::undone_is_active)) return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
-  explain(lease, "resuming", "the pause is undone: " + why, "undone");
+  explain(lease, "resuming", (side.begun ? "the pause is undone: " : "it is not paused: ") + why, "undone");
   state_.room_stale_ = true;
   unpark(lease);
 }

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include "base/planted.h"
+#include "engine/park_hint.h"
 #include "gpu/checkpoint_line.h"
 
 #include <fmt/format.h>
@@ -310,6 +311,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
   fact.hindrance = hindrance_in(outcome);
+  fact.hint = park_hint(outcome.code);
   tick(fact);
 }
 

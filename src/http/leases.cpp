@@ -161,7 +161,7 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
 // What would come of it, and nothing is made.
 Response rehearsed(const Call& call, const Asked& asked) {
   const engine::Engine& engine = call.engine;
-  const auto found = core::rehearse(engine.state(), engine.rules(), asked.submit, engine.now());
+  const auto found = core::rehearse(engine.state(), engine.rules(), asked.submit, engine.host_memory(), engine.now());
   if (!found) return problem(found.error());
   JsonText out;
   out.begin_object().field("would", core::to_string(found->would)).key("devices").begin_array();

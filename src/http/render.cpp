@@ -94,6 +94,7 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   maybe_time(out, "until", parked_until(lease, engine, foretold));
   out.field("reason", parking.reason);
   out.field("returns", parking.returns).field("stuck", engine.state().stuck(lease.id));
+  out.field("begun", engine.state().begun(lease.id));
   out.field("residue_bytes", parking.residue.count);
   const auto progress = engine.progress(lease);
   maybe_text(out, "problem", problem_of(lease, engine, progress));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/render.h"
 
+#include <bit>
+
 namespace sublet::http {
 namespace {
 
@@ -15,7 +17,14 @@ void write_victim(JsonText& out, const core::Victim& victim, const core::State& 
   out.field("bytes", victim.bytes.count).field("gain_bytes", victim.gain.count);
   out.field("pause_ms", ms(victim.pause.likely)).field("pause_p95_ms", ms(victim.pause.at_most));
   out.field("resume_ms", ms(victim.resume.likely)).field("cost_ms", ms(victim.cost));
-  out.field("samples", victim.pause.samples).end_object();
+  out.field("samples", victim.pause.samples);
+  const bool failed = !victim.ends && lease != nullptr;
+  const core::MethodRecord* record = failed ? state.record(lease->whose(), victim.method) : nullptr;
+  const int tries = record != nullptr ? record->tries : 0;
+  out.field("penalty_ms", victim.ends ? 0 : ms(victim.cost - victim.pause.likely - victim.resume.likely));
+  out.field("tried", tries)
+      .field("failed", record != nullptr ? tries - std::popcount(record->outcomes & ((1U << tries) - 1)) : 0);
+  out.end_object();
 }
 
 }  // namespace

@@ -193,19 +193,19 @@ void Keeper::tell_state(const std::string& before) {
   if (lease_.state == "paused") was_paused_ = true;
   const bool back = lease_.state == "active" && (before == "pausing" || before == "resuming");
   if (back && !std::exchange(was_paused_, false)) {
-    if (const std::string why = why_undone(); !why.empty()) {
-      fields["undone"] = why;
-      line += ": its pause was undone: " + why;
+    if (const client::Undone undone = why_undone(); !undone.why.empty()) {
+      fields["undone"] = undone.why;
+      line = fmt::format("{} runs {}: {}", lease_.id, undone.begun ? "again" : "on", undone.text());
     }
   }
   listener_.note(lease_.state == "active" ? "resumed" : lease_.state.c_str(), fields);
   if (!line.empty()) listener_.say(line);
 }
 
-// It runs again, and was not seen paused: that may have been missed. "": it was, or nobody says.
-std::string Keeper::why_undone() {
+// It runs again, and was not seen paused: that may have been missed.
+client::Undone Keeper::why_undone() {
   const auto answer = client_.call(request("GET", "/why", nullptr), 3s);
-  return answer ? client::why_undone(json::parse(answer->text, nullptr, false)) : std::string();
+  return answer ? client::why_undone(json::parse(answer->text, nullptr, false)) : client::Undone();
 }
 
 // --- signals, the terminal

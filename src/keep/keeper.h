@@ -79,7 +79,7 @@ class Keeper {
   void start();
   void watch_lease();
   void tell_state(const std::string& before);
-  std::string why_undone();
+  client::Undone why_undone();
   void report();
   Outcome outcome() const;
 

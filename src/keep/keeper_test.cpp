@@ -168,6 +168,23 @@ TEST_F(KeeperTest, TellsWhyItsPauseWasUndone) {
   }
 }
 
+TEST_F(KeeperTest, TellsWhyItWasNotPaused) {
+  std::size_t next = 0;
+  const std::vector<const char*> states{"pausing", "resuming", "active"};
+  FakeServer server(path, [&](const FakeRequest& r) {
+    if (!r.line().starts_with("GET")) return usual(r);
+    wait_until_ready();
+    const json reasons{{{"code", "pausing"}, {"text", "its owner asked for it"}},
+                       {{"code", "resuming"}, {"text", "it is not paused: process 7 is being traced"}},
+                       {{"code", "resumed"}, {"text", "its program runs on: nothing of it was touched"}}};
+    if (r.line().find("/why") != std::string::npos) return reply({{"reasons", reasons}});
+    if (next < states.size()) return reply(lease(states[next++]));
+    return reply(lease("active", {{"stopping", true}}));
+  });
+  keep("touch '" + ready + "'; sleep 1000");
+  EXPECT_EQ(said.at(0), "lease-7 runs on: it was not paused: process 7 is being traced");
+}
+
 TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
   const std::string handled = dir.path() + "/handled";
   int asked = 0;

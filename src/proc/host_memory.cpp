@@ -34,8 +34,17 @@ std::optional<Bytes> number_in(const std::string& path) {
 }
 
 struct Names {
-  const char *limit, *usage;
+  const char *limit, *usage, *cache;  // the last: in memory.stat
 };
+
+// What the kernel drops from its cache of files before anybody is refused memory: the part that nobody has read twice.
+Bytes droppable(const std::string& directory, const Names& names) {
+  std::ifstream file(directory + "memory.stat");
+  std::string name;
+  for (std::int64_t number = 0; file >> name >> number;)
+    if (name == names.cache) return Bytes{std::max<std::int64_t>(number, 0)};
+  return {};
+}
 
 // Its path below where the hierarchy is mounted. A part of that may be mounted: what lies above it cannot be seen.
 std::string below_mount(const CgroupMount& mount, std::string group) {
@@ -52,7 +61,8 @@ std::optional<Bytes> least_left(const CgroupMount& mount, const std::string& gro
     const auto limit = number_in(directory + names.limit);
     const auto usage = number_in(directory + names.usage);
     if (limit && usage) {
-      const Bytes left = std::max(*limit - *usage, Bytes{});
+      const Bytes taken = std::max(*usage - droppable(directory, names), Bytes{});
+      const Bytes left = std::max(*limit - taken, Bytes{});
       least = least ? std::min(*least, left) : left;
     }
     const auto slash = inside.rfind('/');
@@ -63,9 +73,10 @@ std::optional<Bytes> least_left(const CgroupMount& mount, const std::string& gro
 
 std::optional<Bytes> headroom_of(const Hierarchies& hierarchies, const ProcessCgroups& groups) {
   if (const CgroupMount* v1 = hierarchies.v1("memory"); v1 != nullptr && groups.v1.contains("memory"))
-    return least_left(*v1, groups.v1.at("memory"), {"memory.limit_in_bytes", "memory.usage_in_bytes"});
+    return least_left(*v1, groups.v1.at("memory"),
+                      {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"});
   if (const CgroupMount* v2 = hierarchies.v2(); v2 != nullptr && !groups.v2.empty())
-    return least_left(*v2, groups.v2, {"memory.max", "memory.current"});
+    return least_left(*v2, groups.v2, {"memory.max", "memory.current", "inactive_file"});
   return std::nullopt;
 }
 

@@ -39,10 +39,10 @@ struct ProcessMemory {
 std::optional<ProcessMemory> process_memory(const ProcRoot& root, ProcessRef process);
 std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process);
 
-// For what these processes take: each is charged to its own groups, whoever made it take that. The page cache counts
-// as taken, so the figures err to the safe side. What cannot be read has no limit. `by`: who could keep their groups
-// from swap; those then count as kept. Of no process: the machine's figures. Blocks for a few small files of each
-// group.
+// For what these processes take: each is charged to its own groups, whoever made it take that. Of the page cache, what
+// was read once (inactive) counts as free, as the kernel drops it for whoever needs memory. What cannot be read has no
+// limit. `by`: who could keep their groups from swap; those then count as kept. Of no process: the machine's figures.
+// Blocks for a few small files of each group.
 HostFigures host_figures(const ProcRoot& root, std::span<const std::int32_t> pids,
                          const std::optional<SwapStopper>& by = {});
 

@@ -111,6 +111,35 @@ TEST(HostMemory, AProgramHasWhatTheTightestOfItsGroupsLeaves) {
   EXPECT_EQ(of(*g.root, {42, 99}).headroom, Bytes{800000}) << "one that has ended is charged nothing";
 }
 
+// A program that has read its weights from files has the page cache charged to its group, up to the limit.
+TEST(HostMemory, FilesThatWereReadOnceLeaveTheirRoom) {
+  Groups g;
+  g.limit("/read", "memory.max", "1000000");
+  g.limit("/read", "memory.current", "990000");
+  g.limit("/read", "memory.stat", "anon 10000\ninactive_file 700000\nactive_file 280000");
+  g.process(42, "/read/deeper", 7);
+  EXPECT_EQ(of(*g.root, {42}).headroom, Bytes{710000});
+  g.limit("/read/deeper", "memory.max", "800000");
+  g.limit("/read/deeper", "memory.current", "600000");
+  g.limit("/read/deeper", "memory.stat", "anon 400000\ninactive_file 200000");
+  EXPECT_EQ(of(*g.root, {42}).headroom, Bytes{400000}) << "each by its own figures";
+  g.limit("/read/deeper", "memory.stat", "inactive_file 700000");
+  EXPECT_EQ(of(*g.root, {42}).headroom, Bytes{710000}) << "read at different moments: never more than the limit";
+}
+
+TEST(HostMemory, OfVersion1WhatIsBelowCountsToo) {
+  TempDir dir;
+  dir.write("meminfo", "MemAvailable: 1024 kB\n");
+  dir.write("self/mountinfo", "30 1 0:26 / " + dir.path("groups") + " rw - cgroup none rw,memory\n");
+  dir.write("42/cgroup", "5:memory:/read\n");
+  dir.write("groups/read/memory.limit_in_bytes", "1000000\n");
+  dir.write("groups/read/memory.usage_in_bytes", "990000\n");
+  dir.write("groups/read/memory.stat", "inactive_file 1000\ntotal_cache 980000\ntotal_inactive_file 700000\n");
+  const auto root = ProcRoot::open(dir.path());
+  ASSERT_TRUE(root);
+  EXPECT_EQ(of(*root, {42}).headroom, Bytes{710000});
+}
+
 TEST(HostMemory, IsKeptFromSwapByAnyGroupAbove) {
   Groups g;
   g.limit("/user/session", "memory.swap.max", "max");

@@ -268,6 +268,9 @@ def test_how_it_is_said_wrongly(daemon):
     assert daemon.cli("pause", "lease-1", "--grants").returncode == 2
     assert daemon.cli("pause", "--revoke", "nobody").returncode == 1
     assert daemon.cli("pause", "--grant", "no such name").returncode == 2
+    for flag in ("--grant", "--revoke"):
+        nobody = daemon.cli("pause", flag, "")
+        assert nobody.returncode == 2 and f"{flag}: which consumer?" in nobody.stderr, nobody.stderr
 
 
 # --- grants ---

@@ -171,6 +171,28 @@ def test_the_tightest_group_of_the_whole_tree_decides(start_daemon):
         wait_until(lambda: not procs.read_text(), "all of it has ended")
 
 
+def test_files_that_a_program_has_read_do_not_keep_it_from_being_paused(start_daemon, tmp_path):
+    """Their pages are charged to its group until somebody needs the memory."""
+    weights = tmp_path / "weights"
+    weights.touch()
+    os.truncate(weights, 768 * MIB)
+    with limited_group(768 * MIB) as procs:
+        daemon = start_daemon("1x4GiB", config=CONFIG)
+        quick_checkpoints(daemon)
+        reader = f'echo 0 > {procs}; cat {weights} > /dev/null; exec simgpu-load --alloc 400MiB --seconds 600 --verify'
+        program = daemon.spawn("sublet", "run", "--vram", "512MiB", "--tag", "it", "--", "sh", "-c", reader)
+        wait_until(lambda: (lease_of(daemon, "it").get("used_bytes") or 0) >= 400 * MIB, "it has filled its memory")
+        usage = procs.parent / ("memory.usage_in_bytes" if V1.is_dir() else "memory.current")
+        cached = int(usage.read_text()) > 384 * MIB
+        done = daemon.cli("pause", "it")
+        if done.returncode == 0:
+            daemon.cli("resume", "it")
+        ends_right(daemon, program)
+        if not cached:
+            pytest.skip("what is read in the directory of this test is not charged as page cache")
+        assert done.returncode == 0, done.stderr
+
+
 # Takes more when it gets SIGUSR1, and ends right when it can use all of it.
 GROWING = """
 import ctypes, signal

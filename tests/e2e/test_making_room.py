@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from tests.support.machine import has_memory, with_memory
 from tests.support.parking import ends_well, lease_of, quick_checkpoints, until, until_filled
 from tests.support.sublet import GIB, MIB, wait_until
 
@@ -269,6 +270,47 @@ def test_a_dry_run_makes_nothing(willing):
     assert done.returncode == 0, done.stderr
     assert lease_of(willing, "first")["id"] == "lease-1" and lease_of(willing, "real")["id"] == "lease-2"
     until(willing, "first", "active")
+    assert first.poll() is None
+
+
+def test_a_dry_run_counts_on_nobody_whom_host_memory_does_not_take(start_daemon, tmp_path):
+    command = with_memory(tmp_path)
+    has_memory(tmp_path, 2 * GIB + 900 * MIB)
+    daemon = start_daemon("1x4GiB", config=CONFIG.format("true"), command=command)
+    quick_checkpoints(daemon)
+    first = program(daemon, "first", "3GiB", "1GiB", "--tier", "batch")
+    done = dry(daemon, "--vram", "2GiB")
+    assert done.returncode == 75, done.stdout + done.stderr
+    assert done.stdout.startswith("It would have to wait: place 1, 1.3 GiB short on gpu0"), done.stdout
+    why = "host memory takes no more than 900 MiB of parked bytes now"
+    assert "Nobody is made to yield: lease-1" in done.stdout and why in done.stdout, done.stdout
+    preview = daemon.cli("free", "2GiB", "--preview")
+    assert preview.returncode != 0 and why in preview.stdout + preview.stderr, "nor does a preview"
+    has_memory(tmp_path, 64 * GIB)
+    assert dry(daemon, "--vram", "2GiB").stdout.startswith("It would start with 2.0 GiB"), "there is enough of it"
+    has_memory(tmp_path, 2 * GIB + 900 * MIB)
+    waits = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "real", "--", "true")
+    until(daemon, "real", "queued")
+    told = lambda: "host memory takes 900 MiB more" in str(daemon.get("/v1/leases/real/why").body)
+    wait_until(told, "it is told the same")
+    assert lease_of(daemon, "first")["state"] == "active"
+    waits.terminate()
+    assert first.poll() is None
+
+
+def test_what_failed_before_is_no_time_that_it_takes(willing):
+    first = program(willing, "first", "3GiB", "1GiB", "--tier", "batch")
+    willing.ctl("fault", "checkpoint-fail", "--pid", lease_of(willing, "first")["owner"]["pid"])
+    for _ in range(3):
+        assert willing.cli("pause", "first").returncode == 1
+    willing.ctl("clear")
+    said = willing.cli("free", "2GiB", "--preview").stdout
+    victim = willing.api().post("/v1/free", {"vram_bytes": 2 * GIB, "preview": True})["victims"][0]
+    assert (victim["failed"], victim["tried"]) == (3, 3) and victim["penalty_ms"] > 10_000, victim
+    assert victim["cost_ms"] > victim["pause_ms"] + victim["resume_ms"] + 10_000
+    takes = re.search(r"; (\S+)s with the way back", said)
+    assert takes and float(takes[1].rstrip("m")) < 10 or "ms with" in said, said
+    assert "lease-1 counts as " in said and "dearer: 3 of its last 3 pauses failed." in said, said
     assert first.poll() is None
 
 

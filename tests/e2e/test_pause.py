@@ -215,12 +215,18 @@ def test_a_traced_program_is_left_alone(daemon):
     tracer = trace(daemon, pid)
     done = daemon.cli("pause", "traced")
     assert done.returncode == 1, done.stderr
-    reasons = daemon.get("/v1/leases/traced/why")["reasons"]
-    assert any("undone" in reason["text"] and str(pid) in reason["text"] for reason in reasons), reasons
+    said = f"it was not paused: process {pid} is being traced by {tracer.pid}"
+    assert said in done.stderr and "hint: end the debugger" in done.stderr, done.stderr
+    assert "rest" not in done.stderr, f"nothing of it was touched: {done.stderr}"
+    assert "to pause it: end the debugger" in daemon.cli("why", "traced").stdout
     assert lease_of(daemon, "traced")["state"] == "active" and program.poll() is None
     tracer.kill()
     tracer.wait()
     assert daemon.cli("pause", "traced").returncode == 0
+    assert daemon.cli("resume", "traced").returncode == 0
+    assert daemon.get("/v1/leases/traced/why")["helps"] == []
+    ends_well(daemon, "traced", program)
+    assert f"lease-1 runs on: {said}" in program.communicate()[1]
 
 
 def test_a_debugger_only_delays_the_way_back(daemon):

@@ -150,6 +150,25 @@ def test_before_13_the_word_of_its_owner_counts(stage):
     its.ends_right(program)
 
 
+@pytest.mark.parametrize("version, says, hint", [
+    (12060, "is of CUDA 12.6", "install the vendor's driver 570 or newer"),
+    (12090, "nobody can see whether", "sublet pause --grant trainer"),
+    (13000, "is stopped or frozen", "kill -CONT")], ids=["old", "unvouched", "stopped"])
+def test_who_is_refused_before_anything_is_touched_is_told_what_to_do(stage, version, says, hint):
+    its = stage(f"1x4GiB,driver_version={version}")
+    program = its.program("plain")
+    pid = lease_of(its.daemon, "it")["owner"]["pid"]
+    if hint == "kill -CONT":
+        os.kill(pid, signal.SIGSTOP)
+    done = its.daemon.cli("pause", "it")
+    assert done.returncode == 1 and "it was not paused: " in done.stderr, done.stderr
+    assert says in done.stderr and hint in done.stderr.split("hint: ")[1], done.stderr
+    assert "undone" not in done.stderr + its.why() and "rest" not in done.stderr, done.stderr
+    assert its.calls("Lock") == 0 and its.daemon.get("/v1/ledger")["entries"] == []
+    os.kill(pid, signal.SIGCONT)
+    its.ends_right(program)
+
+
 @pytest.mark.parametrize("flags", [[], ["--gpus", "2"]], ids=["nccl", "two"])
 def test_no_word_counts_against_what_is_seen(stage, flags):
     its = stage("2x4GiB,driver_version=12090")
