@@ -12,24 +12,28 @@ using Line = MoveCurve::Line;
 
 constexpr double gib = 1024.0 * 1024.0 * 1024.0;
 // Of two samples in a row, further from the line than this factor: the line is no longer true.
-constexpr double far_off = 1.75;
+constexpr double far_off = 1.75, far_off_settling = 2.5;
 constexpr double recency = 0.92;  // what a sample counts for, relative to the next newer one
 // How far the expected line is believed before there are samples, relative to its own figures, for lines that were
 // measured with others and for lines that are merely assumed; and the spread that is expected, in so many samples'
 // worth.
 constexpr double noise = 0.1;
 constexpr double trusted = 0.5;
+// Seconds for each GiB: where none are expected, the first samples still tell whether there are.
+constexpr double least_slope = 0.05;
 constexpr double spread_expected = 0.15, spread_worth = 3;
+// When a driver shows what is gone is not the work of a link: what takes 2.5 times as long is nothing special.
+constexpr double settling_spreads = 0.4;
 // From the spread to the limits: 95 of 100 below 1.9 of them (a little more than the 1.645 of a normal distribution
-// whose spread is known), and nobody beyond 7.
-constexpr double to_p95 = 1.9, to_longest = 7.0;
+// whose spread is known), and nobody beyond 7, or 10 where the tail is heavy.
+constexpr double to_p95 = 1.9, to_longest = 7.0, to_longest_settling = 10.0;
 constexpr std::size_t entries_kept = 8192;
 constexpr std::size_t known_kept = 8192;  // fits; they are made again when they are asked for
 
 // Before anything was measured on this machine. Driver: about what was measured elsewhere, on an H200 (docs/gpu.md has
 // the figures). The others: at the speed of a bus of the last generation, which nobody measured.
 Line assumed(PauseMethod method, Move move) {
-  if (move == Move::settle) return {0.1, 0, spread_expected};
+  if (move == Move::settle) return {0.1, 0, settling_spreads};
   if (method == PauseMethod::driver)
     return move == Move::pause ? Line{0.8, gib / 2e9, spread_expected} : Line{0.4, gib / 5e9, spread_expected};
   return {0.5, gib / 10e9, spread_expected};
@@ -37,9 +41,9 @@ Line assumed(PauseMethod method, Move move) {
 
 Duration seconds(double s) { return Duration(std::llround(std::min(s, 1e6) * 1e9)); }
 
-int side_of(double took, double expected) {
-  if (took > expected * far_off) return 1;
-  return took * far_off < expected ? -1 : 0;
+int side_of(double took, double expected, double far) {
+  if (took > expected * far) return 1;
+  return took * far < expected ? -1 : 0;
 }
 
 double took_s(const MoveSample& sample) { return static_cast<double>(sample.took.count()) / 1e9; }
@@ -66,8 +70,8 @@ double Line::at(Bytes bytes) const {
   return std::max(fixed_s + s_per_gib * static_cast<double>(bytes.count) / gib, 1e-3);
 }
 
-void MoveCurve::add(const MoveSample& sample, const Line& expected) {
-  const int off = samples_.empty() ? 0 : side_of(took_s(sample), fit(expected).at(sample.bytes));
+void MoveCurve::add(const MoveSample& sample, const Line& expected, double far) {
+  const int off = samples_.empty() ? 0 : side_of(took_s(sample), fit(expected).at(sample.bytes), far);
   if (off != 0 && off == off_) samples_.erase(samples_.begin(), samples_.end() - 1);
   else if (samples_.size() == moves_kept) samples_.erase(samples_.begin());
   samples_.push_back(sample);
@@ -84,7 +88,7 @@ Line MoveCurve::fit(const Line& expected) const {
 
 Line MoveCurve::fit(const Line& expected, const Line* near) const {
   // Normal equations of: Σ weight·(took − fixed − slope·size)² + how far both are from what is expected of them.
-  const double a0 = std::max(expected.fixed_s, 1e-3), b0 = std::max(expected.s_per_gib, 1e-3);
+  const double a0 = std::max(expected.fixed_s, 1e-3), b0 = std::max(expected.s_per_gib, least_slope);
   const double hold_a = std::pow(noise / (trusted * a0), 2), hold_b = std::pow(noise / (trusted * b0), 2);
   double aa = hold_a, ab = 0, bb = hold_b, ay = hold_a * expected.fixed_s, by = hold_b * expected.s_per_gib;
   double age = 1;
@@ -128,7 +132,7 @@ void CostModel::learn(const LearnedMove& learned) {
   known_.clear();
   const auto add = [&](const Consumer& consumer, const std::string& device, const Line& expected) {
     Entry& entry = entries_[{consumer, device, learned.method, learned.move}];
-    entry.curve.add(learned.sample, expected);
+    entry.curve.add(learned.sample, expected, learned.move == Move::settle ? far_off_settling : far_off);
     entry.last_at = learned.at;
   };
   const Line here = line({{}, learned.device, learned.method, learned.move});
@@ -159,10 +163,11 @@ MoveCurve::Line CostModel::on_device(const std::string& device, PauseMethod meth
   return its;
 }
 
-Prediction CostModel::Known::of(Bytes bytes) const {
+Prediction CostModel::Known::of(Bytes bytes, Move move) const {
   const double likely = line.at(bytes);
-  return {seconds(likely), seconds(likely * (1 + to_p95 * line.spread)),
-          seconds(likely * (1 + to_longest * line.spread)), samples};
+  const double spreads = move == Move::settle ? to_longest_settling : to_longest;
+  return {seconds(likely), seconds(likely * (1 + to_p95 * line.spread)), seconds(likely * (1 + spreads * line.spread)),
+          samples};
 }
 
 const CostModel::Known& CostModel::known(const Consumer& consumer, const std::string& device, PauseMethod method,
@@ -186,7 +191,7 @@ Prediction CostModel::predict(const Consumer& consumer, const std::vector<std::s
   static const std::vector<std::string> anywhere{""};
   std::optional<Prediction> slowest;
   for (const std::string& device : devices.empty() ? anywhere : devices) {
-    const Prediction its = known(consumer, device, method, move).of(bytes);
+    const Prediction its = known(consumer, device, method, move).of(bytes, move);
     if (!slowest || slowest->likely < its.likely) slowest = its;
   }
   return *slowest;

@@ -76,8 +76,8 @@ class MoveCurve {
   };
 
   // `expected`: the line that holds where nothing is known yet. What two samples in a row contradict by far is
-  // forgotten: the link, or the program, is another now.
-  void add(const MoveSample& sample, const Line& expected);
+  // forgotten: the link, or the program, is another now. `far`: from that factor on.
+  void add(const MoveSample& sample, const Line& expected, double far);
   // The line through the samples, drawn to `expected` where they say little: a regularised least-squares fit of
   // relative errors, the newer counting more (Bishop, Pattern Recognition and Machine Learning, 2006, eq. 3.28).
   Line fit(const Line& expected) const;
@@ -122,7 +122,7 @@ class CostModel {
   struct Known {
     MoveCurve::Line line;
     std::size_t samples = 0;  // of this very consumer
-    Prediction of(Bytes bytes) const;
+    Prediction of(Bytes bytes, Move move) const;
   };
   const std::map<Key, Entry>& entries() const { return entries_; }
   MoveCurve::Line line(const Key& key) const;

@@ -85,6 +85,27 @@ TEST(Cost, FollowsWithinFivePausesWhenTheLinkIsCutToAQuarter) {
   }
 }
 
+// How long a driver shows what is gone may grow with it, and has a heavy tail: nobody honest is to be called a liar.
+TEST(Cost, WhatSettlesByItsSizeWithAHeavyTailIsFollowed) {
+  CostModel model;
+  std::mt19937_64 random{11};
+  std::lognormal_distribution<double> tail(0, 0.4);
+  int beyond = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const Bytes bytes = some_size(random);
+    const double gib = static_cast<double>(bytes.count) / static_cast<double>(GiB.count);
+    const Duration took(std::llround((0.06 + 0.35 * gib) * tail(random) * 1e9));
+    const Prediction said = model.predict(train, {"A"}, PauseMethod::driver, Move::settle, bytes);
+    beyond += took > std::max<Duration>(said.longest, 2s);
+    model.learn({train, PauseMethod::driver, Move::settle, {bytes, took}, Time{i + 1}, "A"});
+  }
+  EXPECT_LE(beyond, 4) << "one in a thousand";
+  const auto likely = [&](Bytes bytes) {
+    return seconds(model.predict(train, {"A"}, PauseMethod::driver, Move::settle, bytes).likely);
+  };
+  EXPECT_GT(likely(4 * GiB), 2 * likely(GiB));
+}
+
 TEST(Cost, OneThatWasNeverSeenIsExpectedToMoveAsOthersDidHere) {
   CostModel model;
   const Prediction assumed = model.predict(fresh, {"A"}, PauseMethod::driver, Move::pause, 8 * GiB);
