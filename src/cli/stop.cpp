@@ -27,12 +27,13 @@ std::string last_words(const client::Lease& lease) {
   return words;
 }
 
-int stop(const Common& common, const LeaseVerb& verb, bool no_wait) {
+int stop(const Common& common, const LeaseVerb& verb, bool force, bool no_wait) {
   auto client = connect(common);
   if (!client) return fail(client.error());
   const auto token = read_token(verb);
   if (!token) return fail(token.error());
-  const auto reply = client->call({"POST", lease_target(verb, "/release"), R"({"stop":true})", {}, *token});
+  const char* body = force ? R"({"stop":true,"force":true})" : R"({"stop":true})";
+  const auto reply = client->call({"POST", lease_target(verb, "/release"), body, {}, *token});
   if (!reply) return fail(common, reply.error());
   const auto asked = client::parse_lease(reply->text);
   if (!asked) return fail(common, asked.error());
@@ -55,14 +56,16 @@ int stop(const Common& common, const LeaseVerb& verb, bool no_wait) {
 
 Action add_stop(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
+  auto force = std::make_shared<bool>(false);
   auto no_wait = std::make_shared<bool>(false);
   add_lease(command, common, *verb);
+  command.flag("--force", *force, "Also while it is paused: it does not come back first, and cannot save its work");
   command.flag("--no-wait", *no_wait, "Do not wait for the end");
   command.footer(
       "A program that Sublet did not start (`sublet hold --pid`, `sublet attach`) is\n"
       "not ended: its lease is, once it holds no VRAM, or when it is back from its\n"
       "pause, and it goes on. `kill PID` ends it.");
-  return [&common, verb, no_wait] { return stop(common, *verb, *no_wait); };
+  return [&common, verb, force, no_wait] { return stop(common, *verb, *force, *no_wait); };
 }
 
 }  // namespace sublet::cli

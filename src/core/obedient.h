@@ -14,7 +14,8 @@ namespace sublet::core::testing {
 struct Card : World {
   std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and what it uses
   std::set<LeaseId> yielded;
-  std::size_t obeyed = 0;  // of `actions`
+  std::set<LeaseId> refusing;  // to yield by themselves
+  std::size_t obeyed = 0;      // of `actions`
   int next_pid = 100;
   unsigned cards = 1;
 
@@ -61,6 +62,11 @@ struct Card : World {
       if (const auto* weigh = std::get_if<WeighHost>(&action)) step(HostWeighed{weigh->lease, host});
       if (const auto* park = std::get_if<Park>(&action)) {
         now = now + moving(park->lease);
+        if (park->method == PauseMethod::cooperative && refusing.contains(park->lease)) {
+          step(Parked{park->lease, false, "it refuses"});
+          measure();
+          continue;
+        }
         yielded.insert(park->lease);
         step(Parked{park->lease, true, {}, programs.at(park->lease).second});
         measure();
@@ -69,7 +75,7 @@ struct Card : World {
       if (const auto* unpark = std::get_if<Unpark>(&action)) {
         now = now + moving(unpark->lease);
         yielded.erase(unpark->lease);
-        step(Unparked{unpark->lease});
+        step(Unparked{unpark->lease, Unparked::How::runs, {}, host});
         measure();
       }
     }

@@ -87,7 +87,7 @@ Yielding yielding_on(const State& state, const std::vector<std::string>& devices
   for (const std::string& device : devices)
     for (const LeaseId id : state.devices().at(device).leases) {
       const Lease& other = *state.find(id);
-      if (other.state != LeaseState::pausing || passed_over(state, id) || holds(yielding.who, id)) continue;
+      if (!is_leaving(state, other) || holds(yielding.who, id)) continue;
       const auto left = time_left(state, id, now);
       const Duration since = now - other.parking->since;
       yielding.who.push_back(id);
@@ -121,7 +121,7 @@ std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId le
     if (holds(turn.enters, lease) && (first == nullptr || turn.at < first->at)) first = &turn;
   if (first == nullptr) return std::nullopt;
   const NextTurn& turn = *first;
-  const auto leaves = leaving(state, rules, turn, now);
+  const auto leaves = leaving(state, rules, *state.find(lease), turn, now);
   const Duration takes = yields_in(state, leaves);
   Sooner sooner{std::max(turn.said - now, Duration{}) + takes,
                 "its turn comes then: " + names_of(state, turn.leaves) +

@@ -26,12 +26,12 @@ RoomPlan plan_of(const Making& making) {
 }
 
 // The same once their time is over.
-RoomPlan plan_of(const State& state, const Rules& rules, const NextTurn& turn, Time now) {
+RoomPlan plan_of(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn, Time now) {
   RoomPlan room;
   room.found = true;
   room.devices = turn.devices;
   room.wait = std::max(turn.said - now, Duration{});
-  room.victims = leaving(state, rules, turn, now);
+  room.victims = leaving(state, rules, waiter, turn, now);
   for (const Victim& victim : room.victims) {
     room.pause += victim.pause.likely, room.cost += victim.cost;
     room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(*state.find(victim.lease)) +
@@ -131,7 +131,7 @@ Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit&
   }
   for (const auto& [device, turn] : after.turns())
     if (found.would == Would::wait && !found.room.found && holds(turn.enters, found.lease.id))
-      found.room = with_time_of_turn(plan_of(after, rules, turn, now), after, rules, found.lease);
+      found.room = with_time_of_turn(plan_of(after, rules, found.lease, turn, now), after, rules, found.lease);
   return found;
 }
 

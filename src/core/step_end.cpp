@@ -32,8 +32,9 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     return lease.id;
   }
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id);
+  const bool as_it_is = fact.force && lease.state == LeaseState::paused && program_may_live(lease);
   const bool first = !planted(Bug::sleepers_are_ended);  // it runs, so that it can save its work
-  if (lease.parking && first && !never_runs && (fact.stop || fact.revoke)) {
+  if (lease.parking && first && !never_runs && !as_it_is && (fact.stop || fact.revoke)) {
     Parking parking = *lease.parking;
     parking.then_stop = true;
     state_.set_parking(lease, std::move(parking), lease.state);
@@ -158,6 +159,15 @@ void Stepper::stop_program(Lease& lease) {
   lease.stop_requested = true;
   lease.stop_at = now_;
   plan_.actions.emplace_back(SignalProgram{lease.id, false, asked_by_});
+}
+
+// It was to end as soon as it ran again: it does now, or never will. Of whom no program was started here nobody can be
+// asked to end.
+void Stepper::end_as_it_is(Lease& lease) {
+  if (!program_may_live(lease)) return end(lease, EndReason::released, "it was to end as soon as it ran again");
+  stop_program(lease);
+  state_.schedule(lease, rules_);
+  touch(lease);
 }
 
 // -------------------------------------------------------------------------------- the end

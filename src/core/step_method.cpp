@@ -133,6 +133,22 @@ void Stepper::remember_pause(const Lease& lease, PauseMethod method, bool verifi
   plan_.records.push_back({who.first, who.second, record});
 }
 
+// On its owner's word. Not after a while: whoever wanted the pause then may want it no more.
+bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
+  const PauseMethod next = *std::exchange(state_.sides_.at(lease.id).next, std::nullopt);
+  const auto methods = pause_methods_of(state_, lease);
+  if (std::find(methods.begin(), methods.end(), next) == methods.end()) return false;
+  state_.set_parking(lease, std::nullopt, LeaseState::active);
+  if (check_host(lease, host)) {
+    parking.told = false;
+    note("next_method");
+    ask_to_yield(lease, next, std::move(parking));
+    return true;
+  }
+  state_.set_parking(lease, std::move(parking), LeaseState::resuming);
+  return false;
+}
+
 // -------------------------------------------------------------------------------- paused, and holding again
 
 // What it holds is charged to it, so nothing is granted against it; twice in a row is no slip of the list.

@@ -94,11 +94,18 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   return Error{Code::HostMemory, std::move(text), std::move(hint)};
 }
 
+Error Stepper::never_runs_again(const Lease& lease) const {
+  return {Code::PauseUnsafe, name_of(lease) + " is poisoned: " + lease.parking->reason,
+          lease.stop_requested ? "its program has been told to end"
+                               : end_command(state_, lease) + " ends it; nothing makes its program run again"};
+}
+
 Result<LeaseId> Stepper::on(const Pause& fact) {
   const auto found = find_for(fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
   const bool relapsed = lease.state == LeaseState::paused && state_.sides_.at(lease.id).relapsed;
+  if (lease.state == LeaseState::poisoned) return never_runs_again(lease);
   if (fact.again) return relapsed ? pause_on_top(lease, fact.host) : Result<LeaseId>(lease.id);
   if (lease.parking && lease.state != LeaseState::resuming) {
     if (lease.parking->then_stop)
@@ -243,9 +250,7 @@ Result<LeaseId> Stepper::on(const Resume& fact) {
   const auto found = find_for(fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
-  if (lease.state == LeaseState::poisoned)
-    return Error{Code::PauseUnsafe, name_of(lease) + " is poisoned: " + lease.parking->reason,
-                 end_command(state_, lease) + " ends it; nothing makes its program run again"};
+  if (lease.state == LeaseState::poisoned) return never_runs_again(lease);
   if (lease.state == LeaseState::active) return lease.id;
   if (!lease.parking)
     return Error{
@@ -258,7 +263,8 @@ Result<LeaseId> Stepper::on(const Resume& fact) {
 
 void Stepper::want_back(Lease& lease) {
   const bool undoing = lease.state == LeaseState::resuming;
-  if (undoing && !planted(Bug::resumes_get_lost)) state_.sides_.at(lease.id).next.reset();
+  if (undoing && !planted(Bug::resumes_get_lost) && std::exchange(state_.sides_.at(lease.id).next, std::nullopt))
+    state_.room_stale_ = true;
   if (lease.state == LeaseState::poisoned || lease.parking->returns) return;
   if (undoing && planted(Bug::resumes_get_lost)) return;
   Parking parking = *lease.parking;
@@ -313,9 +319,12 @@ void Stepper::give_up_return(Lease& lease, const std::string& why) {
   state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
   parking.returns = false;
+  const bool stop = std::exchange(parking.then_stop, false);
   state_.set_parking(lease, std::move(parking), lease.state);
-  explain(lease, "paused", "stays paused: " + why, "stays");
+  explain(lease, "paused", (stop ? "is ended as it is, and does not run again before: " : "stays paused: ") + why,
+          "stays");
   touch(lease);
+  if (stop) end_as_it_is(lease);
 }
 
 void Stepper::unpark(Lease& lease) {
@@ -372,6 +381,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     side.not_back = fact.detail;
     side.not_back_code = fact.code;
     side.look_at = now_ + pause;
+    if (side.next) side.next.reset(), state_.room_stale_ = true;  // who waits for its room looks elsewhere
     may_be_blocked_.push_back(lease->id);
     state_.schedule(*lease, rules_);
     return lease->id;
@@ -393,10 +403,13 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     kept.reason = fact.nothing_parked ? "its driver failed it for good, and it keeps what it holds on its devices: "
                                       : "its driver failed it for good: ";
     kept.reason += fact.detail;
+    kept.then_stop = false;
     state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
     explain(*lease, "poisoned",
-            "its program can never be restored: " + fact.detail + "; it is kept, and not killed" +
+            "its program can never be restored: " + fact.detail +
+                (parking.then_stop ? "; it was to be ended, and is ended as it is" : "; it is kept, and not killed") +
                 (fact.nothing_parked ? ". Nothing of it is in host memory" : ""));
+    if (parking.then_stop && !planted(Bug::deferred_ends_get_lost)) end_as_it_is(*lease);
   } else {
     state_.set_parking(*lease, std::nullopt, LeaseState::active);
     if (side.next && parking.returns)
@@ -422,28 +435,10 @@ void Stepper::runs_again(Lease& lease, const Parking& parking) {
   if (side.undone) leave_alone(lease, *std::exchange(side.undone, std::nullopt));
   if (parking.then_stop) {
     note("back_to_end");
-    // Of whom no program was started here nobody can be asked to end.
-    if (!program_may_live(lease)) return end(lease, EndReason::released, "it was to end as soon as it ran again");
-    stop_program(lease);
+    return end_as_it_is(lease);
   }
   state_.schedule(lease, rules_);
   touch(lease);
-}
-
-// On its owner's word. Not after a while: whoever wanted the pause then may want it no more.
-bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
-  const PauseMethod next = *std::exchange(state_.sides_.at(lease.id).next, std::nullopt);
-  const auto methods = pause_methods_of(state_, lease);
-  if (std::find(methods.begin(), methods.end(), next) == methods.end()) return false;
-  state_.set_parking(lease, std::nullopt, LeaseState::active);
-  if (check_host(lease, host)) {
-    parking.told = false;
-    note("next_method");
-    ask_to_yield(lease, next, std::move(parking));
-    return true;
-  }
-  state_.set_parking(lease, std::move(parking), LeaseState::resuming);
-  return false;
 }
 
 // -------------------------------------------------------------------------------- time

@@ -298,6 +298,7 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   EXPECT_EQ(w.state.ledger_entries(), 9 * GiB) << "its bytes are still in host memory";
   EXPECT_EQ(w.resume().error().code, Code::PauseUnsafe);
   EXPECT_SAYS(w.resume().error().detail, "failed it for good: the driver says 2");
+  EXPECT_EQ(w.pause().error().detail, w.resume().error().detail) << "nor is it paused";
   const auto released = w.step(Release{w.victim}).outcome;
   EXPECT_SAYS(released.error().hint, "`sublet stop " + to_string(w.victim) + "`");
   const auto helps = what_would_help(w.state, w.rules, w.at(w.victim), w.now);
@@ -330,6 +331,68 @@ TEST(Pause, WhatSubletDidNotStartIsForItsOwnerToEnd) {
   EXPECT_SAYS(stopped.error().hint, "`kill -KILL " + pid + "`");
   EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.victim), w.now).at(0),
               "`kill -KILL " + pid + "` ends its program");
+}
+
+TEST(Pause, AStopThatWaitedForARestoreThatFailedForGoodIsCarriedOut) {
+  for (const bool revoke : {false, true}) {
+    Pair w;
+    w.settle();
+    w.step(Release{w.waiter});
+    ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = !revoke, .revoke = revoke}).outcome.has_value());
+    w.unparked(Unparked::How::never);
+    ASSERT_EQ(w.state_of(w.victim), LeaseState::poisoned);
+    EXPECT_EQ(w.signals(w.victim, false), 1);
+    w.pass(w.rules.grace);
+    EXPECT_EQ(w.signals(w.victim, true), 1);
+    w.step(ProgramEnded{w.victim, 137, true});
+    EXPECT_EQ(w.at(w.victim).end_reason, EndReason::released);
+  }
+}
+
+TEST(Pause, OfWhomNoProgramIsOursTheLeaseEndsThen) {
+  Pair w;
+  Lease token = wish(2 * GiB, "theirs");
+  token.owner.kind = OwnerKind::token;
+  const LeaseId theirs = w.submit(token, true);
+  Cooperation how;
+  how.way = CooperationWay::webhook;
+  how.address = "http://127.0.0.1/yield";
+  w.step(Cooperate{theirs, 0, how});
+  ASSERT_TRUE(w.step(Pause{theirs, 0, "its owner asked", plenty}).outcome.has_value());
+  w.step(Release{.lease = theirs, .stop = true});
+  w.step(Parked{theirs, true, {}, 1 * GiB});
+  w.measure(9 * GiB);
+  w.measure(9 * GiB);
+  ASSERT_EQ(w.state_of(theirs), LeaseState::resuming);
+  w.step(Unparked{theirs, Unparked::How::never, "it is gone"});
+  EXPECT_EQ(w.why(theirs, "ended"), "released: it was to end as soon as it ran again; it held 2.0 GiB on gpu0");
+}
+
+TEST(Pause, WhatCanNeverComeBackIsEndedAsItIs) {
+  for (const bool revoke : {false, true}) {
+    Pair w;
+    w.settle();
+    w.rules.headroom = 15 * GiB;  // as the next daemon is told
+    w.restart();
+    w.measure(Bytes{});
+    ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = !revoke, .revoke = revoke}).outcome.has_value());
+    w.measure(Bytes{});
+    EXPECT_EQ(w.signals(w.victim, false), 1);
+    EXPECT_SAYS(w.why(w.victim, "paused"), "is ended as it is, and does not run again before: it needs more");
+    w.pass(w.rules.grace);
+    EXPECT_EQ(w.signals(w.victim, true), 1);
+  }
+}
+
+TEST(Pause, AStopByForceDoesNotWaitForTheResume) {
+  Pair w;
+  w.settle();  // and another has its room for as long as it likes
+  ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.victim, false), 0) << "it comes back first";
+  ASSERT_TRUE(w.step(Release{.lease = w.victim, .force = true, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.victim, false), 1);
+  w.pass(w.rules.grace);
+  EXPECT_EQ(w.signals(w.victim, true), 1);
 }
 
 TEST(Pause, StoppingWaitsForTheResume) {

@@ -190,23 +190,6 @@ void Stepper::add_parked(std::vector<QueueKey>& keys) const {
   }
 }
 
-// It has the room that was made for it, and keeps it: who yielded for it would otherwise take it back at once.
-void Stepper::keep_word(Lease& lease) {
-  if (lease.reserves() && !lease.parked() && !planted(Bug::words_do_not_last)) {
-    lease.ordered->given_at = now_;
-  } else {
-    lease.ordered.reset();
-  }
-  note("word_kept");
-  touch(lease);
-}
-
-// Somebody's word is about what its lease wanted when it was said.
-void Stepper::drop_word(Lease& lease) {
-  lease.ordered.reset();
-  state_.ordered_.erase(lease.id);
-}
-
 // What was kept for those who have no need of it any more, or no hope, is there for all again.
 bool Stepper::give_up() {
   bool freed = false;
@@ -298,20 +281,6 @@ bool Stepper::is_free(const Lease& waiter, const std::vector<std::string>& devic
   });
 }
 
-// Up to which tier others are kept out. Those who yield on somebody's word, and stand above the asker, wait to come
-// back as soon as they have yielded: not into the room that they have just made.
-Tier Stepper::keeps_out(const Asking& asking, const RoomPlan& plan) const {
-  Tier tier = asking.lease.tier;
-  const auto consider = [&](const Lease& lease) {
-    if (asking.by_order(lease)) tier = std::max(tier, lease.tier);
-  };
-  for (const Victim& victim : plan.victims) consider(*state_.find(victim.lease));
-  for (const std::string& device : plan.devices)
-    for (const LeaseId id : state_.devices_.at(device).leases)
-      if (const Lease& lease = *state_.find(id); lease.state == LeaseState::pausing) consider(lease);
-  return tier;
-}
-
 void Stepper::look_again_at(Time at) {
   if (at > now_) state_.room_look_at_ = std::min(state_.room_look_at_, at);
 }
@@ -320,7 +289,8 @@ bool Stepper::begin_making(Making making) {
   for (const std::string& device : making.devices)
     if (state_.making_on(device) != nullptr) return false;  // of one that stands before it
   const Making* old = begun_for(making.asker);
-  making.begun = old != nullptr && (old->its_turn ? making.its_turn : old->devices == making.devices);
+  making.begun =
+      old != nullptr && (old->its_turn ? making.its_turn : std::ranges::is_permutation(old->devices, making.devices));
   state_.makings_.push_back(std::move(making));
   return true;
 }
@@ -331,34 +301,42 @@ bool Stepper::begin_making(Making making) {
 // once.
 bool Stepper::advance(const Making& making) {
   if (making.victims.empty() || somebody_yields(making.devices)) return false;
-  Lease& victim = *find(making.victims.front().lease);
+  // Whose method has just failed is asked by the next one before anybody else is.
+  const auto again =
+      std::ranges::find_if(making.victims, [this](const Victim& its) { return undone_.contains(its.lease); });
+  const Victim& first = again == making.victims.end() ? making.victims.front() : *again;
+  Lease& victim = *find(first.lease);
   if (somebody_yields(victim.devices)) return false;
   if (victim.ended()) return false;  // for another asker, on another of its devices
-  if (making.victims.front().ends) {
-    for (Making& its : state_.makings_) its.begun |= its.asker == making.asker;
+  if (first.ends) {
+    note_begun(making);
     end_spot(victim, making);
     return true;
   }
-  if (undone_.contains(victim.id)) return ask_by_next(victim, making);
+  if (undone_.contains(victim.id)) return ask_by_next(victim, making), false;
   state_.sides_.at(victim.id).weighed = true;
   plan_.actions.emplace_back(WeighHost{victim.id});
   return false;
 }
 
 // The method before it was undone a moment ago, and what host memory takes was told with that.
-bool Stepper::ask_by_next(Lease& victim, const Making& making) {
+void Stepper::ask_by_next(Lease& victim, const Making& making) {
   const auto undone = undone_.find(victim.id);
   State::Side& side = state_.sides_.at(victim.id);
   const auto methods = pause_methods_of(state_, victim);
   const bool has = side.next && std::find(methods.begin(), methods.end(), *side.next) != methods.end();
-  if (!has || !check_host(victim, undone->second.host)) return false;
+  if (!has || !check_host(victim, undone->second.host)) return;
+  note_begun(making);
   Parking parking = std::move(undone->second.parking);
   undone_.erase(undone);
   parking.told = false;
   parking.reason = yield_text(making, victim);
   note("next_method");
   ask_to_yield(victim, *side.next, std::move(parking));
-  return false;
+}
+
+void Stepper::note_begun(const Making& making) {
+  for (Making& its : state_.makings_) its.begun |= its.asker == making.asker;
 }
 
 // For whomever they were asked, their room is not wanted any more, or not theirs.
@@ -449,41 +427,6 @@ void Stepper::refuse_set(const Making& making, const std::string& beyond) {
   Time& until = state_.sides_.at(victim.id).spared_until;
   until = std::min(until, now_ + settling_pause);
   look_again_at(until);
-}
-
-// -------------------------------------------------------------------------------- on somebody's word
-
-Result<LeaseId> Stepper::on(const Preempt& fact) {
-  const auto found = find_for(fact.lease, fact.generation);
-  if (!found) return found.error();
-  Lease& lease = **found;
-  if (!state_.queue_.contains(lease.id)) {
-    if (lease.state == LeaseState::active || lease.state == LeaseState::offered) return lease.id;
-    return Error{Code::Stale,
-                 "room is made for who waits; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
-                 lease.parked() ? "`sublet resume " + to_string(lease.id) + "` has it wait to come back" : ""};
-  }
-  const RoomPlan plan = plan_now_or_later(state_, rules_, Asking{lease, fact.by}, now_);
-  if (!plan.found) return cannot_make_room(lease, plan);
-  order_room(lease, fact.by);
-  explain(lease, "queued",
-          "room is made for it on the word of " + whose_word(fact.by, lease) +
-              (plan.wait_for.empty() ? "" : ", as soon as somebody may be asked: " + plan.wait_for),
-          "ordered");
-  return lease.id;
-}
-
-Error Stepper::cannot_make_room(const Lease& lease, const RoomPlan& plan) const {
-  std::string text = "no room can be made for " + name_of(lease) + ", which " + need_text(lease) + ": " + plan.why_not;
-  for (const Spared& spared : plan.spared) text += "; " + name_of(*state_.find(spared.lease)) + ": " + spared.why;
-  return Error{Code::Undrainable, std::move(text), plan.hint};
-}
-
-void Stepper::order_room(Lease& lease, const Ordered& by) {
-  lease.ordered = by;
-  touch(lease);
-  state_.ordered_.insert(lease.id);
-  state_.room_stale_ = true;
 }
 
 }  // namespace sublet::core

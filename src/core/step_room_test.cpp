@@ -104,6 +104,54 @@ TEST(Room, WhoCannotBeParkedIsLeftAloneForAWhileAndTheNextIsAsked) {
   EXPECT_SAYS(w.state.left_alone(cheap).why, "pid 102 is traced");
 }
 
+// The second of two refuses to yield by itself.
+struct Refusal : Card {
+  LeaseId first = start(6 * GiB, Tier::batch, "first"), second = start(14 * GiB, Tier::batch, "second"), urgent;
+  Refusal() {
+    Cooperation how;
+    how.residue = 32 * MiB;
+    how.process = process(programs.at(second).first);
+    step(Cooperate{second, 0, how});
+    refusing.insert(second);
+    live(30s);
+    urgent = submit(want(22 * GiB, Tier::interactive, "urgent"), true);
+  }
+};
+
+TEST(Room, WhoseFirstMethodFailsIsAskedByTheNextAndNobodyComesBackMeanwhile) {
+  Refusal w;
+  w.live(30s);
+  EXPECT_EQ(w.state_of(w.urgent), LeaseState::active);
+  EXPECT_EQ(w.at(w.second).parking->method, PauseMethod::driver);
+  EXPECT_EQ(w.times_told(w.first, "paused"), 1);
+  EXPECT_EQ(w.times_told(w.first, "resumed"), 0);
+}
+
+TEST(Room, WhatIsMadeByTheNextMethodHasBegun) {
+  Refusal w;
+  while (w.state_of(w.second) != LeaseState::pausing) w.obey(plenty, 1);
+  w.obey(plenty, 1);
+  ASSERT_EQ(w.state_of(w.second), LeaseState::resuming);
+  ASSERT_EQ(w.state.makings().size(), 1u) << "it goes on";
+  EXPECT_TRUE(w.state.makings().front().begun);
+  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(w.urgent), w.now).basis, to_string(w.second));
+  w.obey(plenty, 1);
+  ASSERT_EQ(w.state_of(w.second), LeaseState::pausing);
+  ASSERT_EQ(w.state.makings().size(), 1u);
+  EXPECT_TRUE(w.state.makings().front().begun);
+}
+
+TEST(Room, WhoDoesNotComeThroughWithBeingUndoneIsNotWaitedFor) {
+  Refusal w;
+  while (w.state_of(w.second) != LeaseState::resuming) w.obey(plenty, 1);
+  Unparked not_yet{w.second, Unparked::How::not_yet, "it does not answer"};
+  w.step(not_yet);
+  EXPECT_TRUE(w.state.makings().empty());
+  w.obeyed = w.actions.size();
+  w.step(Unparked{w.second, Unparked::How::runs, {}, plenty});
+  EXPECT_EQ(w.state_of(w.second), LeaseState::active) << "no other method is tried after that";
+}
+
 TEST(Room, WithoutHostMemoryNobodyIsAsked) {
   Card w;
   const LeaseId batch = w.start(20 * GiB, Tier::batch);

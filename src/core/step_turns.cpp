@@ -62,7 +62,7 @@ void Stepper::wait_for_turn(const Lease& waiter, const std::vector<std::string>&
 // Who was told of this turn is not put off by what has been learned since: of what the switch costs, or of what those
 // use who leave. It is another turn where one of them was given its room since.
 void Stepper::keep_to_what_was_said(const Lease& waiter, NextTurn& turn) const {
-  turn.said = announced_at(state_, rules_, turn, now_);
+  turn.said = announced_at(state_, rules_, waiter, turn, now_);
   const auto before = state_.said_.find({waiter.id, in_order(turn.devices)});
   if (before == state_.said_.end() || !binds(before->second, turn) || planted(Bug::turns_are_put_off)) return;
   turn.said = std::min(turn.said, before->second.said);
@@ -200,7 +200,11 @@ bool Stepper::go_on_with_turn(const Lease& waiter) {
   const Making* old = begun_for(waiter.id);
   if (old == nullptr || !old->its_turn) return false;
   std::vector<LeaseId> leaves;
-  for (const Victim& victim : old->victims) {
+  std::vector<Victim> victims = old->victims;
+  for (const auto& [id, undone] : undone_) {  // to be asked by the next method
+    if (state_.find(id)->tier <= waiter.tier) victims.emplace_back().lease = id;
+  }
+  for (const Victim& victim : victims) {
     const Lease* lease = find(victim.lease);
     if (lease == nullptr || lease->state != LeaseState::active) continue;  // it has left, or is leaving
     const WayToYield way = way_to_yield(state_, rules_, *lease, waiter.uid, now_);
@@ -212,11 +216,11 @@ bool Stepper::go_on_with_turn(const Lease& waiter) {
     const auto device = state_.devices_.find(uuid);  // it may have been lost since
     if (device == state_.devices_.end() || !state_.known(device->second, rules_, now_)) return false;
     Bytes gain;
-    for (const Victim& victim : as_victims(state_, rules_, leaves, waiter.uid, {uuid}, now_)) gain += victim.gain;
+    for (const Victim& its : as_victims(state_, rules_, leaves, waiter.uid, {uuid}, now_)) gain += its.gain;
     if (gain < lacking(state_, rules_, Asking{waiter, std::nullopt, /*told=*/false}, device->second, now_))
       return false;
   }
-  auto victims = as_victims(state_, rules_, leaves, waiter.uid, old->devices, now_);
+  victims = as_victims(state_, rules_, leaves, waiter.uid, old->devices, now_);
   return begin_making({waiter.id, waiter.tier, Ground::turn, /*its_turn=*/true, /*begun=*/false, old->devices,
                        std::move(victims), old->with});
 }
@@ -278,8 +282,7 @@ bool Stepper::somebody_yields(const std::vector<std::string>& devices) const {
   return std::ranges::any_of(devices, [this](const std::string& uuid) {
     return std::ranges::any_of(state_.devices_.at(uuid).leases, [this](LeaseId id) {
       if (planted(Bug::all_yield_at_once)) return state_.sides_.at(id).weighed;
-      const bool pausing = state_.leases_.at(id).state == LeaseState::pausing;
-      return (pausing && !passed_over(state_, id)) || state_.sides_.at(id).weighed;
+      return is_leaving(state_, *state_.find(id)) || state_.sides_.at(id).weighed;
     });
   });
 }

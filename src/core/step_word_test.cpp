@@ -37,6 +37,53 @@ TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
   }
 }
 
+// Of two who yield on it the first stands above whom they yield for, and the second does not.
+TEST(Word, TheFirstWhoYieldsOnItStaysAwayUntilTheLastHas) {
+  for (const bool admins : {false, true}) {
+    Card w;
+    const LeaseId above = w.start(6 * GiB, Tier::standard, "above");
+    const LeaseId equal = w.start(14 * GiB, Tier::batch, "equal");
+    const LeaseId meant = w.submit(w.want(22 * GiB, Tier::batch, "meant"), true);
+    ASSERT_TRUE(w.step(Preempt{meant, 0, Ordered{admins ? 0U : 1000U, admins}}).outcome.has_value());
+    w.live(60s);
+    EXPECT_EQ(w.state_of(meant), LeaseState::active);
+    EXPECT_EQ(w.times_told(above, "paused"), 1);
+    EXPECT_EQ(w.times_told(above, "resumed"), 0) << "not into the room that it has made";
+    EXPECT_EQ(w.times_told(equal, "paused"), 1);
+  }
+}
+
+TEST(Word, WhoYieldedOnItIsLetInAtMostOnceByARestart) {
+  Card w;
+  const LeaseId above = w.start(6 * GiB, Tier::standard, "above");
+  w.start(14 * GiB, Tier::batch, "equal");
+  const LeaseId meant = w.submit(w.want(22 * GiB, Tier::batch, "meant"), true);
+  w.step(Preempt{meant, 0, Ordered{1000, false}});
+  w.obey(plenty, 2);  // the first is weighed, and yields
+  ASSERT_EQ(w.state_of(above), LeaseState::paused);
+  w.restart();
+  w.step(HeldChanged{meant, true});
+  w.measure();
+  w.live(60s);
+  EXPECT_EQ(w.state_of(meant), LeaseState::active);
+  EXPECT_LE(w.times_told(above, "resumed"), 1);
+}
+
+TEST(Word, AnAdministratorsIsNotMadeLessByItsOwners) {
+  Card w;
+  w.rules.ledger_limit = 128 * GiB;
+  Lease theirs = w.want(20 * GiB, Tier::standard, "theirs");
+  theirs.uid = 1001;
+  const LeaseId other = w.submit(theirs, true);
+  w.attach(other);
+  const LeaseId meant = w.submit(w.want(10 * GiB, Tier::batch, "meant"), true);
+  ASSERT_TRUE(w.step(Preempt{meant, 0, Ordered{0, true}}).outcome.has_value());
+  ASSERT_TRUE(w.step(Preempt{meant, 0, Ordered{1000, false}}).outcome.has_value());
+  EXPECT_TRUE(w.at(meant).ordered->anybodys);
+  w.obey();
+  EXPECT_EQ(w.state_of(meant), LeaseState::active);
+}
+
 // One is paused for it, and then one is ended who cannot be: nobody comes back into what the first has made free.
 TEST(Word, WhatYieldsOnItDoesNotGoBackWhenTheNextIsEnded) {
   Card w;

@@ -44,9 +44,9 @@ class Stepper {
   Result<LeaseId> on(const Resize& fact);  // step_resize.cpp
   Result<LeaseId> on(const Pause& fact);   // step_pause.cpp
   Result<LeaseId> on(const Resume& fact);
-  Result<LeaseId> on(const Preempt& fact);  // step_room.cpp
-  Result<LeaseId> on(const HostWeighed& fact);
-  Result<LeaseId> on(const Touching& fact);  // step_pause.cpp
+  Result<LeaseId> on(const Preempt& fact);      // step_word.cpp
+  Result<LeaseId> on(const HostWeighed& fact);  // step_room.cpp
+  Result<LeaseId> on(const Touching& fact);     // step_pause.cpp
   Result<LeaseId> on(const Weighed& fact);
   Result<LeaseId> on(const Parked& fact);
   Result<LeaseId> on(const Unparked& fact);
@@ -96,6 +96,7 @@ class Stepper {
   // Yielding (what is verified: step_verify.cpp) and coming back (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;
   Status check_host(const Lease& lease, const HostMemory& host) const;
+  Error never_runs_again(const Lease& lease) const;
   void begin_pause(Lease& lease, const std::string& reason, bool returns);
   void ask_to_yield(Lease& lease, PauseMethod method, Parking parking);
   void learn(const Lease& lease, Move move, Bytes bytes, Duration took);
@@ -106,7 +107,6 @@ class Stepper {
   bool holds_on(const Lease& lease) const;
   void settle_down(Lease& lease);
   void fail(Lease& lease, const std::string& why, std::optional<Hindrance> hindrance = {});
-  bool try_next(Lease& lease, Parking parking, const HostMemory& host);
   void stay_paused(Lease& lease);
   void look_at_unlisted(const Lease& lease);
   void mark_overdue(Lease& lease);
@@ -132,8 +132,6 @@ class Stepper {
   std::vector<Asker> list_askers();
   void add_first_waiters(std::vector<QueueKey>& keys) const;
   void add_parked(std::vector<QueueKey>& keys) const;
-  void keep_word(Lease& lease);
-  void drop_word(Lease& lease);
   bool give_up();
   std::vector<LeaseId> askers_in_turn() const;
   std::vector<std::string> barred_from(const Lease& waiter) const;
@@ -142,7 +140,6 @@ class Stepper {
   void look_for_room(const Lease& waiter);
   RoomPlan plan_on_or_elsewhere(Asking asking) const;
   bool is_free(const Lease& waiter, const std::vector<std::string>& devices) const;
-  Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
   void look_again_at(Time at);
   bool begin_making(Making making);
   void pass_on(Making& making) const;
@@ -153,10 +150,15 @@ class Stepper {
   void leave_alone(Lease& lease, LeftAlone why);
   void bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why);
   void refuse_set(const Making& making, const std::string& beyond);
-  bool ask_by_next(Lease& victim, const Making& making);
+  void ask_by_next(Lease& victim, const Making& making);
+  void note_begun(const Making& making);
   void settle_undone();
+  // On somebody's word (step_word.cpp).
   Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;
   void order_room(Lease& lease, const Ordered& by);
+  Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
+  void keep_word(Lease& lease);
+  void drop_word(Lease& lease);
   // Among equals (step_turns.cpp).
   void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred);
   const Making* begun_for(LeaseId asker) const;                        // null: nobody was asked for it before this step
@@ -178,6 +180,7 @@ class Stepper {
   bool contends(LeaseId id, const Device& device) const;
   bool contested() const;
   // By which method (step_method.cpp).
+  bool try_next(Lease& lease, Parking parking, const HostMemory& host);
   Duration yield_time(const Lease& lease) const;
   void note_unfit(Lease& lease, const Parked& fact);
   Duration driver_time(const Lease& lease, Move move) const;
@@ -191,6 +194,7 @@ class Stepper {
   // Ending and everything that time alone does (step_end.cpp).
   void end(Lease& lease, EndReason why, std::string text, std::string_view moment = {});
   void stop_program(Lease& lease);
+  void end_as_it_is(Lease& lease);
   bool program_may_live(const Lease& lease) const;
   bool may_allocate(const Lease& lease) const;
   void program_gone(const Lease& lease);

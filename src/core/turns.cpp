@@ -278,15 +278,14 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
   return quantum_ends(state, rules, waiter, turn, [&state](const Lease& lease) { return state.to_move(lease); });
 }
 
-Time announced_at(const State& state, const Rules& rules, const NextTurn& turn, Time now) {
-  const Lease& waiter = *state.find(turn.enters.front());
+Time announced_at(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn, Time now) {
   if (!among_equals(state, waiter, turn)) return turn.at;
   const auto bytes = [&](const Lease& lease) { return will_move(state, lease, now); };
   return std::max(turn.at, quantum_ends(state, rules, waiter, turn, bytes));
 }
 
-std::vector<Victim> leaving(const State& state, const Rules& rules, const NextTurn& turn, Time now) {
-  const Lease& waiter = *state.find(turn.enters.front());
+std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn,
+                            Time now) {
   auto victims = as_victims(state, rules, turn.leaves, waiter.uid, turn.devices, now);
   for (Victim& victim : victims) {
     const Lease& lease = *state.find(victim.lease);

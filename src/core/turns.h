@@ -46,8 +46,9 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
 // When people are told that the turn begins, and who leaves then. Who was given its room a moment ago may still be
 // filling it, and more bytes make its quantum longer, and its pause: until it has come to rest it is reckoned with all
 // that it has reserved, so that nobody is told of a turn that comes later.
-Time announced_at(const State& state, const Rules& rules, const NextTurn& turn, Time now);
-std::vector<Victim> leaving(const State& state, const Rules& rules, const NextTurn& turn, Time now);
+Time announced_at(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn, Time now);
+std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease& waiter, const NextTurn& turn,
+                            Time now);
 
 // How long a lease has its room on these devices before a turn takes it away again: see pause.min_residency.
 Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);

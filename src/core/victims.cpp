@@ -124,9 +124,9 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
   Bytes gain;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    const bool yields = lease.state == LeaseState::pausing && !passed_over(state, id);
-    plan.under_way |= yields;
-    if (id == asking.lease.id || lease.ended() || yields) continue;
+    const bool leaves = is_leaving(state, lease);
+    plan.under_way |= leaves;
+    if (id == asking.lease.id || lease.ended() || leaves) continue;
     if (!asking.told && !asking.reaches(lease)) continue;
     WayToYield way = way_to_yield(state, rules, lease, asking.lease.uid, now);
     if (asking.patient && way.ends_later()) way = {WayToYield::Kind::end};
@@ -220,6 +220,11 @@ std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
   return left;
 }
 
+bool is_leaving(const State& state, const Lease& lease) {
+  if (passed_over(state, lease.id)) return false;
+  return lease.state == LeaseState::pausing || (lease.state == LeaseState::resuming && state.standing(lease.id).next);
+}
+
 Duration yields_in(const State& state, const Victim& victim) {
   const Lease& lease = *state.find(victim.lease);
   return victim.pause.likely + settles_in(state, lease, victim.method, victim.bytes);
@@ -276,9 +281,11 @@ Bytes being_yielded(const State& state, const Device& device) {
   Bytes bytes, residues = device.residues;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
-    if (lease.state != LeaseState::pausing || passed_over(state, id)) continue;
-    bytes += state.charged(lease, device.reading.uuid) - lease.parking->residue;
-    residues += lease.parking->residue;
+    if (!is_leaving(state, lease)) continue;
+    const auto next = state.standing(id).next;
+    const Bytes residue = next ? residue_of(state, lease, *next) : lease.parking->residue;
+    bytes += state.charged(lease, device.reading.uuid) - residue;
+    residues += residue;
   }
   return bytes + device.shrinking + state.in_headroom(residues) - state.in_headroom(device.residues);
 }

@@ -52,6 +52,10 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims);  // 
 // It is yielding, and nobody counts on that: the driver does not return.
 bool passed_over(const State& state, LeaseId id);
 
+// It is on its way out, and counted on: it was asked to yield, or will be by its next method as soon as the one before
+// is undone.
+bool is_leaving(const State& state, const Lease& lease);
+
 // What it would be to have this lease yield on one device, for a lease of the user `asker`.
 Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, const Device& device,
                  Time now);

@@ -279,13 +279,13 @@ void Clients::leave(Client& client, const core::Lease& lease, Random& random) {
   }
   const bool revoke = random.chance(15);
   if (revoke) oracle_.revoked(lease.id);
-  send(&client,
-       core::Release{.lease = lease.id,
-                     .generation = random.chance(50) ? lease.generation : 0,
-                     .force = random.chance(20),
-                     .stop = random.chance(50),
-                     .revoke = revoke},
-       random.chance(50));
+  const core::Release release{.lease = lease.id,
+                              .generation = random.chance(50) ? lease.generation : 0,
+                              .force = random.chance(20),
+                              .stop = random.chance(50),
+                              .revoke = revoke};
+  if (release.force && (release.stop || release.revoke)) world_.note_forced(lease.id);
+  send(&client, release, random.chance(50));
 }
 
 void Clients::work(Random& random) {

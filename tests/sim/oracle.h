@@ -116,8 +116,9 @@ class Oracle {
   Bytes coming_free(const std::string& device, const Reading& reading, const std::vector<core::Victim>& victims) const;
   struct Seen {
     std::vector<LeaseId> victims, with;  // who yields, and who else comes in by the same turn
-    Time since;                          // decided then
-    bool again = false;                  // for the second time
+    std::vector<std::string> devices;
+    Time since;          // decided then
+    bool again = false;  // for the second time
   };
   void check_making(const core::State& state, const core::Making& making, const Seen& decided, Time now);
   void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
@@ -126,6 +127,7 @@ class Oracle {
   Bytes residues(const std::string& device) const;
   Bytes ledger_left() const;
   void check_host_room(const core::Making& making);
+  void check_stays_out(const Lease& before, const Lease& lease, Time now);
   void check_makings(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);

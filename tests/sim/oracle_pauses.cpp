@@ -68,6 +68,7 @@ void Oracle::check_turn(const Lease& lease, Time now) {
   check_asked_for(*id, now);
   const auto begun = turns_begun_.find(*id);
   if (begun == turns_begun_.end() || !begun->second.contains(lease.id)) check_quantum(lease, found->second, now);
+  turns_begun_[*id].insert(lease.id);  // by one method after the other
 }
 
 // Who is to leave when a turn begins, or goes on, leaves, whatever is learned of what that takes until the others have.

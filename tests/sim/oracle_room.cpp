@@ -68,9 +68,13 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
     if (!is_on(lease, device) || std::any_of(victims.begin(), victims.end(), is_it)) continue;
     // What is given up, with a card that was lost, say, is not waited for; nor is it free while it is listed.
     if (lease.ended() && engine_->state().charge(id, device).settling) coming += settling(lease, device, reading);
-    if (lease.state != LeaseState::pausing || engine_->state().stuck(id)) continue;
-    coming += counted(lease, device, reading) - lease.parking->residue;
-    residues += lease.parking->residue;
+    if (engine_->state().stuck(id)) continue;
+    // Who comes back because one method failed is asked by the next one then.
+    const auto next = engine_->state().standing(id).next;
+    if (lease.state != LeaseState::pausing && !(next && lease.state == LeaseState::resuming)) continue;
+    const Bytes residue = next ? core::residue_of(engine_->state(), lease, *next) : lease.parking->residue;
+    coming += counted(lease, device, reading) - residue;
+    residues += residue;
   }
   return coming + std::min(residues, config_.rules.headroom) - in_headroom(device);
 }
@@ -247,6 +251,50 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
   }
 }
 
+// Who has yielded on somebody's word does not come back into the room that it has made as long as those who are still
+// to be asked for it could be, and would be enough without what this one takes again.
+void Oracle::check_stays_out(const Lease& before, const Lease& lease, Time now) {
+  if (!before.parking->reason.starts_with("on the word of ")) return;
+  const auto asker = leases_.find(asker_of(before.parking->reason).value_or(LeaseId{}));
+  if (asker == leases_.end() || !waits(asker->second) || !asker->second.ordered) return;
+  const auto made = makings_.find(asker->first);
+  if (made == makings_.end() || made->second.victims.empty()) return;
+  const core::State& state = engine_->state();
+  const auto& word = *asker->second.ordered;
+  Bytes held;
+  for (const LeaseId id : made->second.victims) {
+    const Lease* victim = state.find(id);
+    const bool reached = victim != nullptr && (word.anybodys || word.uid == victim->uid);
+    if (!reached || victim->state != LeaseState::active || victim->stop_requested) return;
+    if (state.standing(id).spared_until > now) return;
+    if (!core::way_to_yield(state, config_.rules, *victim, asker->second.uid, now).parks()) return;
+    held += core::held_by(state, *victim);
+  }
+  if (held > ledger_left()) return;
+  bool in_its_way = false;
+  for (const std::string& device : made->second.devices) {
+    const core::Making* making = state.making_on(device);
+    if (known(device, now) == nullptr || (making != nullptr && making->asker != asker->first)) return;
+    const core::Device& its = state.devices().at(device);
+    Bytes room = state.effective_free(its, config_.rules, now) - config_.rules.headroom;
+    if (is_on(lease, device)) {
+      in_its_way |= state.effective_free(its, config_.rules, now) < state.need(asker->second, device);
+      room += state.charged(lease, device) - before.parking->residue;
+    }
+    for (const LeaseId id : made->second.victims) {
+      const Lease& victim = *state.find(id);
+      const auto method = core::pause_method_of(state, victim);
+      if (method && is_on(victim, device))
+        room += state.charged(victim, device) - core::residue_of(state, victim, *method);
+    }
+    if (room < state.need(asker->second, device)) return;
+  }
+  verdict_.expect(!in_its_way, "back-before-the-word", [&] {
+    return fmt::format("{} has yielded for {}, and comes back while others are still to be asked for it",
+                       to_string(lease.id), to_string(asker->first));
+  });
+}
+
 // Looked at when it has changed: what is being made is decided anew at each change. What it costs is looked at a step
 // later: somebody else may have been given room by that very step.
 void Oracle::check_makings(const core::State& state, Time now) {
@@ -257,6 +305,7 @@ void Oracle::check_makings(const core::State& state, Time now) {
     Seen& its = seen[making.asker];
     for (const core::Victim& victim : making.victims) its.victims.push_back(victim.lease);
     its.with = making.with;
+    its.devices = making.devices;
     const auto before = makings_.find(making.asker);
     const bool same = before != makings_.end() && before->second.victims == its.victims;
     its.again = same;

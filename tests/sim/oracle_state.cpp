@@ -86,7 +86,8 @@ void Oracle::check_stuck(const core::State& state, Time now) {
         const bool yields = state.find(id)->state == LeaseState::pausing;
         any |= yields;
         in_time |= yields && (by == returns_by_.end() || now <= by->second);
-        in_time |= state.find(id)->ended();  // what it used comes free in a moment
+        in_time |= state.find(id)->ended();                      // what it used comes free in a moment
+        in_time |= state.standing(id).next && !state.stuck(id);  // asked by its next method in a moment
       }
     }
     verdict_.expect(!any || in_time, "held-up", [&making] {

@@ -106,17 +106,18 @@ std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
   return tree;
 }
 
-// Nobody is ended but whose end was decided, durably; and never while it is parked, unless the driver takes too long.
+// Nobody is ended but whose end was decided, durably; and never while it is parked, unless the driver takes too long,
+// or whoever wants it ended will not wait for that.
 void SimPrograms::check_signal(LeaseId id) const {
   const core::Lease* lease = life_->store.find(id);
   const bool decided = life_->store.ended(id) || (lease != nullptr && lease->stop_requested);
   life_->verdict.expect(decided, "signal-undecided",
                         [&] { return to_string(id) + " is to be ended, and nothing durable says so"; });
-  life_->verdict.expect(lease == nullptr || lease->ended() || !lease->parking ||
-                            lease->state == core::LeaseState::poisoned || life_->world.hung(id),
-                        "parked-program-signalled", [&] {
-                          return to_string(id) + " is ended while it is " + std::string(to_string(lease->state));
-                        });
+  life_->verdict.expect(
+      lease == nullptr || lease->ended() || !lease->parking || lease->state == core::LeaseState::poisoned ||
+          life_->world.hung(id) || life_->world.forced(id),
+      "parked-program-signalled",
+      [&] { return to_string(id) + " is ended while it is " + std::string(to_string(lease->state)); });
 }
 
 bool SimPrograms::inhabited(LeaseId lease) const {

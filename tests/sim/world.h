@@ -111,6 +111,9 @@ class World {
   // A driver call of it did not return when it should: its owner may end it as it is.
   void note_hung(LeaseId lease) { hung_.insert(lease); }
   bool hung(LeaseId lease) const { return hung_.contains(lease); }
+  // Somebody wants it ended, also as it is.
+  void note_forced(LeaseId lease) { forced_.insert(lease); }
+  bool forced(LeaseId lease) const { return forced_.contains(lease); }
 
   // --- outsiders ---
   void disturb(Random& random);
@@ -196,6 +199,7 @@ class World {
   std::map<std::pair<LeaseId, std::size_t>, Bytes> unseen_;  // on each card, when it was read last
   std::int64_t hide_again_ns_ = 0;                           // nobody is hidden before
   std::set<LeaseId> hung_;
+  std::set<LeaseId> forced_;
   std::int32_t last_pid_ = 1000;
 };
 
