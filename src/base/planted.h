@@ -85,6 +85,8 @@ enum class Bug {
   pressure_does_not_matter,
   swap_does_not_matter,
   nothing_is_manual,
+  the_parked_go_with_their_card,
+  deserted_is_forgotten,
   orphans_stay,
   orphans_count_from_the_pause,
   turns_take_a_tenth,

@@ -414,8 +414,8 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
     if (lease.state == LeaseState::active && has_time) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
       due = std::min({due, side.look_at, side.overdue_at});
-    if (lease.state == LeaseState::paused && side.empty_since && !planted(Bug::orphans_stay))
-      due = std::min(due, after(*side.empty_since, rules.orphan_after));
+    if (lease.state == LeaseState::paused && lease.parking->deserted_since && !planted(Bug::orphans_stay))
+      due = std::min(due, after(*lease.parking->deserted_since, rules.orphan_after));
   }
   if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)
     due = std::min(due, after(*lease.stop_at, rules.grace));
@@ -450,13 +450,13 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);
   move(side.held_at);
-  move(side.empty_since);
   move(side.yielded_at);
   move(lease.unheld_since);
   bool changed = move(lease.stop_at);
   if (lease.ended()) return changed;
   changed |= move(lease.offer_ends_at);
   changed |= move(lease.expires_at);
+  if (lease.parking) changed |= move(lease.parking->deserted_since);
   return changed;
 }
 

@@ -311,7 +311,6 @@ class State {
     std::string not_back_code;          // … and the word for it
     std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of
     std::optional<bool> inhabited;      // as far as it was told since it is away
-    std::optional<Time> empty_since;    // paused, its owner a token, and no process of it lives
     // As one that may be asked to yield:
     bool weighed = false;             // WeighHost is ordered and not answered
     Bytes parked;                     // by the driver, the last time

@@ -120,7 +120,6 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns)
   side.tried = 0;
   side.blocked_by = 0;
   side.inhabited.reset();
-  side.empty_since.reset();
   Parking parking;
   parking.since = now_;
   parking.reason = reason;
@@ -278,6 +277,7 @@ void Stepper::bring_back(Lease& lease) {
   Parking parking = *lease.parking;
   state_.note_beside(lease, parking);
   parking.before_top.reset();
+  parking.deserted_since.reset();
   state_.set_parking(lease, std::move(parking), LeaseState::resuming);
   State::Side& side = state_.sides_.at(lease.id);
   side.on_top.reset();  // what is still to be parked is brought back after that
@@ -285,7 +285,6 @@ void Stepper::bring_back(Lease& lease) {
   side.grown.clear();
   side.moving_since = now_;
   side.moved = state_.to_move(lease);
-  side.empty_since.reset();
   explain(lease, "resuming",
           "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
               format_duration(now_ - lease.parking->since) + ": its program is restored");

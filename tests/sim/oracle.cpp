@@ -39,7 +39,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   to_blame_.clear();
   returns_by_.clear();
   makings_.clear();
-  named_at_.clear(), deserted_.clear();
+  named_at_.clear();
   looked_.reset(), looked_at_ = {};
   forget_turns();
   for (const auto& [id, row] : store->durable()) {
@@ -49,10 +49,11 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
     if (lease.state == LeaseState::active && lease.resumed_at) back_at_[id] = *lease.resumed_at;
     last_id_ = std::max(last_id_, id.number);
   }
+  keep_deserted(now);
   follow_restart();
   stood_still(now);
   checked_.reset();
-  last_now_ = now;  // what was decided and not stored may be decided again
+  last_now_ = now, awake_ = world_.awake();  // what was decided and not stored may be decided again
 }
 
 void Oracle::lagged(Time now) {

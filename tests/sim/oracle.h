@@ -193,6 +193,7 @@ class Oracle {
   void check_swapped(const core::State& state) const;
   std::optional<Time> deserted(const Lease& lease) const;
   void follow_deserted();
+  void keep_deserted(Time now);
   bool was_told(const core::State& state);
   void check_deserted(const core::State& state);
   void check_orphaned(const Lease& before, const Lease& lease);
@@ -269,13 +270,13 @@ class Oracle {
     Time since;
     std::vector<LeaseId> victims;
   };
-  std::map<LeaseId, Stands> stands_;     // room is made for it, and nothing happens
-  std::map<LeaseId, Time> unasked_;      // others could be asked for it since, and are not
-  std::map<LeaseId, Time> pause_began_;  // of tokens' leases, on CLOCK_MONOTONIC
-  std::map<LeaseId, Time> deserted_;     // nothing of it lives, and the daemon could see that since
-  std::optional<Time> looked_;           // begun then, a reading was told in this step
-  Time looked_at_;                       // the last one was told then, on CLOCK_MONOTONIC
-  Time last_now_;
+  std::map<LeaseId, Stands> stands_;      // room is made for it, and nothing happens
+  std::map<LeaseId, Time> unasked_;       // others could be asked for it since, and are not
+  std::map<LeaseId, Time> pause_began_;   // of tokens' leases, on CLOCK_MONOTONIC
+  std::map<LeaseId, Time> deserted_;      // nothing of it lives, and the daemon could see that since
+  std::optional<Time> looked_;            // begun then, a reading was told in this step
+  Time looked_at_;                        // the last one was told then, on CLOCK_MONOTONIC
+  Time last_now_, awake_;                 // on CLOCK_MONOTONIC
   std::optional<std::uint64_t> checked_;  // after so many steps of the core
   bool woke_ = false;                     // so the newest decision began
   bool wakes_ = false;                    // it stood still, and has not decided anything since

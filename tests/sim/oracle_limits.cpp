@@ -148,6 +148,17 @@ void Oracle::follow_deserted() {
   deserted_ = std::move(seen);
 }
 
+// What is stored of that counts in the next life too, but for time that its line does not have, where the wall clock
+// was set back meanwhile.
+void Oracle::keep_deserted(Time now) {
+  const Duration lost = std::max(world_.awake() - awake_ - (now - last_now_), Duration{});
+  for (auto& [id, since] : deserted_) since = since + lost;
+  std::erase_if(deserted_, [this](const auto& its) {
+    const auto lease = leases_.find(its.first);
+    return lease == leases_.end() || !lease->second.parking || !lease->second.parking->deserted_since;
+  });
+}
+
 void Oracle::check_deserted(const core::State& state) {
   constexpr Duration late = 2ms;  // an alarm may ring a little after its time
   for (const auto& [id, since] : deserted_) {

@@ -23,7 +23,7 @@ void Oracle::after_step(bool overdue) {
   const Time now = engine_->now();
   verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });
   if (now - last_now_ >= napped_) napped_ = {};
-  last_now_ = now;
+  last_now_ = now, awake_ = world_.awake();
   verdict_.mix(state.last_id() * 1000 + state.leases().size() * 10 + state.queue().size());
   // In a step of the world in which the core took none, all this is as it was.
   if (std::exchange(checked_, state.steps()) != state.steps()) {
