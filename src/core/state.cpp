@@ -129,7 +129,7 @@ Standing State::standing(LeaseId id) const {
   const Side& side = found->second;
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
-  const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
+  const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at, side.settled_in});
   return {side.restored_at,  came_back,     side.used_until, side.tried_at,
           side.spared_until, side.failures, side.next,       side.parked};
 }
@@ -441,6 +441,7 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
     return time.has_value();
   };
   Side& side = sides_.at(lease.id);
+  side.settled_in = after(standing(lease.id).came_back, asleep);
   side.grace_until = after(side.grace_until, asleep);
   side.look_at = after(side.look_at, asleep);
   side.overdue_at = after(side.overdue_at, asleep);
@@ -449,6 +450,7 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.used_until = after(std::max({side.used_until, lease.granted_at.value_or(Time{}), side.restored_at}), asleep);
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);
+  move(side.late_since);
   move(side.held_at);
   move(side.yielded_at);
   move(lease.unheld_since);

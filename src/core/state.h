@@ -283,18 +283,19 @@ class State {
     bool program_ended = false;   // its keeper's program is known to have ended
     Time gone_at;                 // then; or when it was killed: no reading that began before shows that bytes are gone
     // Yielding or coming back, as far as it is observed:
-    std::optional<Time> yielded_at;              // its method says that it has yielded; verified since then
-    Time proven_at;                              // began then: the last snapshot that shows it
-    int proofs = 0;                              // how many did in a row
-    bool acting = false;                         // Park or Unpark is ordered and not answered, …
-    Time acting_since;                           // … since
-    int retries = 0;                             // of Unpark
-    Time restored_at;                            // what it holds was not measured before a snapshot that began later
-    Time shrunk_at;                              // what it uses was not measured before one that began after that
-    Time used_until;                             // nothing of it has been seen on a device since, if nothing is
-    Time look_at = Time::never();                // for the next proof, or the next try
-    Bytes moved;                                 // what its processes held when it was asked to yield
-    Time moving_since;                           // Park or Unpark was ordered then
+    std::optional<Time> yielded_at;  // its method says that it has yielded; verified since then
+    Time proven_at;                  // began then: the last snapshot that shows it
+    int proofs = 0;                  // how many did in a row
+    bool acting = false;             // Park or Unpark is ordered and not answered, …
+    Time acting_since;               // … since
+    int retries = 0;                 // of Unpark
+    Time restored_at;                // what it holds was not measured before a snapshot that began later
+    Time settled_in;                 // given its room then, or before: so much later as the machine has slept since
+    Time shrunk_at;                  // what it uses was not measured before one that began after that
+    Time used_until;                 // nothing of it has been seen on a device since, if nothing is
+    Time look_at = Time::never();    // for the next proof, or the next try
+    Bytes moved;                     // what its processes held when it was asked to yield
+    Time moving_since;               // Park or Unpark was ordered then
     std::optional<Time> late_since = {};         // a Park was, which the driver was not waited for any more
     std::optional<Time> held_at;                 // began then: the last snapshot that shows it holding on
     std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, before it yields: not its own
