@@ -90,6 +90,18 @@ bool State::known(const Device& device, const Rules& rules, Time now) const {
          (now - *device.read_at <= rules.max_age || planted(Bug::old_readings_count));
 }
 
+bool State::given_up(const Device& device, const Rules& rules, Time now) {
+  constexpr int missing_snapshots = 3;
+  return device.missing >= missing_snapshots && now - *device.missing_since >= rules.max_age;
+}
+
+const Device* State::given_up(const Lease& lease, const Rules& rules, Time now) const {
+  for (const std::string& uuid : lease.devices)
+    if (const auto at = devices_.find(uuid); at != devices_.end() && given_up(at->second, rules, now))
+      return &at->second;
+  return nullptr;
+}
+
 Bytes State::capacity(const Device& device, const Rules& rules) {
   return device.reading.total - device.reading.driver_reserved - rules.headroom;
 }

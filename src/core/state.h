@@ -164,6 +164,10 @@ class State {
 
   // Known: the newest reading is usable and not older than rules.max_age.
   bool known(const Device& device, const Rules& rules, Time now) const;
+  // Missing for so long, and so often, that it is not just the driver that forgot it for a moment.
+  static bool given_up(const Device& device, const Rules& rules, Time now);
+  // The first of its devices that is; null: none.
+  const Device* given_up(const Lease& lease, const Rules& rules, Time now) const;
   // What may still be promised; 0 while not known. May be negative: more is taken than there is.
   Bytes effective_free(const Device& device, const Rules& rules, Time now) const;
   // The most that one lease could ever get on the device: total − driver's reserve − headroom.
@@ -310,7 +314,7 @@ class State {
     bool no_room = false;               // the last Unpark found none
     std::string not_back;               // why the last Unpark failed, …
     std::string not_back_code;          // … and the word for it
-    std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of
+    std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of; -1: its card is gone
     std::optional<bool> inhabited;      // as far as it was told since it is away
     // As one that may be asked to yield:
     bool weighed = false;             // WeighHost is ordered and not answered

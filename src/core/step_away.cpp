@@ -10,14 +10,15 @@
 
 namespace sublet::core {
 
-// Of those that wait in vain although the table has room for them: told once for each outsider that is in the way most.
+// Of those that wait in vain although the table has room for them: told once for each outsider that is in the way most,
+// and once when their card is gone.
 void Stepper::note_blocked() {
   for (const LeaseId id : std::exchange(may_be_blocked_, {})) {
     Lease* lease = find(id);
     if (lease == nullptr || lease->ended()) continue;
     std::int32_t& told = state_.sides_.at(id).blocked_by;
-    const auto blocked = blocked_by_outsiders(state_, rules_, *lease, now_);
-    const std::int32_t first = blocked ? blocked->outsiders.front().process.pid : 0;
+    const auto blocked = what_blocks(state_, rules_, *lease, now_);
+    const std::int32_t first = !blocked ? 0 : blocked->outsiders.empty() ? -1 : blocked->outsiders.front().process.pid;
     if (first != 0 && first != told) explain(*lease, "blocked", blocked->text);
     told = first;
   }

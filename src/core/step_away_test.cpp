@@ -36,7 +36,7 @@ struct Alone : World {
     measure({});
     ASSERT_EQ(state_of(lease), LeaseState::paused);
   }
-  std::optional<Blocked> blocked(LeaseId id) const { return blocked_by_outsiders(state, rules, at(id), now); }
+  std::optional<Blocked> blocked(LeaseId id) const { return what_blocks(state, rules, at(id), now); }
   int times_told(LeaseId id) const {
     return static_cast<int>(std::count_if(reasons.begin(), reasons.end(),
                                           [id](const Reason& r) { return r.lease == id && r.code == "blocked"; }));
@@ -201,7 +201,7 @@ TEST(Orphan, TimeAsleepDoesNotCount) {
 }
 
 // What counts is the time for which nobody is known to have lived: not the pause before, in which somebody did, nor
-// time in which the machine slept or no daemon looked.
+// time in which the machine slept, or before a daemon looked.
 TEST(Orphan, WhoseLastProcessNobodySawEndCountsFromWhenThatIsSeen) {
   Token w;
   w.pass(50min);

@@ -273,7 +273,12 @@ void Stepper::want_back(Lease& lease) {
 
 // Its turn: the room is its own before anything is restored into it.
 void Stepper::bring_back(Lease& lease) {
-  state_.queue_.erase(lease.id);
+  bring_back(lease, "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
+                        format_duration(now_ - lease.parking->since) + ": its program is restored");
+}
+
+void Stepper::bring_back(Lease& lease, const std::string& why) {
+  if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
   state_.note_beside(lease, parking);
   parking.before_top.reset();
@@ -285,9 +290,7 @@ void Stepper::bring_back(Lease& lease) {
   side.grown.clear();
   side.moving_since = now_;
   side.moved = state_.to_move(lease);
-  explain(lease, "resuming",
-          "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
-              format_duration(now_ - lease.parking->since) + ": its program is restored");
+  explain(lease, "resuming", why);
   unpark(lease);
   touch_given(lease);
 }

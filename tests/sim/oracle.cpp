@@ -439,24 +439,16 @@ Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   return claims(device, reading).sum() - in_headroom(device);
 }
 
-// What those that are parked there may keep is in the headroom first.
-Bytes Oracle::in_headroom(const std::string& device) const {
-  return std::min(config_.rules.headroom, residues(device));
-}
-
-Bytes Oracle::residues(const std::string& device) const {
-  Bytes sum;
-  for (const auto& [id, lease] : leases_)
-    if (lease.parked() && is_on(lease, device)) sum += lease.parking->residue;
-  return sum;
-}
-
 // Whoever was given room last found it free when those were still parked who came back by the same decision: what they
 // kept of the headroom is theirs, and nobody's loss. Who wakes goes by what it has read, whatever waits to be read.
 void Oracle::check_room(const Lease& lease, Time now, bool wakes) {
   for (const std::string& uuid : lease.devices) {
     const auto found = readings_.find(uuid);
     const auto its = engine_->state().devices().find(uuid);
+    // It is told to go on without the card, which is to be forgotten.
+    const bool goes_on = lease.state == LeaseState::resuming && its != engine_->state().devices().end() &&
+                         its->second.missing_since && now - *its->second.missing_since >= config_.rules.forget_after;
+    if (goes_on) continue;
     const bool older = wakes && found != readings_.end() && its != engine_->state().devices().end() &&
                        its->second.read_at && *its->second.read_at < found->second.began;
     const bool known = older ? now - *its->second.read_at <= config_.rules.max_age

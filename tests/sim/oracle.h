@@ -80,6 +80,7 @@ class Oracle {
   void read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
+  void check_left_parked(const Lease& before, const Lease& lease);
   void check_time_parked(const Lease* before, const Lease& lease, Time now);
   void check_end(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_room(const Lease& lease, Time now, bool wakes);

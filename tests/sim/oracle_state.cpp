@@ -276,6 +276,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
           (before != nullptr && before->expires_at && *before->expires_at <= now &&
            before->state == LeaseState::active && (!forgiven_.contains(lease.id) || forgiven_.at(lease.id) <= now)),
       "expired-early", says("its time was not over"));
+  if (lease.end_reason == R::failed && before != nullptr && before->parking) check_left_parked(*before, lease);
   const bool displaced = lease.end_reason == R::revoked && !revoked_.contains(lease.id);
   const bool resumed = std::ranges::any_of(batch.reasons, [&](const core::Reason& reason) {
     return reason.lease == lease.id && reason.code == "resumed";  // and ended at once

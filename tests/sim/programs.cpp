@@ -106,7 +106,8 @@ std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
   return tree;
 }
 
-// Nobody is ended but whose end was decided, durably; and never while it is parked, unless the driver takes too long.
+// Nobody is ended but whose end was decided, durably; and never while it is parked, unless the driver takes too long or
+// its card is gone.
 void SimPrograms::check_signal(LeaseId id) const {
   const core::Lease* lease = life_->store.find(id);
   const bool decided = life_->store.ended(id) || (lease != nullptr && lease->stop_requested);
