@@ -95,6 +95,7 @@ enum class Bug {
   answered_before_durable,
   done_before_durable,
   locked_before_durable,
+  parked_before_durable,
   told_before_durable,
   two_orders_at_once,
   ends_forget_holders,

@@ -116,6 +116,7 @@ constexpr std::array all{
     SUBLET_BUG(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_BUG(done_before_durable, "engine", "actions do not wait for their commit"),
     SUBLET_BUG(locked_before_durable, "engine", "the driver locks before it is stored whom"),
+    SUBLET_BUG(parked_before_durable, "engine", "the driver parks before it is stored what is there"),
     SUBLET_BUG(told_before_durable, "engine", "events do not wait for their commit"),
     SUBLET_BUG(two_orders_at_once, "engine", "an order is given while another of the lease is out"),
     SUBLET_BUG(ends_forget_holders, "engine", "an end that is not durable forgets who holds the lease", fails_to_store),

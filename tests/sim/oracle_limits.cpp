@@ -71,6 +71,13 @@ void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
   if (engine_ == nullptr) return;
   const auto lease = leases_.find(id);  // what is parked on top was looked at when that was decided
   if (!weighed.empty() && lease != leases_.end() && lease->second.state == LeaseState::pausing) check_host(id);
+  const Lease* stored = weighed.empty() ? nullptr : store_->find(id);
+  const bool yields = stored != nullptr && lease != leases_.end() && lease->second.state == LeaseState::pausing;
+  verdict_.expect(!yields || (stored->parking && stored->parking->yielded == lease->second.parking->yielded),
+                  "parked-undurably", [&] {
+                    return fmt::format("{} is to be parked as it was weighed, and what it holds is not stored",
+                                       to_string(id));
+                  });
   const auto swaps = [this](ProcessRef ref) {
     const auto process = world_.processes().find(ref);
     return process != world_.processes().end() && world_.ram().may_swap(process->second.group, false);
