@@ -34,7 +34,8 @@ std::string render_why(const nlohmann::json& why, const Look& look);
 // "place 2, 4.0 GiB short on gpu0; starts in about 5 min": the queue part of a waiting lease.
 std::string no_device_phrase(const nlohmann::json& queue);
 std::string queue_phrase(const nlohmann::json& lease, const Look& look);
-// "ResumeBlocked: pid 9 (game) holds 2.0 GiB on gpu0", "" while no outsider keeps the lease from its room.
+// "ResumeBlocked: pid 9 (game) holds 2.0 GiB on gpu0", "ResumeBlocked: its device is gone"; "" while neither keeps the
+// lease from its room. The same words for as long as it is so.
 std::string blocked_phrase(const nlohmann::json& lease, const Look& look);
 // "1.2 GiB of 3.0 GiB parked, 1.9 GiB/s, about 950ms left", "" while nothing is moved.
 std::string progress_phrase(const nlohmann::json& lease);

@@ -103,8 +103,9 @@ Cell reason_cell(const json& row, const Look& look) {
     if (state == "paused" || state == "poisoned") {
       const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
       if (state == "poisoned") return {number_at(row, "parked_bytes").value_or(0) > 0 ? parked : reason, Paint::red};
-      if (!flag_at(pause, "returns")) return {parked, Paint::cyan};
+      if (!flag_at(pause, "returns") && blocked.empty()) return {parked, Paint::cyan};
       // Who has its room now need not be whom it yielded for.
+      if (!flag_at(pause, "returns")) return {fmt::format("{}; {}", parked, blocked), Paint::yellow};
       if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};
       return {fmt::format("{}; wants back, {}{}", parked, place, held_by(row)), Paint::yellow};
     }
@@ -225,7 +226,7 @@ std::string blocked_phrase(const json& lease, const Look& look) {
     out += pid ? fmt::format("pid {}{}", *pid, program.empty() ? "" : " (" + program + ")") : "no listed process";
     out += fmt::format(" holds {} on {}", size_at(outsider, "bytes"), device_name(text_at(outsider, "device"), look));
   }
-  return out;
+  return out.empty() ? text_at(blocked, "code") + ": its device is gone" : out;
 }
 
 std::string progress_phrase(const json& lease) {

@@ -29,7 +29,8 @@ constexpr Key table[] = {
      "it. An actor that is a service of its own has it from its unit (--driver).",
      +[](Config& c) -> std::string& { return c.gpu.driver; }},
     {"gpu.forget_after", "1s", "365d",
-     "A GPU that has been gone for so long is given up: what only it could hold is rejected, unless no GPU is left.",
+     "A GPU that has been gone for so long is given up: what only it could hold is rejected, what is parked from it "
+     "ends, unless no GPU is left.",
      +[](Config& c) -> Duration& { return c.gpu.forget_after; }},
     {"gpu.interval_busy", "100ms", "1m",
      "Time between two looks at the GPUs while anything waits, settles or has changed.",

@@ -47,9 +47,25 @@ std::string sentence(const Blocked& blocked, const Lease& lease, const Device& d
   return text;
 }
 
+// Whether it is wanted back or not: where it was is gone.
+Blocked blocked_by_loss(const Device& device, const Rules& rules, const Lease& lease, Time now) {
+  const bool comes =
+      lease.state == LeaseState::pausing || lease.state == LeaseState::resuming || lease.parking->returns;
+  std::string then = comes ? "comes back by itself" : "can come back";
+  if (lease.state == LeaseState::poisoned) then = "is kept";
+  return {Code::ResumeBlocked,
+          {},
+          std::string(to_string(Code::ResumeBlocked)) + ": " + gone_text(device, now) +
+              "; its program stays as it is, and " + then +
+              (lease.state == LeaseState::poisoned ? " for " : " once it is there again; after ") +
+              format_duration(rules.forget_after) + " without it, if another card is left, its lease ends"};
+}
+
 }  // namespace
 
-std::optional<Blocked> blocked_by_outsiders(const State& state, const Rules& rules, const Lease& lease, Time now) {
+std::optional<Blocked> what_blocks(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  if (const Device* gone = lease.parking ? state.given_up(lease, rules, now) : nullptr)
+    return blocked_by_loss(*gone, rules, lease, now);
   const bool returns = lease.state == LeaseState::resuming && state.lacks_room(lease.id);
   if (!returns && !state.queue().contains(lease.id)) return std::nullopt;
   Blocked blocked;

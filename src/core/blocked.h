@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes under no lease that have taken the place of a lease: who they are. Computed from the state when asked;
-// reads only.
+// What keeps a lease from its room though no other lease has it: processes under no lease, or a card that is gone.
+// Computed from the state when asked; reads only.
 #pragma once
 
 #include "base/error.h"
@@ -22,14 +22,14 @@ struct Outsider {
   Bytes bytes;
 };
 
-// Of one that waits: the table has room for it, and the card has not.
+// Of one that waits: the table has room for it, and the card has not. Of one that is parked: its card is gone.
 struct Blocked {
   Code code = Code::External;       // ResumeBlocked: of one that wants back from a pause
-  std::vector<Outsider> outsiders;  // the largest first, few of many
+  std::vector<Outsider> outsiders;  // the largest first, few of many; none where its card is gone
   std::string text;                 // the same as a sentence with the numbers, that begins with the code
 };
 
-// Nothing where the lease does not wait, or waits because of other leases, or for a card that is not known.
-std::optional<Blocked> blocked_by_outsiders(const State& state, const Rules& rules, const Lease& lease, Time now);
+// Nothing where the lease does not wait, or waits because of other leases, or for a card that is merely not known.
+std::optional<Blocked> what_blocks(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 }  // namespace sublet::core

@@ -21,8 +21,9 @@ inline std::string describe(const Lease& lease) {
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   if (parking) {
-    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told, touched, yielded, before] =
-        *parking;
+    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told, touched, yielded, before,
+                 deserted] = *parking;
+    if (deserted) names += fmt::format(" deserted {}", deserted->ns);
     names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
                          residue.count, returns, then_stop, told);
     if (!touched) names += " ?";

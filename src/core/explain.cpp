@@ -140,6 +140,15 @@ std::vector<std::string> help_coming_back(const State& state, const Lease& lease
   return helps;
 }
 
+// Its card is gone: until that is back, or forgotten, it stays as it is.
+std::vector<std::string> help_without_card(const State& state, const Rules& rules, const Lease& lease) {
+  std::vector<std::string> helps{"the device's return: `sublet doctor` says what the driver reports. After " +
+                                 format_duration(rules.forget_after) +
+                                 " without it the lease ends (`gpu.forget_after`)"};
+  if (lease.owner.keeper) helps.push_back(end_command(state, lease) + " ends its program as it is");
+  return helps;
+}
+
 // Nothing brings it back, and nobody else ends it.
 std::vector<std::string> help_poisoned(const State& state, const Lease& lease) {
   const Bytes parked = lease.parking->entry;
@@ -253,6 +262,7 @@ std::string unverified_text(const State& state, const Rules& rules, const Lease&
 
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now) {
   const std::string id = to_string(lease.id);
+  if (lease.parking && state.given_up(lease, rules, now) != nullptr) return help_without_card(state, rules, lease);
   if (state.queue().place(lease.id) > 0) return help_waiting(state, rules, lease, now);
   if (lease.state == LeaseState::offered)
     return {"claim it within " + format_duration(std::max(*lease.offer_ends_at - now, Duration{})) +

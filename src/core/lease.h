@@ -162,6 +162,7 @@ struct Parking {
   // What it was before the driver was to park on top what it took while it was paused, until it is known what came of
   // that; `entry` has all that it might take.
   std::optional<Entered> before_top = {};
+  std::optional<Time> deserted_since = {};  // its owner is a token, and nothing of it has been seen to live since
   bool operator==(const Parking&) const = default;
 };
 

@@ -34,7 +34,8 @@ struct Park {
   Duration give_up{};  // a call of the driver that has not returned by then is not waited for any more
 };
 
-// It is stored whom the driver locks for the last Park; the answer to the fact Touching.
+// It is stored whom the driver locks for the last Park: the answer to the fact Touching. Or what each of them holds
+// that it has locked: to Weighed.
 struct Lock {
   LeaseId lease;
 };

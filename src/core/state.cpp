@@ -90,6 +90,18 @@ bool State::known(const Device& device, const Rules& rules, Time now) const {
          (now - *device.read_at <= rules.max_age || planted(Bug::old_readings_count));
 }
 
+bool State::given_up(const Device& device, const Rules& rules, Time now) {
+  constexpr int missing_snapshots = 3;
+  return device.missing >= missing_snapshots && now - *device.missing_since >= rules.max_age;
+}
+
+const Device* State::given_up(const Lease& lease, const Rules& rules, Time now) const {
+  for (const std::string& uuid : lease.devices)
+    if (const auto at = devices_.find(uuid); at != devices_.end() && given_up(at->second, rules, now))
+      return &at->second;
+  return nullptr;
+}
+
 Bytes State::capacity(const Device& device, const Rules& rules) {
   return device.reading.total - device.reading.driver_reserved - rules.headroom;
 }
@@ -129,7 +141,7 @@ Standing State::standing(LeaseId id) const {
   const Side& side = found->second;
   const Lease& its = lease->second;
   const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
-  const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at});
+  const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at, side.settled_in});
   return {side.restored_at, came_back, side.used_until, side.tried_at,    side.spared_until,
           side.failures,    side.next, side.parked,     side.silent_since};
 }
@@ -424,8 +436,8 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
     if (lease.state == LeaseState::active && has_time) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
       due = std::min({due, side.look_at, side.overdue_at});
-    if (lease.state == LeaseState::paused && side.empty_since && !planted(Bug::orphans_stay))
-      due = std::min(due, after(*side.empty_since, rules.orphan_after));
+    if (lease.state == LeaseState::paused && lease.parking->deserted_since && !planted(Bug::orphans_stay))
+      due = std::min(due, after(*lease.parking->deserted_since, rules.orphan_after));
   }
   if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)
     due = std::min(due, after(*lease.stop_at, rules.grace));
@@ -451,6 +463,7 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
     return time.has_value();
   };
   Side& side = sides_.at(lease.id);
+  side.settled_in = after(standing(lease.id).came_back, asleep);
   side.grace_until = after(side.grace_until, asleep);
   side.look_at = after(side.look_at, asleep);
   side.overdue_at = after(side.overdue_at, asleep);
@@ -460,14 +473,15 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.silent_since = after(std::max(side.silent_since, lease.granted_at.value_or(Time{})), asleep);
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);
+  move(side.late_since);
   move(side.held_at);
-  move(side.empty_since);
   move(side.yielded_at);
   move(lease.unheld_since);
   bool changed = move(lease.stop_at);
   if (lease.ended()) return changed;
   changed |= move(lease.offer_ends_at);
   changed |= move(lease.expires_at);
+  if (lease.parking) changed |= move(lease.parking->deserted_since);
   return changed;
 }
 

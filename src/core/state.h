@@ -164,6 +164,10 @@ class State {
 
   // Known: the newest reading is usable and not older than rules.max_age.
   bool known(const Device& device, const Rules& rules, Time now) const;
+  // Missing for so long, and so often, that it is not just the driver that forgot it for a moment.
+  static bool given_up(const Device& device, const Rules& rules, Time now);
+  // The first of its devices that is; null: none.
+  const Device* given_up(const Lease& lease, const Rules& rules, Time now) const;
   // What may still be promised; 0 while not known. May be negative: more is taken than there is.
   Bytes effective_free(const Device& device, const Rules& rules, Time now) const;
   // The most that one lease could ever get on the device: total − driver's reserve − headroom.
@@ -287,19 +291,20 @@ class State {
     bool program_ended = false;   // its keeper's program is known to have ended
     Time gone_at;                 // then; or when it was killed: no reading that began before shows that bytes are gone
     // Yielding or coming back, as far as it is observed:
-    std::optional<Time> yielded_at;              // its method says that it has yielded; verified since then
-    Time proven_at;                              // began then: the last snapshot that shows it
-    int proofs = 0;                              // how many did in a row
-    bool acting = false;                         // Park or Unpark is ordered and not answered, …
-    Time acting_since;                           // … since
-    int retries = 0;                             // of Unpark
-    Time restored_at;                            // what it holds was not measured before a snapshot that began later
-    Time shrunk_at;                              // what it uses was not measured before one that began after that
-    Time used_until;                             // nothing of it has been seen on a device since, if nothing is
-    Time silent_since;                           // nothing has said how it yields since, if nothing has
-    Time look_at = Time::never();                // for the next proof, or the next try
-    Bytes moved;                                 // what its processes held when it was asked to yield
-    Time moving_since;                           // Park or Unpark was ordered then
+    std::optional<Time> yielded_at;  // its method says that it has yielded; verified since then
+    Time proven_at;                  // began then: the last snapshot that shows it
+    int proofs = 0;                  // how many did in a row
+    bool acting = false;             // Park or Unpark is ordered and not answered, …
+    Time acting_since;               // … since
+    int retries = 0;                 // of Unpark
+    Time restored_at;                // what it holds was not measured before a snapshot that began later
+    Time settled_in;                 // given its room then, or before: so much later as the machine has slept since
+    Time shrunk_at;                  // what it uses was not measured before one that began after that
+    Time used_until;                 // nothing of it has been seen on a device since, if nothing is
+    Time silent_since;               // nothing has said how it yields since, if nothing has
+    Time look_at = Time::never();    // for the next proof, or the next try
+    Bytes moved;                     // what its processes held when it was asked to yield
+    Time moving_since;               // Park or Unpark was ordered then
     std::optional<Time> late_since = {};         // a Park was, which the driver was not waited for any more
     std::optional<Time> held_at;                 // began then: the last snapshot that shows it holding on
     std::vector<std::optional<Bytes>> unlisted;  // of each of its devices, before it yields: not its own
@@ -315,9 +320,8 @@ class State {
     bool no_room = false;               // the last Unpark found none
     std::string not_back;               // why the last Unpark failed, …
     std::string not_back_code;          // … and the word for it
-    std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of
+    std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of; -1: its card is gone
     std::optional<bool> inhabited;      // as far as it was told since it is away
-    std::optional<Time> empty_since;    // paused, its owner a token, and no process of it lives
     // As one that may be asked to yield:
     bool weighed = false;             // WeighHost is ordered and not answered
     Bytes parked;                     // by the driver, the last time

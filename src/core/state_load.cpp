@@ -44,6 +44,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     // Whether its pause came to anything is not stored, nor when it grew: who came back may have been given its room.
     side.back_at = lease.state == LeaseState::resuming ? now : side.restored_at;
     if (lease.ordered && (state.queue_.contains(lease.id) || !lease.ordered->given_at)) state.ordered_.insert(lease.id);
+    if (lease.parking && planted(Bug::deserted_is_forgotten)) lease.parking->deserted_since.reset();
     if (lease.parking && !lease.ended()) {
       state.enter(lease, 1);
       const bool half_done = !lease.parked() || lease.parking->before_top;

@@ -260,6 +260,22 @@ TEST(Stuck, ItCanBeEndedAsItIs) {
   EXPECT_EQ(w.signals(w.first, true), 1);
 }
 
+TEST(Stuck, NorIsItLearnedFromWhatReturnsLate) {
+  Attempt w;
+  w.pause();
+  w.pass(60s);
+  Parked given_up{w.victim, false, "stuck"};
+  given_up.stuck = true;
+  w.step(given_up);
+  w.step(Unparked{.lease = w.victim, .how = Unparked::How::not_yet, .detail = "stuck", .code = "stuck"});
+  w.now = w.now + 3h;
+  w.step(Woke{.asleep = 3h});
+  w.now = w.now + 5s;
+  w.step(DriverReturned{w.victim});
+  ASSERT_EQ(w.last.learned.size(), 1U);
+  EXPECT_LE(w.last.learned[0].sample.took, 2min);
+}
+
 TEST(Stuck, SleepIsNoTimeThatTheDriverTook) {
   Hanging w;
   w.now = w.now + 3h;

@@ -10,14 +10,15 @@
 
 namespace sublet::core {
 
-// Of those that wait in vain although the table has room for them: told once for each outsider that is in the way most.
+// Of those that wait in vain although the table has room for them: told once for each outsider that is in the way most,
+// and once when their card is gone.
 void Stepper::note_blocked() {
   for (const LeaseId id : std::exchange(may_be_blocked_, {})) {
     Lease* lease = find(id);
     if (lease == nullptr || lease->ended()) continue;
     std::int32_t& told = state_.sides_.at(id).blocked_by;
-    const auto blocked = blocked_by_outsiders(state_, rules_, *lease, now_);
-    const std::int32_t first = blocked ? blocked->outsiders.front().process.pid : 0;
+    const auto blocked = what_blocks(state_, rules_, *lease, now_);
+    const std::int32_t first = !blocked ? 0 : blocked->outsiders.empty() ? -1 : blocked->outsiders.front().process.pid;
     if (first != 0 && first != told) explain(*lease, "blocked", blocked->text);
     told = first;
   }
@@ -27,23 +28,27 @@ Result<LeaseId> Stepper::on(const Inhabited& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || !lease->parking || lease->owner.kind != OwnerKind::token)
     return not_found(to_string(fact.lease) + " is not parked, or does not belong to its token");
-  State::Side& side = state_.sides_.at(lease->id);
-  // When the last of them ended nobody saw: while the machine slept, or no daemon ran, nobody could have come back.
-  if (fact.lives) side.empty_since.reset();
-  else if (!side.empty_since)
-    side.empty_since = planted(Bug::orphans_count_from_the_pause) ? lease->parking->since : now_;
-  side.inhabited = fact.lives;
+  state_.sides_.at(lease->id).inhabited = fact.lives;
+  // When the last of them ended nobody saw. Once it is seen that has to last: no daemon lives as long as it may take.
+  auto& since = lease->parking->deserted_since;
+  if (fact.lives == since.has_value()) {
+    const bool from_the_pause = planted(Bug::orphans_count_from_the_pause);
+    since = fact.lives ? std::nullopt : std::optional(from_the_pause ? lease->parking->since : now_);
+    note("deserted");
+    touch(*lease);
+  }
   state_.schedule(*lease, rules_);
   return lease->id;
 }
 
 bool Stepper::orphaned(const Lease& lease) const {
-  const auto& since = state_.sides_.at(lease.id).empty_since;
-  return lease.state == LeaseState::paused && since && *since + rules_.orphan_after <= now_;
+  if (lease.state != LeaseState::paused) return false;
+  const auto& since = lease.parking->deserted_since;
+  return since && *since + rules_.orphan_after <= now_;
 }
 
 void Stepper::end_orphan(Lease& lease) {
-  const Duration empty = now_ - *state_.sides_.at(lease.id).empty_since;
+  const Duration empty = now_ - *lease.parking->deserted_since;
   end(lease, EndReason::expired,
       "it has been paused for " + format_duration(now_ - lease.parking->since) +
           ", and no process of it has lived for " + format_duration(empty) + ": nobody is left who could come back",

@@ -36,7 +36,7 @@ struct Alone : World {
     measure({});
     ASSERT_EQ(state_of(lease), LeaseState::paused);
   }
-  std::optional<Blocked> blocked(LeaseId id) const { return blocked_by_outsiders(state, rules, at(id), now); }
+  std::optional<Blocked> blocked(LeaseId id) const { return what_blocks(state, rules, at(id), now); }
   int times_told(LeaseId id) const {
     return static_cast<int>(std::count_if(reasons.begin(), reasons.end(),
                                           [id](const Reason& r) { return r.lease == id && r.code == "blocked"; }));
@@ -162,8 +162,46 @@ TEST(Orphan, AParkedTokenLeaseWithoutAProcessEnds) {
   EXPECT_SAYS(w.why(w.lease, "ended"), "no process of it has lived for 1 h");
 }
 
+TEST(Orphan, IsCountedOverRestartsOnceItIsSeen) {
+  Token w;
+  w.tell(false);
+  EXPECT_EQ(w.told(w.lease).parking->deserted_since, w.now);
+  for (int day = 0; day < 3; ++day) {
+    w.pass(15min);
+    w.restart();
+    w.tell(false);
+    EXPECT_TRUE(w.last.changed.empty()) << "that is known";
+  }
+  w.pass(10min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
+  w.pass(6min);
+  EXPECT_TRUE(w.gone(w.lease));
+}
+
+TEST(Orphan, BeginsAnewWhenSomebodyLived) {
+  Token w;
+  w.tell(false);
+  w.pass(50min);
+  w.tell(true);
+  EXPECT_FALSE(w.told(w.lease).parking->deserted_since);
+  w.restart();
+  w.tell(false);
+  w.pass(50min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
+}
+
+TEST(Orphan, TimeAsleepDoesNotCount) {
+  Token w;
+  w.tell(false);
+  w.now = w.now + 10h;
+  w.step(Woke{10h});
+  EXPECT_EQ(w.told(w.lease).parking->deserted_since, w.now) << "and that is stored";
+  w.pass(59min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
+}
+
 // What counts is the time for which nobody is known to have lived: not the pause before, in which somebody did, nor
-// time in which the machine slept or no daemon looked.
+// time in which the machine slept, or before a daemon looked.
 TEST(Orphan, WhoseLastProcessNobodySawEndCountsFromWhenThatIsSeen) {
   Token w;
   w.pass(50min);

@@ -116,6 +116,9 @@ Result<LeaseId> Stepper::on(const Woke& fact) {
   }
   for (auto& [uuid, device] : state_.devices_)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
+  for (auto& [uuid, contest] : state_.contests_)
+    for (auto& [id, turns] : contest)
+      if (turns.since) *turns.since = *turns.since + fact.asleep;
   for (auto& [waiter, turn] : state_.said_) {
     turn.said = turn.said + fact.asleep;
     turn.first = turn.first + fact.asleep;

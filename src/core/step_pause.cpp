@@ -128,7 +128,6 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns)
   side.blocked_by = 0;
   side.left_alone.hint.clear();
   side.inhabited.reset();
-  side.empty_since.reset();
   Parking parking;
   parking.since = now_;
   parking.reason = reason;
@@ -287,10 +286,16 @@ void Stepper::want_back(Lease& lease) {
 
 // Its turn: the room is its own before anything is restored into it.
 void Stepper::bring_back(Lease& lease) {
-  state_.queue_.erase(lease.id);
+  bring_back(lease, "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
+                        format_duration(now_ - lease.parking->since) + ": its program is restored");
+}
+
+void Stepper::bring_back(Lease& lease, const std::string& why) {
+  if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
   state_.note_beside(lease, parking);
   parking.before_top.reset();
+  parking.deserted_since.reset();
   state_.set_parking(lease, std::move(parking), LeaseState::resuming);
   State::Side& side = state_.sides_.at(lease.id);
   side.on_top.reset();  // what is still to be parked is brought back after that
@@ -298,10 +303,7 @@ void Stepper::bring_back(Lease& lease) {
   side.grown.clear();
   side.moving_since = now_;
   side.moved = state_.to_move(lease);
-  side.empty_since.reset();
-  explain(lease, "resuming",
-          "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
-              format_duration(now_ - lease.parking->since) + ": its program is restored");
+  explain(lease, "resuming", why);
   unpark(lease);
   touch_given(lease);
 }

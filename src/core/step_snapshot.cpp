@@ -17,10 +17,6 @@ namespace {
 // No card has this much; a larger figure is an error of the driver, and would let sums overflow.
 constexpr Bytes largest_device{std::int64_t{1} << 50};
 
-// A device is given up when it was missing from so many snapshots in a row, over rules.max_age at least: a
-// driver that forgets a card for a moment must not end anybody's lease.
-constexpr int missing_snapshots = 3;
-
 bool within(Bytes bytes, Bytes most) { return bytes >= Bytes{} && bytes <= most; }
 
 }  // namespace
@@ -183,7 +179,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     if (lease.state == LeaseState::paused && now.used > lease.parking->residue) relapsing_.insert(id);
     if (lease.state == LeaseState::pausing && began < state_.sides_.at(id).yielded_at.value_or(Time::never()))
       look_at_unlisted(lease);
-    if (lease.parking && (lease.parking->returns || lease.state == LeaseState::resuming)) may_be_blocked_.push_back(id);
+    if (lease.parking) may_be_blocked_.push_back(id);
     if (listed != seen.end() && !lease.had_process) {
       lease.had_process = true;
       note("booked");
@@ -308,23 +304,60 @@ void Stepper::give_up_missing() {
   const bool any_left = std::any_of(state_.devices_.begin(), state_.devices_.end(),
                                     [](const auto& entry) { return entry.second.read_at && !entry.second.lost; });
   for (auto& [uuid, device] : state_.devices_) {
-    if (device.missing < missing_snapshots || now_ - *device.missing_since < rules_.max_age) continue;
+    if (!State::given_up(device, rules_, now_)) continue;
+    // One that was there may have been taken out to be mended; while none at all is left, somebody is at work on the
+    // machine.
+    const bool over = any_left && now_ - *device.missing_since >= rules_.forget_after;
     const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
     for (const LeaseId id : here) {
       Lease& lease = *find(id);
-      if (!lease.ended())
-        end(lease, EndReason::failed,
-            "its device " + name_of(device) + " has been missing from " + std::to_string(device.missing) +
-                " snapshots over " + format_duration(now_ - *device.missing_since),
-            "device_gone");
+      if (lease.parking && !planted(Bug::the_parked_go_with_their_card) && waits_for_card(lease, device, over))
+        continue;
+      if (!lease.ended()) end_with(lease, device);
       if (device.leases.contains(id)) state_.unbook(lease, device);
       ended_.push_back(id);
     }
-    // Known by name only: there is no such device. One that was there may have been taken out to be mended; while none
-    // at all is left, somebody is at work on the machine.
-    if (!device.read_at || (any_left && now_ - *device.missing_since >= rules_.forget_after)) forgotten.push_back(uuid);
+    // Known by name only, and nobody had anything there: there is no such device.
+    if (device.leases.empty() && (!device.read_at || over)) forgotten.push_back(uuid);
   }
   for (const std::string& uuid : forgotten) forget(uuid);
+}
+
+// What is parked is in host memory, and lost nothing with the card: it waits for that as for any room, until the card
+// is forgotten. Then who yielded by itself is told to go on, as far as the room that it had beside is free, and its
+// lease ends as of one that runs. What the driver has parked nothing but that card can bring back.
+bool Stepper::waits_for_card(Lease& lease, const Device& device, bool over) {
+  State::Side& side = state_.sides_.at(lease.id);
+  may_be_blocked_.push_back(lease.id);
+  if (lease.parking->then_stop && !lease.stop_requested && program_may_live(lease)) {
+    stop_program(lease);
+    state_.schedule(lease, rules_);
+    touch(lease);
+  }
+  if (!over) return true;
+  const bool by_itself = lease.parking->method == PauseMethod::cooperative && lease.state != LeaseState::poisoned;
+  if (!by_itself || side.retries > 0) return false;  // nor does it go on when it is told to
+  const bool beside = std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
+    const Device& other = state_.devices_.at(uuid);
+    return State::given_up(other, rules_, now_) ||
+           state_.effective_free(other, rules_, now_) + state_.charged(lease, uuid) >= lease.vram;
+  });
+  if (lease.state == LeaseState::paused && beside)
+    bring_back(lease, "its device " + name_of(device) + " is gone for good: its program is told to go on without it");
+  return true;
+}
+
+void Stepper::end_with(Lease& lease, const Device& device) {
+  std::string text = "its device " + name_of(device) + " has been missing from " + std::to_string(device.missing) +
+                     " snapshots over " + format_duration(now_ - *device.missing_since);
+  if (lease.parking) text += ", and nothing else can bring its program back";
+  if (lease.parking && program_may_live(lease)) {
+    stop_program(lease);
+    text += ": it is asked to end, and killed if it lives after " + format_duration(rules_.grace);
+  } else if (lease.parking && lease.had_process) {
+    text += ": Sublet did not start it, and does not end it";
+  }
+  end(lease, EndReason::failed, std::move(text), "device_gone");
 }
 
 // From now on it is as if the device had never been there: those who asked for it by name are told, and whoever only it

@@ -16,6 +16,30 @@ TEST(Turns, TwoThatDoNotFitTogetherShareTheCardEqually) {
   EXPECT_GE(shares.had[a] + shares.had[b], 1200s * 85 / 100) << "the rest is spent on switching";
 }
 
+// Nobody had the card while the machine slept, and nobody's quantum is over by that.
+TEST(Turns, SleepIsNoTimeWithTheCard) {
+  Card w;
+  w.rules.min_residency = 60s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
+  const auto doze = [&w] {
+    w.now = w.now + 1h;
+    w.step(Woke{1h});
+    w.measure();
+  };
+  w.live(10s);
+  doze();
+  w.live(45s);
+  EXPECT_EQ(w.state_of(a), LeaseState::active) << "it has had it for less than a minute";
+  w.live(30s);
+  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  w.attach(b);
+  share(w, {a, b}, 600s);
+  doze();
+  Shares shares = share(w, {a, b}, 1200s);
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s) << "a quantum";
+}
+
 // Priority orders the queue, and so who waits to come back stands before whose turn it is.
 TEST(Turns, PriorityOrdersOnlyThoseWhoHadAsMuch) {
   Card w;

@@ -114,6 +114,7 @@ class Stepper {
   void undo(Lease& lease, const std::string& why, LeftAlone::Ground ground);
   void want_back(Lease& lease);
   void bring_back(Lease& lease);
+  void bring_back(Lease& lease, const std::string& why);
   void give_up_return(Lease& lease, const std::string& why);
   void unpark(Lease& lease);
   void look_again(Lease& lease);
@@ -215,6 +216,8 @@ class Stepper {
   void miss_device(Device& device, const std::string& problem);
   void adopt_named_devices();
   void give_up_missing();
+  bool waits_for_card(Lease& lease, const Device& device, bool over);
+  void end_with(Lease& lease, const Device& device);
   void forget(const std::string& uuid);
 
   // Bookkeeping of the plan.

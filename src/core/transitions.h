@@ -19,7 +19,7 @@ inline constexpr std::array<std::string_view, 31> transitions{
 
 // What else is decided and stored. To people some of it is one of the above, and some of it nothing at all; a crash in
 // the middle of it is another each time.
-inline constexpr std::array<std::string_view, 34> within_transitions{
+inline constexpr std::array<std::string_view, 35> within_transitions{
     "booked",         // processes that do not own it, to a lease
     "named",          // the device that a waiting lease asked for by its name is there
     "exited",         // how the program ended, of a lease that does not end with it
@@ -48,6 +48,7 @@ inline constexpr std::array<std::string_view, 34> within_transitions{
     "top_failed",     // relapsed: it cannot be
     "top_forgotten",  // nothing came of it
     "recounted",      // what came of it is measured: nobody could tell
+    "deserted",       // nothing of it lives while it is parked, or something does again
     "orphaned",       // expired: paused, and nobody is left who could come back
     "displaced",      // revoked: one of the tier spot, that could not be paused
     "device_gone",    // failed: with its device

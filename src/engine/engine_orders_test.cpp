@@ -63,6 +63,43 @@ TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
   EXPECT_EQ(parker_->tree, (std::vector<ProcessRef>{{4321, 5}})) << "whom it locked, not who lives by now";
 }
 
+// Whatever machine the test is on, it takes all that is parked.
+class RoomyHost final : public Host {
+ public:
+  core::HostMemory memory(std::span<const ProcessRef>, const std::optional<proc::SwapStopper>&) const override {
+    return {.available = 64 * GiB, .headroom = {}};
+  }
+  HostUse use(std::span<const ProcessRef>) const override { return {}; }
+  Status lock_card(const std::string&) override { return {}; }
+  void remove_exit_record(const std::string&) override {}
+  void sweep_exit_records(const std::string&, const std::function<bool(LeaseId)>&) override {}
+};
+
+struct RoomyOrders : EngineOrders {
+  RoomyOrders() : EngineOrders([](Machine& machine) { machine.host = std::make_unique<RoomyHost>(); }) {}
+};
+
+TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
+  run();
+  pause();
+  settle();
+  const ProcessRef own = engine_->state().find(id_)->owner.process;
+  parker_->ask_for(own);
+  settle();
+  ASSERT_EQ(parker_->may, true);
+  for (const bool stored : {true, false}) {
+    std::optional<std::string> why_not;
+    if (!stored) store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
+    parker_->weigh({own}, [&why_not](std::string said) { why_not = std::move(said); });
+    const Bytes holds = stored ? 512 * MiB : 700 * MiB;
+    probe_->tell(holds, {{.process = own, .used = holds}});
+    turn();
+    EXPECT_FALSE(why_not) << "not durable yet";
+    settle();
+    EXPECT_EQ(why_not, stored ? "" : "what it holds cannot be stored");
+  }
+}
+
 TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
   for (const bool full : {false, true}) {
     SCOPED_TRACE(full ? "full" : "free");

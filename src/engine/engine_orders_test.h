@@ -31,13 +31,17 @@ class OneCard final : public Probe {
   const std::string& problem() const override { return none_; }
   // So much of it is used, by nobody who is listed with it.
   void tell(Bytes used = {}) {
+    tell(used, used > Bytes{} ? std::vector<gpu::GpuProcess>{{.process = {4322, 6}, .used = Bytes{}}}
+                              : std::vector<gpu::GpuProcess>{});
+  }
+  void tell(Bytes used, std::vector<gpu::GpuProcess> processes) {
     gpu::GpuDevice card;
     card.uuid = "GPU-1";
     card.name = "Simulated";
     card.simulated = true;
     card.total = 24 * GiB;
     card.used = used;
-    if (used > Bytes{}) card.processes.push_back({.process = {4322, 6}, .used = Bytes{}});
+    card.processes = std::move(processes);
     gpu::GpuSnapshot snapshot;
     snapshot.devices = {card};
     events_.snapshot(std::move(snapshot), monotonic_ns());
@@ -70,8 +74,9 @@ class NotingCooperation final : public Cooperation {
 // Notes its orders, and answers when the test says so.
 class NotingParker final : public Parker {
  public:
-  void park(LeaseId lease, Program, Duration give_up, List, Touch touch, Weigh, Done done) override {
+  void park(LeaseId lease, Program, Duration give_up, List, Touch touch, Weigh its, Done done) override {
     orders.emplace_back("park"), given_up.push_back(give_up), waiting[lease] = std::move(done), ask = std::move(touch);
+    weigh = std::move(its);
   }
   void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room> needs, Duration give_up,
               Done done) override {
@@ -98,6 +103,7 @@ class NotingParker final : public Parker {
   std::map<LeaseId, Done> waiting;
   std::function<void(LeaseId)> returned;
   Touch ask;
+  Weigh weigh;
   std::optional<bool> may;
   std::vector<ProcessRef> tree;  // of the last unpark
   std::vector<Room> room;

@@ -199,9 +199,17 @@ void Engine::measure_weighed(Time began) {
     core::Plan plan =
         core::step(state_, options_.rules, core::Weighed{lease, host_.memory(weighing.processes, {})}, now);
     const std::string why_not = plan.outcome ? std::string() : plan.outcome.error().detail;
+    if (why_not.empty()) {
+      // What each of them holds is what their way back is made sure of by: it is stored before it is parked.
+      locks_waiting_.insert_or_assign(lease, [this, lease = lease, say = weighing.say](bool stored) {
+        if (stored) begin_copying(lease);
+        say(stored ? std::string() : "what it holds cannot be stored");
+      });
+      plan.actions.emplace_back(core::Lock{lease});
+    }
     intend(std::move(plan), now, std::nullopt);
-    if (why_not.empty()) begin_copying(lease);
-    weighing.say(why_not);
+    if (!why_not.empty()) weighing.say(why_not);
+    else if (planted(Bug::parked_before_durable)) may_lock(lease, true);
   }
 }
 

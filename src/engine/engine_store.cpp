@@ -18,17 +18,21 @@ namespace asio = boost::asio;
 constexpr auto reopen_interval = std::chrono::seconds(2);
 
 // What the wall clock was moved by, and the machine slept, while no daemon ran counts against nobody: time limits move
-// along. Returns what it changed; that must be stored with the new time line, or the next restart would not know.
+// along. Since when somebody waits does not, and so nobody's place in the queue changes. Returns what it changed; that
+// must be stored with the new time line, or the next restart would not know.
 std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration jump) {
   std::vector<core::Lease> changed;
+  if (jump <= Duration::zero()) return changed;
   for (core::Lease& lease : leases) {
-    if (jump <= Duration::zero() || (!lease.expires_at && !lease.stop_at && !lease.parking)) continue;
-    for (std::optional<Time>* due : {&lease.expires_at, &lease.stop_at})
-      if (*due && **due < Time::never() - jump) *due = **due + jump;
-    // How long it has been asked to yield is counted from then.
-    if (lease.parking && lease.parking->since < Time::never() - jump)
-      lease.parking->since = lease.parking->since + jump;
-    changed.push_back(lease);
+    bool moved = false;
+    const auto move = [&](std::optional<Time>& due) {
+      if (!due) return;
+      if (*due < Time::never() - jump) *due = *due + jump;
+      moved = true;
+    };
+    move(lease.expires_at), move(lease.stop_at);
+    if (lease.parking) move(lease.parking->deserted_since);
+    if (moved) changed.push_back(lease);
   }
   return changed;
 }

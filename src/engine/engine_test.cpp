@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <unistd.h>
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -39,7 +40,8 @@ Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", t
 // An engine whose helper cannot be started, so that no card is ever known and every lease queues, on a store that
 // commits when the test says so.
 struct World {
-  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {}, std::size_t portion = 256) {
+  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {}, std::size_t portion = 256,
+                 const std::function<void(Machine&)>& change = {}) {
     MachineOptions machine;
     machine.probe.helper = "/nonexistent/sublet-gpu";
     machine.actor.socket = "/nonexistent/sublet-actor.sock";
@@ -48,7 +50,9 @@ struct World {
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = std::move(boot_id);
     options.portion = portion;
-    engine.emplace(io, given, real_machine(io, machine), std::move(options));
+    Machine real = real_machine(io, machine);
+    if (change) change(real);
+    engine.emplace(io, given, std::move(real), std::move(options));
     EXPECT_TRUE(engine->start());
     turn();
   }
@@ -288,11 +292,28 @@ TEST(Engine, ARefusalChangesNothing) {
   EXPECT_EQ(world.engine->state().leases().size(), 1U);
 }
 
+// Rings when the test says so.
+struct HandAlarm final : Alarm {
+  struct Set {
+    Duration from_now;
+    std::function<void()> ring;
+  };
+  explicit HandAlarm(std::vector<Set>& all) : all_(all) {}
+  void set(Duration from_now, std::function<void()> ring) override { all_.push_back({from_now, std::move(ring)}); }
+  void cancel() override {}
+  std::vector<Set>& all_;
+};
+
 TEST(Engine, SafeModeEndsByItself) {
   MemoryStore store;
+  const ManualClock clock;
   core::Rules rules;
-  rules.safe_mode = core::SafeMode{wall_time() + std::chrono::milliseconds(20), "it crashed"};
-  World world(store, "boot", rules);
+  rules.safe_mode = core::SafeMode{clock.now() + std::chrono::hours(1), "it crashed"};
+  std::vector<HandAlarm::Set> alarms;
+  World world(store, "boot", rules, 256, [&](Machine& machine) {
+    machine.clock = std::make_unique<ManualClock>(clock);
+    machine.alarm = [&alarms] { return std::make_unique<HandAlarm>(alarms); };
+  });
   const auto warned = [&] {
     return !world.engine->warnings().empty() && world.engine->warnings()[0].code == "safe-mode";
   };
@@ -300,9 +321,44 @@ TEST(Engine, SafeModeEndsByItself) {
   const auto refused = world.engine->request(wish(), {}, answer);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::Unavailable);
-  while (world.engine->rules().safe_mode) world.io.restart(), world.io.run_one();
-  EXPECT_FALSE(warned());
+  const auto over = std::ranges::find(alarms, Duration(std::chrono::hours(1)), &HandAlarm::Set::from_now);
+  ASSERT_NE(over, alarms.end());
+  std::exchange(over->ring, {})();
+  EXPECT_FALSE(world.engine->rules().safe_mode || warned());
   world.submit();
+}
+
+// The wall clock was set an hour on while no daemon ran: who waited longest still does, parked or not.
+TEST(Engine, AJumpOfTheClockChangesNoPlaceInTheQueue) {
+  MemoryStore store;
+  ManualClock clock;
+  core::Lease parked = wish().lease;
+  parked.id = {1};
+  parked.state = core::LeaseState::paused;
+  parked.devices = {"GPU-1"};
+  parked.parking = core::Parking{.since = clock.now(), .reason = "somebody asked", .entry = GiB, .residue = {}};
+  parked.parking->yielded = {{GiB}};
+  parked.parking->returns = true;
+  parked.parking->deserted_since = clock.now();
+  core::Lease waits = wish().lease;
+  waits.id = {2};
+  waits.queued_at = clock.now() + std::chrono::minutes(10);
+  ASSERT_TRUE(store.open({}));
+  store::Batch batch;
+  batch.now = waits.queued_at;
+  batch.changed = {parked, waits};
+  batch.boot_id = "boot";
+  batch.clock_offset_ns = clock.offset_ns();
+  store.intend(std::move(batch));
+  store.pump();
+  store.close();
+  constexpr auto jump = std::chrono::hours(1);
+  World world(store, "boot", {}, 256,
+              [&](Machine& machine) { machine.clock = std::make_unique<ManualClock>(clock.now() + jump); });
+  const core::State& state = world.engine->state();
+  EXPECT_LT(state.queue().place(parked.id), state.queue().place(waits.id));
+  EXPECT_EQ(state.find(parked.id)->parking->since, clock.now());
+  EXPECT_EQ(state.find(parked.id)->parking->deserted_since, clock.now() + jump) << "that is a time limit";
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ constexpr std::array columns{
     "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched",
     "parking_yielded", "before_top_method", "before_top_bytes", "before_top_settled", "ordered_at",
     "unfit", "unfit_why", "parked_for_ns", "parked_at", "nameless", "sized_mean_bytes", "sized_until",
-    "sized_parked_ns"};
+    "sized_parked_ns", "parking_deserted_since"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -356,7 +356,8 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << (unfit ? std::string_view(unfit->why) : std::string_view()) << std::int64_t{parked_for.count()}
             << number(parked_at) << std::int64_t{nameless} << (sized ? std::optional(sized->mean.count) : std::nullopt)
             << (sized ? std::optional(sized->until.ns) : std::nullopt)
-            << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt);
+            << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt)
+            << number(parked.deserted_since);
   statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
@@ -424,6 +425,8 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.parked_at = column.maybe_time();
   lease.nameless = column.boolean();
   lease.sized = read_sized(column);
+  const auto deserted_since = column.maybe_time();
+  if (lease.parking) lease.parking->deserted_since = deserted_since;
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

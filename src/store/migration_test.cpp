@@ -37,6 +37,7 @@ void expect_parked(const core::Parking& parking, int version) {
   EXPECT_EQ(parking.yielded[0], first);
   EXPECT_EQ(parking.yielded[1], (core::Yielded{GiB, {}, {}, 2 * GiB, 1536 * MiB}));
   EXPECT_EQ(parking.before_top, (core::Entered{core::PauseMethod::cooperative, 4 * GiB, true}));
+  EXPECT_EQ(parking.deserted_since, version >= 19 ? std::optional(Time{1795276803700000000}) : std::nullopt);
 }
 
 core::Ordered word_in(int version) {

@@ -154,6 +154,7 @@ inline core::Lease full_lease() {
       {{14}, {{{4711, UINT64_MAX}, {(1LL << 62) - 4}}, {{4712, 5}, {15}}}, {16}, {17}, {18}, {19}},
       {{20}, {}, {21}, {22}, {23}, {24}}};
   lease.parking->before_top = core::Entered{core::PauseMethod::cooperative, {25}, true};
+  lease.parking->deserted_since = Time{31};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
   lease.unfit = core::UnfitFor{core::Unfit::never, "it's why"};

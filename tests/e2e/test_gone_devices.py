@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A card that is gone for good: who waits for what only it could hold is told so at once, and rejected in the end."""
 import shutil
+import signal
 
 import pytest
 
 from tests.support.keeping import ended, lease, queued
+from tests.support.parking import ends_well, quick_checkpoints, until, until_filled
 from tests.support.sublet import GIB, MIB, wait_until
 
 # The second card is the large one.
@@ -97,3 +99,50 @@ def test_a_daemon_that_starts_again_on_a_smaller_machine_rejects_what_never_fits
     failed = api.get(f"/v1/leases/{blocker['id']}?wait=30s&since=active")
     assert failed["end_reason"] == "failed"
     assert daemon.process.poll() is None
+
+
+def parked_on_the_large_card(start_daemon, forget):
+    """A program that holds 1 GiB of it, and is paused when the card is lost."""
+    daemon = machine(start_daemon, forget)
+    quick_checkpoints(daemon)
+    program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
+                           "--seconds", "600", "--verify")
+    until_filled(daemon, "it", "1GiB")
+    assert daemon.cli("pause", "it").returncode == 0
+    daemon.ctl("fault", "device-lost", "--device", 1)
+    wait_until(lambda: states(daemon)["gpu1"] == "lost", "it is lost")
+    return daemon, program
+
+
+def test_who_is_parked_waits_for_its_lost_card_and_comes_back(start_daemon):
+    daemon, program = parked_on_the_large_card(start_daemon, "1h")
+    blocked = wait_until(lambda: lease(daemon, "it")["blocked"], "it is told what it waits for")
+    assert blocked["code"] == "ResumeBlocked" and blocked["outsiders"] == [], blocked
+    assert "gpu1" in blocked["text"] and "has been gone for" in blocked["text"] and "GPU is lost" in blocked["text"]
+    now = lease(daemon, "it")
+    assert now["state"] == "paused" and now["parked_bytes"] >= GIB, now
+    assert "ResumeBlocked: its device is gone" in daemon.cli("ps").stdout
+    why = daemon.cli("why", "it").stdout
+    assert "has been gone for" in why and "`sublet doctor` says what the driver reports" in why, why
+    asked = daemon.spawn("sublet", "resume", "it")
+    wait_until(lambda: lease(daemon, "it")["queue"], "it is wanted back")
+    daemon.ctl("clear")
+    until(daemon, "it", "active")
+    assert asked.wait(60) == 0
+    ends_well(daemon, "it", program)
+
+
+def test_who_is_parked_when_its_card_is_forgotten_ends_with_its_program(start_daemon):
+    daemon, program = parked_on_the_large_card(start_daemon, "3s")
+    assert program.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+    assert ended(daemon, "it")["end_reason"] == "failed"
+    assert "nothing else can bring its program back" in daemon.cli("why", "it").stdout
+    wait_until(lambda: states(daemon) == {"gpu0": "ok"}, "it is forgotten")
+
+
+def test_a_parked_program_whose_card_is_lost_can_be_stopped(start_daemon):
+    daemon, program = parked_on_the_large_card(start_daemon, "1h")
+    wait_until(lambda: lease(daemon, "it")["blocked"], "it is told what it waits for")
+    assert daemon.cli("stop", "it").returncode == 0
+    assert program.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+    assert ended(daemon, "it")["end_reason"] == "released"

@@ -39,7 +39,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   to_blame_.clear();
   returns_by_.clear();
   makings_.clear();
-  named_at_.clear(), deserted_.clear(), silent_.clear(), heard_from_ = now;
+  named_at_.clear(), silent_.clear(), heard_from_ = now;
   looked_.reset(), looked_at_ = {};
   forget_turns();
   for (const auto& [id, row] : store->durable()) {
@@ -49,10 +49,11 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
     if (lease.state == LeaseState::active && lease.resumed_at) back_at_[id] = *lease.resumed_at;
     last_id_ = std::max(last_id_, id.number);
   }
+  keep_deserted(now);
   follow_restart();
   stood_still(now);
   checked_.reset();
-  last_now_ = now;  // what was decided and not stored may be decided again
+  last_now_ = now, awake_ = world_.awake();  // what was decided and not stored may be decided again
 }
 
 void Oracle::lagged(Time now) {
@@ -440,24 +441,16 @@ Bytes Oracle::claimed(const std::string& device, const Reading& reading) const {
   return claims(device, reading).sum() - in_headroom(device);
 }
 
-// What those that are parked there may keep is in the headroom first.
-Bytes Oracle::in_headroom(const std::string& device) const {
-  return std::min(config_.rules.headroom, residues(device));
-}
-
-Bytes Oracle::residues(const std::string& device) const {
-  Bytes sum;
-  for (const auto& [id, lease] : leases_)
-    if (lease.parked() && is_on(lease, device)) sum += lease.parking->residue;
-  return sum;
-}
-
 // Whoever was given room last found it free when those were still parked who came back by the same decision: what they
 // kept of the headroom is theirs, and nobody's loss. Who wakes goes by what it has read, whatever waits to be read.
 void Oracle::check_room(const Lease& lease, Time now, bool wakes) {
   for (const std::string& uuid : lease.devices) {
     const auto found = readings_.find(uuid);
     const auto its = engine_->state().devices().find(uuid);
+    // It is told to go on without the card, which is to be forgotten.
+    const bool goes_on = lease.state == LeaseState::resuming && its != engine_->state().devices().end() &&
+                         its->second.missing_since && now - *its->second.missing_since >= config_.rules.forget_after;
+    if (goes_on) continue;
     const bool older = wakes && found != readings_.end() && its != engine_->state().devices().end() &&
                        its->second.read_at && *its->second.read_at < found->second.began;
     const bool known = older ? now - *its->second.read_at <= config_.rules.max_age

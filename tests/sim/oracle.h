@@ -80,6 +80,7 @@ class Oracle {
   void read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
+  void check_left_parked(const Lease& before, const Lease& lease);
   void check_time_parked(const Lease* before, const Lease& lease, Time now);
   void check_end(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_room(const Lease& lease, Time now, bool wakes);
@@ -202,6 +203,7 @@ class Oracle {
   void check_swapped(const core::State& state) const;
   std::optional<Time> deserted(const Lease& lease) const;
   void follow_deserted();
+  void keep_deserted(Time now);
   bool was_told(const core::State& state);
   void check_deserted(const core::State& state);
   void check_orphaned(const Lease& before, const Lease& lease);
@@ -280,13 +282,13 @@ class Oracle {
     Time since;
     std::vector<LeaseId> victims;
   };
-  std::map<LeaseId, Stands> stands_;     // room is made for it, and nothing happens
-  std::map<LeaseId, Time> unasked_;      // others could be asked for it since, and are not
-  std::map<LeaseId, Time> pause_began_;  // of tokens' leases, on CLOCK_MONOTONIC
-  std::map<LeaseId, Time> deserted_;     // nothing of it lives, and the daemon could see that since
-  std::optional<Time> looked_;           // begun then, a reading was told in this step
-  Time looked_at_;                       // the last one was told then, on CLOCK_MONOTONIC
-  Time last_now_;
+  std::map<LeaseId, Stands> stands_;      // room is made for it, and nothing happens
+  std::map<LeaseId, Time> unasked_;       // others could be asked for it since, and are not
+  std::map<LeaseId, Time> pause_began_;   // of tokens' leases, on CLOCK_MONOTONIC
+  std::map<LeaseId, Time> deserted_;      // nothing of it lives, and the daemon could see that since
+  std::optional<Time> looked_;            // begun then, a reading was told in this step
+  Time looked_at_;                        // the last one was told then, on CLOCK_MONOTONIC
+  Time last_now_, awake_;                 // on CLOCK_MONOTONIC
   std::optional<std::uint64_t> checked_;  // after so many steps of the core
   bool woke_ = false;                     // so the newest decision began
   bool wakes_ = false;                    // it stood still, and has not decided anything since

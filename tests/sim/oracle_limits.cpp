@@ -84,6 +84,13 @@ void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
   if (engine_ == nullptr) return;
   const auto lease = leases_.find(id);  // what is parked on top was looked at when that was decided
   if (!weighed.empty() && lease != leases_.end() && lease->second.state == LeaseState::pausing) check_host(id);
+  const Lease* stored = weighed.empty() ? nullptr : store_->find(id);
+  const bool yields = stored != nullptr && lease != leases_.end() && lease->second.state == LeaseState::pausing;
+  verdict_.expect(!yields || (stored->parking && stored->parking->yielded == lease->second.parking->yielded),
+                  "parked-undurably", [&] {
+                    return fmt::format("{} is to be parked as it was weighed, and what it holds is not stored",
+                                       to_string(id));
+                  });
   const auto swaps = [this](ProcessRef ref) {
     const auto process = world_.processes().find(ref);
     return process != world_.processes().end() && world_.ram().may_swap(process->second.group, false);
@@ -159,6 +166,17 @@ void Oracle::follow_deserted() {
     seen[id] = before == deserted_.end() ? world_.awake() : before->second;
   }
   deserted_ = std::move(seen);
+}
+
+// What is stored of that counts in the next life too, but for time that its line does not have, where the wall clock
+// was set back meanwhile.
+void Oracle::keep_deserted(Time now) {
+  const Duration lost = std::max(world_.awake() - awake_ - (now - last_now_), Duration{});
+  for (auto& [id, since] : deserted_) since = since + lost;
+  std::erase_if(deserted_, [this](const auto& its) {
+    const auto lease = leases_.find(its.first);
+    return lease == leases_.end() || !lease->second.parking || !lease->second.parking->deserted_since;
+  });
 }
 
 void Oracle::check_deserted(const core::State& state) {

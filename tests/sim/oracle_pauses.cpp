@@ -234,6 +234,18 @@ void Oracle::check_undone(const Lease& lease, Time now) const {
   verdict_.expect(!yields || !world_.quiet(lease.id), "undone-although-gone", [&lease] { return to_string(lease.id); });
 }
 
+// Its card is gone for good. Nobody brings its program back any more: it is ended where it is ours, and it was told to
+// go on before where it only waits for that.
+void Oracle::check_left_parked(const Lease& before, const Lease& lease) {
+  const bool parked = world_.waits_for_the_driver(lease.id) || world_.rests(lease.id);
+  const bool ours = lease.owner.kind == core::OwnerKind::process && lease.owner.keeper;
+  const bool untold = before.state == LeaseState::paused && before.parking->method == core::PauseMethod::cooperative;
+  verdict_.expect(!parked || (!untold && (!ours || lease.stop_requested)), "left-parked", [&] {
+    return fmt::format("{} was {} when it failed, and its program {}", to_string(lease.id), to_string(before.state),
+                       untold ? "still waits to be told to go on" : "stays parked");
+  });
+}
+
 // That the host has no room for it, that its order was withdrawn, or that the machine or a debugger is in the way, is
 // no fault of its own.
 void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {

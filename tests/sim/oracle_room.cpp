@@ -51,6 +51,18 @@ Bytes Oracle::capacity(const Reading& reading) const {
   return reading.total - reading.driver_reserved - config_.rules.headroom;
 }
 
+// What those that are parked there may keep is in the headroom first.
+Bytes Oracle::in_headroom(const std::string& device) const {
+  return std::min(config_.rules.headroom, residues(device));
+}
+
+Bytes Oracle::residues(const std::string& device) const {
+  Bytes sum;
+  for (const auto& [id, lease] : leases_)
+    if (lease.parked() && is_on(lease, device)) sum += lease.parking->residue;
+  return sum;
+}
+
 // What of one that has ended is still to be measured gone.
 Bytes Oracle::settling(const Lease& ended, const std::string& device, const Reading& reading) const {
   const auto end = ends_.find(ended.id);
@@ -358,7 +370,7 @@ void Oracle::check_outsiders_named(const core::State& state, const Lease& lease,
   // Who has ended and whose program may live is charged by the engine for longer than it is seen from here.
   const Bytes free = state.effective_free(state.devices().at(device), config_.rules, now);
   if (free != all - claimed(device, reading)) return;
-  const auto blocked = core::blocked_by_outsiders(state, config_.rules, lease, now);
+  const auto blocked = core::what_blocks(state, config_.rules, lease, now);
   const bool named = blocked && blocked->code == Code::ResumeBlocked && !blocked->outsiders.empty() &&
                      blocked->text.starts_with("ResumeBlocked: pid ");
   verdict_.expect(named, "outsiders-unnamed", [&] {

@@ -23,7 +23,7 @@ void Oracle::after_step(bool overdue) {
   const Time now = engine_->now();
   verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });
   if (now - last_now_ >= napped_) napped_ = {};
-  last_now_ = now;
+  last_now_ = now, awake_ = world_.awake();
   verdict_.mix(state.last_id() * 1000 + state.leases().size() * 10 + state.queue().size());
   // In a step of the world in which the core took none, all this is as it was.
   if (std::exchange(checked_, state.steps()) != state.steps()) {
@@ -278,6 +278,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
           (before != nullptr && before->expires_at && *before->expires_at <= now &&
            before->state == LeaseState::active && (!forgiven_.contains(lease.id) || forgiven_.at(lease.id) <= now)),
       "expired-early", says("its time was not over"));
+  if (lease.end_reason == R::failed && before != nullptr && before->parking) check_left_parked(*before, lease);
   const bool displaced = lease.end_reason == R::revoked && !revoked_.contains(lease.id);
   const bool resumed = std::ranges::any_of(batch.reasons, [&](const core::Reason& reason) {
     return reason.lease == lease.id && reason.code == "resumed";  // and ended at once

@@ -107,7 +107,7 @@ std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
 }
 
 // Nobody is ended but whose end was decided, durably; and never while it is parked, unless the driver takes too long,
-// or whoever wants it ended will not wait for that.
+// its card is gone, or whoever wants it ended will not wait for that.
 void SimPrograms::check_signal(LeaseId id) const {
   const core::Lease* lease = life_->store.find(id);
   const bool decided = life_->store.ended(id) || (lease != nullptr && lease->stop_requested);

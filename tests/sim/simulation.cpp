@@ -125,8 +125,10 @@ void Simulation::after_step(const char* what) {
   if (daemon_) {
     daemon_->turn();
     const core::State& state = daemon_->engine().state();
+    const Time now = daemon_->engine().now();
     for (const LeaseId id : state.away())
-      if (state.stuck(id)) world_.note_hung(id);  // told so, its owner may end it as it is
+      if (state.stuck(id) || state.given_up(*state.find(id), config_.rules, now))
+        world_.note_hung(id);  // told so, its owner may end it as it is
   }
   if (trace_) fmt::print("{} {} {}\n", steps_, agenda_.now_ns() / 1'000'000, what);
   verdict_.mix(static_cast<std::uint64_t>(agenda_.now_ns()));

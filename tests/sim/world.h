@@ -108,7 +108,7 @@ class World {
   void list_all();
   // Of its processes that were listed before, and were not when the card was read last.
   Bytes unseen(LeaseId lease, std::size_t card) const;
-  // A driver call of it did not return when it should: its owner may end it as it is.
+  // A driver call of it did not return when it should, or its card is gone: its owner may end it as it is.
   void note_hung(LeaseId lease) { hung_.insert(lease); }
   bool hung(LeaseId lease) const { return hung_.contains(lease); }
   // Somebody wants it ended, also as it is.

@@ -223,7 +223,7 @@ def stays(client):
     client.resume(lease)
 
 
-@scenario(orphan_after="1s")
+@scenario("deserted", "orphaned", orphan_after="1s")
 def orphaned(client):
     lease, _ = client.hooked()
     client.pause(lease)

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// A card that is gone, and what was parked from it: nobody is left parked whom nobody would bring back.
+#include "core/blocked.h"
+#include "core/pair.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// A program that has parked 9 of its 10 GiB on the second of two cards, which is lost.
+struct Lost : World {
+  LeaseId lease;
+  explicit Lost(bool by_itself = false) {
+    there();
+    Lease asked = wish(10 * GiB);
+    asked.owner.kind = OwnerKind::connection;
+    asked.wanted_device = uuid_of(1);
+    lease = submit(asked, true);
+    step(Attach{lease, 0, kept_process(7), true, {}});
+    there(9 * GiB);
+    Cooperation how;
+    how.process = process(7);
+    if (by_itself) step(Cooperate{lease, 0, how});
+  }
+  void there(Bytes used = {}) {
+    now = now + 20ms;
+    std::vector<ProcessUse> processes;
+    if (used > Bytes{}) processes.push_back(uses(7, used, lease));
+    snapshot({gpu(0, 8 * GiB), gpu(1, 24 * GiB, std::move(processes))});
+  }
+  void pause() { ASSERT_TRUE(step(Pause{lease, 0, "its owner asked", plenty}).outcome.has_value()); }
+  void settle() {
+    pause();
+    step(Parked{lease, true, {}, 9 * GiB});
+    there(), there();
+    ASSERT_EQ(state_of(lease), LeaseState::paused);
+    actions.clear();
+  }
+  void gone_for(Duration d) {
+    for (const Time until = now + d; now < until; pass(5s)) snapshot({gpu(0, 8 * GiB)});
+    snapshot({gpu(0, 8 * GiB)});
+  }
+  template <typename Kind>
+  auto ordered() const {
+    return std::ranges::count_if(actions, [](const Action& action) { return std::holds_alternative<Kind>(action); });
+  }
+};
+
+TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
+  Lost w;
+  w.settle();
+  w.gone_for(1min);
+  ASSERT_EQ(w.state_of(w.lease), LeaseState::paused);
+  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
+  EXPECT_EQ(w.signals(w.lease, false), 0);
+  EXPECT_SAYS(w.why(w.lease, "blocked"), "ResumeBlocked: gpu1 (GPU-1) has been gone for 15 s: the driver no longer");
+  EXPECT_EQ(w.times_told(w.lease, "blocked"), 1);
+  const auto blocked = what_blocks(w.state, w.rules, w.at(w.lease), w.now);
+  ASSERT_TRUE(blocked);
+  EXPECT_EQ(blocked->code, Code::ResumeBlocked);
+  EXPECT_SAYS(blocked->text, "can come back once it is there again; after 10 min without it");
+  EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.lease), w.now).front(), "the device's return");
+
+  ASSERT_TRUE(w.step(Resume{w.lease}).outcome.has_value());
+  EXPECT_SAYS(w.why(w.lease, "queued"), "gpu1 (GPU-1) has been gone for 1 min");
+  w.gone_for(30s);
+  EXPECT_SAYS(what_blocks(w.state, w.rules, w.at(w.lease), w.now)->text, "and comes back by itself once it is there");
+  EXPECT_EQ(w.ordered<Unpark>(), 0);
+  w.there();
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
+  EXPECT_FALSE(what_blocks(w.state, w.rules, w.at(w.lease), w.now));
+  w.step(Unparked{w.lease});
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::active);
+}
+
+TEST(LostCard, IsToldAgainWhenItIsLostAgain) {
+  Lost w;
+  w.settle();
+  w.gone_for(1min);
+  w.there();
+  w.gone_for(1min);
+  EXPECT_EQ(w.times_told(w.lease, "blocked"), 2);
+}
+
+TEST(LostCard, WhomOnlyItCouldBringBackEndsWithItsProgramWhenItIsForgotten) {
+  Lost w;
+  w.settle();
+  w.gone_for(w.rules.forget_after);
+  EXPECT_EQ(w.state.devices().size(), 1U);
+  EXPECT_EQ(w.at(w.lease).end_reason, EndReason::failed);
+  EXPECT_SAYS(w.why(w.lease, "ended"), "its device gpu1 has been missing from 121 snapshots over 10 min, and nothing");
+  EXPECT_SAYS(w.why(w.lease, "ended"), "its program back: it is asked to end, and killed if it lives after 30 s");
+  EXPECT_EQ(w.signals(w.lease, false), 1);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  w.pass(w.rules.grace);
+  EXPECT_EQ(w.signals(w.lease, true), 1);
+  w.step(ProgramEnded{w.lease, 137, true});
+  EXPECT_TRUE(w.gone(w.lease));
+}
+
+TEST(LostCard, WhoeverYieldedByItselfIsToldToGoOnFirst) {
+  Lost w(/*by_itself=*/true);
+  w.settle();
+  w.gone_for(w.rules.forget_after - 10s);
+  EXPECT_EQ(w.ordered<Unpark>(), 0);
+  w.gone_for(10s);
+  EXPECT_EQ(w.ordered<Unpark>(), 1);
+  EXPECT_SAYS(w.why(w.lease, "resuming"), "gpu1 is gone for good: its program is told to go on without it");
+  w.gone_for(10s);
+  ASSERT_EQ(w.state_of(w.lease), LeaseState::resuming) << "it has its time to answer";
+  w.step(Unparked{w.lease});
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::active);
+  w.gone_for(5s);
+  EXPECT_TRUE(w.gone(w.lease) || w.at(w.lease).end_reason == EndReason::failed);
+  EXPECT_EQ(w.signals(w.lease, false), 0) << "it runs, and sees for itself";
+}
+
+TEST(LostCard, WhoeverDoesNotGoOnIsEnded) {
+  Lost w(/*by_itself=*/true);
+  w.settle();
+  w.gone_for(w.rules.forget_after);
+  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer"});
+  w.gone_for(5s);
+  EXPECT_EQ(w.at(w.lease).end_reason, EndReason::failed);
+  EXPECT_EQ(w.signals(w.lease, false), 1);
+}
+
+// Of two cards one is left, and others have taken what it had there.
+TEST(LostCard, GoesOnBesideOnlyWhereItsRoomIsFree) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+  Lease asked = wish(10 * GiB);
+  asked.device_count = 2;
+  const LeaseId id = w.submit(asked);
+  Cooperation how;
+  how.way = CooperationWay::webhook;
+  w.step(Cooperate{id, 0, how});
+  w.step(Pause{id, 0, "its owner asked", plenty});
+  w.step(Parked{id, true, {}, 9 * GiB});
+  for (int i = 0; i < 2; ++i) w.now = w.now + 20ms, w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+  ASSERT_EQ(w.state_of(id), LeaseState::paused);
+  const LeaseId other = w.submit(20 * GiB);
+  ASSERT_EQ(w.device_of(other), uuid_of(0));
+  const auto pass = [&w](Duration d) {
+    for (const Time until = w.now + d; w.now < until; w.pass(5s)) w.snapshot({gpu(0, 24 * GiB)});
+  };
+  pass(w.rules.forget_after + 1min);
+  EXPECT_EQ(w.state_of(id), LeaseState::paused);
+  w.step(Release{.lease = other, .force = true});
+  pass(5s);
+  EXPECT_EQ(w.state_of(id), LeaseState::resuming);
+  EXPECT_EQ(w.free(0), 14 * GiB) << "it has its room there";
+}
+
+TEST(LostCard, WhatWasBeingParkedIsUndoneAndTriedUntilItIsBack) {
+  Lost w;
+  w.pause();
+  w.gone_for(1min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::pausing);
+  w.step(Parked{w.lease, true, {}, 9 * GiB});
+  w.gone_for(w.rules.verify_timeout);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming) << "nobody can measure that it has yielded";
+  for (int i = 0; i < 5; ++i) {
+    w.step(Unparked{w.lease, Unparked::How::not_yet, "the card does not answer"});
+    w.gone_for(30s);
+  }
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
+  w.there();
+  w.step(Unparked{w.lease});
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::active);
+}
+
+TEST(LostCard, WhoIsStoppedMeanwhileIsEndedAsItIs) {
+  Lost w;
+  w.settle();
+  w.gone_for(1min);
+  ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.lease, false), 1) << "it may never run again";
+  w.step(ProgramEnded{w.lease, 143, true});
+  EXPECT_SAYS(w.why(w.lease, "ended"), "released: its program was stopped");
+}
+
+TEST(LostCard, WhoWasToEndOnceItRunsIsEndedAsItIs) {
+  Lost w;
+  w.settle();
+  w.snapshot({gpu(0, 8 * GiB)});
+  ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.lease, false), 0);
+  w.gone_for(20s);
+  EXPECT_EQ(w.signals(w.lease, false), 1);
+}
+
+TEST(LostCard, IsWaitedForByALaterDaemonToo) {
+  Lost w;
+  w.settle();
+  w.snapshot({gpu(0, 8 * GiB)});
+  w.restart();
+  w.gone_for(1min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
+  EXPECT_SAYS(w.why(w.lease, "blocked"), "GPU-1 has been gone for 15 s");
+  w.gone_for(w.rules.forget_after);
+  EXPECT_EQ(w.signals(w.lease, false), 1);
+  EXPECT_EQ(w.state.devices().size(), 1U);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing
