@@ -193,7 +193,8 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   } else {
     out.value(nullptr);
   }
-  write_blocked(out, detailed ? core::what_blocks(state, engine.rules(), lease, engine.now()) : std::nullopt);
+  const bool may_be_blocked = detailed || lease.parking;
+  write_blocked(out, may_be_blocked ? core::what_blocks(state, engine.rules(), lease, engine.now()) : std::nullopt);
   write_parking(out, lease, engine, *foretold);
   const auto turn = core::leaves_in(state, lease.id, engine.now());
   out.field("next_turn_seconds", turn ? std::optional(whole_seconds(*turn)) : std::nullopt);

@@ -120,7 +120,7 @@ def test_who_is_parked_waits_for_its_lost_card_and_comes_back(start_daemon):
     assert blocked["code"] == "ResumeBlocked" and blocked["outsiders"] == [], blocked
     assert "gpu1" in blocked["text"] and "has been gone for" in blocked["text"] and "GPU is lost" in blocked["text"]
     now = lease(daemon, "it")
-    assert now["state"] == "paused" and now["parked_bytes"] >= GIB, now
+    assert now["state"] == "paused" and now["parked_bytes"] > 0, now
     assert "ResumeBlocked: its device is gone" in daemon.cli("ps").stdout
     why = daemon.cli("why", "it").stdout
     assert "has been gone for" in why and "`sublet doctor` says what the driver reports" in why, why
