@@ -69,6 +69,9 @@ class RoomyHost final : public Host {
   core::HostMemory memory(std::span<const ProcessRef>, const std::optional<proc::SwapStopper>&) const override {
     return {.available = 64 * GiB, .headroom = {}};
   }
+  std::vector<std::string> swap_groups(std::span<const ProcessRef> of) const override {
+    return std::vector<std::string>(of.size());
+  }
   HostUse use(std::span<const ProcessRef>) const override { return {}; }
   Status lock_card(const std::string&) override { return {}; }
   void remove_exit_record(const std::string&) override {}
