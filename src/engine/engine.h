@@ -189,7 +189,6 @@ class Engine {
     std::function<void(std::string)> say;
   };
   void weigh(LeaseId lease, Weighing weighing);
-  std::string weigh_now(LeaseId lease, const std::vector<ProcessRef>& processes, std::function<void(bool)> stored);
   void measure_weighed(Time began);
   void nothing_weighed(const std::string& problem);
   // A process, and the control group by which it can be kept from swap; "": none.

@@ -194,34 +194,23 @@ void Engine::measure_weighed(Time began) {
       weighing.say(may.error().detail);
       continue;
     }
-    const auto why_not = weigh_now(lease, weighing.processes, [this, lease = lease, its = weighing](bool stored) {
-      if (!stored) return its.say("what it holds cannot be stored");
-      // That took a moment, and host memory may have become short.
-      boost::asio::post(io_, [this, lease, its] {
-        const Status may = may_decide();
-        const auto why_not = may ? weigh_now(lease, its.processes, {}) : may.error().detail;
-        if (why_not.empty()) begin_copying(lease);
-        its.say(why_not);
+    // Nobody is to be kept from swap any more: that was done before they were locked.
+    const Time now = notice();
+    core::Plan plan =
+        core::step(state_, options_.rules, core::Weighed{lease, host_.memory(weighing.processes, {})}, now);
+    const std::string why_not = plan.outcome ? std::string() : plan.outcome.error().detail;
+    if (why_not.empty()) {
+      // What each of them holds is what their way back is made sure of by: it is stored before it is parked.
+      locks_waiting_.insert_or_assign(lease, [this, lease = lease, say = weighing.say](bool stored) {
+        if (stored) begin_copying(lease);
+        say(stored ? std::string() : "what it holds cannot be stored");
       });
-    });
+      plan.actions.emplace_back(core::Lock{lease});
+    }
+    intend(std::move(plan), now, std::nullopt);
     if (!why_not.empty()) weighing.say(why_not);
     else if (planted(Bug::parked_before_durable)) may_lock(lease, true);
   }
-}
-
-// What each of them holds is what their way back is made sure of by: `stored` is told once that is.
-std::string Engine::weigh_now(LeaseId lease, const std::vector<ProcessRef>& processes,
-                              std::function<void(bool)> stored) {
-  const Time now = notice();
-  // Nobody is to be kept from swap any more: that was done before they were locked.
-  core::Plan plan = core::step(state_, options_.rules, core::Weighed{lease, host_.memory(processes, {})}, now);
-  std::string why_not = plan.outcome ? std::string() : plan.outcome.error().detail;
-  if (why_not.empty() && stored) {
-    locks_waiting_.insert_or_assign(lease, std::move(stored));
-    plan.actions.emplace_back(core::Lock{lease});
-  }
-  intend(std::move(plan), now, std::nullopt);
-  return why_not;
 }
 
 void Engine::nothing_weighed(const std::string& problem) {
