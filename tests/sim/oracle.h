@@ -188,7 +188,7 @@ class Oracle {
   // Limits (oracle_limits.cpp).
   static std::optional<LeaseId> asker_of(const std::string& reason);
   void check_limits(const Lease& lease);
-  void check_host(LeaseId id) const;
+  void check_host(LeaseId id, double pressure) const;
   void check_share(const Lease& lease) const;
   void check_nothing_automatic(const core::State& state);
   void check_swapped(const core::State& state) const;
