@@ -362,7 +362,7 @@ void Clients::blunder(Random& random) {
 
 // ------------------------------------------------------------------------------------------------ the end
 
-void Clients::wind_down(bool all) {
+void Clients::wind_down() {
   if (daemon_ == nullptr) return;
   std::vector<core::Lease> leases;
   for (const auto& [id, row] : disk_.store().durable()) leases.push_back(row.lease);
@@ -391,7 +391,7 @@ void Clients::wind_down(bool all) {
     }
   }
   for (const auto& [lease, program] : world_.programs()) {
-    if (all && program.lives && seen(lease) == nullptr) world_.end_program(*world_.program_of(lease), 0, false);
+    if (program.lives && seen(lease) == nullptr) world_.end_program(*world_.program_of(lease), 0, false);
   }
 }
 

@@ -25,8 +25,9 @@ class Clients {
   void blunder(Random& random);
   void lose_keeper(Random& random);
 
-  // For the end of a run: those who have been parked come back, everybody else goes; or everybody goes.
-  void wind_down(bool all);
+  // For the end of a run: those who have been parked come back, everybody else goes, programs that have outlived their
+  // leases, too.
+  void wind_down();
 
   // Programs that want more than there is: they come all at once, take all that they are given, and stay.
   void gather(Random& random);

@@ -195,7 +195,7 @@ class Oracle {
   // Limits (oracle_limits.cpp).
   static std::optional<LeaseId> asker_of(const std::string& reason);
   void check_limits(const Lease& lease);
-  void check_host(LeaseId id) const;
+  void check_host(LeaseId id, double pressure) const;
   bool swaps(LeaseId id) const;          // what is parked of it may be written to the swap device
   bool driver_barred(LeaseId id) const;  // the driver cannot park it here
   void check_share(const Lease& lease) const;

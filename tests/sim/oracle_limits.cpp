@@ -32,7 +32,7 @@ void Oracle::check_limits(const Lease& lease) {
   const auto asker = asker_of(lease.parking->reason);
   verdict_.expect(config_.rules.automatic || !lease.parking->returns || (asker && ordered_.contains(*asker)),
                   "displaced-unordered", says("nobody ordered that, and nothing is automatic"));
-  check_host(lease.id);
+  check_host(lease.id, world_.ram().pressure().value_or(0));
   const bool by_actor = engine_->actor().ready() && engine_->actor().introduction().uid == 0;
   verdict_.expect(!config_.keeps_from_swap() || !world_.may_swap(lease.id, by_actor, looked_at_),
                   "asked-though-it-may-swap", says("nobody could keep it from the swap device"));
@@ -53,8 +53,7 @@ bool Oracle::driver_barred(LeaseId id) const {
 }
 
 // Nobody's pause begins, or goes on when it is locked, while everybody waits for host memory.
-void Oracle::check_host(LeaseId id) const {
-  const double pressure = world_.ram().pressure().value_or(0);
+void Oracle::check_host(LeaseId id, double pressure) const {
   verdict_.expect(pressure <= config_.rules.ledger_max_pressure, "parked-under-pressure", [&] {
     return fmt::format("{} is to be parked, and for {} of the time everybody waits for host memory", to_string(id),
                        pressure);
@@ -83,7 +82,8 @@ void Oracle::check_share(const Lease& lease) const {
 void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
   if (engine_ == nullptr) return;
   const auto lease = leases_.find(id);  // what is parked on top was looked at when that was decided
-  if (!weighed.empty() && lease != leases_.end() && lease->second.state == LeaseState::pausing) check_host(id);
+  if (!weighed.empty() && lease != leases_.end() && lease->second.state == LeaseState::pausing)
+    check_host(id, world_.ram().told(weighed.front()));  // when that was decided: by now it is stored
   const Lease* stored = weighed.empty() ? nullptr : store_->find(id);
   const bool yields = stored != nullptr && lease != leases_.end() && lease->second.state == LeaseState::pausing;
   verdict_.expect(!yields || (stored->parking && stored->parking->yielded == lease->second.parking->yielded),

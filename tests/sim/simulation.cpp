@@ -154,13 +154,13 @@ bool Simulation::anybody_parked() {
   });
 }
 
-bool Simulation::run_until(const std::function<bool()>& done, Duration at_most, bool all) {
+bool Simulation::run_until(const std::function<bool()>& done, Duration at_most) {
   const std::int64_t until = agenda_.now_ns() + at_most.count();
   std::int64_t next = 0;
   while (!verdict_.failed() && agenda_.now_ns() < until) {
     if (daemon_ && daemon_->engine().store_problem().empty() && done()) return true;
     if (agenda_.now_ns() >= next) {
-      clients_.wind_down(all);
+      clients_.wind_down();
       next = agenda_.now_ns() + Duration(3s).count();
     } else {
       agenda_.happen();
@@ -181,10 +181,10 @@ void Simulation::wind_down() {
     after_step("wait for the daemon");
   }
   daemon_->no_more_faults();
-  const bool back = run_until([this] { return !anybody_parked(); }, 10min, false);
+  const bool back = run_until([this] { return !anybody_parked(); }, 10min);
   verdict_.expect(back, "never-came-back", [this] { return oracle_.why_parked(); });
   const auto empty = [this] { return daemon_->engine().state().leases().empty(); };
-  (void)run_until(empty, 10min, true);
+  (void)run_until(empty, 10min);
   if (!verdict_.failed()) oracle_.at_rest();
 }
 

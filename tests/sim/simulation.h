@@ -62,7 +62,7 @@ class Simulation {
   void crash(Random& random);
   void wind_down();
   void crowd();
-  bool run_until(const std::function<bool()>& done, Duration at_most, bool all);
+  bool run_until(const std::function<bool()>& done, Duration at_most);
   bool anybody_parked();
 
   Config config_;
