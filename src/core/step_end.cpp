@@ -162,8 +162,8 @@ void Stepper::stop_program(Lease& lease) {
   plan_.actions.emplace_back(SignalProgram{lease.id, false, asked_by_});
 }
 
-// It was to end as soon as it ran again: it does now, or never will. Of whom no program was started here nobody can be
-// asked to end.
+// It was to end as soon as it ran again: it does now, or its room will never be there. Of whom no program was started
+// here nobody can be asked to end.
 void Stepper::end_as_it_is(Lease& lease) {
   if (!program_may_live(lease)) return end(lease, EndReason::released, "it was to end as soon as it ran again");
   stop_program(lease);

@@ -399,6 +399,11 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how != Unparked::How::runs || !first || !fact.host || parking.then_stop) side.next.reset();
   const bool on_a_word = !parking.returns || planted(Bug::next_for_nobody);
   if (side.next && on_a_word && try_next(*lease, parking, *fact.host)) return lease->id;
+  // Not as one that is parked: what it holds on its devices is still to be measured.
+  if (fact.how == Unparked::How::never && parking.then_stop && !program_may_live(*lease)) {
+    end(*lease, EndReason::released, "it was to end as soon as it ran again, and never will: " + fact.detail);
+    return lease->id;
+  }
   if (fact.how == Unparked::How::never) {
     Parking kept = parking;
     if (fact.nothing_parked) kept.entry = {}, kept.settled = true;
@@ -411,7 +416,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
             "its program can never be restored: " + fact.detail +
                 (parking.then_stop ? "; it was to be ended, and is ended as it is" : "; it is kept, and not killed") +
                 (fact.nothing_parked ? ". Nothing of it is in host memory" : ""));
-    if (parking.then_stop && !planted(Bug::deferred_ends_get_lost)) end_as_it_is(*lease);
+    if (parking.then_stop && !planted(Bug::deferred_ends_get_lost)) stop_program(*lease);
   } else {
     state_.set_parking(*lease, std::nullopt, LeaseState::active);
     if (side.next && parking.returns)

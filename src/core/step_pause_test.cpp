@@ -365,7 +365,8 @@ TEST(Pause, OfWhomNoProgramIsOursTheLeaseEndsThen) {
   w.measure(9 * GiB);
   ASSERT_EQ(w.state_of(theirs), LeaseState::resuming);
   w.step(Unparked{theirs, Unparked::How::never, "it is gone"});
-  EXPECT_EQ(w.why(theirs, "ended"), "released: it was to end as soon as it ran again; it held 2.0 GiB on gpu0");
+  EXPECT_EQ(w.why(theirs, "ended"),
+            "released: it was to end as soon as it ran again, and never will: it is gone; it held 2.0 GiB on gpu0");
 }
 
 TEST(Pause, WhatCanNeverComeBackIsEndedAsItIs) {

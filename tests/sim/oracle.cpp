@@ -228,7 +228,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     if (lease.owner.kind == core::OwnerKind::connection && lease.unheld_since) unheld_[lease.id] = batch.now;
   } else {
     verdict_.expect(lease.generation >= before->generation, "generation-shrank", name);
-    check_transition(*before, lease);
+    check_transition(*before, lease), check_deferred_end(*before, lease);
     if (lease.state != before->state) {
       verdict_.expect(std::any_of(batch.reasons.begin(), batch.reasons.end(),
                                   [&](const core::Reason& reason) { return reason.lease == lease.id; }),

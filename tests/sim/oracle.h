@@ -96,6 +96,7 @@ class Oracle {
   void check_named(const core::Reason& reason);
   void check_method(const Lease* before, const Lease& lease, Time now);
   void check_left_alone(const Lease& lease, Time now);
+  void check_deferred_end(const Lease& before, const Lease& lease);
   void check_undone(const Lease& lease, Time now) const;
   void follow_undo(const Lease& before, const Lease& lease, const store::Batch& batch);
   void check_ledger_entry(const Lease& lease);

@@ -164,6 +164,16 @@ void Oracle::check_method(const Lease* before, const Lease& lease, Time now) {
   if (next && lease.parking->returns) check_displaced(lease, now);
 }
 
+// Who is to end once it runs again, is told to when it does, or when it turns out that it never will.
+void Oracle::check_deferred_end(const Lease& before, const Lease& lease) {
+  const bool deferred = before.parking && before.parking->then_stop && !before.stop_requested;
+  const bool still = lease.parking && lease.parking->then_stop && lease.state != LeaseState::poisoned;
+  verdict_.expect(!deferred || still || lease.stop_requested || lease.ended(), "end-forgotten", [&] {
+    return fmt::format("{} was to end as soon as it runs again, and is {}", to_string(lease.id),
+                       core::to_string(lease.state));
+  });
+}
+
 bool Oracle::wanted_back(LeaseId lease, bool back) {
   const bool before = wanted_back_.contains(lease);
   if (back) wanted_back_.insert(lease);
