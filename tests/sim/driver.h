@@ -71,7 +71,7 @@ class Driver {
   const Config& config_;
   Random random_;
   std::set<LeaseId> unfit_;
-  std::map<LeaseId, Time> barred_at_;  // LeaseId{}: everybody
+  std::map<LeaseId, Time> barred_at_;             // LeaseId{}: everybody
   std::map<ProcessRef, std::deque<Call>> calls_;  // under way the first of each
 };
 
