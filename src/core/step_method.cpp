@@ -65,13 +65,27 @@ Result<LeaseId> Stepper::on(const Grant& fact) {
   return LeaseId{};
 }
 
+Status Stepper::check_swap(const Lease& lease, const HostMemory& host) const {
+  if (host.may_swap && !rules_.allow_swap && !planted(Bug::swap_does_not_matter))
+    return Error{Code::PauseUnsafe,
+                 name_of(lease) +
+                     " cannot be paused: this machine may write what is parked to its swap device, which takes minutes "
+                     "and more to come back",
+                 "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true"};
+  return {};
+}
+
 // What it was asked for may be more by now: it allocated before it was locked, or its processes are in other groups
 // than those that were looked at. What it holds beyond its entry is entered, and what each of its processes holds is
 // noted for its way back; what does not fit is not begun.
 Result<LeaseId> Stepper::on(const Weighed& fact) {
   Lease* lease = find(fact.lease);
   const bool on_top = lease != nullptr && lease->state == LeaseState::paused;
-  if (on_top) return lease->id;                                 // of what is parked: weighed when it was asked
+  // Of what is parked: weighed when it was asked. A process that came since may be in a group that nobody keeps.
+  if (on_top) {
+    if (const Status may = check_swap(*lease, fact.host); !may) return may.error();
+    return lease->id;
+  }
   if (lease == nullptr || lease->state != LeaseState::pausing)  // any more: it comes back, by a store read anew
     return not_found(to_string(fact.lease) + " is not asked to yield");
   const Bytes entered = lease->parking->entry;

@@ -292,6 +292,21 @@ TEST(Cooperation, AParkOnTopThatIsUndoneLeavesNothingBehind) {
   }
 }
 
+// A child that came while it was paused is in a group of its own, say.
+TEST(Cooperation, WhatCouldBeSwappedOutIsNotParkedOnTop) {
+  for (const bool swaps : {false, true}) {
+    Cooperating w;
+    w.settle();
+    w.measure(5 * GiB);
+    w.measure(5 * GiB);
+    ASSERT_TRUE(w.pause().has_value());
+    w.touching();
+    HostMemory host = plenty;
+    host.may_swap = swaps;
+    EXPECT_EQ(w.step(Weighed{w.victim, host}).outcome.has_value(), !swaps);
+  }
+}
+
 TEST(Cooperation, AParkOnTopThatARestartInterruptsIsTheDriversOnlyOnceItLocks) {
   for (const bool locked : {false, true}) {
     Cooperating w;

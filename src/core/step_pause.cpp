@@ -55,12 +55,7 @@ Status Stepper::check_pause(const Lease& lease, const HostMemory& host) const {
 }
 
 Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
-  if (host.may_swap && !rules_.allow_swap && !planted(Bug::swap_does_not_matter))
-    return Error{Code::PauseUnsafe,
-                 name_of(lease) +
-                     " cannot be paused: this machine may write what is parked to its swap device, which takes minutes "
-                     "and more to come back",
-                 "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true"};
+  if (const Status may = check_swap(lease, host); !may) return may;
   if (host.pressure.value_or(0) > rules_.ledger_max_pressure && !planted(Bug::pressure_does_not_matter))
     return Error{Code::HostMemory,
                  name_of(lease) + " is not parked in host memory while that is short: for " + percent(*host.pressure) +
