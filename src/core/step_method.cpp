@@ -2,6 +2,8 @@
 // Programs that yield by themselves: what they say of it, how long they may take, and what of it was true.
 #include "core/methods.h"
 #include "core/stepper.h"
+
+#include "base/planted.h"
 #include "core/words.h"
 
 #include <algorithm>

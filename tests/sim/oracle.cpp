@@ -200,7 +200,7 @@ void Oracle::intended(const store::Batch& batch) {
   if (!goes_on) woke_ = std::exchange(wakes_, false);
   for (const auto& [before, lease] : granted) {
     check_room(*lease, batch.now, woke_);
-    if (before && before->state == LeaseState::paused) check_stays_out(*before, *lease, batch.now);
+    if (before && before->state == LeaseState::paused) check_stays_out(*before, *lease, batch);
     follow_given(before ? &*before : nullptr, *lease, batch.now);
   }
   // What the machine ran before it was started anew is gone, whatever was read.

@@ -129,7 +129,7 @@ class Oracle {
   Bytes residues(const std::string& device) const;
   Bytes ledger_left() const;
   void check_host_room(const core::Making& making);
-  void check_stays_out(const Lease& before, const Lease& lease, Time now);
+  void check_stays_out(const Lease& before, const Lease& lease, const store::Batch& batch);
   void check_makings(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, Time now);
   void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);

@@ -265,7 +265,8 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
 
 // Who has yielded on somebody's word does not come back into the room that it has made as long as those who are still
 // to be asked for it could be, and would be enough without what this one takes again.
-void Oracle::check_stays_out(const Lease& before, const Lease& lease, Time now) {
+void Oracle::check_stays_out(const Lease& before, const Lease& lease, const store::Batch& batch) {
+  const Time now = batch.now;
   if (!before.parking->reason.starts_with("on the word of ")) return;
   const auto asker = leases_.find(asker_of(before.parking->reason).value_or(LeaseId{}));
   if (asker == leases_.end() || !waits(asker->second) || !asker->second.ordered) return;
@@ -278,6 +279,9 @@ void Oracle::check_stays_out(const Lease& before, const Lease& lease, Time now) 
     const Lease* victim = state.find(id);
     const bool reached = victim != nullptr && (word.anybodys || word.uid == victim->uid);
     if (!reached || victim->state != LeaseState::active || victim->stop_requested) return;
+    const bool resized = std::ranges::any_of(
+        batch.reasons, [id](const core::Reason& reason) { return reason.lease == id && reason.code == "resized"; });
+    if (resized) return;  // all is decided anew
     if (state.standing(id).spared_until > now) return;
     if (!core::way_to_yield(state, config_.rules, *victim, asker->second.uid, now).parks()) return;
     held += core::held_by(state, *victim);
