@@ -65,7 +65,6 @@ class SimHost final : public engine::Host {
     host.available = std::max(config.host_memory - life_->world.total_parked(), Bytes{});
     if (life_->faults && life_->random.chance(config.short_host)) host.available = {host.available.count / 8};
     host.pressure = world.ram().pressure();
-    if (!processes.empty()) life_->world.ram().tell(processes.front());
     host.may_swap = config.swap && processes.empty();  // of the machine alone
     for (const ProcessRef ref : processes) {
       const auto found = world.processes().find(ref);

@@ -83,7 +83,7 @@ void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
   if (engine_ == nullptr) return;
   const auto lease = leases_.find(id);  // what is parked on top was looked at when that was decided
   if (!weighed.empty() && lease != leases_.end() && lease->second.state == LeaseState::pausing)
-    check_host(id, world_.ram().told(weighed.front()));  // when that was decided: by now it is stored
+    check_host(id, world_.ram().least_pressure());  // when that was decided: by now it is stored
   const Lease* stored = weighed.empty() ? nullptr : store_->find(id);
   const bool yields = stored != nullptr && lease != leases_.end() && lease->second.state == LeaseState::pausing;
   verdict_.expect(!yields || (stored->parking && stored->parking->yielded == lease->second.parking->yielded),

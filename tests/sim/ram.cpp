@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ram.h"
 
+#include <algorithm>
 #include <array>
 
 namespace sublet::sim {
@@ -14,10 +15,20 @@ Ram::Ram(const Config& config, Agenda& agenda)
 
 void Ram::change_pressure() {
   constexpr std::array some{0.01, 0.05, 0.2, 0.5, 0.9};
+  until_.emplace_back(agenda_.now_ns(), pressure_.value_or(0));
   pressure_.reset();
   if (random_.chance(config_.pressed)) pressure_ = some[random_.below(some.size())];
   else if (random_.chance(50)) pressure_ = 0;
   if (config_.pressed > 0) agenda_.in(random_.time(2s, 60s), [this] { change_pressure(); });
+}
+
+double Ram::least_pressure() const {
+  constexpr Duration lately = 10s;
+  double least = pressure_.value_or(0);
+  for (auto before = until_.rbegin(); before != until_.rend() && agenda_.now_ns() - before->first < lately.count();
+       ++before)
+    least = std::min(least, before->second);
+  return least;
 }
 
 std::size_t Ram::place(std::uint32_t uid, Random& random) {

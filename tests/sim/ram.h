@@ -10,6 +10,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace sublet::sim {
@@ -28,12 +29,8 @@ class Ram {
   // Part of the last 10 s for which everybody waited; unset: the kernel does not tell.
   std::optional<double> pressure() const { return pressure_; }
   void relax() { pressure_.reset(); }
-  // The same when somebody last asked what host memory takes of these processes; by the first of them.
-  void tell(ProcessRef first) { told_[first] = pressure_.value_or(0); }
-  double told(ProcessRef first) const {
-    const auto found = told_.find(first);
-    return found == told_.end() ? pressure_.value_or(0) : found->second;
-  }
+  // The least that it was lately: whoever acts on what was told may have had to store first what he decided.
+  double least_pressure() const;
 
   // Of a program that is started: one of its own, that of its user's session, or another.
   std::size_t place(std::uint32_t uid, Random& random);
@@ -50,7 +47,7 @@ class Ram {
   Agenda& agenda_;
   Random random_;
   std::optional<double> pressure_;
-  std::map<ProcessRef, double> told_;
+  std::vector<std::pair<std::int64_t, double>> until_;  // before: the newest last, each until it changed
   std::vector<Group> groups_;
   std::map<std::uint32_t, std::size_t> sessions_;  // of each user
 };
