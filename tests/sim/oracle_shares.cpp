@@ -53,6 +53,7 @@ bool Oracle::takes_turns(const core::State& state, const Lease& lease, const std
   if (end_is_known(lease, now)) return false;  // it may be worth while to wait for that
   if (lease.pausable != core::Pausable::automatic || lease.state == LeaseState::offered) return false;
   if (waits_first) return lease.min_vram <= Bytes{};
+  if (driver_barred(lease.id)) return false;
   if (starts_up(lease, device)) return now - std::max(*lease.granted_at, lease.resumed_at.value_or(Time{})) < start_up;
   return lease.owner.kind == core::OwnerKind::process && lease.owner.keeper && state.standing(lease.id).failures == 0 &&
          state.standing(lease.id).spared_until <= now;
