@@ -393,3 +393,19 @@ def test_an_outsider_in_its_room_is_named_and_no_restore_is_tried(daemon):
     assert lease_of(daemon, "first")["state"] == "paused"
     outsider.kill()
     until(daemon, "first", "active")
+
+
+def test_a_stop_by_force_does_not_wait_until_it_has_its_room_again(daemon):
+    program = start(daemon, "large")
+    assert daemon.cli("pause", "large").returncode == 0
+    other = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "other", "--", "sleep", "600")
+    until(daemon, "other", "active")
+    assert daemon.cli("stop", "large", "--no-wait").returncode == 0
+    wait_until(lambda: lease_of(daemon, "large")["queue"], "it waits for its room, to save its work then")
+    assert program.poll() is None
+    assert daemon.cli("stop", "large", "--force").returncode == 0
+    assert program.wait(timeout=60) != 0
+    assert lease_of(daemon, "large")["state"] == "ended" and lease_of(daemon, "other")["state"] == "active"
+    assert daemon.get("/v1/ledger")["entries"] == []
+    assert daemon.cli("stop", "other").returncode == 0
+    other.wait(timeout=60)
