@@ -46,7 +46,6 @@ enum class Bug {
   hosts_refusals_are_faults,
   hindrances_are_faults,
   what_passes_lasts,
-  the_barred_are_asked,
   ledger_is_asked_one_by_one,
   residues_are_nobodys,
   more_yield_than_need,

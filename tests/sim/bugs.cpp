@@ -65,7 +65,6 @@ constexpr std::array all{
     SUBLET_BUG(hosts_refusals_are_faults, "core", "who could not be asked for want of host memory has failed"),
     SUBLET_BUG(hindrances_are_faults, "core", "whom a debugger or the machine keeps from being parked has failed"),
     SUBLET_BUG(what_passes_lasts, "core", "what keeps one from being parked for a moment counts as if it lasted"),
-    SUBLET_BUG(the_barred_are_asked, "core", "who cannot be parked on this machine is asked again and again"),
     SUBLET_BUG(ledger_is_asked_one_by_one, "core", "those yield who are too much together for host memory"),
     SUBLET_BUG(residues_are_nobodys, "core", "what parked programs keep on a card is promised beyond its headroom"),
     SUBLET_BUG(more_yield_than_need, "core", "who is not needed for it has to make room too"),
