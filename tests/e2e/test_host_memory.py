@@ -116,10 +116,10 @@ def test_a_group_is_kept_from_swap_while_its_program_is_parked(start_daemon, tmp
         ends_right(daemon, program)
 
 
-def test_a_group_is_let_be_by_the_next_actor_where_the_one_that_kept_it_is_gone(start_daemon):
-    with with_swap() as command, group_that_swaps() as group:
+def test_a_group_is_let_be_by_the_next_actor_where_the_one_that_kept_it_is_gone(start_daemon, tmp_path):
+    with group_that_swaps() as group:
         (group / "memory.swap.max").write_text(str(GIB))
-        daemon = start_daemon("1x4GiB", config=CONFIG, command=command)
+        daemon = start_daemon("1x4GiB", config=CONFIG, command=with_swap(tmp_path))
         quick_checkpoints(daemon)
         program = start(daemon, "it", "sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh")
         assert daemon.cli("pause", "it").returncode == 0

@@ -188,7 +188,9 @@ void Driver::preflight(const Process& process, const CheckpointCommand& command,
     constexpr std::array why{CheckpointRefusal::no_right,     CheckpointRefusal::traced,
                              CheckpointRefusal::stopped,      CheckpointRefusal::unsupported_driver,
                              CheckpointRefusal::not_dumpable, CheckpointRefusal::wrong_state};
-    const CheckpointRefusal how = why[random_.below(why.size())];
+    CheckpointRefusal how = why[random_.below(why.size())];
+    // That is of all programs there are, and lasts: else nobody would be parked in most runs.
+    if (how == CheckpointRefusal::unsupported_driver && !random_.chance(5)) how = CheckpointRefusal::traced;
     if (how == CheckpointRefusal::unsupported_driver) barred_at_[{}] = world_.awake();
     else if (how == CheckpointRefusal::no_right || how == CheckpointRefusal::not_dumpable)
       barred_at_[process.lease] = world_.awake();

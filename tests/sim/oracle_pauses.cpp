@@ -210,14 +210,14 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   }
   if (before.state == LeaseState::pausing && lease.state == LeaseState::resuming && !paused) {
     undoing_.insert(lease.id);
-    ++undone_[lease.id];
+    if (!hindered_.contains(lease.id)) ++undone_[lease.id];
     check_undone(lease, batch.now);
     if (refuses_.contains(lease.id) || seen_to_lie(before))
       to_blame_[lease.id] = engine_->state().standing(lease.id).failures + 1;
   } else if (lease.state != LeaseState::resuming) {
     undoing_.erase(lease.id);
   }
-  if (lease.state != LeaseState::pausing) refuses_.erase(lease.id), said_at_.erase(lease.id);
+  if (lease.state != LeaseState::pausing) refuses_.erase(lease.id), hindered_.erase(lease.id), said_at_.erase(lease.id);
   if (lease.state == LeaseState::active && was_undoing) undone_at_[lease.id] = batch.now;
   if (lease.state == LeaseState::paused) undone_.erase(lease.id);
 }
@@ -265,6 +265,7 @@ void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
                                                    "traced",    "stopped",  "unsupported_driver", "helper"};
   if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
   else if (!forgiven.contains(outcome.code)) refuses_.insert(id);
+  else if (outcome.kind == engine::ParkOutcome::Kind::undone) hindered_.insert(id);
 }
 
 // It said that it has yielded, and for longer than that ever took to be seen it is seen to hold more than it may keep.
