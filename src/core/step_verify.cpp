@@ -125,7 +125,6 @@ void Stepper::settle_down(Lease& lease) {
 // The method failed: its consumer is trusted less with it, but for what was no doing of its own; and the next one is
 // tried once this one is undone, if the pause is wanted then.
 void Stepper::fail(Lease& lease, const std::string& why, std::optional<Hindrance> hindrance) {
-  if (planted(Bug::hindrances_are_faults)) hindrance.reset();
   const bool unvouched = lease.unfit && lease.unfit->kind == Unfit::unvouched;
   const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
   if (!unasked && !hindrance) remember_pause(lease, lease.parking->method, false);
@@ -171,7 +170,6 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
 // Whom the driver cannot park here it need not be asked to again and again, nobody is promised its room, and one of the
 // tier spot is ended for who is above it. Its owner may have it tried at any time.
 void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
-  if (by == Hindrance::passing && planted(Bug::what_passes_lasts)) by = Hindrance::program;
   if (!by || by == Hindrance::passing) return;
   auto& its = *by == Hindrance::driver ? state_.driver_barred_ : state_.sides_.at(lease.id).barred;
   its = Barred{*by, why, now_ + barred_for};
