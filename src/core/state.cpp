@@ -158,7 +158,10 @@ const Barred* State::barred(LeaseId id, PauseMethod method, Time now) const {
   };
   const auto found = sides_.find(id);
   if (found != sides_.end() && holds(found->second.barred)) return &*found->second.barred;
-  return holds(driver_barred_) ? &*driver_barred_ : nullptr;
+  // Who is ended for it is not taken at another's word: it is asked itself first.
+  const Lease* lease = find(id);
+  const bool may_be_ended = lease != nullptr && lease->tier == Tier::spot;
+  return !may_be_ended && holds(driver_barred_) ? &*driver_barred_ : nullptr;
 }
 
 const Making* State::making_on(std::string_view device) const {
@@ -468,8 +471,8 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
   side.look_at = after(side.look_at, asleep);
   side.overdue_at = after(side.overdue_at, asleep);
   side.acting_since = after(side.acting_since, asleep);
-  side.restored_at = after(side.restored_at, asleep);
   side.used_until = after(std::max({side.used_until, lease.granted_at.value_or(Time{}), side.restored_at}), asleep);
+  side.restored_at = after(side.restored_at, asleep);
   side.silent_since = after(std::max(side.silent_since, lease.granted_at.value_or(Time{})), asleep);
   side.proven_at = after(side.proven_at, asleep);
   side.moving_since = after(side.moving_since, asleep);

@@ -10,10 +10,10 @@ namespace {
 struct Hindered : Card {
   LeaseId holds, urgent;
   LeaseId beside;
-  explicit Hindered(Tier tier = Tier::batch) {
+  explicit Hindered(Tier tier = Tier::batch, Tier of_beside = Tier::standard) {
     rules.idle_after = 30s;
     holds = start(16 * GiB, tier, "train");
-    beside = start(4 * GiB, Tier::standard, "beside");
+    beside = start(4 * GiB, of_beside, "beside");
     urgent = start(10 * GiB, Tier::standard, "serve");
   }
   void weighed(HostMemory host = plenty) {
@@ -97,6 +97,13 @@ TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElse) {
   w.refused(Hindrance::driver);
   const auto way = way_to_yield(w.state, w.rules, w.at(w.beside), 1000, w.now);
   EXPECT_EQ(way.obstacle, WayToYield::Obstacle::barred);
+
+  // Of the tier spot it would be ended for that: it is asked itself before.
+  Hindered spot(Tier::batch, Tier::spot);
+  spot.weighed();
+  spot.refused(Hindrance::driver);
+  spot.wait(1min);
+  EXPECT_TRUE(way_to_yield(spot.state, spot.rules, spot.at(spot.beside), 1000, spot.now).parks());
 
   Hindered one;
   one.weighed();

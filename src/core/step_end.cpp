@@ -33,7 +33,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   }
   const bool gone = program_may_live(lease) && state_.given_up(lease, rules_, now_) != nullptr;
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone;
-  const bool as_it_is = fact.force && lease.state == LeaseState::paused && program_may_live(lease);
+  const bool as_it_is = fact.force && fact.stop && lease.state == LeaseState::paused && program_may_live(lease);
   const bool first = !planted(Bug::sleepers_are_ended);  // it runs, so that it can save its work
   if (lease.parking && first && !never_runs && !as_it_is && (fact.stop || fact.revoke)) {
     Parking parking = *lease.parking;

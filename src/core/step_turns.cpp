@@ -202,7 +202,8 @@ bool Stepper::go_on_with_turn(const Lease& waiter) {
   std::vector<LeaseId> leaves;
   std::vector<Victim> victims = old->victims;
   for (const auto& [id, undone] : undone_) {  // to be asked by the next method
-    if (state_.find(id)->tier <= waiter.tier) victims.emplace_back().lease = id;
+    const bool leaves_anyway = std::ranges::find(victims, id, &Victim::lease) != victims.end();
+    if (state_.find(id)->tier <= waiter.tier && !leaves_anyway) victims.emplace_back().lease = id;
   }
   for (const Victim& victim : victims) {
     const Lease* lease = find(victim.lease);

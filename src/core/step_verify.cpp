@@ -102,7 +102,8 @@ void Stepper::settle_down(Lease& lease) {
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
   State::Side& side = state_.sides_.at(lease.id);
   side.failures = 0;
-  if (lease.parking->method == PauseMethod::driver) side.seemed_unfit = false;
+  side.barred.reset();
+  if (lease.parking->method == PauseMethod::driver) side.seemed_unfit = false, state_.driver_barred_.reset();
   remember_pause(lease, lease.parking->method, true);
   learn(lease, Move::pause, side.moved, *side.yielded_at - side.moving_since);  // not before: a liar's word is none
   learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
@@ -171,10 +172,11 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
 // tier spot is ended for who is above it. Its owner may have it tried at any time.
 void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
   if (!by || by == Hindrance::passing) return;
-  auto& its = *by == Hindrance::driver ? state_.driver_barred_ : state_.sides_.at(lease.id).barred;
-  its = Barred{*by, why, now_ + barred_for};
+  const Barred its{*by, why, now_ + barred_for};
+  state_.sides_.at(lease.id).barred = its;
+  if (*by == Hindrance::driver) state_.driver_barred_ = its;
   state_.room_stale_ = true;
-  look_again_at(its->until);
+  look_again_at(its.until);
 }
 
 // The next proof, or the next try.
