@@ -14,6 +14,10 @@ bool is_honest(const Config& config) { return config.honest; }
 bool has_swap(const Config& config) { return config.swap; }
 bool must_not_swap(const Config& config) { return config.keeps_from_swap(); }
 bool has_nothing_automatic(const Config& config) { return !config.rules.automatic; }
+// Room is made on somebody's word alone, and by all who are asked.
+bool has_words_alone(const Config& config) {
+  return !config.rules.automatic && config.liars <= 0 && config.stuck <= 0 && config.pressed <= 0;
+}
 bool has_bookings(const Config& config) { return config.booked > 0; }
 bool has_a_crowd(const Config& config) { return config.crowd; }
 bool has_late_words(const Config& config) { return config.late_words > 0; }
@@ -57,7 +61,8 @@ constexpr std::array all{
     SUBLET_BUG(relapses_take_no_room, "core", "what a paused program takes again is promised to others"),
     SUBLET_BUG(crowds_come_back_small, "core", "what it took while it was paused comes back into others' room"),
     SUBLET_BUG(words_do_not_last, "core", "who yielded on somebody's word takes its room back at once"),
-    SUBLET_BUG(makers_of_room_come_back, "core", "who has yielded on a word comes back before the next has yielded"),
+    SUBLET_BUG(makers_of_room_come_back, "core", "who has yielded on a word comes back before the next has yielded",
+               has_words_alone),
     SUBLET_BUG(unlisted_is_gone, "core", "who vanishes from the list counts as having yielded", hides_processes),
     SUBLET_BUG(resumes_get_lost, "core", "a resume while a pause is undone is forgotten"),
     SUBLET_BUG(next_for_nobody, "core", "the next method is tried for one who has gone"),
@@ -71,7 +76,8 @@ constexpr std::array all{
     SUBLET_BUG(failures_do_not_count, "core", "who fails to yield is not the worse for it"),
     SUBLET_BUG(outsiders_go_unnamed, "core", "nobody says which outsider keeps a paused lease from coming back"),
     SUBLET_BUG(pauses_are_not_counted, "core", "time in which a lease was paused counts as time that it held its room"),
-    SUBLET_BUG(returns_take_nothing, "core", "who comes back or grows takes nothing of the room that is held"),
+    SUBLET_BUG(returns_take_nothing, "core", "who comes back or grows takes nothing of the room that is held",
+               has_a_crowd),
     SUBLET_BUG(shares_go_by_priority, "core", "who is of a higher priority has all turns", has_a_crowd),
     SUBLET_BUG(all_leave_for_a_turn, "core", "for a turn those leave, too, who would fit beside it", has_a_crowd),
     SUBLET_BUG(turns_are_put_off, "core", "an announced turn is put off when it comes", has_a_crowd),

@@ -114,7 +114,7 @@ int campaign(Arguments arguments) {
 
 #ifdef SUBLET_PLANT_BUGS
 int find_bugs() {
-  constexpr int most_runs = 4000;
+  constexpr int most_runs = 1000;
   constexpr const char* row = "{:<26}  {:<6}  {:<64} {:>4} {:>8}  {}\n";
   fmt::print(row, "bug", "where", "what it does", "seed", "steps", "found as");
   int missed = 0;
