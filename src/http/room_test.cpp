@@ -54,7 +54,8 @@ class MakingRoom : public testing::Test {
         engine_(io_, store_, machine(), options(automatic)) {
     EXPECT_TRUE(engine_.start());
     probe_->read();
-    EXPECT_EQ(ask(ana, "/v1/leases", {{"vram_bytes", (3 * GiB).count}, {"ttl_seconds", 600}, {"tier", "spot"}}), 201);
+    json pinned{{"vram_bytes", (3 * GiB).count}, {"ttl_seconds", 600}, {"tier", "spot"}, {"pausable", "no"}};
+    EXPECT_EQ(ask(ana, "/v1/leases", pinned), 201);
     EXPECT_EQ(ask(ben, "/v1/leases", waiting_), 202);
     bens_ = answer_["id"];
     EXPECT_EQ(ask(ana, "/v1/leases", waiting_), 202);
