@@ -243,7 +243,7 @@ def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
 EIGHT = (("driver", 0.38, "standard"), ("cooperative", 0.64, "standard"), ("pinned", 0.18, "interactive"),
          ("spot", 0.45, None), ("only cooperative", 0.25, "interactive"), ("driver", 0.20, "batch"),
          ("cooperative", 0.45, "standard"), ("pinned spot", 0.25, None))
-WANTED = 2.5  # cards, in the mean over the time
+EIGHT_WANT = 2.5  # cards, in the mean over the time
 
 
 def promise(daemon, rng, seconds):
@@ -270,6 +270,6 @@ def promise(daemon, rng, seconds):
         moment(0.05)
     crowd.finish()
     crowd.wanted = wanted / looked_at if looked_at else sum(share for _, share, _ in EIGHT)
-    assert crowd.wanted >= WANTED or seconds < 300, f"they want {crowd.wanted:.2f} times the card, and should want more"
+    assert crowd.wanted >= EIGHT_WANT or seconds < 300, f"they want {crowd.wanted:.2f} cards, and should want more"
     assert crowd.sums["pauses"] > 0, "they want more than there is: somebody must have made room"
     return crowd

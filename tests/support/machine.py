@@ -6,7 +6,6 @@ one directory. Where the machine of the test does not allow it, the test is skip
 """
 import atexit
 import functools
-import os
 import pathlib
 import re
 import subprocess
@@ -14,7 +13,7 @@ import tempfile
 
 import pytest
 
-from tests.support.preload import shared_library
+from tests.support.preload import preloaded, shared_library
 from tests.support.sublet import GIB, ROOT
 
 
@@ -52,9 +51,7 @@ def has_slept(directory, seconds, moved=0):
 def asleep_environment(directory):
     """Of processes whose machine sleeps as is said here."""
     has_slept(directory, 0)
-    # A daemon that watches itself insists on being the first to be loaded.
-    return {"LD_PRELOAD": str(asleep_library()), "SUBLET_TEST_ASLEEP": str(directory / "asleep"),
-            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    return {**preloaded(asleep_library()), "SUBLET_TEST_ASLEEP": str(directory / "asleep")}
 
 
 def with_sleep(directory):

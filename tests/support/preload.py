@@ -16,7 +16,13 @@ def shared_library(built, source):
     return built
 
 
-def preload(monkeypatch, library):
-    monkeypatch.setenv("LD_PRELOAD", str(library))
+def preloaded(library):
+    """The environment of processes into which it is loaded."""
     # A daemon that watches itself insists on being the first to be loaded.
-    monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+    return {"LD_PRELOAD": str(library),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+
+def preload(monkeypatch, library):
+    for name, value in preloaded(library).items():
+        monkeypatch.setenv(name, value)
