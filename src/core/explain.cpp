@@ -146,6 +146,9 @@ std::vector<std::string> help_without_card(const State& state, const Rules& rule
                                  format_duration(rules.forget_after) +
                                  " without it the lease ends (`gpu.forget_after`)"};
   if (lease.owner.keeper) helps.push_back(end_command(state, lease) + " ends its program as it is");
+  else
+    helps.push_back("`sublet stop --force " + to_string(lease.id) +
+                    "` ends the lease, and not its program, which Sublet did not start");
   return helps;
 }
 

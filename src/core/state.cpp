@@ -107,7 +107,10 @@ Bytes State::capacity(const Device& device, const Rules& rules) {
 }
 
 Bytes State::effective_free(const Device& device, const Rules& rules, Time now) const {
-  if (!known(device, rules, now)) return {};
+  return known(device, rules, now) ? unclaimed(device, rules) : Bytes{};
+}
+
+Bytes State::unclaimed(const Device& device, const Rules& rules) {
   const Bytes other = planted(Bug::others_do_not_count) ? Bytes{} : device.other;
   const Bytes kept = planted(Bug::residues_are_nobodys) ? device.residues : std::min(rules.headroom, device.residues);
   return capacity(device, rules) - device.charged - other + kept;

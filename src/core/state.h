@@ -170,6 +170,8 @@ class State {
   const Device* given_up(const Lease& lease, const Rules& rules, Time now) const;
   // What may still be promised; 0 while not known. May be negative: more is taken than there is.
   Bytes effective_free(const Device& device, const Rules& rules, Time now) const;
+  // The same by the last reading, known or not.
+  static Bytes unclaimed(const Device& device, const Rules& rules);
   // The most that one lease could ever get on the device: total − driver's reserve − headroom.
   static Bytes capacity(const Device& device, const Rules& rules);
   // Of what parked leases may keep on a device, so much is no lease's loss: the headroom is for that first.

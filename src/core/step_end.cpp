@@ -31,7 +31,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
             std::string(to_string(lease.state)));
     return lease.id;
   }
-  const bool gone = program_may_live(lease) && state_.given_up(lease, rules_, now_) != nullptr;
+  // Whom its card's loss keeps where it is. A program that nobody here can end is left under its lease where it can
+  // still be told to go on, and where nobody insists.
+  const bool insists = fact.revoke || fact.force;
+  const bool gone = state_.given_up(lease, rules_, now_) != nullptr &&
+                    (program_may_live(lease) || (insists && !may_be_told_to_go_on(lease)));
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone;
   const bool as_it_is = fact.force && fact.stop && lease.state == LeaseState::paused && program_may_live(lease);
   const bool first = !planted(Bug::sleepers_are_ended);  // it runs, so that it can save its work
@@ -69,8 +73,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     }
     return lease.id;
   }
+  const std::string left = lease.parked() && lease.had_process && others
+                               ? "; its program stays parked: Sublet did not start it, and does not end it"
+                               : "";
   if (fact.revoke) {
-    end(lease, EndReason::revoked, "an administrator took it back");
+    end(lease, EndReason::revoked, "an administrator took it back" + left);
     return lease.id;
   }
   const Use use = state_.use(lease.id);
@@ -84,7 +91,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
                      " on " + names_of_devices(state_, lease.devices),
                  "end them first (" + end_command(state_, lease) +
                      "), or force it: they go on under no lease, and what they hold stays charged until it is gone"};
-  end(lease, EndReason::released, "its owner gave it back");
+  end(lease, EndReason::released, "its owner gave it back" + left);
   return lease.id;
 }
 

@@ -9,14 +9,16 @@ namespace {
 // A program that has parked 9 of its 10 GiB on the second of two cards, which is lost.
 struct Lost : World {
   LeaseId lease;
-  explicit Lost(bool by_itself = false) {
+  // `ours`: started by Sublet, so that it is Sublet's to end.
+  explicit Lost(bool by_itself = false, bool ours = true) {
     there();
     Lease asked = wish(10 * GiB);
     asked.owner.kind = OwnerKind::connection;
     asked.wanted_device = uuid_of(1);
     lease = submit(asked, true);
-    step(Attach{lease, 0, kept_process(7), true, {}});
+    step(Attach{lease, 0, ours ? kept_process(7) : Owner{OwnerKind::process, process(7), {}, ""}, true, {}});
     there(9 * GiB);
+    step(Grant{at(lease).uid, at(lease).consumer});
     Cooperation how;
     how.process = process(7);
     if (by_itself) step(Cooperate{lease, 0, how});
@@ -187,6 +189,52 @@ TEST(LostCard, WhoWasToEndOnceItRunsIsEndedAsItIs) {
   EXPECT_EQ(w.signals(w.lease, false), 0);
   w.gone_for(20s);
   EXPECT_EQ(w.signals(w.lease, false), 1);
+}
+
+// Nobody here can end its program: its lease is all there is to take, and only whoever insists takes it.
+TEST(LostCard, WhoWasNotStartedHereKeepsItsLeaseUntilSomebodyInsists) {
+  for (const bool revoke : {true, false}) {
+    Lost w(/*by_itself=*/false, /*ours=*/false);
+    w.settle();
+    w.gone_for(1min);
+    ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
+    w.gone_for(1min);
+    EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
+    EXPECT_SAYS(w.why(w.lease, "stopping"), "its lease ends as soon as its program runs again");
+    const Release insists{.lease = w.lease, .force = !revoke, .stop = !revoke, .revoke = revoke};
+    ASSERT_TRUE(w.step(insists).outcome.has_value());
+    EXPECT_SAYS(w.why(w.lease, "ended"), "Sublet did not start it, and does not end it");
+    EXPECT_SAYS(w.why(w.lease, "ended"), "stays parked");
+    EXPECT_EQ(w.at(w.lease).end_reason, revoke ? EndReason::revoked : EndReason::released);
+    EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+    EXPECT_EQ(w.signals(w.lease, false), 0);
+  }
+}
+
+TEST(LostCard, WhoWasNotStartedHereAndYieldedByItselfIsToldToGoOnBeforeItsLeaseEnds) {
+  Lost w(/*by_itself=*/true, /*ours=*/false);
+  w.settle();
+  w.gone_for(1min);
+  ASSERT_TRUE(w.step(Release{.lease = w.lease, .revoke = true}).outcome.has_value());
+  w.gone_for(5s);
+  EXPECT_SAYS(w.why(w.lease, "resuming"), "is gone, and it is to end: its program is told to go on without it");
+  ASSERT_EQ(w.ordered<Unpark>(), 1);
+  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer"});
+  w.gone_for(1min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
+  ASSERT_TRUE(w.step(Release{.lease = w.lease, .revoke = true}).outcome.has_value());
+  EXPECT_EQ(w.at(w.lease).end_reason, EndReason::revoked);
+}
+
+TEST(LostCard, WhoWasNotStartedHereEndsItsLeaseOnceItGoesOn) {
+  Lost w(/*by_itself=*/true, /*ours=*/false);
+  w.settle();
+  w.gone_for(1min);
+  ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
+  w.gone_for(5s);
+  w.step(Unparked{w.lease});
+  EXPECT_SAYS(w.why(w.lease, "ended"), "released: it was to end as soon as it ran again");
+  EXPECT_EQ(w.signals(w.lease, false), 0);
 }
 
 TEST(LostCard, IsWaitedForByALaterDaemonToo) {

@@ -463,7 +463,7 @@ void Stepper::mark_overdue(Lease& lease) {
           "stuck: the driver should have " + std::string(out ? "parked" : "brought back") + " its program within " +
               format_duration(allowed) + ", and has not returned; it keeps its room, " +
               (out ? "and others are asked to yield in its place" : "and is brought back when it does"));
-  if (lease.parking->then_stop && !lease.stop_requested) {
+  if (lease.parking->then_stop && !lease.stop_requested && program_may_live(lease)) {
     stop_program(lease);
     touch(lease);
   }

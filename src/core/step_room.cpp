@@ -206,6 +206,7 @@ bool Stepper::give_up() {
 }
 
 void Stepper::look_for_room(const Lease& waiter) {
+  if (waits_for_reading(waiter)) return;
   const std::optional<Ordered>& ordered = waiter.ordered;
   if (!ordered && !state_.somebody_might_yield(waiter.tier)) return;
   const Asking asking{waiter, ordered, /*told=*/false};
@@ -234,6 +235,21 @@ void Stepper::look_for_room(const Lease& waiter) {
   for (const Spared& spared : plan.spared) look_again_at(spared.until);
   // A word whose victims cannot yield any more takes no right away.
   if (may_ask(state_, rules_, waiter)) wait_for_turn(waiter, barred);
+}
+
+// Nothing is decided while the last reading of where room is made for it is too old; what was made so far is kept.
+bool Stepper::waits_for_reading(const Lease& waiter) {
+  const Making* old = begun_for(waiter.id);
+  if (old == nullptr || !state_.queue_.contains(waiter.id)) return false;
+  const auto is_late = [this](const std::string& uuid) {
+    const Device* device = state_.find_device(uuid);
+    return device != nullptr && !state_.known(*device, rules_, now_) && device->problem.empty() &&
+           !State::given_up(*device, rules_, now_);
+  };
+  if (std::ranges::none_of(old->devices, is_late)) return false;
+  Making kept = *old;
+  kept.victims.clear();
+  return begin_making(std::move(kept));
 }
 
 // What is on its way is enough for it, and not for those who come in by the same turn.

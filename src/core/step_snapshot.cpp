@@ -324,27 +324,38 @@ void Stepper::give_up_missing() {
 }
 
 // What is parked is in host memory, and lost nothing with the card: it waits for that as for any room, until the card
-// is forgotten. Then who yielded by itself is told to go on, as far as the room that it had beside is free, and its
-// lease ends as of one that runs. What the driver has parked nothing but that card can bring back.
+// is forgotten. Then, or where it is to end and nobody here can end its program, who yielded by itself is told to go
+// on, as far as the room that it had beside is free, and its lease ends as of one that runs. What the driver has parked
+// nothing but that card can bring back.
 bool Stepper::waits_for_card(Lease& lease, const Device& device, bool over) {
-  State::Side& side = state_.sides_.at(lease.id);
   may_be_blocked_.push_back(lease.id);
-  if (lease.parking->then_stop && !lease.stop_requested && program_may_live(lease)) {
+  const bool ends = lease.parking->then_stop && !lease.stop_requested;
+  if (ends && program_may_live(lease)) {
     stop_program(lease);
     state_.schedule(lease, rules_);
     touch(lease);
   }
-  if (!over) return true;
-  const bool by_itself = lease.parking->method == PauseMethod::cooperative && lease.state != LeaseState::poisoned;
-  if (!by_itself || side.retries > 0) return false;  // nor does it go on when it is told to
+  const bool told = may_be_told_to_go_on(lease);
+  if (!over && !(told && ends && !program_may_live(lease))) return true;
+  if (!told) return false;
   const bool beside = std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
     const Device& other = state_.devices_.at(uuid);
-    return State::given_up(other, rules_, now_) ||
-           state_.effective_free(other, rules_, now_) + state_.charged(lease, uuid) >= lease.vram;
+    const bool lost = State::given_up(other, rules_, now_);
+    if (lost && over) return true;
+    // One that is waited for may be there again before the program has seen that it is not.
+    const Bytes free = lost ? State::unclaimed(other, rules_) : state_.effective_free(other, rules_, now_);
+    return free + state_.charged(lease, uuid) >= lease.vram;
   });
   if (lease.state == LeaseState::paused && beside)
-    bring_back(lease, "its device " + name_of(device) + " is gone for good: its program is told to go on without it");
+    bring_back(lease, "its device " + name_of(device) + (over ? " is gone for good" : " is gone, and it is to end") +
+                          ": its program is told to go on without it");
   return true;
+}
+
+// Of those whose card is gone. Whoever did not go on when it was told to is not told again.
+bool Stepper::may_be_told_to_go_on(const Lease& lease) const {
+  return lease.parking && lease.parking->method == PauseMethod::cooperative && lease.state != LeaseState::poisoned &&
+         state_.sides_.at(lease.id).retries == 0;
 }
 
 void Stepper::end_with(Lease& lease, const Device& device) {

@@ -53,6 +53,26 @@ TEST(Word, TheFirstWhoYieldsOnItStaysAwayUntilTheLastHas) {
   }
 }
 
+// Its next victim ends just then, and what that held is not measured gone.
+TEST(Word, WhatWasMadeOnItIsKeptWhileAReadingIsLate) {
+  Card w;
+  const LeaseId above = w.start(6 * GiB, Tier::standard, "above");
+  const LeaseId equal = w.start(14 * GiB, Tier::batch, "equal");
+  const LeaseId meant = w.submit(w.want(22 * GiB, Tier::batch, "meant"), true);
+  w.step(Preempt{meant, 0, Ordered{1000, false}});
+  w.obey(plenty, 2);  // the first is weighed, and yields
+  ASSERT_EQ(w.state_of(above), LeaseState::paused);
+  w.now = w.now + w.rules.max_age + 1s;
+  w.step(Tick{});
+  w.measure();
+  w.step(ProgramEnded{equal, 0, false});
+  EXPECT_EQ(w.state_of(above), LeaseState::paused);
+  w.programs.erase(equal);
+  w.live(60s);
+  EXPECT_EQ(w.state_of(meant), LeaseState::active);
+  EXPECT_EQ(w.times_told(above, "resumed"), 0);
+}
+
 TEST(Word, WhoYieldedOnItIsLetInAtMostOnceByARestart) {
   Card w;
   const LeaseId above = w.start(6 * GiB, Tier::standard, "above");

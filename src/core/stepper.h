@@ -173,6 +173,7 @@ class Stepper {
   void keep_to_what_was_said(const Lease& waiter, NextTurn& turn) const;
   bool binds(const SaidTurn& said, const NextTurn& turn) const;
   void announce(const NextTurn& turn);
+  bool waits_for_reading(const Lease& waiter);
   bool others_come_in_with(const Lease& waiter) const;
   bool take_turn(const Lease& waiter, const NextTurn& turn);
   bool go_on_with_turn(const Lease& waiter);
@@ -218,6 +219,7 @@ class Stepper {
   void adopt_named_devices();
   void give_up_missing();
   bool waits_for_card(Lease& lease, const Device& device, bool over);
+  bool may_be_told_to_go_on(const Lease& lease) const;
   void end_with(Lease& lease, const Device& device);
   void forget(const std::string& uuid);
 

@@ -274,7 +274,8 @@ void Engine::let_swap(LeaseId lease) {
 }
 
 // The actor does not know for whom the one before it, or the daemon before us, has kept what it finds kept: it is told
-// of all who are away, and then that these are all. Not while it is unknown who is away.
+// of all who are away, and then that these are all. Not while it is unknown who is away. Where it refuses one nothing
+// was kept for that one: whatever it finds kept it takes over without asking for a right.
 void Engine::keep_all_from_swap() {
   const std::uint64_t number = ++naming_;
   if (planted(Bug::who_comes_keeps_nobody) || !actor_.ready()) return;

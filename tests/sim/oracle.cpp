@@ -419,10 +419,13 @@ Oracle::Claims Oracle::claims(const std::string& device, const Reading& reading)
   counted.reserve(leases_.size() + ends_.size());
   for (const auto& [id, lease] : leases_)
     if (lease.reserves() && is_on(lease.devices)) here.push_back(&lease);
-  // One that has a device to itself may come back with more than it has: nobody else is promised any.
-  const auto present = std::count_if(here.begin(), here.end(), [](const Lease* lease) { return !lease->parked(); });
+  // One that has a device to itself may come back with more than it has: nobody else is promised any, but for what goes
+  // into the headroom.
+  Bytes present;
+  for (const Lease* lease : here) present += lease->parked() ? Bytes{} : lease->reserved_each();
   for (const Lease* lease : here) {
-    const auto coming = present > 1 ? coming_.find({lease->id, device}) : coming_.end();
+    const bool alone = present - lease->reserved_each() <= config_.rules.headroom;
+    const auto coming = alone ? coming_.end() : coming_.find({lease->id, device});
     const Bytes uses =
         count(lease->id, std::max(lease->reserved_each(), coming == coming_.end() ? Bytes{} : coming->second));
     // What the driver keeps of what it has parked is in no list.
@@ -447,9 +450,11 @@ void Oracle::check_room(const Lease& lease, Time now, bool wakes) {
   for (const std::string& uuid : lease.devices) {
     const auto found = readings_.find(uuid);
     const auto its = engine_->state().devices().find(uuid);
-    // It is told to go on without the card, which is to be forgotten.
-    const bool goes_on = lease.state == LeaseState::resuming && its != engine_->state().devices().end() &&
-                         its->second.missing_since && now - *its->second.missing_since >= config_.rules.forget_after;
+    // It is told to go on without the card, which is to be forgotten; or because it is to end, and is nobody's to end.
+    const bool gone = its != engine_->state().devices().end() && its->second.missing_since;
+    const bool ends = lease.parking && lease.parking->then_stop && !lease.owner.keeper;
+    const bool goes_on = lease.state == LeaseState::resuming && gone &&
+                         (ends || now - *its->second.missing_since >= config_.rules.forget_after);
     if (goes_on) continue;
     const bool older = wakes && found != readings_.end() && its != engine_->state().devices().end() &&
                        its->second.read_at && *its->second.read_at < found->second.began;
