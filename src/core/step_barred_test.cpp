@@ -138,12 +138,15 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
     w.weighed();
     w.refused(by);
     w.wait(w.rules.cooldown + 1s);
-    if (by != Hindrance::swap) {
-      EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it may still register, and yield by itself";
-      w.wait(w.rules.idle_after);
-    }
+    EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it may still register, and yield by itself";
+    const bool swaps = by == Hindrance::swap;
+    if (!swaps) w.wait(w.rules.idle_after);
+    HostMemory host = plenty;
+    host.may_swap = true;
+    if (swaps) w.weighed(host);
     EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked);
-    EXPECT_SAYS(w.why(w.holds, "ended"), "cannot be paused: process 102 is in the way");
+    EXPECT_SAYS(w.why(w.holds, "ended"), swaps ? "cannot be paused: what is parked of it might be written to the swap"
+                                               : "cannot be paused: process 102 is in the way");
   }
   Hindered w(Tier::spot);
   w.weighed();
@@ -152,12 +155,25 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
   EXPECT_NE(w.state_of(w.holds), LeaseState::ended);
 }
 
+TEST(Barred, WhomNobodyElseIsBesideAnyMoreIsPausedAndNotEnded) {
+  HostMemory swaps = plenty;
+  swaps.may_swap = true;
+  Hindered w(Tier::spot);
+  w.weighed(swaps);
+  w.wait(w.rules.cooldown + 1s);
+  w.weighed();
+  w.weighed();
+  EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing);
+}
+
 TEST(Barred, WhereItWouldBeSwappedOutNobodyIsAsked) {
   HostMemory swaps = plenty;
   swaps.may_swap = true;
   Hindered w(Tier::spot);
   w.weighed(swaps);
   w.wait(w.rules.cooldown + 1s);
+  EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it is weighed once more before it is ended for that";
+  w.weighed(swaps);
   EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked) << "nobody can keep it from that";
 
   swaps.keeper_away = true;

@@ -324,7 +324,7 @@ bool Stepper::advance(const Making& making) {
   Lease& victim = *find(first.lease);
   if (somebody_yields(victim.devices)) return false;
   if (victim.ended()) return false;  // for another asker, on another of its devices
-  if (first.ends) {
+  if (first.ends && !swap_may_be_prevented(victim)) {
     note_begun(making);
     end_spot(victim, making);
     return true;
@@ -333,6 +333,13 @@ bool Stepper::advance(const Making& making) {
   state_.sides_.at(victim.id).weighed = true;
   plan_.actions.emplace_back(WeighHost{victim.id});
   return false;
+}
+
+// That it cannot be was seen some time ago, and whoever shared its control group may have gone since: who is to be
+// ended for that is weighed once more.
+bool Stepper::swap_may_be_prevented(const Lease& victim) const {
+  const std::optional<Barred>& barred = state_.sides_.at(victim.id).barred;
+  return barred && barred->by == Hindrance::swap && barred->until < now_ + barred_for;
 }
 
 // The method before it was undone a moment ago, and what host memory takes was told with that.
@@ -377,9 +384,12 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     return victim->id;
   }
   state_.room_stale_ = true;
+  const bool swaps = fact.host.may_swap && !fact.host.keeper_away && !rules_.allow_swap;
+  const bool ends = making->victims.front().ends;
+  if (ends) state_.sides_.at(victim->id).barred.reset();
+  if (swaps) bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
+  if (ends) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {
-    const bool swaps = fact.host.may_swap && !fact.host.keeper_away && !rules_.allow_swap;
-    if (swaps) bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
     return victim->id;
   }

@@ -22,7 +22,6 @@ constexpr Duration liar_at_least = 2s;
 // begins at the very end.
 constexpr Duration newest_snapshot = 1s;
 constexpr int most_doublings = 6;      // of the time for which one is left alone whose pauses fail
-constexpr Duration barred_for = 2min;  // whoever changes what is in the way is not told to say so
 
 }  // namespace
 

@@ -23,6 +23,7 @@ inline constexpr Duration driver_grace = std::chrono::seconds(10);
 inline constexpr Duration driver_limit = std::chrono::hours(1);
 // After so many times what a move may take nobody waits for a call of the driver any more: never under half a minute.
 inline constexpr int given_up_after = 3;
+inline constexpr Duration barred_for = std::chrono::minutes(2);  // whoever mends what is in the way need not say so
 
 class HeldRooms;
 class NamedFits;
@@ -153,6 +154,7 @@ class Stepper {
   void bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why);
   void refuse_set(const Making& making, const std::string& beyond);
   void ask_by_next(Lease& victim, const Making& making);
+  bool swap_may_be_prevented(const Lease& victim) const;
   void note_begun(const Making& making);
   void settle_undone();
   // On somebody's word (step_word.cpp).

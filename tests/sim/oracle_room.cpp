@@ -4,6 +4,7 @@
 // The sums are the oracle's own; where the engine, for its own reasons, promises less than they allow, nothing is said.
 #include "core/blocked.h"
 #include "core/methods.h"
+#include "core/victims.h"
 #include "oracle.h"
 
 #include <fmt/format.h>
@@ -274,6 +275,9 @@ void Oracle::check_stays_out(const Lease& before, const Lease& lease, const stor
   if (made == makings_.end() || made->second.victims.empty()) return;
   const core::State& state = engine_->state();
   const auto& word = *asker->second.ordered;
+  // By now it is free elsewhere, or comes there by itself.
+  const core::RoomPlan plan = core::plan_room(state, config_.rules, core::Asking{asker->second, word}, now);
+  if (plan.found && plan.victims.empty() && plan.devices != made->second.devices) return;
   Bytes held;
   for (const LeaseId id : made->second.victims) {
     const Lease* victim = state.find(id);
