@@ -165,12 +165,23 @@ Time registers_until(const State& state, const Rules& rules, const Lease& lease)
   return std::max(lease.granted_at.value_or(Time{}), state.standing(lease.id).silent_since) + rules.idle_after;
 }
 
+constexpr Duration next_reading = std::chrono::seconds(1);
+
 // Since anything was seen of it, or could be: what its next program registers is waited for too.
 Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
   const Standing standing = state.standing(lease.id);
   const Time seen = planted(Bug::gaps_are_idle) ? Time{} : std::max(standing.used_until, standing.silent_since);
   const Time granted = lease.granted_at.value_or(Time{}), resumed = lease.resumed_at.value_or(Time{});
   return std::max({granted, resumed, seen}) + rules.idle_after;
+}
+
+// What was read before its time was over says nothing of the end of that time: a daemon that stood still has readings
+// to catch up with.
+bool is_read_since(const State& state, const Lease& lease, Time at) {
+  return std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
+    const std::optional<Time>& read = state.devices().at(uuid).read_at;
+    return (read && *read >= at) || planted(Bug::gaps_are_idle);
+  });
 }
 
 bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods& methods) {
@@ -211,7 +222,9 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     WayToYield way = hindered(Obstacle::nothing_on_card);
     if (!may_be_ended(lease) || !idles(state, lease)) return way;
     way.until = idles_until(state, rules, lease);
-    return now < way.until ? way : WayToYield{WayToYield::Kind::end};
+    if (now >= way.until && is_read_since(state, lease, way.until)) return {WayToYield::Kind::end};
+    way.until = std::max(way.until, now + next_reading);
+    return way;
   }
   if (!lease.parking) {  // else the ledger has entered it already
     const Bytes takes = ledger_left_for(state, rules, lease.uid, asker);

@@ -205,6 +205,21 @@ TEST(Spot, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
   EXPECT_TRUE(w.at({spot.number + 2}).reserves());
 }
 
+// A daemon that stood still looks at its timers before it has read what happened meanwhile.
+TEST(Spot, OneIsEndedForNothingOnTheCardOnlyByAReadingFromAfterItsMoment) {
+  Card w;
+  const LeaseId idle = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
+  w.step(Attach{idle, 0, kept_process(50), true, {}});
+  const Time over = *w.at(idle).granted_at + w.rules.idle_after;
+  w.live(w.rules.idle_after - 5s);
+  w.submit(w.want(10 * GiB, Tier::standard), true);
+  w.now = over + 2s;
+  w.step(Tick{});
+  EXPECT_EQ(w.state_of(idle), LeaseState::active);
+  w.measure();
+  EXPECT_EQ(w.at(idle).end_reason, EndReason::revoked);
+}
+
 TEST(Spot, OneThatCouldNeverBeParkedIsEndedWithNothingOnTheCardToo) {
   Card w;
   w.rules.ledger_limit = 15 * GiB;

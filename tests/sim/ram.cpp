@@ -23,7 +23,7 @@ void Ram::change_pressure() {
 }
 
 double Ram::least_pressure() const {
-  constexpr Duration lately = 10s;
+  const Duration lately = config_.stalls > 0 ? 70s : 10s;  // a daemon that stands still decides by what it read before
   double least = pressure_.value_or(0);
   for (auto before = until_.rbegin(); before != until_.rend() && agenda_.now_ns() - before->first < lately.count();
        ++before)
