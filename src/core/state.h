@@ -315,6 +315,7 @@ class State {
     bool seemed_unfit = false;                   // the driver's last pause of it failed as of one that it cannot park
     bool unverified = false;                     // it was told of this pause that nobody can tell whether it yielded
     bool begun = true;                           // of this pause: its program was told of it, or some of it locked
+    LeaseId yields_for;                          // of this pause: for whom it was asked; none: its owner wanted it
     unsigned tried = 0;                          // methods of this pause, by their bits
     std::optional<PauseMethod> next;    // of those that are not: would come next, once what was tried is undone
     std::optional<PauseMethod> on_top;  // is to park what it took while it was paused; ordered and not answered

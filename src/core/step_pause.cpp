@@ -120,6 +120,7 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns)
   if (lease.resize) forget_resize(lease, "it is paused");
   State::Side& side = state_.sides_.at(lease.id);
   side.tried = 0;
+  side.yields_for = {};
   side.blocked_by = 0;
   side.left_alone.hint.clear();
   side.inhabited.reset();

@@ -214,7 +214,9 @@ void Stepper::look_for_room(const Lease& waiter) {
   // It comes by itself, or is there. What comes because others left for it is kept for it: they would have it back.
   const bool settles = std::ranges::any_of(
       plan.devices, [this](const std::string& uuid) { return state_.devices_.at(uuid).settling > Bytes{}; });
-  const bool for_it = plan.under_way || (settles && begun_for(waiter.id) != nullptr);
+  const bool for_it =
+      plan.under_way ||
+      (settles && (begun_for(waiter.id) != nullptr || (ordered && yields_on_its_word(waiter.id, plan.devices))));
   if (plan.found && plan.victims.empty() && (!for_it || is_free(waiter, plan.devices))) return;
   const std::vector<std::string> barred = barred_from(waiter);
   const bool may =
@@ -307,6 +309,7 @@ bool Stepper::begin_making(Making making) {
   const Making* old = begun_for(making.asker);
   making.begun =
       old != nullptr && (old->its_turn ? making.its_turn : std::ranges::is_permutation(old->devices, making.devices));
+  if (making.ground == Ground::order) making.begun |= yields_on_its_word(making.asker, making.devices);
   state_.makings_.push_back(std::move(making));
   return true;
 }
@@ -354,8 +357,20 @@ void Stepper::ask_by_next(Lease& victim, const Making& making) {
   undone_.erase(undone);
   parking.told = false;
   parking.reason = yield_text(making, victim);
+  side.yields_for = making.asker;
   note("next_method");
   ask_to_yield(victim, *side.next, std::move(parking));
+}
+
+// What was made so far is remembered by those who made it, for the time that nothing more could be.
+bool Stepper::yields_on_its_word(LeaseId asker, const std::vector<std::string>& devices) const {
+  return std::ranges::any_of(devices, [&](const std::string& uuid) {
+    return std::ranges::any_of(state_.devices_.at(uuid).leases, [&](LeaseId id) {
+      const Lease& lease = *state_.find(id);
+      const bool away = lease.state == LeaseState::pausing || lease.state == LeaseState::paused;
+      return away && state_.sides_.at(id).yields_for == asker;
+    });
+  });
 }
 
 void Stepper::note_begun(const Making& making) {
@@ -403,6 +418,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   }
   making->begun = true;
   begin_pause(*victim, yield_text(*making, *victim), true);
+  state_.sides_.at(victim->id).yields_for = making->asker;
   return victim->id;
 }
 

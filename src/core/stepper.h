@@ -156,6 +156,7 @@ class Stepper {
   void ask_by_next(Lease& victim, const Making& making);
   bool swap_may_be_prevented(const Lease& victim) const;
   void note_begun(const Making& making);
+  bool yields_on_its_word(LeaseId asker, const std::vector<std::string>& devices) const;
   void settle_undone();
   // On somebody's word (step_word.cpp).
   Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;
