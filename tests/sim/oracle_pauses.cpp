@@ -74,6 +74,7 @@ void Oracle::check_turn(const Lease& lease, Time now) {
 // Who is to leave when a turn begins, or goes on, leaves, whatever is learned of what that takes until the others have.
 void Oracle::check_begun(const core::Making& making, Time now) {
   const auto asker = leases_.find(making.asker);
+  if (making.ground == core::Ground::order && making.begun) return;  // it may go on as the turn that it was before
   if (!making.its_turn || !making.begun || asker == leases_.end()) {
     turns_begun_.erase(making.asker);
     return;
@@ -129,9 +130,18 @@ void Oracle::note_promised(const core::State& state) {
     const auto its = promised.insert(*before).first;
     its->second = std::min(its->second, before->second);
   };
-  for (const auto& [uuid, turn] : state.turns())
+  for (const auto& [uuid, turn] : state.turns()) {
     for (const LeaseId next : turn.enters)
       for (const LeaseId leaves : turn.leaves) note(next, leaves, true);
+    // All who come in by one turn are told of the same moment.
+    for (const LeaseId leaves : turn.leaves) {
+      Time first = Time::never();
+      for (const LeaseId next : turn.enters)
+        if (const auto its = promised.find({next, leaves}); its != promised.end()) first = std::min(first, its->second);
+      for (const LeaseId next : turn.enters)
+        if (const auto its = promised.find({next, leaves}); its != promised.end()) its->second = first;
+    }
+  }
   for (const core::Making& making : state.makings()) {
     if (!making.its_turn) continue;  // it has come, and host memory is weighed
     for (const auto& [pair, at] : promised_)

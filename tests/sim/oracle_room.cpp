@@ -339,7 +339,14 @@ void Oracle::check_makings(const core::State& state, Time now) {
       return making.first == id || std::ranges::find(making.second.with, id) != making.second.with.end();
     });
   };
-  std::erase_if(turns_begun_, [&](const auto& begun) { return !comes_in(begun.first); });
+  const auto is_under_way = [this](LeaseId id) {
+    const auto lease = leases_.find(id);
+    return lease != leases_.end() && is_moved(lease->second);
+  };
+  // Who is on the way back because one method failed is asked by the next.
+  std::erase_if(turns_begun_, [&](const auto& begun) {
+    return !comes_in(begun.first) && std::ranges::none_of(begun.second, is_under_way);
+  });
 }
 
 // -------------------------------------------------------------------------------- outsiders
