@@ -442,7 +442,7 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
     if (lease.state == LeaseState::active && has_time) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
       due = std::min({due, side.look_at, side.overdue_at});
-    if (lease.state == LeaseState::paused && lease.parking->deserted_since && !planted(Bug::orphans_stay))
+    if (is_away(lease) && lease.parking->deserted_since && !planted(Bug::orphans_stay))
       due = std::min(due, after(*lease.parking->deserted_since, rules.orphan_after));
   }
   if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)

@@ -211,6 +211,8 @@ class State {
   Bytes ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid = {}) const;
 
   // --- yielding, parked, coming back ---
+  // Paused, or wanted back in vain so far.
+  bool is_away(const Lease& lease) const;
   const std::set<LeaseId>& away() const { return away_; }  // those with Lease::parking
   // What is being moved between a device and host memory, and how long that should take; nothing while nothing is.
   struct Moving {

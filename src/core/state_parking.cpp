@@ -212,6 +212,11 @@ bool State::begun(LeaseId id) const {
   return side == sides_.end() || side->second.begun;
 }
 
+bool State::is_away(const Lease& lease) const {
+  if (lease.state != LeaseState::resuming) return lease.state == LeaseState::paused;
+  return sides_.at(lease.id).retries > 0;
+}
+
 std::optional<State::Moving> State::moving(LeaseId id) const {
   const Lease* lease = find(id);
   if (lease == nullptr || !lease->parking) return std::nullopt;

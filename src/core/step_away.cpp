@@ -42,7 +42,7 @@ Result<LeaseId> Stepper::on(const Inhabited& fact) {
 }
 
 bool Stepper::orphaned(const Lease& lease) const {
-  if (lease.state != LeaseState::paused) return false;
+  if (!state_.is_away(lease)) return false;
   const auto& since = lease.parking->deserted_since;
   return since && *since + rules_.orphan_after <= now_;
 }

@@ -3,8 +3,10 @@
 #include "core/stepper.h"
 
 #include "base/planted.h"
+#include "core/turns.h"
 #include "core/words.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -36,8 +38,10 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   const bool insists = fact.revoke || fact.force;
   const bool gone = state_.given_up(lease, rules_, now_) != nullptr &&
                     (program_may_live(lease) || (insists && !may_be_told_to_go_on(lease)));
-  const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone;
-  const bool as_it_is = fact.force && fact.stop && lease.state == LeaseState::paused && program_may_live(lease);
+  const bool in_vain = insists && lease.state == LeaseState::resuming && state_.is_away(lease);
+  const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone || in_vain;
+  const bool away = lease.state == LeaseState::paused || lease.state == LeaseState::resuming;
+  const bool as_it_is = fact.force && fact.stop && away && program_may_live(lease);
   const bool first = !planted(Bug::sleepers_are_ended);  // it runs, so that it can save its work
   if (lease.parking && first && !never_runs && !as_it_is && (fact.stop || fact.revoke)) {
     Parking parking = *lease.parking;
@@ -73,9 +77,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     }
     return lease.id;
   }
-  const std::string left = lease.parked() && lease.had_process && others
-                               ? "; its program stays parked: Sublet did not start it, and does not end it"
-                               : "";
+  std::string left;
+  if (lease.parking && lease.had_process && others)
+    left =
+        std::string(lease.parked() ? "; its program stays parked" : "; its program has not said that it runs again") +
+        ": Sublet did not start it, and does not end it";
   if (fact.revoke) {
     end(lease, EndReason::revoked, "an administrator took it back" + left);
     return lease.id;
@@ -176,6 +182,42 @@ void Stepper::end_as_it_is(Lease& lease) {
   stop_program(lease);
   state_.schedule(lease, rules_);
   touch(lease);
+}
+
+// Told to go on again and again, and its program does not answer. One that is to end has had its time to save its work;
+// one of the tier spot has had as long as one that never said how it yields, and somebody of a higher tier waits.
+void Stepper::end_deaf(Lease& lease) {
+  constexpr int told_often = 3;
+  const State::Side& side = state_.sides_.at(lease.id);
+  if (lease.parking->method != PauseMethod::cooperative || lease.stop_requested || side.retries < told_often) return;
+  const Duration since = now_ - side.back_at;
+  if (lease.parking->then_stop && since >= rules_.grace) {
+    explain(lease, "stopping",
+            "its program was to end once it runs again, and has not gone on for " + format_duration(since) +
+                " since it was told to: it is ended as it is");
+    return end_as_it_is(lease);
+  }
+  const bool ours = program_may_live(lease) || !lease.had_process;
+  if (lease.tier != Tier::spot || since < rules_.idle_after || !ours) return;
+  if (const Lease* waiter = waits_above(lease))
+    end(lease, EndReason::revoked,
+        "to make room for " + name_of(*waiter) + ", of the tier " + std::string(to_string(waiter->tier)) +
+            "; it is of the tier spot, and its program has not gone on for " + format_duration(since) +
+            " since it was told to",
+        "displaced");
+}
+
+// The first of a higher tier that waits for a device of this one.
+const Lease* Stepper::waits_above(const Lease& lease) const {
+  for (const Asker& asker : state_.askers_.in_order()) {
+    const Lease& waiter = *state_.find(asker.key.lease);
+    const bool here = std::ranges::any_of(lease.devices, [&](const std::string& uuid) {
+      const auto device = state_.devices_.find(uuid);
+      return device != state_.devices_.end() && waits_for(waiter, device->second);
+    });
+    if (here && waiter.tier > lease.tier) return &waiter;
+  }
+  return nullptr;
 }
 
 // -------------------------------------------------------------------------------- the end

@@ -110,7 +110,12 @@ Result<LeaseId> Stepper::on(const Woke& fact) {
     // The driver may have returned meanwhile, and only we have not heard of it.
     if (Time& overdue = state_.sides_.at(id).overdue_at; overdue != Time::never())
       overdue = std::max(overdue, now_ + driver_grace);
-    if (!lease.ended() && !planted(Bug::sleepers_are_late)) changed |= state_.forgive(lease, rules_, now_);
+    if (!lease.ended() && !planted(Bug::sleepers_are_late)) {
+      changed |= state_.forgive(lease, rules_, now_);
+      // What its program did meanwhile is still to be read.
+      State::Side& side = state_.sides_.at(id);
+      side.silent_since = side.used_until = now_;
+    }
     state_.schedule(lease, rules_);
     if (changed) touch(lease), note("forgiven");
   }

@@ -291,7 +291,6 @@ void Stepper::bring_back(Lease& lease, const std::string& why) {
   Parking parking = *lease.parking;
   state_.note_beside(lease, parking);
   parking.before_top.reset();
-  parking.deserted_since.reset();
   state_.set_parking(lease, std::move(parking), LeaseState::resuming);
   State::Side& side = state_.sides_.at(lease.id);
   side.on_top.reset();  // what is still to be parked is brought back after that
@@ -381,6 +380,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     side.look_at = now_ + pause;
     if (side.next) side.next.reset(), state_.room_stale_ = true;  // who waits for its room looks elsewhere
     may_be_blocked_.push_back(lease->id);
+    end_deaf(*lease);
     state_.schedule(*lease, rules_);
     return lease->id;
   }

@@ -180,5 +180,27 @@ TEST(Register, WhoseProgramHasItsTimeToEndEndsNobodyKnowsWhen) {
               "it has its time to end");
 }
 
+// A daemon that stood still heard nothing: as after a restart, everybody has the whole of it again.
+TEST(Register, WhatADaemonThatStoodStillCouldNotHearCountsAgainstNobody) {
+  for (const bool idles : {false, true}) {
+    Card w;
+    Lease asked = w.want(20 * GiB, Tier::spot, "crawl");
+    asked.pausable = idles ? Pausable::driver : Pausable::cooperative;
+    const LeaseId spot = w.submit(asked, true);
+    w.attach(spot);
+    if (idles) w.programs[spot].second = {};
+    w.measure();
+    w.submit(w.want(10 * GiB, Tier::interactive, "chat"), true);
+    w.pass(w.rules.idle_after - 10s);
+    w.measure();
+    w.now = w.now + 40s;
+    w.step(Woke{});
+    w.measure(), w.measure();
+    EXPECT_EQ(w.state_of(spot), LeaseState::active);
+    w.live(w.rules.idle_after + 2s);
+    EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
+  }
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

@@ -201,6 +201,8 @@ class Stepper {
   void end(Lease& lease, EndReason why, std::string text, std::string_view moment = {});
   void stop_program(Lease& lease);
   void end_as_it_is(Lease& lease);
+  void end_deaf(Lease& lease);
+  const Lease* waits_above(const Lease& lease) const;
   bool program_may_live(const Lease& lease) const;
   bool may_allocate(const Lease& lease) const;
   void program_gone(const Lease& lease);

@@ -271,7 +271,8 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   };
   using R = core::EndReason;
   verdict_.expect(lease.end_reason != R::none, "end-without-reason", says("no reason"));
-  const bool orphan = lease.end_reason == R::expired && before != nullptr && before->state == LeaseState::paused;
+  const bool orphan =
+      lease.end_reason == R::expired && before != nullptr && before->parking && before->state != LeaseState::pausing;
   if (orphan) check_orphaned(*before, lease);
   verdict_.expect(
       lease.end_reason != R::expired || orphan ||
@@ -283,7 +284,10 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   const bool resumed = std::ranges::any_of(batch.reasons, [&](const core::Reason& reason) {
     return reason.lease == lease.id && reason.code == "resumed";  // and ended at once
   });
-  const bool whole = before == nullptr || !before->parking || resumed;
+  // Told to go on, and its program waits to be told all the same.
+  const bool deaf = before != nullptr && before->state == LeaseState::resuming && world_.rests(lease.id) &&
+                    before->parking->method == core::PauseMethod::cooperative;
+  const bool whole = before == nullptr || !before->parking || resumed || deaf;
   verdict_.expect(!displaced || (lease.tier == core::Tier::spot && whole), "ended-without-word",
                   says("nobody asked for that, and it is not of the tier spot"));
   using P = core::Pausable;
@@ -308,7 +312,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
                        return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};
                      });
   verdict_.expect(!displaced || !((by_itself && !swaps(lease.id)) || (by_driver && !driver_barred(lease.id))) ||
-                      never_fits() || idles,
+                      never_fits() || idles || deaf,
                   "pausable-and-ended", says("it could have been paused"));
   verdict_.expect(!displaced || never_fits() || swaps(lease.id) || !in_its_moment(lease, now), "ended-in-its-moment",
                   says("it could still have said how it yields"));

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whoever is told to go on and does not answer: its lease can be ended, and it keeps nobody out for ever.
+#include "core/obedient.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// A program that yields by itself, was paused, and is told in vain to go on.
+struct Deaf : World {
+  LeaseId id;
+  std::size_t told = 0;  // of `actions`
+  explicit Deaf(OwnerKind kind, Tier tier = Tier::standard) {
+    snapshot({gpu(0, 24 * GiB)});
+    if (kind == OwnerKind::process) {
+      id = run(10 * GiB, 7, "serve");
+    } else {
+      Lease asked = wish(10 * GiB, "serve");
+      asked.tier = tier;
+      asked.owner.kind = kind;
+      id = submit(asked, true);
+    }
+    Cooperation how;
+    how.way = CooperationWay::webhook;
+    how.address = "http://127.0.0.1:8080/";
+    measure();
+    EXPECT_TRUE(step(Cooperate{id, 0, how}).outcome.has_value());
+    EXPECT_TRUE(step(Pause{id, 0, "its owner asked", plenty}).outcome.has_value());
+    step(Parked{id, true, {}, Bytes{}});
+    measure(), measure();
+    EXPECT_EQ(state_of(id), LeaseState::paused);
+    step(Inhabited{id, false});
+    told = actions.size();
+    step(Resume{id});
+    EXPECT_EQ(state_of(id), LeaseState::resuming);
+  }
+  void measure() {
+    now = now + 20ms;
+    snapshot({gpu(0, 24 * GiB)});
+  }
+  // As long as it does not answer.
+  void live(Duration d) {
+    for (const Time until = now + d; now < until;) {
+      for (; told < actions.size(); ++told)
+        if (std::holds_alternative<Unpark>(actions[told]))
+          step(Unparked{id, Unparked::How::not_yet, "it has not answered in time", plenty, false, "late"});
+      pass(1s);
+      measure();
+    }
+  }
+};
+
+TEST(DeafReturn, CanBeEndedByWhoeverInsists) {
+  for (const bool revoke : {false, true}) {
+    Deaf w(OwnerKind::token);
+    w.live(1min);
+    ASSERT_EQ(w.state_of(w.id), LeaseState::resuming);
+    ASSERT_TRUE(
+        w.step(Release{.lease = w.id, .force = !revoke, .stop = !revoke, .revoke = revoke}).outcome.has_value());
+    EXPECT_TRUE(w.gone(w.id));
+    w.measure();
+    EXPECT_EQ(w.free(0), 24 * GiB - w.rules.headroom);
+  }
+}
+
+TEST(DeafReturn, OfAProgramOfOursIsEndedAsItIsByForce) {
+  Deaf w(OwnerKind::process);
+  ASSERT_TRUE(w.step(Release{.lease = w.id, .force = true, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.id, false), 1);
+  w.live(w.rules.grace + 1s);
+  EXPECT_EQ(w.signals(w.id, true), 1);
+}
+
+TEST(DeafReturn, WhoIsToEndThenIsEndedOnceItHadTheTimeToSaveItsWork) {
+  Deaf w(OwnerKind::process);
+  ASSERT_TRUE(w.step(Release{.lease = w.id, .stop = true}).outcome.has_value());
+  w.live(5s);
+  EXPECT_EQ(w.signals(w.id, false), 0);
+  w.live(w.rules.grace + 1min);
+  EXPECT_EQ(w.signals(w.id, false), 1);
+
+  Deaf others(OwnerKind::token);
+  ASSERT_TRUE(others.step(Release{.lease = others.id, .stop = true}).outcome.has_value());
+  others.live(others.rules.grace + 1min);
+  EXPECT_TRUE(others.gone(others.id));
+}
+
+TEST(DeafReturn, OfTheTierSpotYieldsToAHigherTierAfterItsMoment) {
+  for (const Tier tier : {Tier::spot, Tier::batch}) {
+    Deaf w(OwnerKind::token, tier);
+    Lease urgent = wish(20 * GiB, "chat");
+    urgent.tier = Tier::critical;
+    const LeaseId asker = w.submit(urgent, true);
+    w.live(w.rules.idle_after - 5s);
+    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+    w.live(2min);
+    if (tier == Tier::batch) {
+      EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "nothing but spot leases is ended for others";
+      continue;
+    }
+    EXPECT_SAYS(w.why(w.id, "ended"), "revoked: to make room for");
+    EXPECT_SAYS(w.why(w.id, "ended"), "and its program has not gone on for");
+    EXPECT_TRUE(w.at(asker).reserves());
+  }
+}
+
+TEST(DeafReturn, OfTheTierSpotIsKeptWhereNobodyWaits) {
+  Deaf w(OwnerKind::token, Tier::spot);
+  w.live(10min);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+}
+
+TEST(DeafReturn, IsNotForEverWhereNobodyIsLeft) {
+  Deaf w(OwnerKind::token);
+  w.live(1min);
+  w.now = w.now + w.rules.orphan_after;
+  w.live(1min);
+  EXPECT_SAYS(w.why(w.id, "ended"), "expired: it has been paused for");
+}
+
+}  // namespace
+}  // namespace sublet::core::testing
