@@ -140,7 +140,14 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
     w.wait(w.rules.cooldown + 1s);
     EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it may still register, and yield by itself";
     const bool swaps = by == Hindrance::swap;
-    if (!swaps) w.wait(w.rules.idle_after);
+    if (!swaps) {
+      w.wait(w.rules.idle_after);
+      EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it is asked once more before it is ended for that";
+      w.weighed();
+      ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
+      w.refused(by);
+      w.wait(w.rules.cooldown + 1s);
+    }
     HostMemory host = plenty;
     host.may_swap = true;
     if (swaps) w.weighed(host);

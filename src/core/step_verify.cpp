@@ -21,7 +21,7 @@ constexpr Duration liar_at_least = 2s;
 // At the end of the time for it the newest snapshot speaks for the moment, if it began no longer ago than this: none
 // begins at the very end.
 constexpr Duration newest_snapshot = 1s;
-constexpr int most_doublings = 6;      // of the time for which one is left alone whose pauses fail
+constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
 
 }  // namespace
 
@@ -168,11 +168,16 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
 }
 
 // Whom the driver cannot park here it need not be asked to again and again, nobody is promised its room, and one of the
-// tier spot is ended for who is above it. Its owner may have it tried at any time.
+// tier spot is ended for who is above it: not before it was asked a second time, what was in the way may have been
+// there for a moment only. Its owner may have it tried at any time.
 void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
   if (!by || by == Hindrance::passing) return;
-  const Barred its{*by, why, now_ + barred_for};
-  state_.sides_.at(lease.id).barred = its;
+  std::optional<Barred>& before = state_.sides_.at(lease.id).barred;
+  const bool again = before && before->by == *by && now_ < before->until + barred_for;
+  const bool asks = *by != Hindrance::swap;  // else it is weighed once more before it is ended
+  const bool is_asked_again = asks && lease.tier == Tier::spot && !again;
+  const Barred its{*by, why, now_ + (is_asked_again ? rules_.cooldown : barred_for)};
+  before = its;
   if (*by == Hindrance::driver) state_.driver_barred_ = its;
   state_.room_stale_ = true;
   look_again_at(its.until);
