@@ -127,11 +127,6 @@ Bytes State::need(const Lease& lease, std::string_view device) const {
   return std::max(std::max(lease.wanted_vram(), whole) - charged(lease, device), Bytes{});
 }
 
-const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) const {
-  const auto found = records_.find({consumer, method});
-  return found == records_.end() ? nullptr : &found->second;
-}
-
 const Device* State::capacity_for(int count) const {
   if (count < 1 || static_cast<std::size_t>(count) > capacities_.size()) return nullptr;
   return &devices_.at(std::next(capacities_.rbegin(), count - 1)->second);

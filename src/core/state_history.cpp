@@ -98,4 +98,9 @@ void State::resize(Lease& lease, Bytes vram, Time now) {
   });
 }
 
+const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) const {
+  const auto found = records_.find({consumer, method});
+  return found == records_.end() ? nullptr : &found->second;
+}
+
 }  // namespace sublet::core
