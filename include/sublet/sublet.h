@@ -62,7 +62,8 @@ struct sublet_callbacks {
   int (*on_pause)(void* context, struct sublet_request* request);
   /*
    * Takes the VRAM again: its room is reserved. 0: it runs. Anything else: it is called again, a second later.
-   * Never called without an on_pause that returned 0 before it.
+   * Never called without an on_pause that returned 0 before it. Called as well when the lease ends while the program is
+   * paused: then nothing is reserved for it, others may have the room, and it can fail for that until they have left.
    */
   int (*on_resume)(void* context);
   void* context;
@@ -81,8 +82,8 @@ SUBLET_API int sublet_register(const struct sublet_callbacks* callbacks);
 
 /*
  * A place where the program can be paused. Nothing is asked: returns at once, for the price of reading a variable.
- * Otherwise runs on_pause, waits until the program may go on, however long, runs on_resume, and returns 1. The first
- * thread that gets here is the one that is paused; others wait for it.
+ * Otherwise runs on_pause, waits until the program may go on, however long, or until its lease has ended, runs
+ * on_resume, and returns 1. The first thread that gets here is the one that is paused; others wait for it.
  */
 SUBLET_API int sublet_safe_point(void);
 

@@ -57,7 +57,13 @@ class Cooperation {
   // Where a program of the lease that is told by signals writes its answer.
   virtual std::string answer_file(LeaseId lease) const = 0;
 
-  virtual void forget(LeaseId lease) = 0;  // it has ended; nobody is told of what was under way
+  // A lease as the store has it: what its program was told by an earlier run of the daemon still counts.
+  virtual void adopt(const core::Lease& lease) = 0;
+  // It has ended, which need not be stored yet: nobody is told of what was under way.
+  virtual void forget(const core::Lease& lease) = 0;
+  // Its end is stored. A program that was told to yield, not that it may go on, and that is not ended with its lease,
+  // is told so now: once, and nobody waits for what comes of it.
+  virtual void let_go(const core::Lease& lease) = 0;
 };
 
 // Of a world in which no program yields by itself: simulations, and tests of something else. Whoever is asked refuses.
@@ -73,7 +79,9 @@ class NoCooperation final : public Cooperation {
   YieldOrder order(LeaseId) const override { return {}; }
   Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return bad_request("no order"); }
   std::string answer_file(LeaseId) const override { return {}; }
-  void forget(LeaseId) override {}
+  void adopt(const core::Lease&) override {}
+  void forget(const core::Lease&) override {}
+  void let_go(const core::Lease&) override {}
 };
 
 }  // namespace sublet::engine

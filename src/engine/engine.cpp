@@ -167,7 +167,10 @@ void Engine::reach(std::span<const std::string_view> transitions, std::string_vi
 void Engine::start(const AfterCommit& next) {
   reach(next.transitions, Failpoints::told);
   for (const LeaseId id : next.changed) announce(id), let_swap(id);
-  for (const LeaseId id : next.ended) forget_holders(id);
+  for (const LeaseId id : next.ended) {
+    forget_holders(id);
+    if (const core::Lease* ended = find(id)) cooperation_.let_go(*ended);
+  }
   for (const std::string& path : next.done_records) host_.remove_exit_record(path);
   for (const core::Action& action : next.actions) perform(action);
   reach(next.transitions, Failpoints::done);
@@ -209,7 +212,7 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (planted(Bug::ends_forget_holders)) forget_holders(lease.id);
     may_lock(lease.id, false);
     if (!planted(Bug::ended_and_ordered)) parker_.forget(lease.id);
-    cooperation_.forget(lease.id);
+    cooperation_.forget(lease);
     unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
     else programs_.forget(lease.id);

@@ -19,6 +19,15 @@ TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCo
   EXPECT_EQ(cooperation_->orders, std::vector<std::string>{"yield"});
 }
 
+TEST_F(EngineOrders, WhoYieldsIsLetGoOfOnceTheEndOfItsLeaseIsDurable) {
+  run();
+  request(core::ProgramEnded{id_, 0, false});
+  turn();
+  EXPECT_TRUE(cooperation_->let_go_of.empty()) << "its end may be lost with the store";
+  settle();
+  EXPECT_EQ(cooperation_->let_go_of, std::vector<LeaseId>{id_});
+}
+
 TEST_F(EngineOrders, WhatEndedBeforeItsOrderWasDurableIsNotParked) {
   run();
   pause();

@@ -65,9 +65,12 @@ class NotingCooperation final : public Cooperation {
   YieldOrder order(LeaseId) const override { return {}; }
   Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return {}; }
   std::string answer_file(LeaseId) const override { return {}; }
-  void forget(LeaseId) override {}
+  void adopt(const core::Lease&) override {}
+  void forget(const core::Lease&) override {}
+  void let_go(const core::Lease& lease) override { let_go_of.push_back(lease.id); }
   Events events;
   std::vector<std::string> orders;
+  std::vector<LeaseId> let_go_of;
   Done waits;
 };
 

@@ -219,6 +219,7 @@ void Engine::adopt(Time now) {
     const bool program = lease.owner.kind == core::OwnerKind::process && !planted(Bug::restarts_watch_nobody);
     if (program) programs_.follow(lease, true);
     if (!lease.booked.empty()) programs_.book(lease);
+    if (!lease.ended()) cooperation_.adopt(lease);
     let_swap(lease.id);  // that it was to yield may be lost with the store
   }
   keep_all_from_swap();

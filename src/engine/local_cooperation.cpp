@@ -3,7 +3,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "engine/patience.h"
 #include "engine/webhook.h"
 #include "proc/host_memory.h"
 
@@ -28,8 +30,10 @@ namespace asio = boost::asio;
 using Kind = YieldOrder::Kind;
 using core::CooperationWay;
 
-// Between two looks at whether it lives, has written its answer, or is over its time.
-constexpr auto look_interval = std::chrono::milliseconds(50);
+// How much longer a call may take than who waits for its answer: they give up first, and say why.
+constexpr Duration call_over = std::chrono::seconds(1);
+// For who is told to go on because its lease has ended.
+constexpr Duration last_word = std::chrono::seconds(10);
 constexpr std::size_t most_answer = 1024;  // bytes of an answer in a file
 
 constexpr std::array<std::pair<YieldAnswer, std::string_view>, 3> answers{{
@@ -108,9 +112,10 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
     bool answered = true;
     bool untold = false;  // it is certain that the yield never reached it: nobody needs to be told to go on
     YieldAnswer answer = YieldAnswer::resumed;
-    Done done;  // who waits for what comes of the order
-    std::int64_t began_ns = 0;
-    std::int64_t until_ns = 0;  // they wait until then
+    Done done;           // who waits for what comes of the order
+    Patience patience;   // theirs: looked at whether it lives, has written its answer, or is over its time
+    bool owed = false;   // told to yield, and not told since that it may go on
+    bool ended = false;  // its lease has, which need not be stored yet
     std::map<ProcessRef, Bytes> before;
     asio::steady_timer look;
   };
@@ -131,6 +136,7 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
   std::string file_of(LeaseId lease) const { return fmt::format("{}/{}-yield", answers_dir, sublet::to_string(lease)); }
   Entry* find(LeaseId lease, std::uint64_t number);
   bool lives(ProcessRef process) const { return programs.lives(process); }
+  bool may_live(const core::Lease& ended) const;
   std::vector<ProcessRef> members(LeaseId lease) const;
 
   asio::io_context& io;
@@ -156,6 +162,13 @@ std::vector<ProcessRef> LocalCooperation::State::members(LeaseId lease) const {
   return programs.tree(lease);
 }
 
+// Somebody who may be told to go on, and who is not being ended.
+bool LocalCooperation::State::may_live(const core::Lease& ended) const {
+  if (ended.stop_requested) return false;
+  if (ended.cooperation->process) return lives(ended.cooperation->process);
+  return ended.owner.kind != core::OwnerKind::process || programs.inhabited(ended.id);
+}
+
 // --- telling
 
 void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const std::string& reason, Duration at_most,
@@ -163,13 +176,13 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
   const auto [at, fresh] = entries.try_emplace(lease.id, io);
   Entry& entry = at->second;
   // The one that it was told to go on by stays that of a program which was told by it.
-  if (lease.cooperation && (kind == Kind::yield || fresh || !lives(entry.how.process))) {
+  const bool never_told = fresh || entry.order.number == 0;
+  if (lease.cooperation && (kind == Kind::yield || never_told || !lives(entry.how.process))) {
     entry.how = *lease.cooperation;
     entry.uid = lease.uid;
   }
-  const std::int64_t now = monotonic_ns();
-  entry.began_ns = now;
-  entry.until_ns = now + at_most.count();
+  entry.patience = Patience(monotonic_ns(), at_most);
+  entry.ended = false;
   entry.done = std::move(done);
   if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // told already
     if (entry.how.way != CooperationWay::poll) tell(lease.id, entry);
@@ -186,7 +199,8 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
     });
   }
   entry.untold = false;
-  entry.order = {.kind = kind, .number = ++last, .deadline_ns = entry.until_ns, .reason = reason};
+  entry.owed = kind == Kind::yield;
+  entry.order = {.kind = kind, .number = ++last, .deadline_ns = entry.patience.until_ns(), .reason = reason};
   entry.answered = false;
   if (kind == Kind::yield) {
     entry.before.clear();
@@ -226,7 +240,7 @@ void LocalCooperation::State::call(LeaseId lease, const Entry& entry) {
     body["reason"] = order.reason;
   }
   asio::co_spawn(
-      io, call_webhook(io, entry.how.address, entry.uid, body.dump(), Duration(entry.until_ns - monotonic_ns())),
+      io, call_webhook(io, entry.how.address, entry.uid, body.dump(), entry.patience.given() + call_over),
       [weak = weak_from_this(), lease, number = order.number](const std::exception_ptr& failure, WebhookReply reply) {
         const auto self = weak.lock();
         if (!self) return;
@@ -258,7 +272,7 @@ void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const 
 // --- what comes of it
 
 void LocalCooperation::State::look_later(LeaseId lease, Entry& entry) {
-  entry.look.expires_after(look_interval);
+  entry.look.expires_after(Patience::interval);
   entry.look.async_wait([weak = weak_from_this(), lease, number = entry.order.number](const auto& error) {
     const auto self = weak.lock();
     if (self && !error) self->look(lease, number);
@@ -269,6 +283,8 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
   Entry* entry = find(lease, number);
   if (entry == nullptr || entry->answered) return;
   const bool yields = entry->order.kind == Kind::yield;
+  const bool over = entry->patience.over(monotonic_ns());
+  entry->order.deadline_ns = entry->patience.until_ns();
   if (entry->how.way == CooperationWay::signal) {
     const auto said = read_said(file_of(lease), entry->uid);
     if (said && fits(entry->order.kind, said->answer)) return take(lease, *entry, said->answer, said->detail);
@@ -278,8 +294,8 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
     entry->answered = true;
     return finish(*entry, failed("gone", name_of(*entry) + ", which yields by itself, has ended"));
   }
-  if (entry->done && monotonic_ns() >= entry->until_ns) {
-    const std::string within = format_duration(Duration(entry->until_ns - entry->began_ns));
+  if (entry->done && over) {
+    const std::string within = format_duration(entry->patience.given());
     // Nobody waits for its yield any more; for its going on somebody always does.
     if (yields) entry->answered = true;
     finish(*entry, failed("late", fmt::format("{} has not answered within {}, told to {}", name_of(*entry), within,
@@ -292,8 +308,11 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
 
 void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, const std::string& why, bool told) {
   Entry* entry = find(lease, number);
-  if (entry == nullptr || entry->answered || !entry->done) return;
-  if (entry->order.kind == Kind::yield) {
+  if (entry == nullptr || entry->answered) return;
+  const bool yields = entry->order.kind == Kind::yield;
+  entry->owed = !yields || told;
+  if (!entry->done) return;
+  if (yields) {
     entry->answered = true;
     entry->untold = !told;
   }
@@ -304,6 +323,7 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
 void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answer, const std::string& detail) {
   entry.answered = true;
   entry.answer = answer;
+  entry.owed = answer == YieldAnswer::yielded;
   entry.look.cancel();
   if (entry.how.way == CooperationWay::signal) ::unlink(file_of(lease).c_str());
   if (!entry.done) {
@@ -340,7 +360,7 @@ ParkOutcome LocalCooperation::State::yielded(LeaseId lease, const Entry& entry) 
 }
 
 void LocalCooperation::State::finish(Entry& entry, ParkOutcome outcome) {
-  outcome.took = Duration(monotonic_ns() - entry.began_ns);
+  outcome.took = Duration(monotonic_ns() - entry.patience.began_ns());
   if (const Done done = std::exchange(entry.done, nullptr)) done(std::move(outcome));  // may forget the entry
 }
 
@@ -395,11 +415,37 @@ Status LocalCooperation::answer(LeaseId lease, std::uint64_t number, YieldAnswer
 
 std::string LocalCooperation::answer_file(LeaseId lease) const { return state_->file_of(lease); }
 
-void LocalCooperation::forget(LeaseId lease) {
-  const auto found = state_->entries.find(lease);
+void LocalCooperation::adopt(const core::Lease& lease) {
+  const bool told = lease.parking && lease.parking->told && lease.cooperation;
+  const auto known = state_->entries.find(lease.id);
+  if (known != state_->entries.end()) known->second.ended = false;  // its end was lost with the store
+  else if (told) state_->entries.try_emplace(lease.id, state_->io).first->second.owed = true;
+}
+
+void LocalCooperation::forget(const core::Lease& lease) {
+  const auto found = state_->entries.find(lease.id);
   if (found == state_->entries.end()) return;
-  ::unlink(state_->file_of(lease).c_str());
-  state_->entries.erase(found);
+  State::Entry& entry = found->second;
+  ::unlink(state_->file_of(lease.id).c_str());
+  // Who asks by itself learns there that its lease has ended.
+  const bool by_us = lease.cooperation && lease.cooperation->way != CooperationWay::poll;
+  if (!entry.owed || !by_us || !state_->may_live(lease)) return void(state_->entries.erase(found));
+  entry.done = nullptr;
+  entry.answered = entry.ended = true;
+  entry.look.cancel();
+}
+
+void LocalCooperation::let_go(const core::Lease& lease) {
+  const auto found = state_->entries.find(lease.id);
+  if (found == state_->entries.end() || !found->second.ended) return;
+  resume(lease, last_word, [state = state_.get(), id = lease.id](const ParkOutcome& outcome) {
+    const bool runs = outcome.kind == ParkOutcome::Kind::done;
+    log::info("{} has ended while its program was told to yield: {}", sublet::to_string(id),
+              runs ? "it goes on" : outcome.detail);
+    asio::post(state->io, [weak = state->weak_from_this(), id] {
+      if (const auto self = weak.lock()) self->entries.erase(id);
+    });
+  });
 }
 
 }  // namespace sublet::engine

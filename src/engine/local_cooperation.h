@@ -25,7 +25,9 @@ class LocalCooperation final : public Cooperation {
   YieldOrder order(LeaseId lease) const override;
   Status answer(LeaseId lease, std::uint64_t number, YieldAnswer answer, const std::string& detail) override;
   std::string answer_file(LeaseId lease) const override;
-  void forget(LeaseId lease) override;
+  void adopt(const core::Lease& lease) override;
+  void forget(const core::Lease& lease) override;
+  void let_go(const core::Lease& lease) override;
 
  private:
   struct State;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/webhook.h"
 
+#include "base/clock.h"
 #include "base/text.h"
+#include "engine/patience.h"
 #include "proc/listener.h"
 
 #include <fmt/format.h>
@@ -119,6 +121,15 @@ asio::awaitable<WebhookReply> exchange(Socket& socket, const WebhookAddress& to,
   co_return parse_reply(text);
 }
 
+// Returns when the time is over, or when nobody waits for that any more.
+asio::awaitable<void> run_out(asio::io_context& io, Duration at_most) {
+  asio::steady_timer timer(io);
+  for (Patience patience(monotonic_ns(), at_most); !patience.over(monotonic_ns());) {
+    timer.expires_after(Patience::interval);
+    if (const auto [error] = co_await timer.async_wait(quiet); error) co_return;
+  }
+}
+
 Result<WebhookAddress> parse_tcp(std::string_view url) {
   WebhookAddress address;
   std::string_view rest = url.substr(std::string_view("http://").size());
@@ -158,8 +169,7 @@ asio::awaitable<WebhookReply> call_webhook(asio::io_context& io, std::string url
   const auto to = parse_webhook(url);
   if (!to) co_return none(to.error().detail);
   Socket socket(io);
-  asio::steady_timer timer(io, std::chrono::duration_cast<std::chrono::steady_clock::duration>(at_most));
-  auto first = co_await (exchange(socket, *to, uid, std::move(body)) || timer.async_wait(quiet));
+  auto first = co_await (exchange(socket, *to, uid, std::move(body)) || run_out(io, at_most));
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   co_return none(fmt::format("it has not answered within {}", format_duration(at_most)), true);
 }

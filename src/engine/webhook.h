@@ -32,7 +32,8 @@ struct WebhookReply {
   bool told = false;      // something was sent: whoever serves there may know of it
 };
 
-// POSTs the JSON body and waits at most so long for the whole answer. `url` has been parsed before.
+// POSTs the JSON body and waits at most so long for the whole answer (of the time in which this process runs, see
+// Patience). `url` has been parsed before.
 boost::asio::awaitable<WebhookReply> call_webhook(boost::asio::io_context& io, std::string url, std::uint32_t uid,
                                                   std::string body, Duration at_most);
 

@@ -45,6 +45,7 @@ static struct {
   enum phase phase;
   uint64_t yield_number;  /* that is asked, or was */
   uint64_t resume_number; /* told, and not answered; 0: none */
+  int over;               /* the lease is no more: nothing will be asked, and nobody will say that it may go on */
   double deadline;
   char reason[512];
   uint64_t unsent_number; /* an answer that did not reach the daemon; 0: none */
@@ -54,6 +55,9 @@ static struct {
 
 /* Read at each safe point, without the mutex: something is to be done there. */
 static atomic_int attention;
+
+/* The mutex is held. It is free while the daemon is told something: another order may have come meanwhile. */
+static void look_again(void) { atomic_store_explicit(&attention, all.phase != RUNNING, memory_order_release); }
 
 static _Thread_local char error_text[512];
 
@@ -130,8 +134,8 @@ static int say_unsent(void) {
 /* ---------------------------------------------------------------------------------------------- yielding and going on
  */
 
-/* The mutex is held at its begin and end, and not in between. */
-static void run_pause(void) {
+/* The mutex is held at its begin and end, and not in between. 1: it has yielded. */
+static int run_pause(void) {
   struct sublet_request request;
   char reason[sizeof all.reason];
   memset(&request, 0, sizeof request);
@@ -149,11 +153,15 @@ static void run_pause(void) {
   all.phase = refuses ? RUNNING : PAUSED;
   /* Told to go on meanwhile: that is what is answered, and not what nobody waits for any more. */
   const uint64_t overtaken = all.resume_number;
-  if (refuses) all.resume_number = 0;
+  if (refuses) {
+    all.resume_number = 0;
+    look_again();
+  }
   pthread_mutex_unlock(&all.mutex);
   if (overtaken == 0) say(request.number, refuses ? "refused" : "yielded", refuses ? request.detail : "");
   else if (refuses) say(overtaken, "resumed", "");
   pthread_mutex_lock(&all.mutex);
+  return !refuses;
 }
 
 /* As above; 0: it does not run yet. */
@@ -166,10 +174,10 @@ static int run_resume(void) {
   if (!runs) return 0;
   const uint64_t number = all.resume_number;
   all.resume_number = 0;
-  atomic_store(&attention, 0);
+  look_again();
   pthread_cond_broadcast(&all.changed);
   pthread_mutex_unlock(&all.mutex);
-  say(number, "resumed", "");
+  if (number != 0) say(number, "resumed", ""); /* else nobody has asked: its lease is over */
   pthread_mutex_lock(&all.mutex);
   return 1;
 }
@@ -197,11 +205,11 @@ int sublet_safe_point(void) {
   }
   int paused = 0;
   if (all.phase == ASKED) {
-    run_pause();
-    paused = all.phase == PAUSED;
-    while (all.phase == PAUSED && all.resume_number == 0) pthread_cond_wait(&all.changed, &all.mutex);
-    if (all.phase == PAUSED) go_on();
-    atomic_store(&attention, 0);
+    paused = run_pause();
+    if (paused) { /* and so until it goes on here: on this thread alone */
+      while (all.resume_number == 0 && !all.over) pthread_cond_wait(&all.changed, &all.mutex);
+      go_on();
+    }
     pthread_cond_broadcast(&all.changed);
   } else {
     while (all.phase != RUNNING && all.phase != ASKED) {
@@ -223,7 +231,7 @@ static void told_to_yield(uint64_t number, double deadline, const char* body) {
     all.deadline = deadline;
     json_text(json_member(body, "reason"), all.reason, sizeof all.reason);
     all.phase = ASKED;
-    atomic_store_explicit(&attention, 1, memory_order_release);
+    look_again();
     if (all.callbacks.own_thread) run_pause();
   }
   pthread_mutex_unlock(&all.mutex);
@@ -234,7 +242,7 @@ static void told_to_go_on(uint64_t number) {
   pthread_mutex_lock(&all.mutex);
   if (all.phase == ASKED) { /* it has not begun, and need not any more */
     all.phase = RUNNING;
-    atomic_store(&attention, 0);
+    look_again();
   }
   const int runs = all.phase == RUNNING;
   if (!runs) all.resume_number = number;
@@ -242,6 +250,19 @@ static void told_to_go_on(uint64_t number) {
   if (all.phase == PAUSED && all.callbacks.own_thread) go_on();
   pthread_mutex_unlock(&all.mutex);
   if (runs) say(number, "resumed", "");
+}
+
+/* Its lease has ended, or is another's: whoever is paused would wait for ever to be told that it may go on. */
+static void told_that_it_is_over(void) {
+  pthread_mutex_lock(&all.mutex);
+  all.over = 1;
+  if (all.phase == ASKED) { /* nobody waits for that any more */
+    all.phase = RUNNING;
+    look_again();
+  }
+  pthread_cond_broadcast(&all.changed);
+  if (all.phase == PAUSED && all.callbacks.own_thread) go_on();
+  pthread_mutex_unlock(&all.mutex);
 }
 
 /* 1: goes on; 0: the daemon is away; -1: nothing more will be asked. */
@@ -279,7 +300,10 @@ static void* ask_for_orders(void* nothing) {
   int pause_ms = FIRST_WAIT_MS;
   while (!stopped()) {
     const int asked = say_unsent() ? ask_once(&since) : 0;
-    if (asked < 0) break;
+    if (asked < 0) {
+      told_that_it_is_over();
+      break;
+    }
     if (asked > 0) {
       pause_ms = FIRST_WAIT_MS;
       continue;
@@ -336,7 +360,7 @@ static int begin(const struct sublet_callbacks* callbacks) {
   if (result != SUBLET_OK) return result;
   all.callbacks = *callbacks;
   all.phase = RUNNING;
-  all.stop = 0;
+  all.stop = all.over = 0;
   all.resume_number = all.unsent_number = 0;
   atomic_store(&attention, 0);
   result = call_register(callbacks->residue_bytes);

@@ -13,7 +13,9 @@ class SimCooperation final : public engine::Cooperation {
   void open(std::uint64_t first, Events events) override;
   void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) override;
   void resume(const core::Lease& lease, Duration at_most, Done done) override;
-  void forget(LeaseId lease) override { orders_.erase(lease); }
+  void adopt(const core::Lease&) override {}
+  void forget(const core::Lease& lease) override { orders_.erase(lease.id); }
+  void let_go(const core::Lease&) override {}
 
   // What the HTTP edge asks: it is not part of a simulation.
   engine::YieldOrder order(LeaseId) const override { return {}; }

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that yield by themselves, where nobody is there who tells them: no lease any more, or no daemon."""
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.e2e.test_cooperation import ALLOC, CONFIG, cooperation, reasons
+from tests.e2e.test_cooperation_ways import example, listens, registered, run, serve_hook
+from tests.support.parking import lease_of, quick_checkpoints, until, used_on_card
+from tests.support.sublet import MIB, living, state_of, wait_until
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    daemon = start_daemon("1x1GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    return daemon
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Whoever opens it to read waits until the test opens it to write."""
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path / "gate"
+
+
+def hold(daemon):
+    """A lease that its connection holds."""
+    holder = daemon.spawn("sublet", "hold", "--vram", "256MiB", "--tag", "it")
+    wait_until(lambda: daemon.get("/v1/leases/it").status == 200, "it is asked for")
+    until(daemon, "it", "active")
+    return holder
+
+
+def ends_without(daemon, holder, restart, id):
+    """Its holder goes while it is paused, and with it the lease."""
+    holder.kill()
+    if restart:
+        daemon.restart()
+    ended = until(daemon, id, "ended")
+    assert ended["end_reason"] == "owner_gone", ended
+
+
+# --- its lease ends ---
+
+@pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
+def test_who_asks_for_its_orders_goes_on_when_its_lease_has_ended(daemon, gate, restart):
+    holder = hold(daemon)
+    id = lease_of(daemon, "it")["id"]
+    program = daemon.spawn("sh", "-c", f"read -r _ < '{gate}'; exec simgpu-load --alloc 128MiB --step 32MiB "
+                           "--seconds 600 --verify --json --on-pause honest", env=daemon.env(SUBLET_LEASE=id))
+    attached = daemon.api().post(f"/v1/leases/{id}/attach", {"pid": program.pid, "owner": False})
+    assert attached.status == 200, attached
+    gate.write_text("go\n")
+    wait_until(lambda: cooperation(daemon, id)["registered"], "it has registered")
+    wait_until(lambda: lease_of(daemon, id)["used_bytes"] >= ALLOC, "it has filled its memory")
+    assert daemon.cli("pause", id).returncode == 0, reasons(daemon, id)
+    assert used_on_card(daemon) < 64 * MIB
+    ends_without(daemon, holder, restart, id)
+    wait_until(lambda: used_on_card(daemon) >= ALLOC, "it has its bytes again")
+    program.send_signal(signal.SIGTERM)
+    out, err = program.communicate(timeout=60)
+    result = json.loads(out.splitlines()[-1])
+    assert program.returncode == 128 + signal.SIGTERM and result["pauses"] == 1 and result["wrong_words"] == 0, err
+
+
+def hook_that_says_its_orders(daemon, tmp_path, gate=None):
+    port, command = serve_hook(daemon, tmp_path)
+    waits = f"order['order'] == 'yield' and open('{gate}').read()" if gate else ""
+    says = f"        print(order['order'], flush=True)\n        {waits}\n        answer ="
+    command[-1].write_text(command[-1].read_text().replace("        answer =", says))
+    return port, command
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
+def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_path, restart):
+    port, command = hook_that_says_its_orders(daemon, tmp_path)
+    hook = daemon.spawn(*command)
+    wait_until(lambda: listens(port), "it listens")
+    holder = hold(daemon)
+    id = lease_of(daemon, "it")["id"]
+    assert daemon.cli("cooperate", id, "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    assert daemon.cli("pause", id).returncode == 0
+    ends_without(daemon, holder, restart, id)
+    wait_until(lambda: f"{id} has ended while its program was told to yield: it goes on" in daemon.log(), "it said so")
+    hook.terminate()
+    assert hook.communicate(timeout=60)[0] == "yield\nresume\n"
+
+
+def test_who_is_ended_with_its_lease_is_not_told_to_go_on(daemon, tmp_path):
+    port, command = hook_that_says_its_orders(daemon, tmp_path)
+    hook = daemon.spawn(*command)  # it outlives the program
+    wait_until(lambda: listens(port), "it listens")
+    run(daemon, "sleep", "600")
+    lease = until(daemon, "it", "active")
+    assert daemon.cli("cooperate", "it", "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    assert daemon.cli("pause", "it").returncode == 0
+    assert daemon.cli("stop", "it", "--force").returncode == 0
+    until(daemon, lease["id"], "ended")
+    assert not living(lease["owner"]["pid"])
+    hook.terminate()
+    assert hook.communicate(timeout=60)[0] == "yield\n"
+
+
+# --- the daemon stands still ---
+
+def waits_for(daemon, gate, way, tmp_path):
+    """A program that is about to yield until the gate is opened."""
+    if way == "webhook":
+        port, command = hook_that_says_its_orders(daemon, tmp_path, gate)
+        program = run(daemon, *command)
+        wait_until(lambda: listens(port), "it listens")
+        assert daemon.cli("cooperate", "it", "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    else:
+        script = tmp_path / "library.py"
+        text = example("python", 0).replace("512 << 20", "0")
+        text = text.replace('print("yields", flush=True)', f'print("yield", flush=True); open("{gate}").read()')
+        script.write_text(text + "\nimport signal\nwhile True:\n    signal.pause()\n")
+        program = run(daemon, sys.executable, "-u", script)
+    registered(daemon)
+    return program
+
+
+@pytest.mark.parametrize("way", ["poll", "webhook"])
+def test_what_the_daemon_missed_is_not_taken_from_who_yields(daemon, tmp_path, gate, way):
+    program = waits_for(daemon, gate, way, tmp_path)
+    assert daemon.cli("pause", "it", "--no-wait").returncode == 0
+    assert program.stdout.readline() == "yield\n"
+    daemon.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state_of(daemon.process.pid) == "T", "the daemon stands still")
+    over = time.monotonic() + 5  # its time is 3 s
+    gate.write_text("")
+    wait_until(lambda: time.monotonic() > over, "its time is over")
+    daemon.process.send_signal(signal.SIGCONT)
+    until(daemon, "it", "paused", "resuming")
+    assert "did not run for" in daemon.log()
+    assert lease_of(daemon, "it")["state"] == "paused", reasons(daemon)
+    assert "has not answered" not in str(reasons(daemon))
+    assert daemon.cli("resume", "it").returncode == 0

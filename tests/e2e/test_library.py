@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libsublet against a daemon of the test's own, which says when what it likes."""
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.fake_daemon import fake_daemon
+from tests.support.sublet import BUILD
+
+# Says what is asked of it. Passes safe points without end, or has the library's own thread do what is asked.
+PROGRAM = """
+import ctypes, os, signal, sys
+own_thread, refusals, failures = map(int, sys.argv[1:])
+lib = ctypes.CDLL("libsublet.so.0")
+PAUSE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+RESUME = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+class Callbacks(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("on_pause", PAUSE), ("on_resume", RESUME), ("context", ctypes.c_void_p),
+                ("residue_bytes", ctypes.c_uint64), ("own_thread", ctypes.c_int)]
+def on_pause(context, request):
+    global refusals
+    refusals -= 1
+    print("refuses" if refusals >= 0 else "yields", flush=True)
+    return refusals >= 0
+def on_resume(context):
+    global failures
+    failures -= 1
+    print("cannot go on" if failures >= 0 else "goes on", flush=True)
+    return failures >= 0
+callbacks = Callbacks(ctypes.sizeof(Callbacks), PAUSE(on_pause), RESUME(on_resume), None, 0, own_thread)
+print("registers", lib.sublet_register(ctypes.byref(callbacks)), flush=True)
+while True:
+    if own_thread:
+        signal.pause()
+    elif lib.sublet_safe_point() == 1:
+        print("works", flush=True)
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    with fake_daemon(tmp_path / "fake.sock") as daemon:
+        daemon.path = tmp_path / "fake.sock"
+        yield daemon
+
+
+@pytest.fixture
+def start(daemon):
+    """Starts the program, which has registered then."""
+    children = []
+
+    def run(own_thread=0, refusals=0, failures=0):
+        env = dict(os.environ, SUBLET_LEASE="lease-1", SUBLET_HOST=f"unix://{daemon.path}",
+                   LD_LIBRARY_PATH=str(BUILD / "lib"))
+        child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(own_thread), str(refusals), str(failures)],
+                                 stdout=subprocess.PIPE, text=True, env=env)
+        children.append(child)
+        assert child.stdout.readline() == "registers 0\n"
+        return child
+
+    yield run
+    for child in children:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+
+
+def says(child, *lines):
+    assert [child.stdout.readline().strip() for _ in lines] == list(lines)
+
+
+def answered(daemon, *answers):
+    daemon.wait(lambda: daemon.answers[-len(answers):] == list(answers), f"it answers {answers}")
+
+
+def test_an_order_that_comes_while_it_says_that_it_goes_on_is_not_lost(daemon, start):
+    daemon.give_before_answering(2, "yield", 3)
+    child = start()
+    daemon.give("yield", 1)
+    answered(daemon, (1, "yielded"))
+    daemon.give("resume", 2)
+    answered(daemon, (1, "yielded"), (2, "resumed"), (3, "yielded"))
+    says(child, "yields", "goes on", "works", "yields")
+    daemon.give("resume", 4)
+    says(child, "goes on", "works")
+
+
+def test_an_order_that_comes_while_it_refuses_the_one_before_is_not_lost(daemon, start):
+    daemon.give_before_answering(1, "yield", 2)
+    child = start(refusals=1)
+    daemon.give("yield", 1)
+    answered(daemon, (1, "refused"), (2, "yielded"))
+    says(child, "refuses", "yields")
+
+
+@pytest.mark.parametrize("status", [403, 404, 409])
+@pytest.mark.parametrize("own_thread", [0, 1])
+def test_who_is_paused_goes_on_when_its_lease_is_no_more(daemon, start, status, own_thread):
+    child = start(own_thread, failures=1)
+    daemon.give("yield", 1)
+    answered(daemon, (1, "yielded"))
+    daemon.end(status)
+    says(child, "yields", "cannot go on", "goes on", *([] if own_thread else ["works"]))
+    assert daemon.answers == [(1, "yielded")], "nobody has asked whether it goes on"
+
+
+def test_who_is_paused_stays_so_while_the_daemon_is_in_trouble(daemon, start):
+    child = start()
+    daemon.give("yield", 1)
+    answered(daemon, (1, "yielded"))
+    daemon.end(503)
+    daemon.wait(lambda: daemon.asked_while_ended > 2, "it asks again and again")
+    daemon.give("resume", 2)
+    daemon.end(0)
+    answered(daemon, (1, "yielded"), (2, "resumed"))
+    says(child, "yields", "goes on", "works")

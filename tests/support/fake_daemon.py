@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon that says to libsublet what a test has it say, and when."""
+import contextlib
+import http.server
+import json
+import socketserver
+import threading
+import urllib.parse
+
+
+class FakeDaemon:
+    """Gives the orders of one lease; `answers` is what came back, as pairs of a number and a word."""
+
+    def __init__(self):
+        self.order = {"order": "none", "number": 0}
+        self.ended = 0  # the status by which the lease is no more
+        self.heard = 0  # the number of the last order that the program's thread is done with: it asked for the next
+        self.asked_while_ended = 0  # so often
+        self.answers = []
+        self.follows = {}  # orders that are given before an answer is: by that answer's number
+        self.changed = threading.Condition()
+        self.closed = False
+
+    def give(self, order, number):
+        with self.changed:
+            self.order = {"order": order, "number": number, "deadline_seconds": 60.0, "reason": "the test wants it"}
+            self.changed.notify_all()
+
+    def give_before_answering(self, answer, order, number):
+        """Once it has said so (the number), it gets that order, and hears of its own word only when it has that one."""
+        self.follows[answer] = (order, number)
+
+    def end(self, status):
+        with self.changed:
+            self.ended = status
+            self.changed.notify_all()
+
+    def wait(self, condition, what):
+        with self.changed:
+            assert self.changed.wait_for(condition, 60), f"waited in vain for: {what} ({self.answers})"
+
+    # --- what is asked of it, each on a thread of its own ---
+
+    def next_order(self, since):
+        with self.changed:
+            self.heard = since
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.ended or self.closed or self.order["number"] != since)
+            self.asked_while_ended += self.ended != 0
+            self.changed.notify_all()
+            return (self.ended, {"detail": "it has ended"}) if self.ended else (200, self.order)
+
+    def take(self, answer):
+        number = answer["number"]
+        with self.changed:
+            self.answers.append((number, answer["answer"]))
+            self.changed.notify_all()
+        if number in self.follows:
+            self.give(*self.follows[number])
+            with self.changed:
+                self.changed.wait_for(lambda: self.closed or self.heard == self.follows[number][1])
+        return 200, {}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        self.reply(*self.server.fake.next_order(int(query["since"][0])))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.reply(*self.server.fake.take(body) if self.path.endswith("/answer") else (200, {}))
+
+    def reply(self, status, document):
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # its program has ended
+            self.wfile.write(body)
+
+    def address_string(self):
+        return "a program"
+
+    def log_message(self, *_):
+        pass
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+@contextlib.contextmanager
+def fake_daemon(path):
+    """Serves at the Unix socket `path`."""
+    fake = FakeDaemon()
+    server = _Server(str(path), _Handler)
+    server.fake = fake
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield fake
+    finally:
+        with fake.changed:
+            fake.closed = True
+            fake.changed.notify_all()
+        server.shutdown()
+        serving.join()
+        server.server_close()
