@@ -220,21 +220,36 @@ bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {
   return true;
 }
 
-void Parker::restore(const CheckpointCommand& command, CheckpointReply& reply) {
+// Whether the driver was asked.
+bool Parker::try_restore(const CheckpointCommand& command, CheckpointReply& reply) {
   const auto start = Clock::now();
   const bool may = untraced(reply) && (command.ballast.empty() || hold(command, reply));
   if (!may) {
     reply.state = ask_state();
-    return;
+    return false;
   }
   ballast_.clear();
   reply.prepared = std::chrono::duration_cast<Duration>(Clock::now() - start);
   step(reply, &CudaApi::restore, ParkState::locked);
+  return true;
+}
+
+void Parker::restore(const CheckpointCommand& command, CheckpointReply& reply) {
+  if (!try_restore(command, reply)) return;
+  const auto failed_with = [&](CudaCode code) {
+    return reply.refusal == CheckpointRefusal::driver && reply.code == static_cast<int>(code);
+  };
+  if (failed_with(CudaCode::operating_system) && reply.state == ParkState::checkpointed) {
+    // The driver's word after a restore that failed, and of a process that a debugger holds, which may have gone before
+    // we looked: what has never been begun can be.
+    reply = {.id = reply.id, .call = reply.call};
+    if (!try_restore(command, reply)) return;
+  }
   // It was not begun in a state that does not allow it, nor on a process that a debugger holds; begun and failed, it
   // cannot be begun again.
-  const auto code = static_cast<CudaCode>(reply.code);
-  reply.final = reply.refusal == CheckpointRefusal::driver && code != CudaCode::illegal_state &&
-                code != CudaCode::invalid_value && code != CudaCode::not_supported && code != CudaCode::not_initialized;
+  reply.final = reply.refusal == CheckpointRefusal::driver && !failed_with(CudaCode::illegal_state) &&
+                !failed_with(CudaCode::invalid_value) && !failed_with(CudaCode::not_supported) &&
+                !failed_with(CudaCode::not_initialized);
 }
 
 CheckpointReply Parker::carry_out(const CheckpointCommand& command) {

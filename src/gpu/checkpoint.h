@@ -34,6 +34,7 @@ class Parker {
   void preflight(const CheckpointCommand& command, CheckpointReply& reply);
   bool survives_trying(const CheckpointCommand& command, CheckpointReply& reply) const;
   void lock(const CheckpointCommand& command, CheckpointReply& reply);
+  bool try_restore(const CheckpointCommand& command, CheckpointReply& reply);
   void restore(const CheckpointCommand& command, CheckpointReply& reply);
   bool hold(const CheckpointCommand& command, CheckpointReply& reply);
   template <typename Call>

@@ -138,6 +138,33 @@ TEST_F(OnSimulatedCards, LeavingUnlocksWhoOnlyWaitsAndNobodyElse) {
   });
 }
 
+TEST_F(OnSimulatedCards, ARestoreThatIsRefusedOnceIsTriedOnceMore) {
+  finish(start(TEST_CTL, {"fault", "restore-refused", "--nth", "1"}));
+  run([&] {
+    Parker parker({load_, 0}, TEST_SIMCUDA, -1);
+    ASSERT_TRUE(ask(parker, CheckpointCall::lock).ok());
+    ASSERT_TRUE(ask(parker, CheckpointCall::checkpoint).ok());
+    const CheckpointReply reply = ask(parker, CheckpointCall::restore);
+    EXPECT_TRUE(reply.ok()) << reply.detail;
+    EXPECT_FALSE(reply.final);
+    EXPECT_EQ(reply.code, 0);
+    EXPECT_EQ(reply.state, ParkState::locked);
+    parker.leave();
+  });
+}
+
+TEST_F(OnSimulatedCards, ARestoreThatIsRefusedAgainIsFinal) {
+  finish(start(TEST_CTL, {"fault", "restore-refused"}));
+  run([&] {
+    Parker parker({load_, 0}, TEST_SIMCUDA, -1);
+    ASSERT_TRUE(ask(parker, CheckpointCall::lock).ok());
+    ASSERT_TRUE(ask(parker, CheckpointCall::checkpoint).ok());
+    const CheckpointReply reply = ask(parker, CheckpointCall::restore);
+    EXPECT_TRUE(reply.final);
+    EXPECT_EQ(reply.code, 304);
+  });
+}
+
 TEST_F(OnSimulatedCards, BallastOnNoCardIsRefusedAndTouchesNothing) {
   run([&] {
     Parker parker({load_, 0}, TEST_SIMCUDA, -1);

@@ -318,6 +318,28 @@ def test_a_restore_that_fails_is_final(quick, helpers, load):
     assert reply["final"] and reply["code"] == 304
 
 
+def test_a_restore_refused_for_a_debugger_that_has_gone_is_tried_once_more(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    quick.fault("restore-refused", "--nth", 1)
+    back = one.ok("restore", ballast=[{"device": card(quick), "bytes": 300 * MIB}])
+    assert back["state"] == "locked" and back["held_bytes"] == 0 and hits(quick, "restore-refused") == 2
+    one.ok("unlock")
+    ends_right(load)
+
+
+def test_a_card_that_is_lost_before_the_restore_is_not_final(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    quick.fault("device-lost")
+    reply = one("restore", ballast=[{"device": card(quick), "bytes": 300 * MIB}])
+    assert reply["reason"] == "driver" and not reply["final"] and reply["state"] == "checkpointed", reply
+    quick.ctl("clear")
+    one.ok("restore", ballast=[{"device": card(quick), "bytes": 300 * MIB}])
+    one.ok("unlock")
+    ends_right(load)
+
+
 def test_a_call_in_the_wrong_state_is_not_final(quick, helpers, load):
     one = helpers(quick, load.pid)
     for call in ("checkpoint", "restore", "unlock"):
