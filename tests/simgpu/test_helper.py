@@ -160,7 +160,7 @@ def test_whose_state_is_another_already(quick, helpers, load):
 
 def test_a_driver_that_cannot(quick, helpers, load, tmp_path):
     missing = helpers(quick, load.pid, driver=tmp_path / "libcuda.so.1")("preflight")
-    assert missing["reason"] == "unsupported_driver" and "libcuda.so.1" in missing["detail"]
+    assert missing["reason"] == "no_driver" and "libcuda.so.1" in missing["detail"]
     other = helpers(quick, load.pid, driver=simcards.DRIVER / "libnvidia-ml.so.1")("lock", **LOCK)
     assert other["reason"] == "unsupported_driver" and "cuInit" in other["detail"]
     quick.ctl("set", "driver_version", 12060)
