@@ -70,7 +70,9 @@ class Willing final : public engine::Cooperation {
   engine::YieldOrder order(LeaseId) const override { return {}; }
   Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override { return {}; }
   std::string answer_file(LeaseId) const override { return {}; }
-  void forget(LeaseId) override {}
+  void adopt(const core::Lease&) override {}
+  void forget(const core::Lease&) override {}
+  void let_go(const core::Lease&) override {}
 
  private:
   void say_done(Done done) {

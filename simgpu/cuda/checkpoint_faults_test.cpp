@@ -143,6 +143,18 @@ TEST_F(CheckpointTest, ARestoreThatFailsThoughThereIsRoomIsFinalToo) {
   EXPECT_EQ(table_->use(0).used(), residue);
 }
 
+TEST_F(CheckpointTest, ARestoreThatIsRefusedIsNotFinal) {
+  const pid_t pid = target([] { filled(64 * mib, 4); });
+  helper([&] { park(pid); });
+  fault(FaultKind::restore_refused);
+  helper([&] {
+    for (int i = 0; i < 2; ++i) IS(CUDA_ERROR_OPERATING_SYSTEM, cuCheckpointProcessRestore(pid, nullptr));
+    EXPECT_EQ(state(pid), CU_PROCESS_STATE_CHECKPOINTED);
+  });
+  table_->clear_faults();
+  helper([&] { OK(cuCheckpointProcessRestore(pid, nullptr)); });
+}
+
 TEST_F(CheckpointTest, StateHangsAloneAndOtherProcessesDoNot) {
   const pid_t pid = target([] {}), other = target([] {});
   Fault hang;

@@ -237,7 +237,7 @@ CUresult Server::restore(std::uint64_t named_devices) {
   hang_on(FaultKind::restore_hang);
   if (restore_failed_) return CUDA_ERROR_OPERATING_SYSTEM;
   if (state_ != CU_PROCESS_STATE_CHECKPOINTED) return CUDA_ERROR_ILLEGAL_STATE;
-  if (traced()) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (traced() || meet(FaultKind::restore_refused)) return CUDA_ERROR_OPERATING_SYSTEM;
   for (unsigned i = 0; i < max_devices; ++i)
     if (named_devices != 0 && held_[i] != 0 && (named_devices >> i & 1) == 0) return CUDA_ERROR_INVALID_VALUE;
   restore_failed_ = true;  // until it has not

@@ -161,6 +161,7 @@ const std::vector<FaultInfo>& faults() {
       {K::state_hang, "state-hang", "asking for the driver's state does not return"},
       {K::restore_fail, "restore-fail", "a driver restore fails"},
       {K::restore_hang, "restore-hang", "a driver restore does not return"},
+      {K::restore_refused, "restore-refused", "a driver restore is refused as of a traced process"},
       {K::bandwidth, "bandwidth", "the link between host and card is slow: argument bytes/s"},
   };
   return *all;

@@ -68,6 +68,7 @@ enum class FaultKind : unsigned {
   state_hang,
   restore_fail,
   restore_hang,
+  restore_refused,
   bandwidth,
   count_,
 };

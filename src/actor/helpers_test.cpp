@@ -232,6 +232,17 @@ TEST(Checkpoint, OfWhatDoesNotLetItselfBeTracedIsRefused) {
   EXPECT_FALSE(world.helpers.any());
 }
 
+// The kernel says of both that they are root's.
+TEST(Helper, IsRefusedForOneThatIsEndingAsForOneThatIsGone) {
+  NEEDS_ROOT();
+  Helped world;
+  const proc::Ending ending([] {
+    EXPECT_EQ(::setresuid(ana, ana, ana), 0);
+    EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
+  });
+  EXPECT_EQ(world.park(ending.pid(), ana).code, Code::gone);
+}
+
 // --- of which process
 
 TEST(Checkpoint, IsOfTheProcessThatIsNamedAndAttached) {

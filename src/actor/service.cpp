@@ -454,8 +454,9 @@ Code Service::check_target(const Order& order, const Fd& pidfd, const Followed* 
   if (untouchable(now->info)) return Code::untouchable;
   if (!may_park(order.uid, found->uids[0])) return Code::wrong_user;
   if (!found->plain()) return Code::other_rights;
-  // Of what does not let itself be traced the kernel says that it is root's. Root's own are left to the helper.
-  if (!owner || *owner != found->uids[0]) return Code::untraceable;
+  // Of what does not let itself be traced the kernel says that it is root's, and of what is just ending. Root's own are
+  // left to the helper.
+  if (!owner || *owner != found->uids[0]) return root_.has_memory(process.pid) ? Code::untraceable : Code::gone;
   // Its uid is another here than inside its container, and the container keeps it from what a helper could reach.
   if (!root_.shares_namespaces(process.pid, now->text)) return Code::other_rights;
   rights = std::move(*found);

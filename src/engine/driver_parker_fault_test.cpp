@@ -117,6 +117,34 @@ TEST_F(Parking, ARestoreThatFailsIsFinalAndNotTriedAgain) {
   expect(unpark(tree), Kind::done);
 }
 
+TEST_F(Parking, ADriverThatIsAwayForAMomentIsFoundAgain) {
+  const ProcessRef program = load();
+  const std::string library = dir_ + "/libcuda.so.1", cards = dir_ + "/cards", away = dir_ + "/away";
+  options_.driver = library;
+  fresh_parker();
+  expect(park({program}), Kind::undone, "no_driver");
+  std::filesystem::create_symlink(build("lib/simgpu/libcuda.so.1"), library);
+  expect(park({program}), Kind::done);
+  fresh_parker();
+  std::filesystem::rename(cards, away);
+  expect(unpark({program}), Kind::unknown, "no_driver");
+  std::filesystem::rename(away, cards);
+  expect(unpark({program}), Kind::done);
+  ends_right(program);
+}
+
+TEST_F(Parking, AHelperWhoseDriverFailsOnTheWayBackIsReplaced) {
+  const ProcessRef program = load();
+  expect(park({program}), Kind::done);
+  const pid_t first = helper_of(program);
+  ctl({"fault", "device-lost"});
+  expect(unpark({program}, {{card(), 64 * MiB}}), Kind::unknown, "driver");
+  ctl({"clear", "device-lost"});
+  expect(unpark({program}, {{card(), 64 * MiB}}), Kind::done);
+  EXPECT_EQ(std::ranges::count(helpers_of(program), first), 0) << "one that had to do with the lost card";
+  ends_right(program);
+}
+
 TEST_F(Parking, WithoutRoomNoRestoreIsTried) {
   const std::vector<ProcessRef> tree{load(), load()};
   expect(park(tree), Kind::done);

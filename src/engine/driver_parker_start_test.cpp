@@ -140,10 +140,27 @@ TEST_F(StartedElsewhere, WhoHasOtherRightsPreventsIt) {
   const ParkOutcome outcome = park({hers, roots});
   expect(outcome, Kind::undone, "no_right");
   EXPECT_EQ(outcome.detail, "its rights are others'");
-  EXPECT_EQ(std::ranges::count(asked_, std::pair{roots, false}), 1) << "asked again it has no others";
+  EXPECT_EQ(std::ranges::count(asked_, std::pair{roots, false}), 2) << "once more, for it could have been for a moment";
   EXPECT_TRUE(touched_.empty()) << "neither was touched";
   ends_right(hers);
   ends_right(roots);
+}
+
+// As a set-user-ID program that it starts has, which then ends.
+TEST_F(StartedElsewhere, WhoHasOtherRightsForAMomentPreventsNothing) {
+  const ProcessRef hers = load(), roots = load();
+  refusals_ = {denied("its rights are others'")};
+  expect(park({hers}), Kind::done);
+  expect(unpark({hers}), Kind::done);
+  denied_ = roots;
+  const Later later = begin_park({hers, roots});
+  until([&] { return std::ranges::count(asked_, std::pair{roots, false}) == 1; });
+  kill_load(roots);
+  denied_ = {}, gone_ = roots;
+  expect(wait(later), Kind::done);
+  EXPECT_EQ(state(hers), "checkpointed");
+  expect(unpark({hers}), Kind::done);
+  ends_right(hers);
 }
 
 // What a process may not be asked it is not believed to be: it may have been parked when it still had other rights.

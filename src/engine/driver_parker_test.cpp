@@ -112,9 +112,9 @@ TEST_F(Parking, WithoutADriverOrAHelperItIsRefused) {
   const ProcessRef program = load();
   options_.driver = "/nowhere/libcuda.so.1";
   fresh_parker();
-  expect(park({program}), Kind::undone, "unsupported_driver");
+  expect(park({program}), Kind::undone, "no_driver");
   expect(unpark({}), Kind::done);  // nothing has touched it
-  expect(unpark({program}), Kind::unknown, "unsupported_driver");
+  expect(unpark({program}), Kind::unknown, "no_driver");
   options_.helper = "/nowhere/sublet-gpu";
   fresh_parker();
   const ParkOutcome refused = park({program});
@@ -197,7 +197,7 @@ TEST_F(Parking, WhatCouldNotBeParkedNeedsNobodyToComeBackWhoeverJoinsIt) {
   const ProcessRef program = load();
   options_.driver = "/nowhere/libcuda.so.1";
   fresh_parker();
-  expect(park({program}), Kind::undone, "unsupported_driver");
+  expect(park({program}), Kind::undone, "no_driver");
   EXPECT_TRUE(touched_.empty());
   expect(unpark({}), Kind::done);
   ends_right(program);

@@ -19,10 +19,11 @@ namespace {
 // What no process of the lease has to answer for.
 std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
   if (outcome.kind != ParkOutcome::Kind::undone || planted(Bug::hindrances_are_faults)) return std::nullopt;
-  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 9> known{{
+  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 10> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},
       {"unsupported_driver", core::Hindrance::driver},
+      {"no_driver", core::Hindrance::passing},  // it is being installed, or its module loaded
       {"traced", core::Hindrance::passing},
       {"stopped", core::Hindrance::passing},
       {"outgrown", core::Hindrance::passing},   // host memory is short, or its tree swaps

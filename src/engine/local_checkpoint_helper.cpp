@@ -21,10 +21,27 @@ namespace asio = boost::asio;
 using asio::local::stream_protocol;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 constexpr auto look_interval = std::chrono::seconds(1);
+constexpr auto second_look = std::chrono::milliseconds(500);
 // Who is parked already, or may be.
 bool brings_back(gpu::CheckpointCall call) {
   using Call = gpu::CheckpointCall;
   return call != Call::preflight && call != Call::lock && call != Call::checkpoint;
+}
+
+// Nobody may look into it.
+bool is_closed(const CheckpointHelper::Answer& answer) {
+  using Refusal = gpu::CheckpointRefusal;
+  if (answer.kind == CheckpointHelper::Answer::Kind::lost) return answer.denied;
+  return answer.reply.refusal == Refusal::no_right || answer.reply.refusal == Refusal::not_dumpable;
+}
+
+// It has no driver that can, or one that fails on the way back, as one may that was opened before its card was lost:
+// one that is started later may have another. None is let go that keeps its process locked.
+bool is_useless(const gpu::CheckpointReply& reply) {
+  using Refusal = gpu::CheckpointRefusal;
+  if (reply.refusal == Refusal::no_driver || reply.refusal == Refusal::unsupported_driver) return true;
+  const bool failed = reply.refusal == Refusal::driver && !reply.final && reply.state != gpu::ParkState::locked;
+  return failed && brings_back(reply.call);
 }
 
 constexpr Duration first_pause = std::chrono::milliseconds(20), longest_pause = std::chrono::seconds(2);
@@ -101,7 +118,21 @@ LocalCheckpointHelper::~LocalCheckpointHelper() {
   if (link_->pid > 0) reaper_->add(link_->pid);
 }
 
+// A program with rights of its own (a set-user-ID one) that a tree starts for a moment has ended shortly after, or gone
+// on as another: what holds of that process then is what holds.
 asio::awaitable<CheckpointHelper::Answer> LocalCheckpointHelper::ask(gpu::CheckpointCommand command, Duration timeout) {
+  const auto self = shared_from_this();
+  Answer answer = co_await ask_once(command, timeout);
+  if (command.call != gpu::CheckpointCall::preflight || !is_closed(answer) || dismissed_) co_return answer;
+  opening_ = true;
+  wake_.expires_after(second_look);
+  co_await wake_.async_wait(quiet);
+  opening_ = false;
+  co_return co_await ask_once(std::move(command), timeout);
+}
+
+asio::awaitable<CheckpointHelper::Answer> LocalCheckpointHelper::ask_once(gpu::CheckpointCommand command,
+                                                                          Duration timeout) {
   const auto self = shared_from_this();
   if (asked_ || opening_) co_return Answer{.kind = Answer::Kind::stuck};
   if (!link_) {
@@ -225,7 +256,9 @@ void LocalCheckpointHelper::take_line(std::string_view line) {
   if (!reply) return lose(reply.error().detail);
   if (!asked_ || reply->id != last_id_) return lose("it answered what it was not asked");
   failed_for_good_ |= reply->final;
+  const bool useless = is_useless(*reply);
   if (!stuck_) reply_ = std::move(*reply);
+  if (useless) return lose("its driver is of no use");
   answered();
 }
 

@@ -80,6 +80,7 @@ class LocalCheckpointHelper final : public CheckpointHelper,
 
  private:
   struct Link;
+  boost::asio::awaitable<Answer> ask_once(gpu::CheckpointCommand command, Duration timeout);
   boost::asio::awaitable<Status> open(bool to_bring_back);
   boost::asio::awaitable<Result<Fd>> have_started(bool to_bring_back);
   Status spawn();

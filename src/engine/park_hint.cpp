@@ -17,6 +17,7 @@ constexpr auto hints = std::to_array<Hint>({
     {"unsupported_driver",
      "install the vendor's driver 570 or newer, or let it yield by itself, which needs none of this: `sublet "
      "cooperate`"},
+    {"no_driver", "`sublet doctor` says what keeps the driver from starting; ask again once it does"},
     {"no_right", "`sublet doctor` says which right is missing; or let it yield by itself: `sublet cooperate`"},
     {"not_dumpable",
      "it keeps itself from being traced (PR_SET_DUMPABLE, or a program file with rights of its own): let it yield by "

@@ -19,7 +19,7 @@ constexpr std::string_view cannot_park =
 }  // namespace
 
 Parker::Parker(ProcessRef target, const std::string& driver, int socket)
-    : target_(target), socket_(socket), driver_(CudaApi::load(driver)) {}
+    : target_(target), library_(driver), socket_(socket), driver_(unavailable("the driver was not loaded")) {}
 
 bool Parker::refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detail) const {
   reply.refusal = refusal;
@@ -60,7 +60,7 @@ ParkState Parker::ask_state() const {
 
 // The driver has other words for a process that ends while it is asked.
 bool Parker::ended_meanwhile(CheckpointReply& reply) const {
-  if (!target_.gone()) return false;
+  if (!target_.gone() && !target_.look().ending) return false;
   refuse(reply, CheckpointRefusal::gone,
          fmt::format("process {} ended during {}", target_.pid(), to_string(reply.call)));
   return true;
@@ -69,6 +69,7 @@ bool Parker::ended_meanwhile(CheckpointReply& reply) const {
 // The driver's word for it is the same as for much else that the system refuses.
 bool Parker::may_trace(CheckpointReply& reply) const {
   const TargetLook look = target_.look();
+  if (look.ending) return refuse(reply, CheckpointRefusal::gone, fmt::format("process {} is ending", target_.pid()));
   if (look.may_trace) return true;
   return refuse(reply, look.same_user ? CheckpointRefusal::not_dumpable : CheckpointRefusal::no_right,
                 look.same_user
@@ -103,18 +104,31 @@ void Parker::failed(CheckpointReply& reply, CudaCode code) {
                      static_cast<int>(code)));
 }
 
+// One that is being installed, or whose module is loaded anew, is there the next time.
+bool Parker::load(CheckpointReply& reply) {
+  if (driver_) return true;
+  {
+    const Watch watch(socket_);  // it may hang, and changes nobody
+    driver_ = CudaApi::load(library_);
+  }
+  if (driver_) return true;
+  const bool passes = driver_.error().code == Code::Unavailable;
+  return refuse(reply, passes ? CheckpointRefusal::no_driver : CheckpointRefusal::unsupported_driver,
+                driver_.error().detail);
+}
+
 // What every call needs: a living process that can answer, and a driver.
-bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& reply) const {
-  const bool of_target = command.call != CheckpointCall::hold;
-  if (of_target && target_.gone()) {
+bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& reply) {
+  if (command.call == CheckpointCall::hold) return load(reply);
+  const TargetLook look = target_.look();
+  if (target_.gone() || look.ending) {
     return refuse(reply, CheckpointRefusal::gone, fmt::format("process {} is gone", target_.pid()));
   }
-  if (of_target && target_.look().stopped) {
+  if (look.stopped) {
     return refuse(reply, CheckpointRefusal::stopped,
                   fmt::format("process {} is stopped or frozen: its driver would not answer", target_.pid()));
   }
-  if (!driver_) return refuse(reply, CheckpointRefusal::unsupported_driver, driver_.error().detail);
-  return true;
+  return load(reply);
 }
 
 // What the driver cannot park it says when it tries. Before 13.0 that is the end of the process, and nothing on the
@@ -220,21 +234,36 @@ bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {
   return true;
 }
 
-void Parker::restore(const CheckpointCommand& command, CheckpointReply& reply) {
+// Whether the driver was asked.
+bool Parker::try_restore(const CheckpointCommand& command, CheckpointReply& reply) {
   const auto start = Clock::now();
   const bool may = untraced(reply) && (command.ballast.empty() || hold(command, reply));
   if (!may) {
     reply.state = ask_state();
-    return;
+    return false;
   }
   ballast_.clear();
   reply.prepared = std::chrono::duration_cast<Duration>(Clock::now() - start);
   step(reply, &CudaApi::restore, ParkState::locked);
+  return true;
+}
+
+void Parker::restore(const CheckpointCommand& command, CheckpointReply& reply) {
+  if (!try_restore(command, reply)) return;
+  const auto failed_with = [&](CudaCode code) {
+    return reply.refusal == CheckpointRefusal::driver && reply.code == static_cast<int>(code);
+  };
+  if (failed_with(CudaCode::operating_system) && reply.state == ParkState::checkpointed) {
+    // The driver's word after a restore that failed, and of a process that a debugger holds, which may have gone before
+    // we looked: what has never been begun can be.
+    reply = {.id = reply.id, .call = reply.call};
+    if (!try_restore(command, reply)) return;
+  }
   // It was not begun in a state that does not allow it, nor on a process that a debugger holds; begun and failed, it
   // cannot be begun again.
-  const auto code = static_cast<CudaCode>(reply.code);
-  reply.final = reply.refusal == CheckpointRefusal::driver && code != CudaCode::illegal_state &&
-                code != CudaCode::invalid_value && code != CudaCode::not_supported && code != CudaCode::not_initialized;
+  reply.final = reply.refusal == CheckpointRefusal::driver && !failed_with(CudaCode::illegal_state) &&
+                !failed_with(CudaCode::invalid_value) && !failed_with(CudaCode::not_supported) &&
+                !failed_with(CudaCode::not_initialized);
 }
 
 CheckpointReply Parker::carry_out(const CheckpointCommand& command) {
@@ -269,18 +298,13 @@ void Parker::leave() {
 }
 
 int serve_checkpoint(int socket, ProcessRef target, const std::string& driver) {
-  std::unique_ptr<Parker> parker;
-  {
-    // Loading may hang too; it changes nobody.
-    const Watch watch(socket);
-    parker = std::make_unique<Parker>(target, driver, socket);
-  }
+  Parker parker(target, driver, socket);
   const int status = serve_lines(socket, max_checkpoint_line, [&](std::string_view line) -> std::optional<std::string> {
     const auto command = decode_checkpoint_command(line);
     if (!command) return std::nullopt;
-    return encode(parker->carry_out(*command));
+    return encode(parker.carry_out(*command));
   });
-  parker->leave();
+  parker.leave();
   return status;
 }
 

@@ -17,8 +17,8 @@ namespace sublet::gpu {
 
 class Parker {
  public:
-  // Loads the driver; what goes wrong with it is the answer to every call. `socket` is looked at while the driver
-  // is inside a call (serve.h).
+  // The driver is loaded by the first call that needs it, and by each one after that until it is there. `socket` is
+  // looked at while the driver is inside a call (serve.h).
   Parker(ProcessRef target, const std::string& driver, int socket);
 
   CheckpointReply carry_out(const CheckpointCommand& command);
@@ -30,10 +30,12 @@ class Parker {
  private:
   void guard(std::optional<Watch>& watch, bool changes) const;
   bool refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detail) const;
-  bool may_proceed(const CheckpointCommand& command, CheckpointReply& reply) const;
+  bool may_proceed(const CheckpointCommand& command, CheckpointReply& reply);
+  bool load(CheckpointReply& reply);
   void preflight(const CheckpointCommand& command, CheckpointReply& reply);
   bool survives_trying(const CheckpointCommand& command, CheckpointReply& reply) const;
   void lock(const CheckpointCommand& command, CheckpointReply& reply);
+  bool try_restore(const CheckpointCommand& command, CheckpointReply& reply);
   void restore(const CheckpointCommand& command, CheckpointReply& reply);
   bool hold(const CheckpointCommand& command, CheckpointReply& reply);
   template <typename Call>
@@ -51,6 +53,7 @@ class Parker {
   void unlock_at_last();
 
   Target target_;
+  std::string library_;
   int socket_;
   Result<CudaApi> driver_;
   std::vector<CudaApi::Ballast> ballast_;

@@ -27,7 +27,7 @@ constexpr std::array<Name<CheckpointCall>, 7> calls = {{{CheckpointCall::preflig
                                                         {CheckpointCall::restore, "restore"},
                                                         {CheckpointCall::unlock, "unlock"}}};
 
-constexpr std::array<Name<CheckpointRefusal>, 14> refusals = {
+constexpr std::array<Name<CheckpointRefusal>, 15> refusals = {
     {{CheckpointRefusal::none, ""},
      {CheckpointRefusal::gone, "gone"},
      {CheckpointRefusal::no_right, "no_right"},
@@ -35,6 +35,7 @@ constexpr std::array<Name<CheckpointRefusal>, 14> refusals = {
      {CheckpointRefusal::traced, "traced"},
      {CheckpointRefusal::stopped, "stopped"},
      {CheckpointRefusal::unsupported_driver, "unsupported_driver"},
+     {CheckpointRefusal::no_driver, "no_driver"},
      {CheckpointRefusal::no_cuda, "no_cuda"},
      {CheckpointRefusal::wrong_state, "wrong_state"},
      {CheckpointRefusal::timeout, "timeout"},

@@ -33,7 +33,8 @@ enum class CheckpointRefusal {
   not_dumpable,        // this user's, but it does not let itself be traced
   traced,              // a debugger holds it
   stopped,             // it would answer no driver call before it goes on
-  unsupported_driver,  // no library, or one without checkpoints, or one that does not start
+  unsupported_driver,  // it cannot do checkpoints
+  no_driver,           // no library, or one that does not start: the next time it may
   no_cuda,             // it uses no CUDA
   wrong_state,         // preflight: it is not running but locked, checkpointed or failed
   timeout,             // lock: its work was not done in time; it runs on

@@ -4,6 +4,7 @@
 #include "gpu/checkpoint.h"
 
 #include "gpu/testing/fake_env.h"
+#include "proc/test_support.h"
 
 #include <gtest/gtest.h>
 
@@ -27,17 +28,29 @@ TEST(Parker, WithoutADriverSaysSoToEverything) {
   for (const auto call : {CheckpointCall::preflight, CheckpointCall::state, CheckpointCall::lock, CheckpointCall::hold,
                           CheckpointCall::restore, CheckpointCall::unlock}) {
     const CheckpointReply reply = ask(parker, call);
-    EXPECT_EQ(reply.refusal, CheckpointRefusal::unsupported_driver);
+    EXPECT_EQ(reply.refusal, CheckpointRefusal::no_driver);
     EXPECT_NE(reply.detail.find("/nowhere/libcuda.so.1"), std::string::npos);
     EXPECT_EQ(reply.call, call);
   }
   parker.leave();
 }
 
+TEST(Parker, OfOneThatIsEndingSaysThatItIsGone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root for a process that stays so";
+  const proc::Ending ending;
+  Parker parker({ending.pid(), 0}, "/nowhere/libcuda.so.1", -1);
+  for (const auto call : {CheckpointCall::preflight, CheckpointCall::state, CheckpointCall::restore})
+    EXPECT_EQ(ask(parker, call).refusal, CheckpointRefusal::gone);
+}
+
 TEST(Parker, ALibraryThatIsNoDriverIsNamedWithWhatItLacks) {
   const auto loaded = CudaApi::load(fake_library("full"));
   ASSERT_FALSE(loaded);
   EXPECT_NE(loaded.error().detail.find("has no cuInit"), std::string::npos) << loaded.error().detail;
+  EXPECT_EQ(loaded.error().code, Code::NotFound) << "and lacks it the next time";
+  EXPECT_EQ(CudaApi::load("/nowhere/libcuda.so.1").error().code, Code::Unavailable);
+  Parker parker({::getpid(), 0}, fake_library("full"), -1);
+  EXPECT_EQ(ask(parker, CheckpointCall::state).refusal, CheckpointRefusal::unsupported_driver);
   EXPECT_EQ(CudaApi::load("libcuda.so.1").error().code, Code::BadRequest) << "no absolute path";
 }
 
@@ -135,6 +148,48 @@ TEST_F(OnSimulatedCards, LeavingUnlocksWhoOnlyWaitsAndNobodyElse) {
     ASSERT_TRUE(ask(parker, CheckpointCall::checkpoint).ok());
     parker.leave();
     EXPECT_EQ(ask(parker, CheckpointCall::state).state, ParkState::checkpointed);
+  });
+}
+
+TEST_F(OnSimulatedCards, ADriverThatComesLaterIsFound) {
+  run([&] {
+    const std::string library = dir_ + "/libcuda.so.1", cards = dir_ + "/cards", away = dir_ + "/away";
+    Parker parker({load_, 0}, library, -1);
+    EXPECT_EQ(ask(parker, CheckpointCall::preflight).refusal, CheckpointRefusal::no_driver);
+    std::filesystem::rename(cards, away);
+    std::filesystem::create_symlink(TEST_SIMCUDA, library);
+    const CheckpointReply not_started = ask(parker, CheckpointCall::preflight);
+    EXPECT_EQ(not_started.refusal, CheckpointRefusal::no_driver);
+    EXPECT_NE(not_started.detail.find("does not start"), std::string::npos) << not_started.detail;
+    std::filesystem::rename(away, cards);
+    EXPECT_TRUE(ask(parker, CheckpointCall::preflight).ok());
+  });
+}
+
+TEST_F(OnSimulatedCards, ARestoreThatIsRefusedOnceIsTriedOnceMore) {
+  finish(start(TEST_CTL, {"fault", "restore-refused", "--nth", "1"}));
+  run([&] {
+    Parker parker({load_, 0}, TEST_SIMCUDA, -1);
+    ASSERT_TRUE(ask(parker, CheckpointCall::lock).ok());
+    ASSERT_TRUE(ask(parker, CheckpointCall::checkpoint).ok());
+    const CheckpointReply reply = ask(parker, CheckpointCall::restore);
+    EXPECT_TRUE(reply.ok()) << reply.detail;
+    EXPECT_FALSE(reply.final);
+    EXPECT_EQ(reply.code, 0);
+    EXPECT_EQ(reply.state, ParkState::locked);
+    parker.leave();
+  });
+}
+
+TEST_F(OnSimulatedCards, ARestoreThatIsRefusedAgainIsFinal) {
+  finish(start(TEST_CTL, {"fault", "restore-refused"}));
+  run([&] {
+    Parker parker({load_, 0}, TEST_SIMCUDA, -1);
+    ASSERT_TRUE(ask(parker, CheckpointCall::lock).ok());
+    ASSERT_TRUE(ask(parker, CheckpointCall::checkpoint).ok());
+    const CheckpointReply reply = ask(parker, CheckpointCall::restore);
+    EXPECT_TRUE(reply.final);
+    EXPECT_EQ(reply.code, 304);
   });
 }
 

@@ -134,16 +134,19 @@ struct CudaApi::Table {
   }
 
   Status start() {
-    if (driver_version(&version) != 0) version = 0;
+    const auto no_start = [this](int code) {
+      return fmt::format("the driver in {} does not start: {} ({})", printable(path), name_of(code), code);
+    };
+    if (const int code = driver_version(&version); code != 0) return unavailable(no_start(code));
     if (version < first_version) {
-      return unavailable(
+      return not_found(
           fmt::format("the driver in {} is of CUDA {}.{}; checkpoints of other processes came with "
                       "12.8 (driver 570)",
                       printable(path), version / 1000, version % 1000 / 10));
     }
-    if (const int code = init(0); code != 0) {
-      return unavailable(fmt::format("the driver in {} does not start: {} ({})", printable(path), name_of(code), code));
-    }
+    const int code = init(0);
+    if (code == static_cast<int>(CudaCode::not_supported)) return not_found(no_start(code));
+    if (code != 0) return unavailable(no_start(code));
     return {};
   }
 };
@@ -154,25 +157,25 @@ Result<CudaApi> CudaApi::load(const std::string& path) {
   }
   // Ballast may have to lie on any card, whatever the daemon was started with.
   ::unsetenv("CUDA_VISIBLE_DEVICES");
-  std::string last = "no libcuda.so.1 where the driver installs it";
+  Error last = unavailable("no libcuda.so.1 where the driver installs it");
   for (const std::string& candidate : path.empty() ? default_paths() : std::vector<std::string>{path}) {
     if (path.empty() && candidate[0] == '/' && ::access(candidate.c_str(), F_OK) != 0) continue;
     void* library = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* reason = ::dlerror();
-      last = reason != nullptr ? printable(reason) : candidate;
+      last = unavailable(reason != nullptr ? printable(reason) : candidate);
       continue;
     }
     auto table = std::make_unique<Table>();
     table->path = candidate;
     if (const std::string missing = table->bind(library); !missing.empty()) {
-      last = fmt::format("{} has no {}", printable(candidate), missing);
+      last = not_found(fmt::format("{} has no {}", printable(candidate), missing));
       continue;
     }
     if (auto started = table->start(); !started) return started.error();
     return CudaApi(std::move(table));
   }
-  return unavailable(last);
+  return last;
 }
 
 CudaApi::CudaApi(std::unique_ptr<Table> table) : table_(std::move(table)) {}

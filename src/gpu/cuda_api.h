@@ -33,7 +33,8 @@ enum class ParkState : int { running = 0, locked = 1, checkpointed = 2, failed =
 class CudaApi {
  public:
   // Opens and initialises the driver, which takes seconds on a real one. `path`: absolute, or "" for the places
-  // where the vendor installs it. An error says what is missing.
+  // where the vendor installs it. An error says what is missing: Unavailable, no library, or one that
+  // does not start, which may be otherwise the next time; NotFound, what is there cannot do checkpoints.
   static Result<CudaApi> load(const std::string& path);
 
   CudaApi(CudaApi&&) noexcept;

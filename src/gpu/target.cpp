@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -133,7 +134,8 @@ TargetLook Target::look() const {
   const std::string status = read_file(fmt::format("/proc/{}/status", process_.pid));
   look.there = !status.empty();
   const Fd environment(::open(fmt::format("/proc/{}/environ", process_.pid).c_str(), O_RDONLY | O_CLOEXEC));
-  look.may_trace = static_cast<bool>(environment);
+  const int problem = environment ? 0 : errno;
+  look.may_trace = problem == 0 || problem == ESRCH;  // the second: there is nothing to read, whoever asks
   std::string_view users = line_of(status, "Uid:");
   users.remove_prefix(std::min(users.find('\t'), users.size()));  // the effective one is the second
   if (!users.empty()) users.remove_prefix(1);
@@ -141,6 +143,8 @@ TargetLook Target::look() const {
   look.tracer = static_cast<std::int32_t>(number(line_of(status, "TracerPid:")));
   const std::string_view state = line_of(status, "State:");
   const auto root = proc::ProcRoot::open();
+  const bool empty = problem == ESRCH || line_of(status, "VmSize:").empty();  // its first thread, at least
+  look.ending = look.there && empty && root && !root->has_memory(process_.pid);
   look.stopped = state.starts_with('T') || state.starts_with('t') || (root && is_frozen(*root, process_.pid));
   look.resident = number(line_of(status, "VmRSS:")) * KiB;
   return look;

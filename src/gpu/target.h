@@ -15,8 +15,9 @@ namespace sublet::gpu {
 
 struct TargetLook {
   bool there = false;      // /proc shows it
-  bool may_trace = false;  // its memory may be read: same user and dumpable, or CAP_SYS_PTRACE
+  bool may_trace = false;  // its memory may be read: same user and dumpable, or CAP_SYS_PTRACE; or it has none
   bool same_user = false;
+  bool ending = false;      // it has no memory any more, and will be gone
   std::int32_t tracer = 0;  // pid of the debugger that holds it; 0: none
   bool stopped = false;     // by a signal or a debugger, or frozen with its cgroup: it would answer no driver call
   Bytes resident;           // of its memory on the host

@@ -83,6 +83,16 @@ TEST(Target, IsGoneOnceItHasEnded) {
   EXPECT_FALSE(target.look().there);
 }
 
+TEST(Target, IsSeenEndingBeforeItHasEnded) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root for a process that stays so";
+  const proc::Ending ending;
+  const Target target({ending.pid(), 0});
+  EXPECT_FALSE(target.gone());
+  const TargetLook look = target.look();
+  EXPECT_TRUE(look.there && look.ending);
+  EXPECT_FALSE(Target({::getpid(), 0}).look().ending);
+}
+
 TEST(Target, IsAnotherWhenItStartedAtAnotherTime) {
   EXPECT_TRUE(Target({::getpid(), 1}).gone());
   EXPECT_TRUE(Target({4'194'303, 0}).gone());

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -229,6 +230,22 @@ Result<ProcRoot::Detailed> ProcRoot::read_with(std::int32_t pid, const char* fil
   const int problem = other ? read_all(other.get(), 65536, text) : errno;
   if (problem != 0) return failed(problem);
   return Detailed{std::move(*info), std::move(text)};
+}
+
+bool ProcRoot::has_memory(std::int32_t pid) const {
+  const std::string tasks = fmt::format("{}/task", pid);
+  Fd dir(::openat(dir_.get(), tasks.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR* const listing = dir ? ::fdopendir(dir.get()) : nullptr;
+  if (listing == nullptr) return true;
+  dir.release();  // the listing's now
+  bool some = false;
+  while (const dirent* entry = some ? nullptr : ::readdir(listing)) {  // NOLINT(concurrency-mt-unsafe): our own
+    if (parse_pid(entry->d_name) == 0) continue;
+    const auto sizes = read_file(fmt::format("{}/{}/statm", tasks, entry->d_name));
+    some = sizes ? !sizes->starts_with("0 ") : sizes.error().code != Code::NotFound;
+  }
+  ::closedir(listing);
+  return some;
 }
 
 std::string ProcRoot::command_line(std::int32_t pid) const {

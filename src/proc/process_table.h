@@ -64,6 +64,10 @@ class ProcRoot {
   // itself be traced is root's.
   std::optional<std::uint32_t> owner_of(const std::string& relative) const;
 
+  // Whether any of its threads has memory: one of which none has is ending, though its pidfd does not say so yet, and
+  // it may take seconds to. Where that cannot be read: yes.
+  bool has_memory(std::int32_t pid) const;
+
   // Whether the process, whose status was just read, is in the pid and user namespaces in which this root shows pids
   // and uids. By what everybody may read; of a process that is gone: no.
   bool shares_namespaces(std::int32_t pid, std::string_view status) const;

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <algorithm>
 #include <random>
+#include <thread>
 
 namespace sublet::proc {
 namespace {
@@ -210,6 +211,26 @@ TEST(ProcRoot, OwnerOfAFileTellsWhatMayBeTraced) {
   const std::string own = fmt::format("{}/environ", ::getpid());
   EXPECT_EQ(root.owner_of(own), ::geteuid());
   EXPECT_FALSE(root.owner_of("0/environ"));
+}
+
+TEST(ProcRoot, OneThatIsEndingHasNoMemory) {
+  const ProcRoot root = open_root();
+  EXPECT_TRUE(root.has_memory(::getpid()));
+  const Child zombie([] { return 0; });
+  zombie.wait_for_end();
+  EXPECT_FALSE(root.has_memory(zombie.pid()));
+  // Its other thread goes on, and has all that the process has.
+  const Child headless([] {
+    std::thread([] { sleep_for_ever(); }).detach();
+    return static_cast<int>(::syscall(SYS_exit, 0));
+  });
+  while (root.read_file(fmt::format("{}/status", headless.pid()))->find("State:\tZ") == std::string::npos) {
+  }
+  EXPECT_TRUE(root.has_memory(headless.pid()));
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root for a process that stays so";
+  const Ending ending;
+  EXPECT_FALSE(root.has_memory(ending.pid()));
+  EXPECT_TRUE(root.read(ending.pid()));
 }
 
 TEST(ProcRoot, OwnerIsKnownOfProcessesThatMayNotBeDumped) {

@@ -6,12 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace sublet::proc {
@@ -73,5 +75,66 @@ class Child {
 inline int sleep_for_ever() {
   for (;;) ::pause();
 }
+
+// A process that has given its memory back, and ends with the scope: the first of a pid namespace waits for all others
+// in it, and one of them is a zombie until then. Needs root. It does `body` while it still has memory.
+class Ending {
+ public:
+  template <typename Body>
+  explicit Ending(Body body) : keeper_([&] { return keep(body); }) {
+    ready_.write_end.reset();
+    if (::read(ready_.read_end.get(), &pid_, sizeof pid_) != sizeof pid_) ADD_FAILURE() << "no process that ends";
+    const std::string status = "/proc/" + std::to_string(pid_) + "/status";
+    for (bool has_memory = true; has_memory && !::testing::Test::HasFailure();) {
+      std::ifstream file(status);
+      const std::string text((std::istreambuf_iterator<char>(file)), {});
+      has_memory = text.empty() || text.find("VmSize:") != std::string::npos;
+    }
+  }
+  Ending() : Ending([] {}) {}
+  ~Ending() {
+    gate_.write_end.reset();
+    keeper_.reap();
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  struct Pipe {
+    Pipe() {
+      int ends[2] = {-1, -1};
+      if (::pipe(ends) != 0) ADD_FAILURE() << "no pipe";
+      read_end = Fd(ends[0]);
+      write_end = Fd(ends[1]);
+    }
+    Fd read_end, write_end;
+  };
+
+  template <typename Body>
+  int keep(Body body) {
+    gate_.write_end.reset();
+    if (::unshare(CLONE_NEWPID) != 0) return 1;
+    Pipe go;
+    const pid_t first = ::fork();
+    char byte = 0;
+    if (first == 0) {
+      body();
+      ::_exit(::read(go.read_end.get(), &byte, 1) == 1 ? 0 : 1);
+    }
+    const pid_t other = ::fork();
+    if (other == 0) ::_exit(sleep_for_ever());
+    const bool told = ::write(go.write_end.get(), "x", 1) == 1 &&
+                      ::write(ready_.write_end.get(), &first, sizeof first) == sizeof first;
+    while (told && ::read(gate_.read_end.get(), &byte, 1) > 0) {
+    }
+    ::kill(other, SIGKILL);
+    ::waitpid(other, nullptr, 0);
+    ::waitpid(first, nullptr, 0);
+    return 0;
+  }
+
+  Pipe ready_, gate_;
+  pid_t pid_ = -1;
+  Child keeper_;  // the last: it uses the others
+};
 
 }  // namespace sublet::proc

@@ -155,6 +155,17 @@ def pause_undone(scene, fault):
     scene.end("it", program)
 
 
+def restored_all_the_same(scene, fault):
+    """Refused once, as for a debugger that came and went: nobody is lost for that."""
+    quick_checkpoints(scene.daemon)
+    program = scene.load("it", "128MiB")
+    assert scene.daemon.cli("pause", "it").returncode == 0
+    scene.daemon.ctl("fault", fault, "--pid", scene.pid("it"), "--nth", 1)
+    assert scene.daemon.cli("resume", "it").returncode == 0
+    assert until(scene.daemon, "it", "active", "poisoned")["state"] == "active"
+    scene.end("it", program)
+
+
 def elsewhere(file, test):
     """Too much of its own for a row here."""
     return file, test
@@ -176,6 +187,7 @@ EXPECTED = {
     "restore-hang": back_late,
     "unlock-hang": back_late,
     "restore-fail": restored_never,
+    "restore-refused": restored_all_the_same,
     "checkpoint-fail": pause_undone,
     "device-lost": elsewhere("test_driver_faults.py", "test_a_device_that_is_lost_and_comes_back"),
     "nvml-error": elsewhere("test_driver_faults.py", "test_one_card_that_errs_ends_no_lease_on_it"),

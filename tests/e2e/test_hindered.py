@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that would yield, where the machine, its driver or a debugger is in the way."""
+import os
+
 import pytest
 
 from tests.support.machine import has_memory, with_memory
@@ -91,4 +93,87 @@ def test_a_debugger_is_nobodys_failure_and_what_it_held_up_comes_soon(start_daem
     until(daemon, "it", "active")
     [victim] = daemon.api().post("/v1/free", {"vram_bytes": 3 * GIB, "preview": True})["victims"]
     assert victim["penalty_ms"] == 0 and victim["failed"] == 0, "it is trusted as before"
+    ends_well(daemon, "it", program)
+
+
+class Cards:
+    """Of a daemon: while they are away no driver starts that is opened then; what has them open has them."""
+
+    def __init__(self, daemon):
+        self.here, self.away = daemon.dir / "simgpu", daemon.dir / "simgpu.away"
+
+    def go(self):
+        self.here.rename(self.away)
+
+    def come(self):
+        self.away.rename(self.here)
+
+
+def test_while_the_driver_is_away_for_a_moment_nobody_is_ended_for_it(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    program, cards = start(daemon, "it", "--tier", "spot"), Cards(daemon)
+    cards.go()
+    refused = daemon.cli("pause", "it")
+    assert refused.returncode != 0 and "does not start" in refused.stderr, refused
+    higher = asks(daemon, "higher", "--tier", "interactive")
+    wait_until(lambda: "does not start" in why(daemon, "higher"), "it is told what is in the way")
+    assert lease_of(daemon, "it")["state"] != "ended"
+    cards.come()
+    assert higher.wait(60) == 0
+    until(daemon, "it", "active")
+    ends_well(daemon, "it", program)
+
+
+def test_who_is_paused_comes_back_after_the_driver_was_away(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    program, cards = start(daemon, "it"), Cards(daemon)
+    assert daemon.cli("pause", "it").returncode == 0
+    daemon.restart()  # what parked it was there before
+    cards.go()
+    resume = daemon.spawn("sublet", "resume", "it")
+    wait_until(lambda: "does not start" in daemon.log(), "it has been tried in vain")
+    cards.come()
+    assert resume.wait(60) == 0, resume.communicate()
+    until(daemon, "it", "active")
+    ends_well(daemon, "it", program)
+
+
+# The first process of a pid namespace gives its memory back, and ends once all others in it are waited for.
+ENDING = """
+import ctypes, os, sys, time
+load = os.getppid()
+assert ctypes.CDLL(None).unshare(0x20000000) == 0  # CLONE_NEWPID
+ours, its = os.pipe()
+first = os.fork()
+if first == 0:
+    os.read(ours, 1)
+    os._exit(0)
+other = os.fork()
+if other == 0:
+    time.sleep(3600)
+os.write(its, b"x")
+while "VmSize" in open(f"/proc/{first}/status").read():
+    time.sleep(0.01)
+print(first, file=open(sys.argv[1], "w"), flush=True)
+while os.getppid() == load:
+    time.sleep(0.1)
+os.kill(other, 9)
+os.waitpid(other, 0)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root for a process that takes long to end")
+def test_a_process_that_is_just_ending_keeps_nobody_from_being_paused(start_daemon, tmp_path):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    quick_checkpoints(daemon)
+    load = 'python3 -c "$0" "$1" & exec simgpu-load --alloc 2GiB --seconds 600 --verify'
+    program = daemon.spawn("sublet", "run", "--vram", "2560MiB", "--tag", "it", "--tier", "spot", "--", "sh", "-c",
+                           load, ENDING, tmp_path / "ending")
+    until_filled(daemon, "it", "2GiB")
+    wait_until(lambda: (tmp_path / "ending").exists() and (tmp_path / "ending").read_text(), "one of it is ending")
+    higher = asks(daemon, "higher", "--tier", "interactive")
+    assert higher.wait(60) == 0
+    assert until(daemon, "it", "active", "ended")["state"] == "active", reasons(daemon, "it", "ended")
     ends_well(daemon, "it", program)

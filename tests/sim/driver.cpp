@@ -187,7 +187,8 @@ void Driver::preflight(const Process& process, const CheckpointCommand& command,
   if (random_.chance(config_.refusals / 2)) {
     constexpr std::array why{CheckpointRefusal::no_right,     CheckpointRefusal::traced,
                              CheckpointRefusal::stopped,      CheckpointRefusal::unsupported_driver,
-                             CheckpointRefusal::not_dumpable, CheckpointRefusal::wrong_state};
+                             CheckpointRefusal::not_dumpable, CheckpointRefusal::wrong_state,
+                             CheckpointRefusal::no_driver};
     CheckpointRefusal how = why[random_.below(why.size())];
     // That is of all programs there are, and lasts: else nobody would be parked in most runs.
     if (how == CheckpointRefusal::unsupported_driver && !random_.chance(5)) how = CheckpointRefusal::traced;

@@ -96,7 +96,7 @@ def closed_list_of_faults():
     return (
         "alloc-fail create-fail map-fail register-fail copy-fail sync-hang launch-hang device-lost ecc "
         "nvml-error nvml-hang nvml-empty nvml-missing-pid nvml-late nvml-wrong-namespace checkpoint-hang "
-        "checkpoint-fail lock-hang unlock-hang state-hang restore-fail restore-hang bandwidth"
+        "checkpoint-fail lock-hang unlock-hang state-hang restore-fail restore-hang restore-refused bandwidth"
     ).split()
 
 

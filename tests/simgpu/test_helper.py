@@ -160,7 +160,7 @@ def test_whose_state_is_another_already(quick, helpers, load):
 
 def test_a_driver_that_cannot(quick, helpers, load, tmp_path):
     missing = helpers(quick, load.pid, driver=tmp_path / "libcuda.so.1")("preflight")
-    assert missing["reason"] == "unsupported_driver" and "libcuda.so.1" in missing["detail"]
+    assert missing["reason"] == "no_driver" and "libcuda.so.1" in missing["detail"]
     other = helpers(quick, load.pid, driver=simcards.DRIVER / "libnvidia-ml.so.1")("lock", **LOCK)
     assert other["reason"] == "unsupported_driver" and "cuInit" in other["detail"]
     quick.ctl("set", "driver_version", 12060)
@@ -316,6 +316,28 @@ def test_a_restore_that_fails_is_final(quick, helpers, load):
     quick.ctl("clear")
     reply = one("restore")
     assert reply["final"] and reply["code"] == 304
+
+
+def test_a_restore_refused_for_a_debugger_that_has_gone_is_tried_once_more(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    quick.fault("restore-refused", "--nth", 1)
+    back = one.ok("restore", ballast=[{"device": card(quick), "bytes": 300 * MIB}])
+    assert back["state"] == "locked" and back["held_bytes"] == 0 and hits(quick, "restore-refused") == 2
+    one.ok("unlock")
+    ends_right(load)
+
+
+def test_a_card_that_is_lost_before_the_restore_is_not_final(quick, helpers, load):
+    one = helpers(quick, load.pid)
+    parked(one)
+    quick.fault("device-lost")
+    reply = one("restore", ballast=[{"device": card(quick), "bytes": 300 * MIB}])
+    assert reply["reason"] == "driver" and not reply["final"] and reply["state"] == "checkpointed", reply
+    quick.ctl("clear")
+    one.ok("restore", ballast=[{"device": card(quick), "bytes": 300 * MIB}])
+    one.ok("unlock")
+    ends_right(load)
 
 
 def test_a_call_in_the_wrong_state_is_not_final(quick, helpers, load):
