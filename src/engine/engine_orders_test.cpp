@@ -150,6 +150,23 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   EXPECT_EQ(parker_->orders.size(), 3U);
 }
 
+// A call that was given up returns while its undoing is still under way: nothing but its duration is new then.
+TEST_F(EngineOrders, WhatIsLearnedAloneIsStoredToo) {
+  run();
+  pause();
+  settle();
+  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+  settle();
+  ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"})) << "which is not answered yet";
+  parker_->returned(id_);
+  settle();
+  inner_.crash();
+  const auto loaded = inner_.open({});
+  ASSERT_TRUE(loaded);
+  ASSERT_EQ(loaded->moves.size(), 1U);
+  EXPECT_EQ(loaded->moves[0].move, core::Move::pause);
+}
+
 TEST_F(EngineOrders, NobodyIsLockedForALeaseThatHasEndedOrWhenItCannotBeStored) {
   run();
   pause();
