@@ -103,6 +103,29 @@ TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
   }
 }
 
+// It was asked whether it may park what it had locked, and let them go before anybody could tell.
+TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
+  run();
+  pause();
+  settle();
+  const ProcessRef own = engine_->state().find(id_)->owner.process;
+  parker_->ask_for(own);
+  settle();
+  parker_->weigh({own}, [](const std::string& said) { ADD_FAILURE() << "nobody waits any more: " << said; });
+  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::undone, .code = "unsaid", .detail = "too late"});
+  settle();
+  parker_->answer(id_);
+  settle();
+  ASSERT_EQ(state(), LeaseState::active);
+  EXPECT_EQ(engine_->state().record({0, "ana"}, core::PauseMethod::driver), nullptr) << "it is nobody's fault";
+  pause();
+  settle();
+  parker_->ask_for(own);
+  probe_->tell(512 * MiB, {{.process = own, .used = 512 * MiB}});
+  settle();
+  EXPECT_EQ(parker_->may, true);
+}
+
 TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
   for (const bool full : {false, true}) {
     SCOPED_TRACE(full ? "full" : "free");
