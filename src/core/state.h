@@ -321,7 +321,9 @@ class State {
     unsigned tried = 0;                          // methods of this pause, by their bits
     std::optional<PauseMethod> next;    // of those that are not: would come next, once what was tried is undone
     std::optional<PauseMethod> on_top;  // is to park what it took while it was paused; ordered and not answered
-    bool relapsed = false;              // paused, and holds more than it promised to keep
+    int tops_failed = 0;                // such orders, in a row
+    bool relapsed = false;              // paused, and holds more than it promised to keep …
+    Time top_at = Time::never();        // … which is then to be parked again, if it still does
     bool no_room = false;               // the last Unpark found none
     std::string not_back;               // why the last Unpark failed, …
     std::string not_back_code;          // … and the word for it

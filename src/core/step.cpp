@@ -39,6 +39,7 @@ Plan Stepper::run(const Fact& fact) {
     repeat_signals();
     if (!safe) finish_half_done();  // it may be just that what the daemon falls over
     run_timers();
+    if (!safe) pause_relapsed_again();
     grant_waiting();
     if (!safe) make_room();
     settle_undone();
@@ -130,6 +131,8 @@ Time Stepper::wake_at() const {
   Time wake = Time::never();
   if (!state_.timers_.empty()) wake = state_.timers_.begin()->first;
   if (!rules_.safe_mode) wake = std::min(wake, state_.room_look_at_);
+  if (!rules_.safe_mode)
+    for (const LeaseId id : state_.relapsing_) wake = std::min(wake, top_due(id));
   if (state_.queue_.empty() || state_.ages_.empty()) return wake;
   // When a reading grows too old, those that wait are told another reason.
   return std::min(wake, state_.ages_.begin()->first + rules_.max_age + Duration(1));

@@ -181,9 +181,49 @@ void Stepper::note_relapses(std::set<LeaseId> holding) {
     explain(lease, "relapsed",
             "it is paused and holds " + format_size(state_.use(id).used) + " again, of at most " +
                 format_size(lease.parking->residue) + " on each device: nothing is granted against them");
+    state_.sides_.at(id).top_at = now_ + rules_.cooldown;
     plan_.actions.emplace_back(PauseAgain{id});
   }
   state_.relapsing_ = std::move(holding);
+}
+
+// Never while an order is out: what comes of it says when to look again.
+Time Stepper::top_due(LeaseId id) const {
+  const Lease* lease = state_.find(id);
+  if (lease == nullptr || lease->state != LeaseState::paused) return Time::never();
+  const State::Side& side = state_.sides_.at(id);
+  return side.relapsed && !side.on_top ? side.top_at : Time::never();
+}
+
+// They still hold it. What was in the way may have passed, and nobody says so; nor does anybody say that an order was
+// lost before it came to anything.
+void Stepper::pause_relapsed_again() {
+  for (const LeaseId id : state_.relapsing_) {
+    if (top_due(id) > now_) continue;
+    const Lease& lease = *find(id);
+    Time& next = state_.sides_.at(id).top_at;
+    next = now_ + barred_for;  // whoever lets it be parked by another method need not say so
+    for (const PauseMethod method : pause_methods_of(state_, lease)) {
+      if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
+      if (const Barred* bar = state_.barred(id, method, now_)) {
+        next = bar->until;
+        continue;
+      }
+      next = now_ + rules_.cooldown;
+      plan_.actions.emplace_back(PauseAgain{id});
+      break;
+    }
+  }
+}
+
+// As a pause is tried again that failed. Where nobody knows what came of it, some may be locked or parked: first they
+// have to come back.
+void Stepper::try_top_later(const Lease& lease, const Parked& failed) {
+  State::Side& side = state_.sides_.at(lease.id);
+  if (!failed.undone) side.top_at = Time::never();
+  else if (!failed.hindrance)
+    side.top_at = now_ + rules_.cooldown * (1 << std::min(side.tops_failed++, most_doublings));
+  else side.top_at = now_ + (*failed.hindrance == Hindrance::passing ? rules_.cooldown : barred_for);
 }
 
 // Its program stays told to yield; what it took all the same is parked by the next method. It stays paused meanwhile,
@@ -192,8 +232,12 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
   if (state_.sides_.at(lease.id).on_top) return lease.id;
   for (const PauseMethod method : pause_methods_of(state_, lease)) {
     if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
-    if (const Status takes = check_host(lease, host); !takes) return takes.error();
     State::Side& side = state_.sides_.at(lease.id);
+    if (const Status takes = check_host(lease, host); !takes) {
+      const bool lasts = !check_swap(lease, host) && !host.keeper_away;
+      side.top_at = now_ + (lasts ? barred_for : rules_.cooldown);
+      return takes.error();
+    }
     const Bytes held = held_by(state_, lease);
     Parking parking = *lease.parking;
     // Of an earlier try nothing came: no more is entered for it.
@@ -224,8 +268,10 @@ Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
   if (!fact.done) {
     explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail, "top_failed");
     if (fact.undone && lease.parking->before_top) forget_top(lease);
+    try_top_later(lease, fact);
     return lease.id;
   }
+  state_.sides_.at(lease.id).tops_failed = 0;
   Parking parking = *lease.parking;
   const auto before = std::exchange(parking.before_top, std::nullopt);
   State::note_parked_on_top(parking);

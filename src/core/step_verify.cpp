@@ -21,7 +21,6 @@ constexpr Duration liar_at_least = 2s;
 // At the end of the time for it the newest snapshot speaks for the moment, if it began no longer ago than this: none
 // begins at the very end.
 constexpr Duration newest_snapshot = 1s;
-constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
 
 }  // namespace
 

@@ -23,6 +23,7 @@ inline constexpr Duration driver_grace = std::chrono::seconds(10);
 inline constexpr Duration driver_limit = std::chrono::hours(1);
 // After so many times what a move may take nobody waits for a call of the driver any more: never under half a minute.
 inline constexpr int given_up_after = 3;
+inline constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
 inline constexpr Duration barred_for = std::chrono::minutes(2);  // whoever mends what is in the way need not say so
 
 class HeldRooms;
@@ -192,6 +193,9 @@ class Stepper {
   Duration driver_time(const Lease& lease, Move move) const;
   void remember_pause(const Lease& lease, PauseMethod method, bool verified);
   void note_relapses(std::set<LeaseId> holding);
+  Time top_due(LeaseId id) const;
+  void pause_relapsed_again();
+  void try_top_later(const Lease& lease, const Parked& failed);
   Result<LeaseId> pause_on_top(Lease& lease, const HostMemory& host);
   Result<LeaseId> parked_on_top(Lease& lease, const Parked& fact);
   void forget_top(Lease& lease);

@@ -2,12 +2,11 @@
 #include "engine/checkpoint_tree.h"
 
 #include "base/planted.h"
+#include "engine/work_together.h"
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include <exception>
 #include <limits>
 #include <ranges>
 
@@ -196,38 +195,6 @@ std::vector<CheckpointTree::Member*> CheckpointTree::all(ParkState state) {
   return found;
 }
 
-namespace {
-
-// Several coroutines that take the next piece of work each, until there is none.
-struct Crew {
-  explicit Crew(asio::io_context& io) : wake(io) { wake.expires_at(asio::steady_timer::time_point::max()); }
-  asio::steady_timer wake;
-  std::size_t next = 0;
-  std::size_t at_work = 0;
-  std::exception_ptr failure;
-};
-
-asio::awaitable<void> work(std::shared_ptr<Crew> crew, std::size_t count,
-                           std::function<asio::awaitable<void>(std::size_t)> piece) {
-  while (crew->next < count) co_await piece(crew->next++);
-}
-
-asio::awaitable<void> work_together(asio::io_context& io, std::size_t count,
-                                    std::function<asio::awaitable<void>(std::size_t)> piece) {
-  const auto crew = std::make_shared<Crew>(io);
-  for (std::size_t i = 0; i < std::min(count, most_at_once); ++i) {
-    ++crew->at_work;
-    asio::co_spawn(io, work(crew, count, piece), [crew](const std::exception_ptr& failure) {
-      if (failure) crew->failure = failure;
-      if (--crew->at_work == 0) crew->wake.cancel();
-    });
-  }
-  while (crew->at_work > 0) co_await crew->wake.async_wait(quiet);
-  if (crew->failure) std::rethrow_exception(crew->failure);
-}
-
-}  // namespace
-
 // Waits for all, also when one fails. Returns the trouble of the first in order. On the way there a call that is stuck
 // ends it, so that nobody waits for such a one more than once; on the way back the others are brought back all the
 // same.
@@ -235,7 +202,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Mem
   const bool there = step == &CheckpointTree::preflight || step == &CheckpointTree::checkpoint;
   bool stuck = false;
   std::vector<Trouble> troubles(members.size());
-  co_await work_together(io_, members.size(), [&](std::size_t i) -> asio::awaitable<void> {
+  co_await work_together(io_, members.size(), most_at_once, [&](std::size_t i) -> asio::awaitable<void> {
     if (stuck && there) co_return;
     troubles[i] = co_await (this->*step)(*members[i]);
     stuck |= troubles[i].code == "stuck";
@@ -275,13 +242,15 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<Proces
 }
 
 // What whoever gave the order says of all that take part: whether they may be locked, or why they may not be parked.
+// Unset: it has not said so in time. A disk or a card that does not answer may do so in minutes, or never.
 template <typename Said>
-asio::awaitable<Said> CheckpointTree::asked(
+asio::awaitable<std::optional<Said>> CheckpointTree::asked(
     const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom) {
   struct Asked {
     explicit Asked(asio::io_context& io) : wake(io) { wake.expires_at(asio::steady_timer::time_point::max()); }
     asio::steady_timer wake;
     std::optional<Said> answer;
+    bool late = false;
   };
   const auto question = std::make_shared<Asked>(io_);
   std::vector<ProcessRef> all;
@@ -292,8 +261,18 @@ asio::awaitable<Said> CheckpointTree::asked(
     question->answer = std::move(said);
     question->wake.cancel();
   });
-  while (!question->answer) co_await question->wake.async_wait(quiet);
-  co_return *question->answer;
+  const std::unique_ptr<Alarm> deadline = options_.alarm ? options_.alarm() : std::make_unique<LoopAlarm>(io_);
+  deadline->set(options_.said_within, [question] {
+    question->late = true;
+    question->wake.cancel();
+  });
+  while (!question->answer && !question->late) co_await question->wake.async_wait(quiet);
+  deadline->cancel();
+  co_return question->answer;
+}
+
+CheckpointTree::Trouble CheckpointTree::unsaid(std::string_view what) const {
+  return {"unsaid", fmt::format("{} within {}", what, format_duration(options_.said_within))};
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::List& list,
@@ -301,7 +280,11 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
   std::size_t next = 0;
   for (int round = 0; round < most_rounds; ++round) {
     const bool note = round == 0 || !planted(Bug::noted_once);
-    if (note && !co_await asked<bool>(touch)) co_return Trouble{"withdrawn", "the order was withdrawn"};
+    if (note) {
+      const std::optional<bool> may = co_await asked<bool>(touch);
+      if (!may) co_return unsaid("which processes are to be locked was not stored");
+      if (!*may) co_return Trouble{"withdrawn", "the order was withdrawn"};
+    }
     for (; next < members_.size(); ++next) {
       if (next > 0) {
         if (Trouble tied = co_await untied(members_[next])) co_return tied;
@@ -407,8 +390,10 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
   if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
   if (planted(Bug::weighed_before_locked)) (void)co_await asked<std::string>(weigh);
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
-  if (std::string why = co_await asked<std::string>(weigh); !why.empty() && !planted(Bug::weighed_for_nothing)) {
-    Trouble outgrown{"outgrown", std::move(why)};
+  const std::optional<std::string> why_not = co_await asked<std::string>(weigh);
+  if (!why_not) co_return co_await undo(unsaid("what its locked processes hold was not measured and stored"));
+  if (!why_not->empty() && !planted(Bug::weighed_for_nothing)) {
+    Trouble outgrown{"outgrown", *why_not};
     co_return co_await undo(std::move(outgrown));
   }
   std::vector<Member*> locked = all(ParkState::locked);

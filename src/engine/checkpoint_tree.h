@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sublet::engine {
@@ -76,7 +77,8 @@ class CheckpointTree {
   Later<Trouble> at_once(std::vector<Member*> members, Step step);
   Later<Trouble> join(std::vector<ProcessRef> tree, bool& joined);
   template <typename Said>
-  Later<Said> asked(const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom);
+  Later<std::optional<Said>> asked(const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom);
+  Trouble unsaid(std::string_view what) const;
   Later<Trouble> lock_all(const Parker::List& list, const Parker::Touch& touch);
   std::optional<Bytes> on_host(const std::vector<Member*>& parked) const;
   Ballast ballast_for(const std::vector<Member*>& parked, const std::vector<Room>& room) const;

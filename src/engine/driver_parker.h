@@ -3,6 +3,7 @@
 // a helper of its own (checkpoint_helper.h).
 #pragma once
 
+#include "engine/alarm.h"
 #include "engine/checkpoint_helper.h"
 #include "engine/parker.h"
 
@@ -18,6 +19,10 @@ struct ParkerOptions {
   std::function<std::shared_ptr<CheckpointHelper>(LeaseId, ProcessRef)> helper;
   std::function<Bytes(ProcessRef)> resident;         // of its memory on the host, and on swap devices
   Duration lock_timeout = std::chrono::seconds(10);  // for one process to finish the work that it has submitted
+  // For whoever gave the order to measure and store what is asked of it: meanwhile the processes stand still, and no
+  // driver is to blame for that.
+  Duration said_within = std::chrono::seconds(10);
+  std::function<std::unique_ptr<Alarm>()> alarm = {};  // unset: by the time of the loop
 };
 
 class DriverParker final : public Parker {

@@ -192,6 +192,44 @@ TEST_F(Parking, NobodyIsLockedBeforeThatIsAllowed) {
   ends_right(tree[0]);
 }
 
+// They stand still meanwhile, for as long as a disk does.
+TEST_F(Parking, WhoIsNotWeighedInTimeRunsOn) {
+  said_within_ = std::chrono::milliseconds(100);
+  fresh_parker();
+  const std::vector<ProcessRef> tree{load(), load()};
+  std::function<void(std::string)> late;
+  weigh_ = [&](const auto&, std::function<void(std::string)> say) {
+    for (const ProcessRef process : tree) EXPECT_EQ(state(process), "locked");
+    late = std::move(say);
+  };
+  const ParkOutcome outcome = park(tree);
+  expect(outcome, Kind::undone, "unsaid");
+  EXPECT_EQ(outcome.detail, "what its locked processes hold was not measured and stored within 100 ms");
+  for (const ProcessRef process : tree) EXPECT_EQ(state(process), "running");
+  late({});  // nobody's any more
+  until([&] { return !parker_->busy(lease); });
+  EXPECT_EQ(show()["calls"].count("cuCheckpointProcessCheckpoint"), 0);
+  weigh_ = [](const auto&, const auto& say) { say({}); };
+  expect(park(tree), Kind::done);
+  expect(unpark(tree), Kind::done);
+  for (const ProcessRef process : tree) ends_right(process);
+}
+
+TEST_F(Parking, WhatIsNotStoredInTimeLocksNobody) {
+  said_within_ = std::chrono::milliseconds(100);
+  fresh_parker();
+  const ProcessRef program = load();
+  std::function<void(bool)> late;
+  const auto later = std::make_shared<std::optional<ParkOutcome>>();
+  parker_->park(
+      lease, {}, give_up_, [&] { return std::vector{program}; },
+      [&](const auto&, std::function<void(bool)> may) { late = std::move(may); }, weigh_, into(later));
+  expect(wait(later), Kind::undone, "unsaid");
+  late(true);
+  EXPECT_EQ(show()["calls"].count("cuCheckpointProcessLock"), 0);
+  ends_right(program);
+}
+
 // Whom nobody could look into was not touched, and who came since neither.
 TEST_F(Parking, WhatCouldNotBeParkedNeedsNobodyToComeBackWhoeverJoinsIt) {
   const ProcessRef program = load();

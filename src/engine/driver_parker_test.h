@@ -59,7 +59,9 @@ class Parking : public ::testing::Test {
 
   void fresh_parker() {
     parker_.reset();
-    parker_.emplace(io_, local_parking(io_, options_));
+    ParkerOptions options = local_parking(io_, options_);
+    options.said_within = said_within_;
+    parker_.emplace(io_, std::move(options));
     parker_->when_returned([this](LeaseId returned) { ++returned_[returned]; });
   }
 
@@ -245,6 +247,7 @@ class Parking : public ::testing::Test {
   std::map<pid_t, bool> loads_;
   std::map<LeaseId, int> returned_;
   Parker::Program program_{};
+  Duration said_within_ = std::chrono::minutes(5);
   Duration give_up_ = std::chrono::minutes(5);
   Parker::Weigh weigh_ = [](const auto&, const auto& say) { say({}); };
   std::vector<std::vector<ProcessRef>> touched_;  // who was to be locked, each time it was asked for

@@ -95,7 +95,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   follow_changes(plan);
   meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
-                        !plan.grants.empty() || !plan.records.empty() ||
+                        !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() ||
                         (remembered && !planted(Bug::quiet_answers_get_lost));
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;

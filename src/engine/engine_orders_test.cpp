@@ -112,6 +112,29 @@ TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
   }
 }
 
+// It was asked whether it may park what it had locked, and let them go before anybody could tell.
+TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
+  run();
+  pause();
+  settle();
+  const ProcessRef own = engine_->state().find(id_)->owner.process;
+  parker_->ask_for(own);
+  settle();
+  parker_->weigh({own}, [](const std::string& said) { ADD_FAILURE() << "nobody waits any more: " << said; });
+  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::undone, .code = "unsaid", .detail = "too late"});
+  settle();
+  parker_->answer(id_);
+  settle();
+  ASSERT_EQ(state(), LeaseState::active);
+  EXPECT_EQ(engine_->state().record({0, "ana"}, core::PauseMethod::driver), nullptr) << "it is nobody's fault";
+  pause();
+  settle();
+  parker_->ask_for(own);
+  probe_->tell(512 * MiB, {{.process = own, .used = 512 * MiB}});
+  settle();
+  EXPECT_EQ(parker_->may, true);
+}
+
 TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
   for (const bool full : {false, true}) {
     SCOPED_TRACE(full ? "full" : "free");
@@ -157,6 +180,23 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   parker_->returned(id_);
   settle();
   EXPECT_EQ(parker_->orders.size(), 3U);
+}
+
+// A call that was given up returns while its undoing is still under way: nothing but its duration is new then.
+TEST_F(EngineOrders, WhatIsLearnedAloneIsStoredToo) {
+  run();
+  pause();
+  settle();
+  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+  settle();
+  ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"})) << "which is not answered yet";
+  parker_->returned(id_);
+  settle();
+  inner_.crash();
+  const auto loaded = inner_.open({});
+  ASSERT_TRUE(loaded);
+  ASSERT_EQ(loaded->moves.size(), 1U);
+  EXPECT_EQ(loaded->moves[0].move, core::Move::pause);
 }
 
 TEST_F(EngineOrders, NobodyIsLockedForALeaseThatHasEndedOrWhenItCannotBeStored) {

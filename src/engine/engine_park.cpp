@@ -19,7 +19,7 @@ namespace {
 // What no process of the lease has to answer for.
 std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
   if (outcome.kind != ParkOutcome::Kind::undone || planted(Bug::hindrances_are_faults)) return std::nullopt;
-  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 10> known{{
+  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 11> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},
       {"unsupported_driver", core::Hindrance::driver},
@@ -28,6 +28,7 @@ std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
       {"stopped", core::Hindrance::passing},
       {"outgrown", core::Hindrance::passing},   // host memory is short, or its tree swaps
       {"withdrawn", core::Hindrance::passing},  // what was to be stored first could not be
+      {"unsaid", core::Hindrance::passing},     // the store, or a card's reading, takes its time
       {"helper", core::Hindrance::passing},     // there was none
       {"internal", core::Hindrance::passing},
   }};
@@ -159,6 +160,9 @@ void Engine::park_by_driver(const core::Park& order) {
         weigh(lease, {now(), std::move(processes), std::move(say)});
       },
       [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
+        // What it asked and was not told in time must not answer the next one.
+        locks_waiting_.erase(lease);
+        weighing_.erase(lease);
         if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
         if (epoch == store_epoch_) parked(lease, outcome);
       });

@@ -28,6 +28,7 @@ constexpr auto hints = std::to_array<Hint>({
     {"tied", "let it yield by itself: `sublet cooperate`"},
     {"grows", "ask again once it has started its processes"},
     {"outgrown", "`sublet status` says what host memory takes: resume or end what is parked, or raise ledger.limit"},
+    {"unsaid", "`sublet status` says whether the store or a card does not answer: ask again when they do"},
     {"driver", "ask again; where it fails again, let it yield by itself: `sublet cooperate`"},
     {"helper", "`sublet doctor` says whether helpers can be started; the daemon's log says what became of this one"},
     {"late", "find out what keeps its program from answering, or raise pause.yield_timeout"},

@@ -23,7 +23,8 @@ struct ParkOutcome {
   Kind kind = Kind::unknown;
   // A word of gpu::CheckpointRefusal, or: `stuck`, a driver call was given up and is out; `helper`, there was none or
   // it ended; `grows`, processes that use CUDA came faster than they were locked; `failed`, final; `withdrawn`, they
-  // may not be locked; `outgrown`, locked they may not be parked; `internal`, our bug. "" when done.
+  // may not be locked; `outgrown`, locked they may not be parked; `unsaid`, in time nobody said whether they may;
+  // `internal`, our bug. "" when done.
   std::string code{};
   std::string detail{};               // one sentence that names the process; "" when done
   std::vector<ProcessRef> parked{};   // whose VRAM is on the host now, as far as known
@@ -60,7 +61,7 @@ class Parker {
 
   // Asks `list` at once, and again when all are locked: whoever was forked meanwhile is locked as well. All or
   // nothing: refused before anything is touched when one that uses CUDA cannot be parked, or `touch` does not allow it,
-  // and unlocked again when `weigh` does not.
+  // and unlocked again when `weigh` does not, or either has not answered in time: what it says after that is nobody's.
   // When a step fails all are unlocked; who is parked by then stays so (`unknown`), for to restore it needs room. A
   // call that has not returned after `give_up` ends it at once, `unknown`, with all as it is then: unpark brings the
   // others back.

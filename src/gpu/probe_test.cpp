@@ -17,7 +17,6 @@
 #include <unistd.h>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 
 namespace sublet::gpu {
@@ -178,21 +177,8 @@ TEST(Probe, EndsAfterItsParentAlthoughTheDriverHangs) {
   const FakeNvml fake("fail.nvmlDeviceGetMemoryInfo_v2=hang");
   Probe probe(fake_library("full"));
   probe.send("snapshot 1\n");
-  // Hanging: it sleeps in the driver's call. The watch is tried at once instead of after its ten seconds.
-  probe.socket().reset();
-  int status = 0;
-  // The alarm is set before the driver is called: until then, SIGALRM would end the program by default.
-  while (::waitpid(probe.pid(), &status, WNOHANG) == 0) {
-    std::FILE* file = std::fopen(fmt::format("/proc/{}/status", probe.pid()).c_str(), "r");
-    if (file == nullptr) continue;
-    char text[4096] = {};
-    const std::size_t got = std::fread(text, 1, sizeof text - 1, file);
-    std::fclose(file);
-    const char* caught = got > 0 ? std::strstr(text, "SigCgt:") : nullptr;
-    if (caught != nullptr && (std::strtoull(caught + 7, nullptr, 16) & (1ULL << (SIGALRM - 1))) != 0) {
-      ::kill(probe.pid(), SIGALRM);
-    }
-  }
+  probe.socket().reset();  // it sleeps in the driver's call, or is about to
+  const int status = probe.wait_for_exit();
   EXPECT_TRUE(WIFEXITED(status)) << "ended by itself, not by a signal: " << status;
 }
 

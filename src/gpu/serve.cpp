@@ -4,16 +4,17 @@
 #include "gpu/probe_client.h"
 
 #include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <system_error>
 
 namespace sublet::gpu {
 namespace {
-
-constexpr unsigned watch_seconds = 10;
 
 bool wait_for(int socket, short events) {
   pollfd entry{socket, events, 0};
@@ -40,38 +41,44 @@ bool send_all(int socket, std::string_view text) {
   return true;
 }
 
-constexpr int none = -1;
+bool happened(const pollfd& entry) { return (entry.revents & (entry.events | POLLHUP | POLLERR | POLLNVAL)) != 0; }
 
-// Only read by the signal handler below, which cannot be handed anything.
-volatile int watched_socket = none;
-volatile int watched_target = none;
-
-bool ended(int fd, short events) {
-  pollfd entry{fd, events, 0};
-  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (events | POLLHUP | POLLERR | POLLNVAL)) != 0;
-}
-
-// A driver call that never returns keeps us from seeing the end of the socket: look from time to time.
-void on_alarm(int) {
-  const int saved = errno;
-  if (ended(watched_socket, 0) && (watched_target == none || ended(watched_target, POLLIN))) ::_exit(1);
-  ::alarm(watch_seconds);
-  errno = saved;
+// A driver call that never returns keeps its thread from seeing the end of the socket.
+void look(int stop, int socket, int target) {
+  std::array<pollfd, 3> entries{{{stop, POLLIN, 0}, {socket, 0, 0}, {target, POLLIN, 0}}};
+  auto& [stopping, peer, process] = entries;
+  const bool needs_both = target >= 0;
+  bool peer_gone = false, process_gone = false;
+  while (::poll(entries.data(), entries.size(), -1) >= 0 || errno == EINTR) {
+    if (happened(stopping)) return;
+    // What has ended stays so, and is not asked again and again.
+    if (happened(peer)) peer_gone = true, peer.fd = -1;
+    if (happened(process)) process_gone = true, process.fd = -1;
+    if (peer_gone && (process_gone || !needs_both)) ::_exit(1);
+  }
 }
 
 }  // namespace
 
-Watch::Watch(int socket, int target) {
-  watched_socket = socket;
-  watched_target = target;
-  struct sigaction action {};
-  action.sa_handler = on_alarm;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGALRM, &action, nullptr);
-  ::alarm(watch_seconds);
+// Without a thread nobody looks, and the call is made all the same: whoever waits for it can do without us.
+Watch::Watch(int socket, int target) : stop_(::eventfd(0, EFD_CLOEXEC)) {
+  if (!stop_) return;
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread is born with it
+  try {
+    thread_ = std::thread(look, stop_.get(), socket, target);
+  } catch (const std::system_error&) {
+    stop_.reset();
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Watch::~Watch() { ::alarm(0); }
+Watch::~Watch() {
+  if (!thread_.joinable()) return;
+  ::eventfd_write(stop_.get(), 1);
+  thread_.join();
+}
 
 int serve_lines(int socket, std::size_t max_command,
                 const std::function<std::optional<std::string>(std::string_view)>& answer) {

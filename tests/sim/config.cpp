@@ -85,14 +85,17 @@ void Config::draw_limits() {
   late_words = some(40, 100);
   old_driver = random.chance(8);
   portion = random.chance(30) ? 1 + random.below(2) : 256;
+  slow_commits = some(20, 5);
   // What is promised of turns is promised of those who can be paused, and where turns are taken.
-  if (!rules.automatic || keeps_from_swap() || old_driver) crowd = false;
+  // What a disk does that stands still explains much of what happens to them.
+  if (!rules.automatic || keeps_from_swap() || old_driver || slow_commits > 0) crowd = false;
 }
 
 void Config::calm() {
-  for (double* rate : {&outsiders,    &over_use, &lies,  &missing,      &lost_cards, &ghosts,  &refusals,
-                       &unknowns,     &stuck,    &liars, &final_faults, &short_host, &pressed, &relapses,
-                       &actor_faults, &forkers,  &rude,  &store_faults, &crashes,    &stalls,  &dumb_clients})
+  for (double* rate :
+       {&outsiders, &over_use,     &lies,         &missing,    &lost_cards,   &ghosts,      &refusals,     &unknowns,
+        &stuck,     &liars,        &final_faults, &short_host, &pressed,      &relapses,    &actor_faults, &forkers,
+        &rude,      &store_faults, &crashes,      &stalls,     &dumb_clients, &slow_commits})
     *rate = 0;
   quiet = true;
 }
@@ -100,13 +103,14 @@ void Config::calm() {
 std::string Config::text() const {
   return fmt::format(
       "{} cards, {}, {} store, outsiders {} over_use {} lies {} missing {} lost {} ghosts {} refusals {} unknowns {} "
-      "stuck {} liars {} final {} short {} store_faults {} crashes {} stalls {} dumb {} deaf {} cooperative {} rude {} "
+      "stuck {} liars {} final {} short {} store_faults {} slow {} crashes {} stalls {} dumb {} deaf {} cooperative {} "
+      "rude {} "
       "late words {} booked {} relapses {} forkers {} pressed {} actor {} ({}) {}{}{}orphans {:.0f} s share {} "
       "pressure {} overhead "
       "{}{}",
       cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, missing,
-      lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, crashes, stalls,
-      dumb_clients, deaf_programs, cooperative, rude, late_words, booked, relapses, forkers, pressed,
+      lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, slow_commits,
+      crashes, stalls, dumb_clients, deaf_programs, cooperative, rude, late_words, booked, relapses, forkers, pressed,
       actor ? "lives" : "none", actor_faults, swap ? rules.allow_swap ? "swap allowed, " : "swap, " : "",
       old_driver ? "old driver, " : "", rules.automatic ? "" : "nothing automatic, ",
       std::chrono::duration<double>(rules.orphan_after).count(), rules.ledger_user_share, rules.ledger_max_pressure,

@@ -41,6 +41,7 @@ struct Config {
   double final_faults = 0;   // restore: never again
   double short_host = 0;     // host memory is short
   double store_faults = 0;   // commits that fail, kept or lost
+  double slow_commits = 0;   // commits that take up to `standing_disk`
   double crashes = 0;        // of the daemon
   double stalls = 0;         // the daemon stands still
   double late_words = 0;     // of spot leases: that say how they yield a while after their grant, or never
@@ -50,7 +51,7 @@ struct Config {
   double actor_faults = 0;   // of the actor's orders: refused, late, or the actor ends
   double dumb_clients = 0;   // requests with old generations, of wrong leases, in wrong states
   double deaf_programs = 0;  // do not end at SIGTERM
-  Duration slowest_commit{};
+  Duration slowest_commit{};  // of the others
 
   bool swap = false;           // the machine has a swap device
   bool actor = false;          // somebody signals programs, and keeps them from swap …
@@ -66,6 +67,8 @@ struct Config {
   explicit Config(std::uint64_t seed);
   // What is parked may be written to the swap device, and must not be: not everybody can be paused.
   bool keeps_from_swap() const { return swap && !rules.allow_swap; }
+  static constexpr Duration standing_disk = std::chrono::seconds(30);
+  Duration longest_commit() const { return slow_commits > 0 ? standing_disk : slowest_commit; }
   void calm();  // no faults from now on
   std::string text() const;
 

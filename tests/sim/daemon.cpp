@@ -61,7 +61,8 @@ Disk::~Disk() {
 
 void Disk::wake() {
   if (std::exchange(woken_, true)) return;
-  agenda_.in(random_.time(0ns, config_.slowest_commit), [this] { pump(); });
+  const bool stands = config_.slow_commits > 0 && random_.chance(config_.slow_commits);
+  agenda_.in(random_.time(0ns, stands ? Config::standing_disk : config_.slowest_commit), [this] { pump(); });
 }
 
 void Disk::pump() {

@@ -120,7 +120,7 @@ Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& i
   parts.machine.probe = std::move(probe);
   parts.machine.actor = std::move(actor);
   parts.machine.programs = std::move(programs);
-  parts.machine.parker = std::make_unique<SimParker>(life, io);
+  parts.machine.parker = std::make_unique<SimParker>(life, io, parts.machine.alarm);
   parts.machine.cooperation = std::make_unique<SimCooperation>(life);
   return parts;
 }

@@ -271,9 +271,9 @@ void Oracle::check_left_parked(const Lease& before, const Lease& lease) {
 void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
-  static const std::set<std::string_view> forgiven{"withdrawn",          "outgrown",  "no_right",
-                                                   "not_dumpable",       "traced",    "stopped",
-                                                   "unsupported_driver", "no_driver", "helper"};
+  static const std::set<std::string_view> forgiven{"withdrawn",    "unsaid", "outgrown", "no_right",
+                                                   "not_dumpable", "traced", "stopped",  "unsupported_driver",
+                                                   "no_driver",    "helper"};
   if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
   else if (!forgiven.contains(outcome.code)) refuses_.insert(id);
   else if (outcome.kind == engine::ParkOutcome::Kind::undone) hindered_.insert(id);

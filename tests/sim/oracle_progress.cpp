@@ -66,7 +66,7 @@ void Oracle::check_under_way(const core::State& state, Time now) {
     const auto before = stands_.find(making.asker);
     const bool same = before != stands_.end() && before->second.victims == victims;
     Stands& its = stands[making.asker] = {same ? before->second.since : now + napped_, victims};
-    verdict_.expect(now - its.since <= asked_within + commits_before * config_.slowest_commit, "nobody-moves", [&] {
+    verdict_.expect(now - its.since <= asked_within + commits_before * config_.longest_commit(), "nobody-moves", [&] {
       return fmt::format("for {} ago it was decided who makes room for {}, and nobody was asked since",
                          format_duration(now - its.since), to_string(making.asker));
     });
@@ -82,7 +82,7 @@ void Oracle::check_progress(const core::State& state, Time now) {
       if (!waits(lease) || !could_ask(state, lease, now)) continue;
       const auto before = unasked_.find(id);
       const Time since = unasked[id] = before == unasked_.end() ? now + napped_ : before->second;
-      const Duration within = asked_within + commits_before * config_.slowest_commit;
+      const Duration within = asked_within + commits_before * config_.longest_commit();
       verdict_.expect(now - since <= within, "nobody-asked", [&, &id = id] {
         return fmt::format("for {} others could have made room for {}, and nobody was asked",
                            format_duration(now - since), to_string(id));

@@ -7,15 +7,16 @@ namespace sublet::sim {
 
 using engine::ParkOutcome;
 
-SimParker::SimParker(std::shared_ptr<Life> life, boost::asio::io_context& io)
+SimParker::SimParker(std::shared_ptr<Life> life, boost::asio::io_context& io,
+                     std::function<std::unique_ptr<engine::Alarm>()> alarm)
     : life_(std::move(life)),
       orders_(std::make_shared<Orders>(life_)),
       parker_(io, {.helper = [&io, life = life_, orders = orders_, let_go = life_->random.chance(50)](
                                  LeaseId lease, ProcessRef process) -> std::shared_ptr<engine::CheckpointHelper> {
                      return std::make_shared<SimHelper>(io, life, orders, lease, process, let_go);
                    },
-                   .resident = [life = life_](ProcessRef process) { return life->world.driver().resident(process); }}) {
-}
+                   .resident = [life = life_](ProcessRef process) { return life->world.driver().resident(process); },
+                   .alarm = std::move(alarm)}) {}
 
 void SimParker::park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh, Done done) {
   orders_->begin_park(lease, give_up);

@@ -10,7 +10,8 @@ namespace sublet::sim {
 
 class SimParker final : public engine::Parker {
  public:
-  SimParker(std::shared_ptr<Life> life, boost::asio::io_context& io);
+  SimParker(std::shared_ptr<Life> life, boost::asio::io_context& io,
+            std::function<std::unique_ptr<engine::Alarm>()> alarm);
   void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh, Done done) override;
   void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,
               Done done) override;

@@ -392,7 +392,6 @@ def test_a_lock_under_way_at_the_sockets_end_is_undone_when_it_comes(quick, help
     one.send("lock", **LOCK)
     until(lambda: hits(quick, "lock-hang") == 1)
     one.hang_up()
-    one.process.send_signal(signal.SIGALRM)  # its look at the socket, at once instead of after ten seconds
     one.process.send_signal(signal.SIGTERM)
     assert one.process.poll() is None
     quick.ctl("clear")
@@ -406,7 +405,6 @@ def test_a_question_under_way_at_the_sockets_end_is_given_up(quick, helpers, loa
     one.send("state")
     until(lambda: hits(quick, "state-hang") == 1)
     one.hang_up()
-    one.process.send_signal(signal.SIGALRM)
     assert one.process.wait() == 1
 
 
@@ -417,7 +415,6 @@ def test_a_question_under_way_is_not_given_up_while_the_process_waits_for_us(qui
     one.send("state")
     until(lambda: hits(quick, "state-hang") == 1)
     one.hang_up()
-    one.process.send_signal(signal.SIGALRM)
     quick.ctl("clear")
     assert one.process.wait() == 0 and state_of(quick, load) == "running"
     ends_right(load)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits for a call of the driver goes away while it lasts: a process of its own is inside such a call.
+#include "gpu/serve.h"
+
+#include <gtest/gtest.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace sublet::gpu {
+namespace {
+
+class Watched : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    target_ = ::fork();  // before there is a socket that it would keep open
+    if (target_ == 0) idle();
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    ours_ = Fd(pair[0]);
+    theirs_ = Fd(pair[1]);
+  }
+  void TearDown() override {
+    end(target_);
+    end(caller_);
+  }
+  [[noreturn]] static void idle() {
+    for (;;) ::pause();
+  }
+  static void end(pid_t& pid) {
+    if (pid <= 0) return;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    pid = -1;
+  }
+  // Inside a call for as long as it is let; returns when it is there. It then says so, and ends by itself.
+  void call(bool with_target) {
+    caller_ = ::fork();
+    if (caller_ != 0) {
+      theirs_.reset();
+      char byte = 0;
+      ASSERT_EQ(::recv(ours_.get(), &byte, 1, 0), 1);
+      return;
+    }
+    ours_.reset();
+    const int pidfd = with_target ? static_cast<int>(::syscall(SYS_pidfd_open, target_, 0)) : -1;
+    {
+      const Watch watch(theirs_.get(), pidfd);
+      ::send(theirs_.get(), "c", 1, MSG_NOSIGNAL);
+      char byte = 0;
+      // What a signal interrupts, however it is handled: a driver's ioctl may be like that.
+      if (::recv(theirs_.get(), &byte, 1, 0) != 1) ::pause();
+    }
+    ::send(theirs_.get(), "r", 1, MSG_NOSIGNAL);
+    ::_exit(7);
+  }
+  int status() {
+    int status = 0;
+    ::waitpid(std::exchange(caller_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  bool runs() const { return ::waitpid(caller_, nullptr, WNOHANG) == 0; }
+
+  Fd ours_, theirs_;
+  pid_t target_ = -1, caller_ = -1;
+};
+
+std::string line_of(const std::filesystem::path& file, const std::string& name) {
+  std::ifstream status(file);
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size()));
+  return {};
+}
+
+TEST_F(Watched, EndsItsProcessAtThePeersEnd) {
+  call(false);
+  EXPECT_TRUE(runs());
+  ours_.reset();
+  EXPECT_EQ(status(), 1);
+}
+
+TEST_F(Watched, WaitsForTheProcessThatIsChangedToEndToo) {
+  call(true);
+  ours_.reset();
+  EXPECT_TRUE(runs());
+  end(target_);
+  EXPECT_EQ(status(), 1);
+}
+
+TEST_F(Watched, WhoIsWaitedForIsNotLeftWhenTheProcessEndsFirst) {
+  call(true);
+  end(target_);
+  EXPECT_TRUE(runs());
+  ours_.reset();
+  EXPECT_EQ(status(), 1);
+}
+
+TEST_F(Watched, ACallThatReturnsIsAnswered) {
+  call(true);
+  ASSERT_EQ(::send(ours_.get(), "x", 1, MSG_NOSIGNAL), 1);
+  char byte = 0;
+  ASSERT_EQ(::recv(ours_.get(), &byte, 1, 0), 1);
+  EXPECT_EQ(byte, 'r');
+  EXPECT_EQ(status(), 7);
+}
+
+// However long a call takes: no timer runs, no signal has a handler, and the thread that looks takes none.
+TEST_F(Watched, NothingInterruptsACall) {
+  call(true);
+  const std::filesystem::path proc = "/proc/" + std::to_string(caller_);
+  int others = 0;
+  for (const auto& task : std::filesystem::directory_iterator(proc / "task")) {
+    if (task.path().filename() == std::to_string(caller_)) continue;
+    ++others;
+    std::uint64_t blocked = 0;
+    const std::string hex = line_of(task.path() / "status", "SigBlk:");
+    std::from_chars(hex.data(), hex.data() + hex.size(), blocked, 16);
+    for (const int signal : {SIGALRM, SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGUSR1})
+      EXPECT_NE(blocked & (std::uint64_t{1} << (signal - 1)), 0U) << signal;
+  }
+  EXPECT_GE(others, 1);
+  std::uint64_t caught = 0;
+  const std::string hex = line_of(proc / "status", "SigCgt:");
+  std::from_chars(hex.data(), hex.data() + hex.size(), caught, 16);
+  EXPECT_EQ(caught & (std::uint64_t{1} << (SIGALRM - 1)), 0U);
+  std::ifstream timers(proc / "timers");
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(timers)), {}), "");
+}
+
+}  // namespace
+}  // namespace sublet::gpu
