@@ -408,5 +408,17 @@ TEST(Room, WhoYieldsOnOneCardForAGangSparesOthersOnTheOther) {
   EXPECT_EQ(w.weighed(), std::vector{both}) << "on the second card nobody else could, and on the first it is enough";
 }
 
+TEST(MakeRoom, WhoWaitsToGrowDoesNotWaitForItsOwnEnd) {
+  Card w;
+  Lease asked = w.want(8 * GiB, Tier::interactive, "grows");
+  asked.ttl = 3s;
+  const LeaseId grows = w.submit(asked, true);
+  w.attach(grows);
+  const LeaseId below = w.start(14 * GiB, Tier::batch, "below");
+  ASSERT_TRUE(w.step(Resize{grows, 0, 14 * GiB, true}).outcome.has_value());
+  w.obey(plenty, 1);  // it is weighed
+  EXPECT_EQ(w.state_of(below), LeaseState::pausing);
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

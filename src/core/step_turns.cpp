@@ -179,7 +179,7 @@ bool Stepper::comes_before(const Lease& waiter, const NextTurn& turn) const {
   for (const Victim& victim : as_victims(state_, rules_, turn.leaves, waiter.uid, turn.devices, now_))
     price += victim.cost;
   return std::all_of(turn.devices.begin(), turn.devices.end(), [&](const std::string& uuid) {
-    const auto by_itself = room_by_itself(state_, rules_, state_.devices_.at(uuid), state_.need(waiter, uuid), now_);
+    const auto by_itself = room_by_itself(state_, rules_, waiter, state_.devices_.at(uuid), now_);
     return by_itself && *by_itself <= std::max(turn.at, now_) + price;
   });
 }

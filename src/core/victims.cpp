@@ -172,8 +172,7 @@ void weigh_wait(const State& state, const Rules& rules, const Asking& asking, On
     return asking.by_order(*state.find(victim.lease));
   });
   if (!plan.found || all_ordered) return;
-  const Bytes need = state.need(asking.lease, plan.device->reading.uuid);
-  const auto by_itself = room_by_itself(state, rules, *plan.device, need, now);
+  const auto by_itself = room_by_itself(state, rules, asking.lease, *plan.device, now);
   const auto ends = [&](const Victim& victim) { return victim.ends && state.find(victim.lease)->had_process; };
   const bool ended = std::any_of(plan.victims.begin(), plan.victims.end(), ends);
   // A higher tier does not wait for what it costs others to come back, or to start again; who is ended has its grace.
@@ -295,9 +294,12 @@ Bytes lacking(const State& state, const Rules& rules, const Asking& asking, cons
          being_yielded(state, device);
 }
 
-std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Device& device, Bytes need, Time now) {
+std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                                   Time now) {
+  const Bytes need = state.need(waiter, device.reading.uuid);
   std::vector<std::pair<Time, Bytes>> ends;
   for (const LeaseId id : device.leases) {
+    if (id == waiter.id && !planted(Bug::who_grows_waits_for_itself)) continue;
     const Lease& lease = *state.find(id);
     const Expected end = expected_end(state, rules, lease, lease.runs_since(now), now);
     const Bytes bytes = state.charged(lease, device.reading.uuid);

@@ -82,7 +82,8 @@ bool may_ask(const State& state, const Rules& rules, const Lease& lease);
 // On the cheapest of the devices that it may use.
 RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now);
 
-// Until when the room on the device will be there by itself, as far as the ends of leases are known.
-std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Device& device, Bytes need, Time now);
+// Until when the waiter's room on the device will be there by itself, as far as the ends of the other leases are known.
+std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                                   Time now);
 
 }  // namespace sublet::core

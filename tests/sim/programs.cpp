@@ -115,7 +115,9 @@ void SimPrograms::check_signal(LeaseId id) const {
                         [&] { return to_string(id) + " is to be ended, and nothing durable says so"; });
   life_->verdict.expect(
       lease == nullptr || lease->ended() || !lease->parking || lease->state == core::LeaseState::poisoned ||
-          life_->world.hung(id) || life_->world.forced(id),
+          life_->world.hung(id) || life_->world.forced(id) ||
+          // told to go on, again and again, and it does not answer
+          (lease->state == core::LeaseState::resuming && lease->parking->method == core::PauseMethod::cooperative),
       "parked-program-signalled",
       [&] { return to_string(id) + " is ended while it is " + std::string(to_string(lease->state)); });
 }
