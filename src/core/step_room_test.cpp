@@ -408,7 +408,7 @@ TEST(Room, WhoYieldsOnOneCardForAGangSparesOthersOnTheOther) {
   EXPECT_EQ(w.weighed(), std::vector{both}) << "on the second card nobody else could, and on the first it is enough";
 }
 
-TEST(MakeRoom, WhoWaitsToGrowDoesNotWaitForItsOwnEnd) {
+TEST(Room, WhoWaitsToGrowDoesNotWaitForItsOwnEnd) {
   Card w;
   Lease asked = w.want(8 * GiB, Tier::interactive, "grows");
   asked.ttl = 3s;

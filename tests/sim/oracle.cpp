@@ -65,6 +65,7 @@ void Oracle::lagged(Time now) {
 void Oracle::stood_still(Time now) {
   lagged(now);
   wakes_ = true;
+  heard_from_ = now;
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
     if (lease.expires_at) forgiven_[id] = now + config_.rules.reconnect;

@@ -262,7 +262,7 @@ class Oracle {
   std::map<std::pair<LeaseId, LeaseId>, Time> promised_;  // to the first, who waits: the second may leave for it then
   std::map<LeaseId, Time> used_at_;                       // the last reading that showed it use anything
   std::map<LeaseId, Time> silent_;                        // who had registered for it has ended, or withdrew, then
-  Time heard_from_;                                       // nobody could before: no daemon was there, or all slept
+  Time heard_from_;                                       // nobody could before: no daemon ran, or all slept
   std::map<LeaseId, Seen> makings_;                       // who is to yield, by for whom
   std::map<LeaseId, Time> named_at_;                      // the reading by which it was seen who is in its way
   std::set<LeaseId> over_;                                // ended, once and for all
