@@ -180,7 +180,7 @@ constexpr std::array all{
     SUBLET_BUG(ended_and_ordered, "engine", "the order of a lease that has ended goes on"),
     SUBLET_BUG(lost_is_back, "engine", "who can never be restored counts as back"),
     SUBLET_BUG(last_trouble_counts, "engine", "of several calls only the last can fail"),
-    SUBLET_BUG(locks_wait_for_ever, "engine", "who waits to lock when the store fails is told nothing"),
+    SUBLET_BUG(locks_wait_for_ever, "engine", "who waits to lock when the store fails is told nothing, ever"),
     SUBLET_BUG(swap_is_not_prevented, "engine", "who is parked is not kept from the swap device", must_not_swap),
     SUBLET_BUG(once_kept_always_kept, "engine", "who runs again is still kept from the swap device", must_not_swap),
     SUBLET_BUG(groups_are_asked_once, "engine", "a group that is kept for one lease is not for the next",

@@ -268,7 +268,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
 // to be asked for it could be, and would be enough without what this one takes again.
 void Oracle::check_stays_out(const Lease& before, const Lease& lease, const store::Batch& batch) {
   const Time now = batch.now;
-  if (!before.parking->reason.starts_with("on the word of ")) return;
+  if (!before.parking->reason.starts_with("on the word of ") || lease.parking->then_stop) return;  // it is to end
   const auto asker = leases_.find(asker_of(before.parking->reason).value_or(LeaseId{}));
   if (asker == leases_.end() || !waits(asker->second) || !asker->second.ordered) return;
   const auto made = makings_.find(asker->first);
