@@ -60,7 +60,6 @@ enum class Bug {
   moves_look_short,
   lower_tiers_go_unseen,
   gaps_are_idle,
-  who_grows_waits_for_itself,
   who_may_register_is_ended,
   silent_ones_stay,
   turns_are_the_first_ones,

@@ -299,7 +299,7 @@ std::optional<Time> room_by_itself(const State& state, const Rules& rules, const
   const Bytes need = state.need(waiter, device.reading.uuid);
   std::vector<std::pair<Time, Bytes>> ends;
   for (const LeaseId id : device.leases) {
-    if (id == waiter.id && !planted(Bug::who_grows_waits_for_itself)) continue;
+    if (id == waiter.id) continue;
     const Lease& lease = *state.find(id);
     const Expected end = expected_end(state, rules, lease, lease.runs_since(now), now);
     const Bytes bytes = state.charged(lease, device.reading.uuid);
