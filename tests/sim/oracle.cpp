@@ -34,7 +34,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   undoing_.clear();
   undone_at_.clear();
   undone_.clear();
-  refuses_.clear(), hindered_.clear();
+  refuses_.clear(), hindered_.clear(), passing_.clear();
   said_at_.clear();
   to_blame_.clear();
   returns_by_.clear();

@@ -243,6 +243,7 @@ class Oracle {
   std::map<LeaseId, Time> undone_at_;        // runs again since, after one that came to nothing
   std::map<LeaseId, int> undone_;            // how many did, in a row
   std::set<LeaseId> hindered_;               // the same, and it was no fault of their own
+  std::set<LeaseId> passing_;                // … and what was in the way is over in a moment
   std::set<LeaseId> refuses_;                // who was asked to yield, and was just heard to have failed
   std::map<LeaseId, Time> said_at_;          // pausing, and said then that it has yielded
   std::set<LeaseId> measurable_;             // asked to yield when nobody hid anything any more

@@ -227,7 +227,14 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   } else if (lease.state != LeaseState::resuming) {
     undoing_.erase(lease.id);
   }
-  if (lease.state != LeaseState::pausing) refuses_.erase(lease.id), hindered_.erase(lease.id), said_at_.erase(lease.id);
+  if (lease.state == LeaseState::pausing) return;
+  // What is over in a moment bars nobody from being asked again.
+  const core::Barred* bar = passing_.erase(lease.id) > 0
+                                ? engine_->state().barred(lease.id, core::PauseMethod::driver, engine_->now())
+                                : nullptr;
+  verdict_.expect(bar == nullptr || bar->by != core::Hindrance::program, "barred-for-a-moment",
+                  [&] { return to_string(lease.id) + " is not asked for minutes: " + bar->why; });
+  refuses_.erase(lease.id), hindered_.erase(lease.id), said_at_.erase(lease.id);
   if (lease.state == LeaseState::active && was_undoing) undone_at_[lease.id] = batch.now;
   if (lease.state == LeaseState::paused) undone_.erase(lease.id);
 }
@@ -277,6 +284,10 @@ void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
   else if (!forgiven.contains(outcome.code)) refuses_.insert(id);
   else if (outcome.kind == engine::ParkOutcome::Kind::undone) hindered_.insert(id);
+  static const std::set<std::string_view> over_soon{"withdrawn", "unsaid",  "outgrown",
+                                                    "traced",    "stopped", "no_driver"};
+  const bool barred = engine_->state().barred(id, core::PauseMethod::driver, engine_->now()) != nullptr;
+  if (over_soon.contains(outcome.code) && !barred) passing_.insert(id);
 }
 
 // It said that it has yielded, and for longer than that ever took to be seen it is seen to hold more than it may keep.
