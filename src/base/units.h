@@ -52,6 +52,11 @@ struct Time {
   static constexpr Time never() { return {INT64_MAX}; }
 };
 
+// So much later, and never() where that is beyond the end of the line.
+constexpr Time after(Time t, Duration d) {
+  return d.count() > 0 && t.ns > INT64_MAX - d.count() ? Time::never() : t + d;
+}
+
 // "90s", "5m", "1h30m", "2d", "250ms"; a bare number is seconds. Refuses signs and more than 100 years.
 Result<Duration> parse_duration(std::string_view text);
 std::string format_duration(Duration duration);  // "3 s", "2 min 5 s", "1 h 3 min": for people

@@ -230,6 +230,7 @@ struct SnapshotFailed {
 // meanwhile, so that time counts against nobody. `asleep`: of it, how long the machine slept, programs and all.
 struct Woke {
   Duration asleep{};
+  Duration stood_still{};  // the daemon alone did not run for so long
 };
 
 // Nothing but time has passed.

@@ -13,11 +13,6 @@
 namespace sublet::core {
 namespace {
 
-Time after(Time t, Duration d) {
-  if (d.count() > 0 && t.ns > std::numeric_limits<std::int64_t>::max() - d.count()) return Time::never();
-  return t + d;
-}
-
 Bytes charged_for(const Lease& lease, const Charge& charge) {
   if (planted(Bug::charged_as_used) && lease.state == LeaseState::active && charge.used > Bytes{}) return charge.used;
   if (planted(Bug::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
@@ -454,36 +449,6 @@ bool State::forgive(Lease& lease, const Rules& rules, Time now) {
   if (lease.state == LeaseState::offered)
     lease.offer_ends_at = after(now, std::max(rules.claim_window, rules.reconnect));
   return before != std::pair(lease.expires_at, lease.offer_ends_at);
-}
-
-// Whatever runs out goes on where it stood when the machine fell asleep. When it was asked for, granted, or queued
-// remains what it was. True if the lease itself changed by that.
-bool State::sleep_through(Lease& lease, Duration asleep) {
-  const auto move = [asleep](auto& time) {
-    if (time) time = after(*time, asleep);
-    return time.has_value();
-  };
-  Side& side = sides_.at(lease.id);
-  side.settled_in = after(standing(lease.id).came_back, asleep);
-  side.grace_until = after(side.grace_until, asleep);
-  side.look_at = after(side.look_at, asleep);
-  side.overdue_at = after(side.overdue_at, asleep);
-  side.acting_since = after(side.acting_since, asleep);
-  side.used_until = after(std::max({side.used_until, lease.granted_at.value_or(Time{}), side.restored_at}), asleep);
-  side.restored_at = after(side.restored_at, asleep);
-  side.silent_since = after(std::max(side.silent_since, lease.granted_at.value_or(Time{})), asleep);
-  side.proven_at = after(side.proven_at, asleep);
-  side.moving_since = after(side.moving_since, asleep);
-  move(side.late_since);
-  move(side.held_at);
-  move(side.yielded_at);
-  move(lease.unheld_since);
-  bool changed = move(lease.stop_at);
-  if (lease.ended()) return changed;
-  changed |= move(lease.offer_ends_at);
-  changed |= move(lease.expires_at);
-  if (lease.parking) changed |= move(lease.parking->deserted_since);
-  return changed;
 }
 
 void State::schedule(const Lease& lease, const Rules& rules) {

@@ -339,6 +339,7 @@ class State {
     Time tried_at, spared_until;      // since, until
     // When it was given its room again after a pause, and by how much it grew since then on each of its devices.
     Time back_at;
+    Time told_since;  // resuming: for the first time its program was told then to go on, or to be restored
     std::vector<std::pair<Time, Bytes>> grown;  // the newest last
     Time due = Time::never();                   // as it stands in timers_
     bool touched = false;                       // by the step under way
@@ -373,6 +374,7 @@ class State {
   void measure(const Lease& lease, Device& device, const Charge& seen, bool after_end);
   void refresh_other(Device& device);
   bool forgive(Lease& lease, const Rules& rules, Time now);
+  void stand_still(const Lease& lease, Duration stood_still);
   bool sleep_through(Lease& lease, Duration asleep);
   void schedule(const Lease& lease, const Rules& rules);
   Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;

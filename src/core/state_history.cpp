@@ -103,4 +103,42 @@ const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) 
   return found == records_.end() ? nullptr : &found->second;
 }
 
+// What programs did while the daemon stood still it is still to hear of, and to read.
+void State::stand_still(const Lease& lease, Duration stood_still) {
+  Side& side = sides_.at(lease.id);
+  const Time granted = lease.granted_at.value_or(Time{});
+  side.used_until = after(std::max({side.used_until, granted, side.restored_at}), stood_still);
+  side.silent_since = after(std::max(side.silent_since, granted), stood_still);
+  side.told_since = after(side.told_since, stood_still);
+}
+
+// Whatever runs out goes on where it stood when the machine fell asleep. When it was asked for, granted, or queued
+// remains what it was. True if the lease itself changed by that.
+bool State::sleep_through(Lease& lease, Duration asleep) {
+  const auto move = [asleep](auto& time) {
+    if (time) time = after(*time, asleep);
+    return time.has_value();
+  };
+  Side& side = sides_.at(lease.id);
+  side.settled_in = after(standing(lease.id).came_back, asleep);
+  side.grace_until = after(side.grace_until, asleep);
+  side.look_at = after(side.look_at, asleep);
+  side.overdue_at = after(side.overdue_at, asleep);
+  side.acting_since = after(side.acting_since, asleep);
+  stand_still(lease, asleep);
+  side.restored_at = after(side.restored_at, asleep);
+  side.proven_at = after(side.proven_at, asleep);
+  side.moving_since = after(side.moving_since, asleep);
+  move(side.late_since);
+  move(side.held_at);
+  move(side.yielded_at);
+  move(lease.unheld_since);
+  bool changed = move(lease.stop_at);
+  if (lease.ended()) return changed;
+  changed |= move(lease.offer_ends_at);
+  changed |= move(lease.expires_at);
+  if (lease.parking) changed |= move(lease.parking->deserted_since);
+  return changed;
+}
+
 }  // namespace sublet::core

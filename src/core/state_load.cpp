@@ -43,6 +43,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     side.silent_since = now;  // who wanted to register could not
     // Whether its pause came to anything is not stored, nor when it grew: who came back may have been given its room.
     side.back_at = lease.state == LeaseState::resuming ? now : side.restored_at;
+    side.told_since = now;
     if (lease.ordered && (state.queue_.contains(lease.id) || !lease.ordered->given_at)) state.ordered_.insert(lease.id);
     if (lease.parking && planted(Bug::deserted_is_forgotten)) lease.parking->deserted_since.reset();
     if (lease.parking && !lease.ended()) {

@@ -117,5 +117,45 @@ TEST(DeafReturn, IsNotForEverWhereNobodyIsLeft) {
   EXPECT_SAYS(w.why(w.id, "ended"), "expired: it has been paused for");
 }
 
+// What was undone is told to go on as well, and its moment begins with that.
+TEST(DeafReturn, OfWhatWasUndoneHasItsMomentToo) {
+  Deaf w(OwnerKind::token, Tier::spot);
+  w.step(Unparked{w.id});
+  ASSERT_EQ(w.state_of(w.id), LeaseState::active);
+  w.live(1h);
+  ASSERT_TRUE(w.step(Pause{w.id, 0, "its owner asked", plenty}).outcome.has_value());
+  w.step(Parked{w.id, false, "it refuses"});
+  ASSERT_EQ(w.state_of(w.id), LeaseState::resuming);
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  w.submit(urgent, true);
+  w.live(w.rules.idle_after - 10s);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+  w.live(1min);
+  EXPECT_SAYS(w.why(w.id, "ended"), "revoked: to make room for");
+}
+
+TEST(DeafReturn, WhatTheDaemonCouldNotHearCountsAgainstNobody) {
+  Deaf w(OwnerKind::token, Tier::spot);
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  w.submit(urgent, true);
+  w.live(1min);
+  w.now = w.now + w.rules.idle_after;
+  w.step(Woke{.stood_still = w.rules.idle_after});
+  w.live(30s);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+}
+
+TEST(DeafReturn, OfTheTierSpotIsKeptWhereItsRoomWouldNotHelp) {
+  Deaf w(OwnerKind::token, Tier::spot);
+  ASSERT_TRUE(w.at(w.submit(wish(10 * GiB, "beside"))).reserves());
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  w.submit(urgent, true);
+  w.live(10min);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

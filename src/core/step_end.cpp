@@ -4,6 +4,7 @@
 
 #include "base/planted.h"
 #include "core/turns.h"
+#include "core/victims.h"
 #include "core/words.h"
 
 #include <algorithm>
@@ -38,7 +39,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   const bool insists = fact.revoke || fact.force;
   const bool gone = state_.given_up(lease, rules_, now_) != nullptr &&
                     (program_may_live(lease) || (insists && !may_be_told_to_go_on(lease)));
-  const bool in_vain = insists && lease.state == LeaseState::resuming && state_.is_away(lease);
+  const bool in_vain = lease.state == LeaseState::resuming && state_.is_away(lease) &&
+                       (fact.force || (fact.revoke && told_in_vain(lease) >= rules_.grace));
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone || in_vain;
   const bool away = lease.state == LeaseState::paused || lease.state == LeaseState::resuming;
   const bool as_it_is = fact.force && fact.stop && away && program_may_live(lease);
@@ -184,13 +186,21 @@ void Stepper::end_as_it_is(Lease& lease) {
   touch(lease);
 }
 
-// Told to go on again and again, and its program does not answer. One that is to end has had its time to save its work;
-// one of the tier spot has had as long as one that never said how it yields, and somebody of a higher tier waits.
-void Stepper::end_deaf(Lease& lease) {
-  constexpr int told_often = 3;
+// For how long it has been tried, again and again; 0: it may only have been a moment.
+Duration Stepper::told_in_vain(const Lease& lease) const {
+  constexpr int often = 3;
   const State::Side& side = state_.sides_.at(lease.id);
-  if (lease.parking->method != PauseMethod::cooperative || lease.stop_requested || side.retries < told_often) return;
-  const Duration since = now_ - side.back_at;
+  return side.retries < often ? Duration{} : now_ - side.told_since;
+}
+
+// Told to go on again and again, and its program does not answer. One that is to end has had its time to save its work;
+// one of the tier spot has had as long as one that never said how it yields, and its room is enough for somebody of a
+// higher tier.
+void Stepper::end_deaf(Lease& lease) {
+  const std::string& code = state_.sides_.at(lease.id).not_back_code;
+  const bool is_deaf = lease.parking->told && (code == "late" || code == "untold");
+  const Duration since = told_in_vain(lease);
+  if (!is_deaf || lease.stop_requested || since <= Duration{}) return;
   if (lease.parking->then_stop && since >= rules_.grace) {
     explain(lease, "stopping",
             "its program was to end once it runs again, and has not gone on for " + format_duration(since) +
@@ -198,7 +208,8 @@ void Stepper::end_deaf(Lease& lease) {
     return end_as_it_is(lease);
   }
   const bool ours = program_may_live(lease) || !lease.had_process;
-  if (lease.tier != Tier::spot || since < rules_.idle_after || !ours) return;
+  const bool had_its_moment = since >= rules_.idle_after || planted(Bug::the_deaf_have_no_moment);
+  if (lease.tier != Tier::spot || !had_its_moment || !ours) return;
   if (const Lease* waiter = waits_above(lease))
     end(lease, EndReason::revoked,
         "to make room for " + name_of(*waiter) + ", of the tier " + std::string(to_string(waiter->tier)) +
@@ -207,15 +218,25 @@ void Stepper::end_deaf(Lease& lease) {
         "displaced");
 }
 
-// The first of a higher tier that waits for a device of this one.
+// The first of a higher tier for which the room of this one would be enough, with what is free or comes by itself, and
+// is not without it.
 const Lease* Stepper::waits_above(const Lease& lease) const {
   for (const Asker& asker : state_.askers_.in_order()) {
     const Lease& waiter = *state_.find(asker.key.lease);
-    const bool here = std::ranges::any_of(lease.devices, [&](const std::string& uuid) {
-      const auto device = state_.devices_.find(uuid);
-      return device != state_.devices_.end() && waits_for(waiter, device->second);
-    });
-    if (here && waiter.tier > lease.tier) return &waiter;
+    if (waiter.tier <= lease.tier) continue;
+    std::size_t there = 0, with_it = 0;
+    for (const Device* device : devices_for(state_, waiter)) {
+      const std::string& uuid = device->reading.uuid;
+      if (!waits_for(waiter, *device) || !state_.known(*device, rules_, now_)) continue;
+      const Bytes need = state_.need(waiter, uuid);
+      const Bytes free =
+          state_.effective_free(*device, rules_, now_) + device->settling + being_yielded(state_, *device);
+      const bool here = std::ranges::find(lease.devices, uuid) != lease.devices.end();
+      if (free >= need) ++there;
+      else if (here && free + state_.charged(lease, uuid) >= need) ++with_it;
+    }
+    const std::size_t wanted = devices_wanted(waiter);
+    if (there < wanted && there + with_it >= wanted) return &waiter;
   }
   return nullptr;
 }

@@ -112,9 +112,7 @@ Result<LeaseId> Stepper::on(const Woke& fact) {
       overdue = std::max(overdue, now_ + driver_grace);
     if (!lease.ended() && !planted(Bug::sleepers_are_late)) {
       changed |= state_.forgive(lease, rules_, now_);
-      // What its program did meanwhile is still to be read.
-      State::Side& side = state_.sides_.at(id);
-      side.silent_since = side.used_until = now_;
+      state_.stand_still(lease, fact.stood_still);
     }
     state_.schedule(lease, rules_);
     if (changed) touch(lease), note("forgiven");

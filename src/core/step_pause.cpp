@@ -157,6 +157,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   side.next.reset();
   side.on_top.reset();
   side.tried |= bit_of(method);
+  side.tops_failed = 0;
   side.yielded_at.reset();
   side.held_at.reset();
   side.undone.reset();
@@ -294,7 +295,7 @@ void Stepper::bring_back(Lease& lease, const std::string& why) {
   state_.set_parking(lease, std::move(parking), LeaseState::resuming);
   State::Side& side = state_.sides_.at(lease.id);
   side.on_top.reset();  // what is still to be parked is brought back after that
-  side.back_at = now_;
+  side.back_at = side.told_since = now_;
   side.grown.clear();
   side.moving_since = now_;
   side.moved = state_.to_move(lease);

@@ -194,7 +194,7 @@ TEST(Register, WhatADaemonThatStoodStillCouldNotHearCountsAgainstNobody) {
     w.pass(w.rules.idle_after - 10s);
     w.measure();
     w.now = w.now + 40s;
-    w.step(Woke{});
+    w.step(Woke{.stood_still = 40s});
     w.measure(), w.measure();
     EXPECT_EQ(w.state_of(spot), LeaseState::active);
     w.live(w.rules.idle_after + 2s);

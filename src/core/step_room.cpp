@@ -401,7 +401,8 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   state_.room_stale_ = true;
   const bool swaps = fact.host.may_swap && !fact.host.keeper_away && !rules_.allow_swap;
   const bool ends = making->victims.front().ends;
-  if (ends) state_.sides_.at(victim->id).barred.reset();
+  std::optional<Barred>& barred = state_.sides_.at(victim->id).barred;
+  if (ends && barred && barred->by == Hindrance::swap) barred.reset();
   if (swaps) bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
   if (ends) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {

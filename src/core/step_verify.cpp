@@ -146,6 +146,7 @@ void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground groun
   side.yielded_at.reset();
   side.moving_since = {};  // what it takes to be undone says nothing of a resume
   side.undone = LeftAlone{ground, why};
+  side.told_since = now_;
   if (planted(Bug::undone_is_active)) return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
   explain(lease, "resuming", (side.begun ? "the pause is undone: " : "it is not paused: ") + why, "undone");
@@ -172,12 +173,12 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
 void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
   if (!by || by == Hindrance::passing) return;
   std::optional<Barred>& before = state_.sides_.at(lease.id).barred;
-  const bool again = before && before->by == *by && now_ < before->until + barred_for;
+  const bool again = before && now_ < before->until + barred_for;
   const bool asks = *by != Hindrance::swap;  // else it is weighed once more before it is ended
   const bool is_asked_again = asks && lease.tier == Tier::spot && !again;
   const Barred its{*by, why, now_ + (is_asked_again ? rules_.cooldown : barred_for)};
   before = its;
-  if (*by == Hindrance::driver) state_.driver_barred_ = its;
+  if (*by == Hindrance::driver) state_.driver_barred_ = Barred{*by, why, now_ + barred_for};
   state_.room_stale_ = true;
   look_again_at(its.until);
 }

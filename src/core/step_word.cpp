@@ -65,6 +65,8 @@ Tier Stepper::keeps_out(const Asking& asking, const RoomPlan& plan) const {
 
 // It has the room that was made for it, and keeps it: who yielded for it would otherwise take it back at once.
 void Stepper::keep_word(Lease& lease) {
+  for (const LeaseId id : state_.away_)
+    if (LeaseId& whom = state_.sides_.at(id).yields_for; whom == lease.id) whom = {};
   if (lease.reserves() && !lease.parked() && !planted(Bug::words_do_not_last)) {
     lease.ordered->given_at = now_;
   } else {

@@ -206,6 +206,7 @@ class Stepper {
   void stop_program(Lease& lease);
   void end_as_it_is(Lease& lease);
   void end_deaf(Lease& lease);
+  Duration told_in_vain(const Lease& lease) const;
   const Lease* waits_above(const Lease& lease) const;
   bool program_may_live(const Lease& lease) const;
   bool may_allocate(const Lease& lease) const;

@@ -38,7 +38,8 @@ Time Engine::notice() {
   if (asleep > Duration::zero()) fell_asleep(asleep, now);
   else if (away <= standstill(options_.rules) || planted(Bug::standstills_go_unnoticed)) return now;
   else log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
-  intend(core::step(state_, options_.rules, core::Woke{asleep}, now), now, std::nullopt);
+  const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
+  intend(core::step(state_, options_.rules, core::Woke{asleep, stood_still}, now), now, std::nullopt);
   return now;
 }
 

@@ -315,6 +315,17 @@ void Engine::ask_to_yield(const core::Park& order) {
                      });
 }
 
+// A driver that is being installed is there in a moment; one that each of many tries has found away for minutes is not.
+bool Engine::driver_comes_back(const ParkOutcome& outcome) {
+  constexpr Duration installed_in = std::chrono::minutes(2);
+  constexpr Duration asked_again_in = std::chrono::minutes(1);
+  if (outcome.code != "no_driver") return driver_away_.reset(), true;
+  const Time now = clock_.now();
+  if (!driver_away_ || now - driver_away_->second > asked_again_in) driver_away_ = {now, now};
+  driver_away_->second = now;
+  return now - driver_away_->first < installed_in;
+}
+
 void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   const bool done = outcome.kind == ParkOutcome::Kind::done;
   log::info("{}: {}", to_string(lease),
@@ -326,6 +337,7 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
   fact.hindrance = hindrance_in(outcome);
+  if (!driver_comes_back(outcome)) fact.hindrance = core::Hindrance::driver;
   fact.hint = park_hint(outcome.code);
   tick(fact);
 }

@@ -39,7 +39,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   to_blame_.clear();
   returns_by_.clear();
   makings_.clear();
-  named_at_.clear(), silent_.clear(), heard_from_ = now;
+  named_at_.clear(), silent_.clear(), told_since_.clear(), heard_from_ = now;
   looked_.reset(), looked_at_ = {};
   forget_turns();
   for (const auto& [id, row] : store->durable()) {
@@ -47,6 +47,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
     if (!lease.ended() && lease.owner.kind == core::OwnerKind::connection && !held_.contains(id)) unheld_[id] = now;
     if (lease.state == LeaseState::active && lease.resumed_at) back_at_[id] = *lease.resumed_at;
+    if (lease.state == LeaseState::resuming) told_since_[id] = now;
     last_id_ = std::max(last_id_, id.number);
   }
   keep_deserted(now);

@@ -238,6 +238,7 @@ class Oracle {
   std::set<LeaseId> ordered_, revoked_;      // on somebody's word
   std::set<LeaseId> displaced_;              // pausing for somebody else
   std::map<LeaseId, Time> back_at_;          // runs again since, after a pause
+  std::map<LeaseId, Time> told_since_;       // is to run again since, after a pause or an undone one
   std::set<LeaseId> wanted_back_;            // by the last word of their owners
   std::set<LeaseId> undoing_;                // their pause came to nothing
   std::map<LeaseId, Time> undone_at_;        // runs again since, after one that came to nothing

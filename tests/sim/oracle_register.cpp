@@ -13,6 +13,8 @@ using namespace std::chrono_literals;
 
 void Oracle::follow_silent(const Lease* before, const Lease& lease, Time now) {
   if (before != nullptr && before->cooperation && !lease.cooperation) silent_[lease.id] = now;
+  const bool resumes = lease.state == LeaseState::resuming;
+  if (resumes && (before == nullptr || before->state != LeaseState::resuming)) told_since_[lease.id] = now;
 }
 
 Time Oracle::silent_since(const Lease& lease) const {

@@ -285,8 +285,10 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
     return reason.lease == lease.id && reason.code == "resumed";  // and ended at once
   });
   // Told to go on, and its program waits to be told all the same.
-  const bool deaf = before != nullptr && before->state == LeaseState::resuming && world_.rests(lease.id) &&
-                    before->parking->method == core::PauseMethod::cooperative;
+  const auto told = told_since_.find(lease.id);
+  const bool deaf = before != nullptr && before->state == LeaseState::resuming && before->parking->told &&
+                    world_.rests(lease.id) && told != told_since_.end() &&
+                    now - told->second >= config_.rules.idle_after;
   const bool whole = before == nullptr || !before->parking || resumed || deaf;
   verdict_.expect(!displaced || (lease.tier == core::Tier::spot && whole), "ended-without-word",
                   says("nobody asked for that, and it is not of the tier spot"));
