@@ -60,7 +60,6 @@ enum class Bug {
   moves_look_short,
   lower_tiers_go_unseen,
   gaps_are_idle,
-  the_deaf_have_no_moment,
   who_may_register_is_ended,
   silent_ones_stay,
   turns_are_the_first_ones,

@@ -208,7 +208,7 @@ void Stepper::end_deaf(Lease& lease) {
     return end_as_it_is(lease);
   }
   const bool ours = program_may_live(lease) || !lease.had_process;
-  const bool had_its_moment = since >= rules_.idle_after || planted(Bug::the_deaf_have_no_moment);
+  const bool had_its_moment = since >= rules_.idle_after;
   if (lease.tier != Tier::spot || !had_its_moment || !ours) return;
   if (const Lease* waiter = waits_above(lease))
     end(lease, EndReason::revoked,

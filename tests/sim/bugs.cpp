@@ -84,7 +84,6 @@ constexpr std::array all{
     SUBLET_BUG(turns_are_not_looked_for, "core", "an announced turn begins when something else happens"),
     SUBLET_BUG(moves_look_short, "core", "what a pause takes is learned too short", has_a_crowd),
     SUBLET_BUG(lower_tiers_go_unseen, "core", "that those of lower tiers could yield now is not noticed"),
-    SUBLET_BUG(the_deaf_have_no_moment, "core", "a spot program that does not go on at once is ended for others"),
     SUBLET_BUG(gaps_are_idle, "core", "a spot program that uses nothing for a moment is ended as if it never had"),
     SUBLET_BUG(who_may_register_is_ended, "core", "a spot lease of which nothing has registered yet is ended at once",
                has_late_words),
