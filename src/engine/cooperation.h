@@ -62,8 +62,8 @@ class Cooperation {
   // It has ended, which need not be stored yet: nobody is told of what was under way.
   virtual void forget(const core::Lease& lease) = 0;
   // Its end is stored. A program that was told to yield, not that it may go on, and that is not ended with its lease,
-  // is told so now: once, and nobody waits for what comes of it.
-  virtual void let_go(const core::Lease& lease) = 0;
+  // is told so now, or once it has answered or is over its time; a few times if it does not hear. Nobody waits for it.
+  virtual void let_go(LeaseId lease) = 0;
 };
 
 // Of a world in which no program yields by itself: simulations, and tests of something else. Whoever is asked refuses.
@@ -81,7 +81,7 @@ class NoCooperation final : public Cooperation {
   std::string answer_file(LeaseId) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
-  void let_go(const core::Lease&) override {}
+  void let_go(LeaseId) override {}
 };
 
 }  // namespace sublet::engine

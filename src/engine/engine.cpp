@@ -170,7 +170,7 @@ void Engine::start(const AfterCommit& next) {
   for (const LeaseId id : next.changed) announce(id), let_swap(id);
   for (const LeaseId id : next.ended) {
     forget_holders(id);
-    if (const core::Lease* ended = find(id)) cooperation_.let_go(*ended);
+    cooperation_.let_go(id);
   }
   for (const std::string& path : next.done_records) host_.remove_exit_record(path);
   for (const core::Action& action : next.actions) perform(action);

@@ -274,6 +274,7 @@ class Engine {
   std::string store_problem_;
   Time store_problem_since_;
   std::deque<AfterCommit> after_commit_;
+  std::set<LeaseId> ends_in_doubt_;  // whose commits failed: kept or not, which the store tells when it is back
   std::deque<DurableWaiter> durable_waiters_;              // by sequence
   std::unordered_map<LeaseId, std::uint64_t> changed_in_;  // commit of its last change, if that is not durable yet
   bool boot_id_stored_ = false;

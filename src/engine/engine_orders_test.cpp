@@ -28,6 +28,22 @@ TEST_F(EngineOrders, WhoYieldsIsLetGoOfOnceTheEndOfItsLeaseIsDurable) {
   EXPECT_EQ(cooperation_->let_go_of, std::vector<LeaseId>{id_});
 }
 
+TEST_F(EngineOrders, WhoYieldsIsLetGoOfWhereACommitThatWasSaidToHaveFailedWasKept) {
+  run();
+  store_.fail_commit(1, FaultyStore::Fate::kept, unavailable("the answer of the disk was lost"));
+  request(core::ProgramEnded{id_, 0, false});
+  settle();
+  EXPECT_EQ(cooperation_->let_go_of, std::vector<LeaseId>{id_});
+}
+
+TEST_F(EngineOrders, WhoYieldsIsNotLetGoOfWhereTheEndOfItsLeaseIsLost) {
+  run();
+  store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
+  request(core::ProgramEnded{id_, 0, false});
+  turn();
+  EXPECT_TRUE(cooperation_->let_go_of.empty());
+}
+
 TEST_F(EngineOrders, WhatEndedBeforeItsOrderWasDurableIsNotParked) {
   run();
   pause();

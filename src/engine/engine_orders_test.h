@@ -67,7 +67,7 @@ class NotingCooperation final : public Cooperation {
   std::string answer_file(LeaseId) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
-  void let_go(const core::Lease& lease) override { let_go_of.push_back(lease.id); }
+  void let_go(LeaseId lease) override { let_go_of.push_back(lease); }
   Events events;
   std::vector<std::string> orders;
   std::vector<LeaseId> let_go_of;

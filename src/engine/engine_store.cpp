@@ -135,6 +135,7 @@ void Engine::store_failed(Error error) {
   store_problem_ = error.detail;
   store_problem_since_ = clock_.now();
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
+  for (const AfterCommit& next : after_commit_) ends_in_doubt_.insert(next.ended.begin(), next.ended.end());
   if (!planted(Bug::lost_decisions_are_done)) after_commit_.clear();
   changed_in_.clear();
   for (auto& [lease, may] : std::exchange(locks_waiting_, {}))
@@ -221,6 +222,11 @@ void Engine::adopt(Time now) {
     if (!lease.booked.empty()) programs_.book(lease);
     if (!lease.ended()) cooperation_.adopt(lease);
     let_swap(lease.id);  // that it was to yield may be lost with the store
+  }
+  // A commit that was said to have failed may have been kept.
+  for (const LeaseId id : std::exchange(ends_in_doubt_, {})) {
+    const core::Lease* live = state_.find(id);
+    if (live == nullptr || live->ended()) cooperation_.let_go(id);
   }
   keep_all_from_swap();
   std::vector<LeaseId> held;  // a tick may end leases, and with them their holders

@@ -2,24 +2,21 @@
 #include "engine/local_cooperation.h"
 
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "engine/answer_file.h"
 #include "engine/patience.h"
 #include "engine/webhook.h"
 #include "proc/host_memory.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
 
-#include <sys/stat.h>
 #include <unistd.h>
 #include <array>
-#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -32,9 +29,10 @@ using core::CooperationWay;
 
 // How much longer a call may take than who waits for its answer: they give up first, and say why.
 constexpr Duration call_over = std::chrono::seconds(1);
-// For who is told to go on because its lease has ended.
+// For who is told to go on because its lease has ended: so long each time, so often, and so much later again.
 constexpr Duration last_word = std::chrono::seconds(10);
-constexpr std::size_t most_answer = 1024;  // bytes of an answer in a file
+constexpr int most_last_words = 4;
+constexpr Duration next_last_word = std::chrono::seconds(2);
 
 constexpr std::array<std::pair<YieldAnswer, std::string_view>, 3> answers{{
     {YieldAnswer::yielded, "yielded"},
@@ -43,35 +41,6 @@ constexpr std::array<std::pair<YieldAnswer, std::string_view>, 3> answers{{
 }};
 
 bool fits(Kind order, YieldAnswer answer) { return (order == Kind::resume) == (answer == YieldAnswer::resumed); }
-
-struct Said {
-  YieldAnswer answer = YieldAnswer::yielded;
-  std::string detail;
-};
-
-// "yielded", "refused: the reason" or "resumed", as a shell writes it.
-std::optional<Said> parse_said(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
-  const auto colon = std::min(text.find(':'), text.size());
-  const auto word = parse_yield_answer(text.substr(0, colon));
-  if (!word) return std::nullopt;
-  text.remove_prefix(std::min(colon + 1, text.size()));
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  return Said{*word, printable(text)};
-}
-
-// Nothing while there is no whole answer of that user: a file that is another's, or no file, is nobody's word.
-std::optional<Said> read_said(const std::string& path, std::uint32_t uid) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!file) return std::nullopt;
-  struct stat about {};
-  if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return std::nullopt;
-  if (about.st_uid != uid && about.st_uid != 0) return std::nullopt;
-  std::array<char, most_answer> text;
-  const ssize_t size = ::read(file.get(), text.data(), text.size());
-  if (size <= 0 || text[static_cast<std::size_t>(size) - 1] != '\n') return std::nullopt;
-  return parse_said({text.data(), static_cast<std::size_t>(size)});
-}
 
 ParkOutcome failed(std::string code, std::string detail) {
   ParkOutcome outcome;
@@ -105,19 +74,22 @@ std::optional<YieldAnswer> parse_yield_answer(std::string_view text) {
 
 struct LocalCooperation::State : std::enable_shared_from_this<State> {
   struct Entry {
-    explicit Entry(asio::io_context& io) : look(io) {}
+    explicit Entry(asio::io_context& io) : look(io), again(io) {}
     core::Cooperation how;
     std::uint32_t uid = 0;
     YieldOrder order;
     bool answered = true;
     bool untold = false;  // it is certain that the yield never reached it: nobody needs to be told to go on
     YieldAnswer answer = YieldAnswer::resumed;
-    Done done;           // who waits for what comes of the order
-    Patience patience;   // theirs: looked at whether it lives, has written its answer, or is over its time
-    bool owed = false;   // told to yield, and not told since that it may go on
-    bool ended = false;  // its lease has, which need not be stored yet
+    Done done;          // who waits for what comes of the order
+    Patience patience;  // theirs: looked at whether it lives, has written its answer, or is over its time
+    bool owed = false;  // told to yield, and not told since that it may go on
+    std::optional<core::Lease> ended{};  // as its lease has, which need not be stored yet
+    bool let_go = false;                 // that is stored
+    int last_words = 0;
     std::map<ProcessRef, Bytes> before;
-    asio::steady_timer look;
+    asio::steady_timer look, again;
+    bool yields() const { return order.kind == Kind::yield && !answered; }
   };
 
   State(asio::io_context& i, Programs& p, std::string a) : io(i), programs(p), answers_dir(std::move(a)) {}
@@ -130,6 +102,9 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
   void look(LeaseId lease, std::uint64_t number);
   void take(LeaseId lease, Entry& entry, YieldAnswer answer, const std::string& detail);
   void finish(Entry& entry, ParkOutcome outcome);
+  void later(void (State::*what)(LeaseId), LeaseId lease);
+  void say_last_word(LeaseId lease);
+  void end(LeaseId lease);
   void could_not(LeaseId lease, std::uint64_t number, const std::string& why, bool told);
   ParkOutcome yielded(LeaseId lease, const Entry& entry) const;
   std::string name_of(const Entry& entry) const;
@@ -182,7 +157,6 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
     entry.uid = lease.uid;
   }
   entry.patience = Patience(monotonic_ns(), at_most);
-  entry.ended = false;
   entry.done = std::move(done);
   if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // told already
     if (entry.how.way != CooperationWay::poll) tell(lease.id, entry);
@@ -252,7 +226,10 @@ void LocalCooperation::State::call(LeaseId lease, const Entry& entry) {
 void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const WebhookReply& reply) {
   Entry* entry = find(lease, number);
   if (entry == nullptr || entry->answered) return;
-  if (reply.status == 202) return;  // it says so later, by a call of its own
+  if (reply.status == 202) {  // it says so later, by a call of its own; of a lease that has ended nobody may
+    if (entry->ended && entry->order.kind == Kind::resume) take(lease, *entry, YieldAnswer::resumed, {});
+    return;
+  }
   if (reply.status != 200) {
     return could_not(lease, number, reply.status == 0 ? reply.problem : fmt::format("it answered {}", reply.status),
                      reply.told || reply.status != 0);
@@ -292,7 +269,12 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
   if (entry->how.process && !lives(entry->how.process)) {
     if (!yields) return take(lease, *entry, YieldAnswer::resumed, "it has ended");
     entry->answered = true;
+    if (entry->ended) return end(lease);
     return finish(*entry, failed("gone", name_of(*entry) + ", which yields by itself, has ended"));
+  }
+  if (entry->ended && yields && over) {
+    entry->answered = true;
+    return later(&State::say_last_word, lease);
   }
   if (entry->done && over) {
     const std::string within = format_duration(entry->patience.given());
@@ -311,6 +293,10 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
   if (entry == nullptr || entry->answered) return;
   const bool yields = entry->order.kind == Kind::yield;
   entry->owed = !yields || told;
+  if (entry->ended && yields) {
+    entry->answered = true;
+    return later(&State::say_last_word, lease);
+  }
   if (!entry->done) return;
   if (yields) {
     entry->answered = true;
@@ -326,6 +312,8 @@ void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answ
   entry.owed = answer == YieldAnswer::yielded;
   entry.look.cancel();
   if (entry.how.way == CooperationWay::signal) ::unlink(file_of(lease).c_str());
+  if (!entry.done && entry.ended)
+    return later(answer == YieldAnswer::resumed ? &State::end : &State::say_last_word, lease);
   if (!entry.done) {
     if (answer == YieldAnswer::resumed) events.runs_late(lease);
     return;
@@ -362,6 +350,46 @@ ParkOutcome LocalCooperation::State::yielded(LeaseId lease, const Entry& entry) 
 void LocalCooperation::State::finish(Entry& entry, ParkOutcome outcome) {
   outcome.took = Duration(monotonic_ns() - entry.patience.began_ns());
   if (const Done done = std::exchange(entry.done, nullptr)) done(std::move(outcome));  // may forget the entry
+}
+
+// --- the last word
+
+// The caller goes on with its entry.
+void LocalCooperation::State::later(void (State::*what)(LeaseId), LeaseId lease) {
+  asio::post(io, [weak = weak_from_this(), what, lease] {
+    if (const auto self = weak.lock()) ((*self).*what)(lease);
+  });
+}
+
+void LocalCooperation::State::end(LeaseId lease) {
+  const auto found = entries.find(lease);
+  if (found == entries.end() || !found->second.ended) return;
+  ::unlink(file_of(lease).c_str());
+  entries.erase(found);
+}
+
+// Not to who still yields: told to go on beside that, it would take it for nothing to do, and stay away for ever.
+void LocalCooperation::State::say_last_word(LeaseId lease) {
+  const auto found = entries.find(lease);
+  if (found == entries.end() || !found->second.let_go || found->second.yields()) return;
+  Entry& entry = found->second;
+  if (entry.done) return;  // it is being told
+  const core::Lease& ended = *entry.ended;
+  if (!entry.owed || !may_live(ended)) return end(lease);
+  ++entry.last_words;
+  begin(ended, Kind::resume, {}, last_word, [this, lease](const ParkOutcome& outcome) {
+    const bool runs = outcome.kind == ParkOutcome::Kind::done;
+    log::info("{} has ended while its program was told to yield: {}", sublet::to_string(lease),
+              runs ? "it goes on" : outcome.detail);
+    Entry& told = entries.at(lease);
+    if (runs || told.last_words == most_last_words) return later(&State::end, lease);
+    told.owed = true;
+    told.again.expires_after(next_last_word);
+    told.again.async_wait([weak = weak_from_this(), lease](const auto& error) {
+      const auto self = weak.lock();
+      if (self && !error) self->say_last_word(lease);
+    });
+  });
 }
 
 // --- the outside
@@ -418,34 +446,36 @@ std::string LocalCooperation::answer_file(LeaseId lease) const { return state_->
 void LocalCooperation::adopt(const core::Lease& lease) {
   const bool told = lease.parking && lease.parking->told && lease.cooperation;
   const auto known = state_->entries.find(lease.id);
-  if (known != state_->entries.end()) known->second.ended = false;  // its end was lost with the store
-  else if (told) state_->entries.try_emplace(lease.id, state_->io).first->second.owed = true;
+  if (known != state_->entries.end()) {  // its end, if it had one, was lost with the store
+    State::Entry& entry = known->second;
+    if (std::exchange(entry.ended, std::nullopt)) entry.answered = true;
+  } else if (told) {
+    state_->entries.try_emplace(lease.id, state_->io).first->second.owed = true;
+  }
 }
 
 void LocalCooperation::forget(const core::Lease& lease) {
   const auto found = state_->entries.find(lease.id);
   if (found == state_->entries.end()) return;
   State::Entry& entry = found->second;
-  ::unlink(state_->file_of(lease.id).c_str());
+  entry.ended = lease;
   // Who asks by itself learns there that its lease has ended.
   const bool by_us = lease.cooperation && lease.cooperation->way != CooperationWay::poll;
-  if (!entry.owed || !by_us || !state_->may_live(lease)) return void(state_->entries.erase(found));
+  if (!entry.owed || !by_us || !state_->may_live(lease)) return state_->end(lease.id);
   entry.done = nullptr;
-  entry.answered = entry.ended = true;
+  if (entry.yields()) {  // what it answers is still looked for
+    return log::info("{} has ended while its program yields: it is told to go on after that",
+                     sublet::to_string(lease.id));
+  }
+  entry.answered = true;
   entry.look.cancel();
 }
 
-void LocalCooperation::let_go(const core::Lease& lease) {
-  const auto found = state_->entries.find(lease.id);
+void LocalCooperation::let_go(LeaseId lease) {
+  const auto found = state_->entries.find(lease);
   if (found == state_->entries.end() || !found->second.ended) return;
-  resume(lease, last_word, [state = state_.get(), id = lease.id](const ParkOutcome& outcome) {
-    const bool runs = outcome.kind == ParkOutcome::Kind::done;
-    log::info("{} has ended while its program was told to yield: {}", sublet::to_string(id),
-              runs ? "it goes on" : outcome.detail);
-    asio::post(state->io, [weak = state->weak_from_this(), id] {
-      if (const auto self = weak.lock()) self->entries.erase(id);
-    });
-  });
+  found->second.let_go = true;
+  state_->say_last_word(lease);
 }
 
 }  // namespace sublet::engine

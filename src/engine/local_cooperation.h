@@ -27,7 +27,7 @@ class LocalCooperation final : public Cooperation {
   std::string answer_file(LeaseId lease) const override;
   void adopt(const core::Lease& lease) override;
   void forget(const core::Lease& lease) override;
-  void let_go(const core::Lease& lease) override;
+  void let_go(LeaseId lease) override;
 
  private:
   struct State;

@@ -171,17 +171,18 @@ Reply store(Call& call, const Lease& lease, std::optional<Cooperation> how, std:
   return as_json(answered->status, std::move(answered->body));
 }
 
-// Finds the lease, that lives, for who may take part in its pauses.
+// Finds the lease, that lives, for who may take part in its pauses. A paused program that is told that it is no more
+// goes on for good: an end that is lost with the store would leave it running in what is others' room.
 Reply with_part(Call& call, std::function<Reply(Call&, const Lease&)> next) {
   return with_lease(
       call, call.args[0],
       [request = call.request, &engine = call.engine, remember = call.remember,
        next = std::move(next)](const Lease& lease) -> Reply {
-        if (auto may = may_take_part(request, lease, engine); !may) return problem(may.error());
+        if (auto may = may_take_part(request, lease, engine); !may) return durable_problem(may.error());
         if (lease.ended())
-          return problem({Code::Stale,
-                          fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
-                          "nothing more is asked of its program"});
+          return durable_problem(
+              {Code::Stale, fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
+               "nothing more is asked of its program"});
         Call again{request, engine, {}, remember};
         return next(again, lease);
       });

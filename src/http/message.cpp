@@ -73,12 +73,19 @@ Response problem(const Error& error) { return problem(http_status(error.code), e
 Response problem(int status, const Error& error) {
   Response response;
   response.status = status;
+  response.of_leases = false;
   response.body = {{"type", fmt::format("urn:sublet:{}", to_string(error.code))},
                    {"title", std::string(to_string(error.code))},
                    {"status", response.status},
                    {"code", std::string(to_string(error.code))},
                    {"detail", error.detail},
                    {"hint", error.hint.empty() ? std::string(usual_hint(error.code)) : error.hint}};
+  return response;
+}
+
+Response durable_problem(const Error& error) {
+  Response response = problem(error);
+  response.of_leases = true;
   return response;
 }
 

@@ -57,10 +57,13 @@ struct Response {
   std::string allow = {};                   // with 405: what the path takes
 };
 
+// Told at once: whoever is refused for what is lost with the store may ask again.
 // With the error's hint, or with what usually helps where something deeper down gave none: no problem is without one.
 Response problem(const Error& error);
 // The same with a status that no code has.
 Response problem(int status, const Error& error);
+// The same of what was decided about leases, told once it is durable: for who acts on it and does not ask again.
+Response durable_problem(const Error& error);
 Response as_json(int status, std::string text, std::string location = {});  // told once it is durable
 Response as_json(engine::Answered answered);
 

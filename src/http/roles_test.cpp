@@ -274,6 +274,29 @@ TEST_F(Roles, ALeasesTokenOpensItToAnybodyWhoMayAskButNotToATokenThatMayOnlyRead
   }
 }
 
+// Its end may be lost with the store: then it is paused still, and nobody must have gone on for it.
+TEST_F(Roles, ThatALeaseIsNoMoreIsToldToWhoIsPausedOnlyOnceItIsStored) {
+  const std::string path = filled("/v1/leases/LEASE");
+  Request request;
+  request.peer = on_socket(owner_uid, Role::user);
+  request.method = Method::post;
+  request.path = path + "/release";
+  request.body = json::object();
+  EXPECT_EQ(std::get<Response>(dispatch(request, engine_)).status, 200);
+  ASSERT_FALSE(engine_.is_durable(engine_.intended()));
+  request = Request();
+  request.path = path + "/cooperate";
+  for (const auto& [uid, status] : {std::pair(owner_uid, 409), std::pair(other_uid, 403)}) {
+    request.peer = on_socket(uid, Role::user);
+    const Response response = std::get<Response>(dispatch(request, engine_));
+    EXPECT_EQ(response.status, status);
+    EXPECT_TRUE(response.of_leases) << status;
+    EXPECT_GE(response.after.value_or(engine_.intended()), engine_.intended());
+  }
+  request.path = path + "/nothing";
+  EXPECT_FALSE(std::get<Response>(dispatch(request, engine_)).of_leases) << "a refusal like any other";
+}
+
 TEST_F(Roles, WhatIsKeptOfALeasesTokenDoesNotOpenIt) {
   json lease;
   ask(Method::post, "/v1/leases", R"({"vram_bytes":65536,"ttl_seconds":60})", on_socket(owner_uid, Role::user), &lease);

@@ -158,7 +158,7 @@ class Session {
     if (!made) co_return false;
     Response response = std::move(*made);
     // What the answer tells must not be lost by a crash after it was told.
-    const bool must_be_durable = response.of_leases && response.status < 400;
+    const bool must_be_durable = response.of_leases;
     const std::uint64_t after = response.after.value_or(context_.engine.intended());
     if (must_be_durable && !context_.engine.is_durable(after) && !co_await context_.engine.durable(after)) {
       response =

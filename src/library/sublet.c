@@ -30,6 +30,9 @@ enum phase {
 
 enum { ANSWER_TIMEOUT_MS = 10000, POLL_SECONDS = 50, FIRST_WAIT_MS = 100, LONGEST_WAIT_MS = 5000, RETRY_MS = 1000 };
 
+/* A daemon that has just come back may not know yet whose process this is: so often in a row it means it. */
+enum { MOST_DENIALS = 6 };
+
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
@@ -265,15 +268,19 @@ static void told_that_it_is_over(void) {
   pthread_mutex_unlock(&all.mutex);
 }
 
-/* 1: goes on; 0: the daemon is away; -1: nothing more will be asked. */
-static int ask_once(uint64_t* since) {
+/*
+ * 1: goes on; 0: it is to be asked again later; -1: nothing more will be asked. Whoever goes on for anything less than
+ * that takes VRAM that others may have: so only what says that the lease is no more, or is another's, counts as that.
+ */
+static int ask_once(uint64_t* since, int* denials) {
   char path[200], rest[80];
   static struct http_reply reply; /* of this thread alone */
   snprintf(rest, sizeof rest, "?wait=%ds&since=%" PRIu64, POLL_SECONDS, *since);
   target(path, sizeof path, rest);
   const int status = http_call(all.socket, "GET", path, NULL, (POLL_SECONDS + 20) * 1000, all.wake, &reply);
-  if (status == 0 || status >= 500) return 0;
-  if (status != 200) return -1;
+  *denials = status == 403 ? *denials + 1 : 0;
+  if (status == 404 || status == 409 || *denials >= MOST_DENIALS) return -1;
+  if (status != 200) return 0;
   char order[16];
   json_text(json_member(reply.body, "order"), order, sizeof order);
   const char* number_at = json_member(reply.body, "number");
@@ -297,9 +304,10 @@ static int stopped(void) {
 
 static void* ask_for_orders(void* nothing) {
   uint64_t since = 0;
+  int denials = 0; /* in a row */
   int pause_ms = FIRST_WAIT_MS;
   while (!stopped()) {
-    const int asked = say_unsent() ? ask_once(&since) : 0;
+    const int asked = say_unsent() ? ask_once(&since, &denials) : 0;
     if (asked < 0) {
       told_that_it_is_over();
       break;

@@ -91,6 +91,44 @@ def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_pat
     assert hook.communicate(timeout=60)[0] == "yield\nresume\n"
 
 
+def test_who_still_yields_is_told_to_go_on_after_that(daemon, tmp_path, gate):
+    port, command = hook_that_says_its_orders(daemon, tmp_path, gate)
+    text = command[-1].read_text().replace("http.server.HTTPServer", "http.server.ThreadingHTTPServer")
+    command[-1].write_text(text.replace("        answer =", "        print('does it', flush=True)\n        answer ="))
+    hook = daemon.spawn(*command)
+    wait_until(lambda: listens(port), "it listens")
+    holder = hold(daemon)
+    id = lease_of(daemon, "it")["id"]
+    assert daemon.cli("cooperate", id, "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    assert daemon.cli("pause", id, "--no-wait").returncode == 0
+    assert hook.stdout.readline() == "yield\n"
+    ends_without(daemon, holder, False, id)
+    wait_until(lambda: f"{id} has ended while its program yields" in daemon.log(), "it is not disturbed")
+    gate.write_text("")
+    wait_until(lambda: f"{id} has ended while its program was told to yield: it goes on" in daemon.log(), "it said so")
+    hook.terminate()
+    assert hook.communicate(timeout=60)[0] == "does it\nresume\ndoes it\n"
+
+
+def test_who_could_not_be_told_to_go_on_is_told_again(daemon, tmp_path):
+    port, command = hook_that_says_its_orders(daemon, tmp_path)
+    text = command[-1].read_text().replace("send_response(200)", "send_response(status)")
+    text = text.replace("        answer =", "        global orders; orders += 1\n"
+                        "        status = 503 if orders == 2 else 200\n        answer =")
+    command[-1].write_text("orders = 0\n" + text)
+    hook = daemon.spawn(*command)
+    wait_until(lambda: listens(port), "it listens")
+    holder = hold(daemon)
+    id = lease_of(daemon, "it")["id"]
+    assert daemon.cli("cooperate", id, "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    assert daemon.cli("pause", id).returncode == 0
+    ends_without(daemon, holder, False, id)
+    wait_until(lambda: f"{id} has ended while its program was told to yield: it goes on" in daemon.log(), "it said so")
+    assert "it answered 503" in daemon.log()
+    hook.terminate()
+    assert hook.communicate(timeout=60)[0] == "yield\nresume\nresume\n"
+
+
 def test_who_is_ended_with_its_lease_is_not_told_to_go_on(daemon, tmp_path):
     port, command = hook_that_says_its_orders(daemon, tmp_path)
     hook = daemon.spawn(*command)  # it outlives the program
@@ -130,11 +168,12 @@ def test_what_the_daemon_missed_is_not_taken_from_who_yields(daemon, tmp_path, g
     program = waits_for(daemon, gate, way, tmp_path)
     assert daemon.cli("pause", "it", "--no-wait").returncode == 0
     assert program.stdout.readline() == "yield\n"
+    # The time that the order says is left, and what a call may take beyond it.
+    over = time.monotonic() + cooperation(daemon, "it")["deadline_seconds"] + 1
     daemon.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: state_of(daemon.process.pid) == "T", "the daemon stands still")
-    over = time.monotonic() + 5  # its time is 3 s
     gate.write_text("")
-    wait_until(lambda: time.monotonic() > over, "its time is over")
+    wait_until(lambda: time.monotonic() > over, "the deadline of its order has passed")
     daemon.process.send_signal(signal.SIGCONT)
     until(daemon, "it", "paused", "resuming")
     assert "did not run for" in daemon.log()

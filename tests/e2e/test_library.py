@@ -107,13 +107,26 @@ def test_who_is_paused_goes_on_when_its_lease_is_no_more(daemon, start, status, 
     assert daemon.answers == [(1, "yielded")], "nobody has asked whether it goes on"
 
 
-def test_who_is_paused_stays_so_while_the_daemon_is_in_trouble(daemon, start):
+# 400: SUBLET_LEASE is a tag, which means another's lease too now.
+@pytest.mark.parametrize("status", [400, 503])
+def test_who_is_paused_stays_so_while_the_daemon_is_in_trouble(daemon, start, status):
     child = start()
     daemon.give("yield", 1)
     answered(daemon, (1, "yielded"))
-    daemon.end(503)
+    daemon.end(status)
     daemon.wait(lambda: daemon.asked_while_ended > 2, "it asks again and again")
     daemon.give("resume", 2)
     daemon.end(0)
+    answered(daemon, (1, "yielded"), (2, "resumed"))
+    says(child, "yields", "goes on", "works")
+
+
+def test_who_is_paused_stays_so_while_the_daemon_does_not_know_yet_whose_process_it_is(daemon, start):
+    child = start()
+    daemon.give("yield", 1)
+    answered(daemon, (1, "yielded"))
+    daemon.end(403, questions=3)
+    daemon.wait(lambda: daemon.asked_while_ended == 3, "it asks again")
+    daemon.give("resume", 2)
     answered(daemon, (1, "yielded"), (2, "resumed"))
     says(child, "yields", "goes on", "works")

@@ -15,7 +15,7 @@ class SimCooperation final : public engine::Cooperation {
   void resume(const core::Lease& lease, Duration at_most, Done done) override;
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease& lease) override { orders_.erase(lease.id); }
-  void let_go(const core::Lease&) override {}
+  void let_go(LeaseId) override {}
 
   // What the HTTP edge asks: it is not part of a simulation.
   engine::YieldOrder order(LeaseId) const override { return {}; }

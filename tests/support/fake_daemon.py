@@ -15,6 +15,7 @@ class FakeDaemon:
         self.order = {"order": "none", "number": 0}
         self.ended = 0  # the status by which the lease is no more
         self.heard = 0  # the number of the last order that the program's thread is done with: it asked for the next
+        self.end_for = None  # so many questions, after which the lease is there again; None: all
         self.asked_while_ended = 0  # so often
         self.answers = []
         self.follows = {}  # orders that are given before an answer is: by that answer's number
@@ -30,9 +31,10 @@ class FakeDaemon:
         """Once it has said so (the number), it gets that order, and hears of its own word only when it has that one."""
         self.follows[answer] = (order, number)
 
-    def end(self, status):
+    def end(self, status, questions=None):
         with self.changed:
             self.ended = status
+            self.end_for = questions
             self.changed.notify_all()
 
     def wait(self, condition, what):
@@ -46,9 +48,12 @@ class FakeDaemon:
             self.heard = since
             self.changed.notify_all()
             self.changed.wait_for(lambda: self.ended or self.closed or self.order["number"] != since)
-            self.asked_while_ended += self.ended != 0
+            ended = self.ended
+            self.asked_while_ended += ended != 0
+            if ended and self.asked_while_ended == self.end_for:
+                self.ended = 0
             self.changed.notify_all()
-            return (self.ended, {"detail": "it has ended"}) if self.ended else (200, self.order)
+            return (ended, {"detail": "it has ended"}) if ended else (200, self.order)
 
     def take(self, answer):
         number = answer["number"]
