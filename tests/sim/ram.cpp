@@ -23,12 +23,19 @@ void Ram::change_pressure() {
 }
 
 double Ram::least_pressure() const {
-  const Duration lately = config_.stalls > 0 ? 70s : 10s;  // a daemon that stands still decides by what it read before
+  // A daemon that stood still goes on with what it had decided before.
+  const Duration since_stall{agenda_.now_ns() - stood_until_ns_};
+  const Duration lately = 10s + (since_stall < 10s ? stood_still_ : Duration{});
   double least = pressure_.value_or(0);
   for (auto before = until_.rbegin(); before != until_.rend() && agenda_.now_ns() - before->first < lately.count();
        ++before)
     least = std::min(least, before->second);
   return least;
+}
+
+void Ram::stood_still(Duration d) {
+  stood_still_ = d;
+  stood_until_ns_ = agenda_.now_ns();
 }
 
 std::size_t Ram::place(std::uint32_t uid, Random& random) {

@@ -31,6 +31,7 @@ class Ram {
   void relax() { pressure_.reset(); }
   // The least that it was lately: whoever acts on what was told may have had to store first what he decided.
   double least_pressure() const;
+  void stood_still(Duration d);  // the daemon did, until now
 
   // Of a program that is started: one of its own, that of its user's session, or another.
   std::size_t place(std::uint32_t uid, Random& random);
@@ -48,6 +49,8 @@ class Ram {
   Random random_;
   std::optional<double> pressure_;
   std::vector<std::pair<std::int64_t, double>> until_;  // before: the newest last, each until it changed
+  Duration stood_still_{};
+  std::int64_t stood_until_ns_ = 0;
   std::vector<Group> groups_;
   std::map<std::uint32_t, std::size_t> sessions_;  // of each user
 };
