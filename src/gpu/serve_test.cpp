@@ -7,17 +7,27 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <charconv>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace sublet::gpu {
 namespace {
+
+std::string line_of(const std::filesystem::path& file, const std::string& name) {
+  std::ifstream status(file);
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size()));
+  return {};
+}
 
 class Watched : public ::testing::Test {
  protected:
@@ -59,6 +69,7 @@ class Watched : public ::testing::Test {
       char byte = 0;
       // What a signal interrupts, however it is handled: a driver's ioctl may be like that.
       if (::recv(theirs_.get(), &byte, 1, 0) != 1) ::pause();
+      if (timer_runs()) ::_exit(9);
     }
     ::send(theirs_.get(), "r", 1, MSG_NOSIGNAL);
     ::_exit(7);
@@ -68,18 +79,41 @@ class Watched : public ::testing::Test {
     ::waitpid(std::exchange(caller_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
-  bool runs() const { return ::waitpid(caller_, nullptr, WNOHANG) == 0; }
+  // One by setitimer() or alarm(), which nobody but its own process sees.
+  static bool timer_runs() {
+    for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
+      itimerval timer{};
+      if (::getitimer(which, &timer) != 0 || timer.it_value.tv_sec != 0 || timer.it_value.tv_usec != 0) return true;
+    }
+    return false;
+  }
+  std::filesystem::path proc() const { return "/proc/" + std::to_string(caller_); }
+  // The thread that looks.
+  std::filesystem::path looker() const {
+    for (const auto& task : std::filesystem::directory_iterator(proc() / "task"))
+      if (task.path().filename() != std::to_string(caller_)) return task.path();
+    return {};
+  }
+  // Whether the caller still runs when its thread has seen that, and waits again.
+  bool outlives(const std::function<void()>& event) {
+    const std::filesystem::path status = looker() / "status";
+    const auto waits = [&] { return line_of(status, "State:").starts_with("S"); };
+    const auto times = [&] { return line_of(status, "voluntary_ctxt_switches:"); };
+    while (runs() && !waits()) std::this_thread::yield();
+    const std::string before = times();
+    event();
+    while (runs() && (times() == before || !waits())) std::this_thread::yield();
+    return runs();
+  }
+  // Leaves its status to be asked for.
+  bool runs() const {
+    siginfo_t about{};
+    return ::waitid(P_PID, static_cast<id_t>(caller_), &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid == 0;
+  }
 
   Fd ours_, theirs_;
   pid_t target_ = -1, caller_ = -1;
 };
-
-std::string line_of(const std::filesystem::path& file, const std::string& name) {
-  std::ifstream status(file);
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size()));
-  return {};
-}
 
 TEST_F(Watched, EndsItsProcessAtThePeersEnd) {
   call(false);
@@ -90,16 +124,14 @@ TEST_F(Watched, EndsItsProcessAtThePeersEnd) {
 
 TEST_F(Watched, WaitsForTheProcessThatIsChangedToEndToo) {
   call(true);
-  ours_.reset();
-  EXPECT_TRUE(runs());
+  EXPECT_TRUE(outlives([this] { ours_.reset(); }));
   end(target_);
   EXPECT_EQ(status(), 1);
 }
 
 TEST_F(Watched, WhoIsWaitedForIsNotLeftWhenTheProcessEndsFirst) {
   call(true);
-  end(target_);
-  EXPECT_TRUE(runs());
+  EXPECT_TRUE(outlives([this] { end(target_); }));
   ours_.reset();
   EXPECT_EQ(status(), 1);
 }
@@ -116,9 +148,8 @@ TEST_F(Watched, ACallThatReturnsIsAnswered) {
 // However long a call takes: no timer runs, no signal has a handler, and the thread that looks takes none.
 TEST_F(Watched, NothingInterruptsACall) {
   call(true);
-  const std::filesystem::path proc = "/proc/" + std::to_string(caller_);
   int others = 0;
-  for (const auto& task : std::filesystem::directory_iterator(proc / "task")) {
+  for (const auto& task : std::filesystem::directory_iterator(proc() / "task")) {
     if (task.path().filename() == std::to_string(caller_)) continue;
     ++others;
     std::uint64_t blocked = 0;
@@ -129,11 +160,13 @@ TEST_F(Watched, NothingInterruptsACall) {
   }
   EXPECT_GE(others, 1);
   std::uint64_t caught = 0;
-  const std::string hex = line_of(proc / "status", "SigCgt:");
+  const std::string hex = line_of(proc() / "status", "SigCgt:");
   std::from_chars(hex.data(), hex.data() + hex.size(), caught, 16);
   EXPECT_EQ(caught & (std::uint64_t{1} << (SIGALRM - 1)), 0U);
-  std::ifstream timers(proc / "timers");
+  std::ifstream timers(proc() / "timers");
   EXPECT_EQ(std::string((std::istreambuf_iterator<char>(timers)), {}), "");
+  ASSERT_EQ(::send(ours_.get(), "x", 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(status(), 7) << "9: a timer runs";
 }
 
 }  // namespace
