@@ -72,7 +72,7 @@ class Willing final : public engine::Cooperation {
   std::string answer_file(LeaseId) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
-  void let_go(const core::Lease&) override {}
+  void let_go(LeaseId) override {}
 
  private:
   void say_done(Done done) {
