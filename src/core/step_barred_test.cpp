@@ -6,6 +6,13 @@
 namespace sublet::core::testing {
 namespace {
 
+// Nobody can keep what is parked there from the swap device.
+HostMemory swapping() {
+  HostMemory host = plenty;
+  host.may_swap = true;
+  return host;
+}
+
 // Programs of a card that are not parked as they are asked to be.
 struct Hindered : Card {
   LeaseId holds, urgent;
@@ -148,9 +155,7 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
       w.refused(by);
       w.wait(w.rules.cooldown + 1s);
     }
-    HostMemory host = plenty;
-    host.may_swap = true;
-    if (swaps) w.weighed(host);
+    if (swaps) w.weighed(swapping());
     EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked);
     EXPECT_SAYS(w.why(w.holds, "ended"), swaps ? "cannot be paused: what is parked of it might be written to the swap"
                                                : "cannot be paused: process 102 is in the way");
@@ -163,8 +168,7 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
 }
 
 TEST(Barred, WhomNobodyElseIsBesideAnyMoreIsPausedAndNotEnded) {
-  HostMemory swaps = plenty;
-  swaps.may_swap = true;
+  HostMemory swaps = swapping();
   Hindered w(Tier::spot);
   w.weighed(swaps);
   w.wait(w.rules.cooldown + 1s);
@@ -174,8 +178,7 @@ TEST(Barred, WhomNobodyElseIsBesideAnyMoreIsPausedAndNotEnded) {
 }
 
 TEST(Barred, WhereItWouldBeSwappedOutNobodyIsAsked) {
-  HostMemory swaps = plenty;
-  swaps.may_swap = true;
+  HostMemory swaps = swapping();
   Hindered w(Tier::spot);
   w.weighed(swaps);
   w.wait(w.rules.cooldown + 1s);

@@ -208,8 +208,7 @@ void Stepper::end_deaf(Lease& lease) {
     return end_as_it_is(lease);
   }
   const bool ours = program_may_live(lease) || !lease.had_process;
-  const bool had_its_moment = since >= rules_.idle_after;
-  if (lease.tier != Tier::spot || !had_its_moment || !ours) return;
+  if (lease.tier != Tier::spot || since < rules_.idle_after || !ours) return;
   if (const Lease* waiter = waits_above(lease))
     end(lease, EndReason::revoked,
         "to make room for " + name_of(*waiter) + ", of the tier " + std::string(to_string(waiter->tier)) +
@@ -228,12 +227,10 @@ const Lease* Stepper::waits_above(const Lease& lease) const {
     for (const Device* device : devices_for(state_, waiter)) {
       const std::string& uuid = device->reading.uuid;
       if (!waits_for(waiter, *device) || !state_.known(*device, rules_, now_)) continue;
-      const Bytes need = state_.need(waiter, uuid);
-      const Bytes free =
-          state_.effective_free(*device, rules_, now_) + device->settling + being_yielded(state_, *device);
+      const Bytes lacks = lacking(state_, rules_, Asking{waiter, std::nullopt, /*told=*/false}, *device, now_);
       const bool here = std::ranges::find(lease.devices, uuid) != lease.devices.end();
-      if (free >= need) ++there;
-      else if (here && free + state_.charged(lease, uuid) >= need) ++with_it;
+      if (lacks <= Bytes{}) ++there;
+      else if (here && state_.charged(lease, uuid) >= lacks) ++with_it;
     }
     const std::size_t wanted = devices_wanted(waiter);
     if (there < wanted && there + with_it >= wanted) return &waiter;

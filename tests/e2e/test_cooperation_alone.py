@@ -76,14 +76,20 @@ def hook_that_says_its_orders(daemon, tmp_path, gate=None):
     return port, command
 
 
-@pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
-def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_path, restart):
-    port, command = hook_that_says_its_orders(daemon, tmp_path)
+def hold_for(daemon, port, command):
+    """A hook, and a lease held by a connection that yields by calls of it: the hook, the holder, the lease's id."""
     hook = daemon.spawn(*command)
     wait_until(lambda: listens(port), "it listens")
     holder = hold(daemon)
     id = lease_of(daemon, "it")["id"]
     assert daemon.cli("cooperate", id, "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    return hook, holder, id
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
+def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_path, restart):
+    port, command = hook_that_says_its_orders(daemon, tmp_path)
+    hook, holder, id = hold_for(daemon, port, command)
     assert daemon.cli("pause", id).returncode == 0
     ends_without(daemon, holder, restart, id)
     wait_until(lambda: f"{id} has ended while its program was told to yield: it goes on" in daemon.log(), "it said so")
@@ -95,11 +101,7 @@ def test_who_still_yields_is_told_to_go_on_after_that(daemon, tmp_path, gate):
     port, command = hook_that_says_its_orders(daemon, tmp_path, gate)
     text = command[-1].read_text().replace("http.server.HTTPServer", "http.server.ThreadingHTTPServer")
     command[-1].write_text(text.replace("        answer =", "        print('does it', flush=True)\n        answer ="))
-    hook = daemon.spawn(*command)
-    wait_until(lambda: listens(port), "it listens")
-    holder = hold(daemon)
-    id = lease_of(daemon, "it")["id"]
-    assert daemon.cli("cooperate", id, "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    hook, holder, id = hold_for(daemon, port, command)
     assert daemon.cli("pause", id, "--no-wait").returncode == 0
     assert hook.stdout.readline() == "yield\n"
     ends_without(daemon, holder, False, id)
@@ -116,11 +118,7 @@ def test_who_could_not_be_told_to_go_on_is_told_again(daemon, tmp_path):
     text = text.replace("        answer =", "        global orders; orders += 1\n"
                         "        status = 503 if orders == 2 else 200\n        answer =")
     command[-1].write_text("orders = 0\n" + text)
-    hook = daemon.spawn(*command)
-    wait_until(lambda: listens(port), "it listens")
-    holder = hold(daemon)
-    id = lease_of(daemon, "it")["id"]
-    assert daemon.cli("cooperate", id, "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
+    hook, holder, id = hold_for(daemon, port, command)
     assert daemon.cli("pause", id).returncode == 0
     ends_without(daemon, holder, False, id)
     wait_until(lambda: f"{id} has ended while its program was told to yield: it goes on" in daemon.log(), "it said so")
