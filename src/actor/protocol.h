@@ -44,7 +44,8 @@ enum class Code : std::uint32_t {
   untouchable = 9,    // pid 1, a kernel thread, this process, the daemon, or an ancestor of either
   no_proof = 10,      // nothing proves that it is the process that was attached
   failed = 11,        // the kernel refused: `error`
-  lost = 12,          // never sent: what the client tells of an order that found no actor, or lost it
+  lost = 12,          // never sent: what the client tells of an order that found no actor, or lost it; with an
+                      // `error` it was sent, and may have been obeyed
   unhandled = 13,     // the process has no handler for the signal, which would end it
   other_rights = 14,  // the process has rights of its program's file, several users' or groups', or a container's
   untraceable = 15,   // the process does not let itself be looked into

@@ -200,6 +200,10 @@ bool idles(const State& state, const Lease& lease) {
 
 }  // namespace
 
+bool does_not_go_on(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  return may_be_ended(lease) && state.told_in_vain(lease, now) >= rules.idle_after;
+}
+
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now) {
   using Obstacle = WayToYield::Obstacle;
   const PauseMethods methods = open_methods_of(state, lease, now);
@@ -210,6 +214,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     return way;
   };
   if (may_be_ended(lease) && is_too_large(rules, lease, asker)) return {WayToYield::Kind::end};
+  if (does_not_go_on(state, rules, lease, now)) return {WayToYield::Kind::end};
   if (methods.empty()) {
     if (!may_be_ended(lease))
       return hindered(pause_methods_of(state, lease).empty() ? Obstacle::no_method : Obstacle::barred);

@@ -61,6 +61,10 @@ struct WayToYield {
 // `asker`: the user for whose lease it would yield. Another user's wait makes `ledger.user_share` bind.
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now);
 
+// Of the tier spot, and its program has been told in vain to go on for as long as one may that says nothing at all: it
+// is ended as it is, on its way back, for who is above it.
+bool does_not_go_on(const State& state, const Rules& rules, const Lease& lease, Time now);
+
 // What is in the way of it, in words; a way of the kind none only.
 std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now);
 

@@ -62,13 +62,14 @@ std::optional<Spared> spared(const State& state, const Rules& rules, const Askin
   const auto because = [&](const auto& words, Time until = Time::never()) {
     return Spared{lease.id, asking.told ? std::string(words()) : std::string(), until};
   };
-  if (lease.state == LeaseState::resuming && !lease.parking->then_stop && !state.stuck(lease.id)) {
+  const bool deaf = does_not_go_on(state, rules, lease, now);  // nothing comes of waiting for it
+  if (lease.state == LeaseState::resuming && !lease.parking->then_stop && !state.stuck(lease.id) && !deaf) {
     const auto left = asking.told ? time_left(state, lease.id, now) : std::nullopt;
     if (!asking.patient)
       return because([&] {
         return "it is resuming" + (left ? ", for about " + format_duration(*left) + " more" : std::string());
       });
-  } else if (lease.state != LeaseState::active) {
+  } else if (lease.state != LeaseState::active && !deaf) {
     return because([&] {
       return state.stuck(lease.id) ? "it is " + std::string(to_string(lease.state)) +
                                          " and stuck: the driver has not returned for longer than it should take"

@@ -211,8 +211,10 @@ class State {
   Bytes ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid = {}) const;
 
   // --- yielding, parked, coming back ---
-  // Paused, or wanted back in vain so far.
+  // Paused, or told in vain so far to go on.
   bool is_away(const Lease& lease) const;
+  // For how long it has been told to go on, again and again, and does not answer; unset: it may only be a moment.
+  std::optional<Duration> told_in_vain(const Lease& lease, Time now) const;
   const std::set<LeaseId>& away() const { return away_; }  // those with Lease::parking
   // What is being moved between a device and host memory, and how long that should take; nothing while nothing is.
   struct Moving {
@@ -301,6 +303,7 @@ class State {
     bool acting = false;             // Park or Unpark is ordered and not answered, …
     Time acting_since;               // … since
     int retries = 0;                 // of Unpark
+    int unanswered = 0;              // of those, the last in a row in which its program was told to go on, and did not
     Time restored_at;                // what it holds was not measured before a snapshot that began later
     Time settled_in;                 // given its room then, or before: so much later as the machine has slept since
     Time shrunk_at;                  // what it uses was not measured before one that began after that
@@ -339,7 +342,7 @@ class State {
     Time tried_at, spared_until;      // since, until
     // When it was given its room again after a pause, and by how much it grew since then on each of its devices.
     Time back_at;
-    Time told_since;  // resuming: for the first time its program was told then to go on, or to be restored
+    Time told_since;  // resuming: nothing but the program has kept it from going on since, if that does
     std::vector<std::pair<Time, Bytes>> grown;  // the newest last
     Time due = Time::never();                   // as it stands in timers_
     bool touched = false;                       // by the step under way

@@ -214,7 +214,14 @@ bool State::begun(LeaseId id) const {
 
 bool State::is_away(const Lease& lease) const {
   if (lease.state != LeaseState::resuming) return lease.state == LeaseState::paused;
-  return sides_.at(lease.id).retries > 0;
+  return sides_.at(lease.id).unanswered > 0;
+}
+
+std::optional<Duration> State::told_in_vain(const Lease& lease, Time now) const {
+  constexpr int often = 3;
+  const Side& side = sides_.at(lease.id);
+  if (lease.state != LeaseState::resuming || side.unanswered < often) return std::nullopt;
+  return now - side.told_since;
 }
 
 std::optional<State::Moving> State::moving(LeaseId id) const {

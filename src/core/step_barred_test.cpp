@@ -167,6 +167,22 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
   EXPECT_NE(w.state_of(w.holds), LeaseState::ended);
 }
 
+// That it could not be kept from swap a while ago is no try of what is in the way now.
+TEST(Barred, WhoWasWeighedForSwapOnceIsAskedTwiceAllTheSame) {
+  Hindered w(Tier::spot);
+  w.weighed(swapping());
+  w.wait(w.rules.cooldown + 1s);
+  w.weighed();
+  w.weighed();
+  ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
+  w.refused(Hindrance::program);
+  w.wait(w.rules.cooldown - 1s);
+  EXPECT_EQ(w.state_of(w.holds), LeaseState::active);
+  w.wait(w.rules.idle_after);
+  w.weighed();
+  EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing) << "it is asked once more before it is ended for that";
+}
+
 TEST(Barred, WhomNobodyElseIsBesideAnyMoreIsPausedAndNotEnded) {
   HostMemory swaps = swapping();
   Hindered w(Tier::spot);

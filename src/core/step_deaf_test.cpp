@@ -37,12 +37,12 @@ struct Deaf : World {
     now = now + 20ms;
     snapshot({gpu(0, 24 * GiB)});
   }
-  // As long as it does not answer.
-  void live(Duration d) {
+  // As long as it does not answer, or what the code says is in the way.
+  void live(Duration d, const std::string& code = "late") {
     for (const Time until = now + d; now < until;) {
       for (; told < actions.size(); ++told)
         if (std::holds_alternative<Unpark>(actions[told]))
-          step(Unparked{id, Unparked::How::not_yet, "it has not answered in time", plenty, false, "late"});
+          step(Unparked{id, Unparked::How::not_yet, "it has not answered in time", plenty, false, code});
       pass(1s);
       measure();
     }
@@ -109,10 +109,63 @@ TEST(DeafReturn, OfTheTierSpotIsKeptWhereNobodyWaits) {
   EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
 }
 
+// Its room, its driver, or whoever would tell it.
+TEST(DeafReturn, WhatIsNotItsProgramsDoingEndsNobody) {
+  for (const std::string code : {"no_room", "no_driver", "traced", "unreached"}) {
+    Deaf w(OwnerKind::token, Tier::spot);
+    Lease urgent = wish(20 * GiB, "chat");
+    urgent.tier = Tier::critical;
+    w.submit(urgent, true);
+    w.live(10min, code);
+    ASSERT_TRUE(w.step(Release{.lease = w.id, .revoke = true}).outcome.has_value());
+    w.live(10min, code);
+    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
+    // What was before says nothing of what it does once it is told.
+    w.live(w.rules.grace - 5s);
+    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
+    w.live(1min);
+    EXPECT_TRUE(w.gone(w.id)) << code;
+  }
+  Deaf ours(OwnerKind::process);
+  ours.live(10min, "no_room");
+  ASSERT_TRUE(ours.step(Release{.lease = ours.id, .stop = true, .revoke = true}).outcome.has_value());
+  ours.live(10min, "no_room");
+  EXPECT_EQ(ours.signals(ours.id, false), 0) << "it is parked, and could not save its work";
+}
+
+// Whose own room alone would not be enough.
+TEST(DeafReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
+  Deaf w(OwnerKind::token, Tier::spot);
+  Lease beside = wish(10 * GiB, "beside");
+  beside.tier = Tier::batch;
+  beside.owner.kind = OwnerKind::connection;
+  const LeaseId yields = w.submit(beside, true);
+  ASSERT_TRUE(w.at(yields).reserves());
+  Cooperation how;
+  how.way = CooperationWay::poll;
+  ASSERT_TRUE(w.step(Cooperate{yields, 0, how}).outcome.has_value());
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  const LeaseId asker = w.submit(urgent, true);
+  w.live(w.rules.idle_after - 5s);
+  EXPECT_EQ(w.state_of(yields), LeaseState::active) << "its room alone is not enough";
+  w.live(1min);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "who can be paused is asked first";
+  w.step(HostWeighed{yields, plenty});
+  ASSERT_EQ(w.state_of(yields), LeaseState::pausing);
+  w.step(Parked{yields, true, {}, Bytes{}});
+  w.measure(), w.measure(), w.measure();
+  EXPECT_EQ(w.state_of(yields), LeaseState::paused);
+  EXPECT_SAYS(w.why(w.id, "ended"), "and its program has not gone on for");
+  EXPECT_TRUE(w.at(asker).reserves());
+}
+
 TEST(DeafReturn, IsNotForEverWhereNobodyIsLeft) {
   Deaf w(OwnerKind::token);
-  w.live(1min);
+  w.live(1min, "unreached");
   w.now = w.now + w.rules.orphan_after;
+  w.live(1min, "unreached");
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "it could not even be told";
   w.live(1min);
   EXPECT_SAYS(w.why(w.id, "ended"), "expired: it has been paused for");
 }

@@ -3,6 +3,7 @@
 #include "core/stepper.h"
 
 #include "base/planted.h"
+#include "core/methods.h"
 #include "core/turns.h"
 #include "core/victims.h"
 #include "core/words.h"
@@ -39,8 +40,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   const bool insists = fact.revoke || fact.force;
   const bool gone = state_.given_up(lease, rules_, now_) != nullptr &&
                     (program_may_live(lease) || (insists && !may_be_told_to_go_on(lease)));
-  const bool in_vain = lease.state == LeaseState::resuming && state_.is_away(lease) &&
-                       (fact.force || (fact.revoke && told_in_vain(lease) >= rules_.grace));
+  const bool in_vain = lease.state == LeaseState::resuming && state_.sides_.at(lease.id).retries > 0 &&
+                       (fact.force || (fact.revoke && state_.told_in_vain(lease, now_) >= rules_.grace));
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone || in_vain;
   const bool away = lease.state == LeaseState::paused || lease.state == LeaseState::resuming;
   const bool as_it_is = fact.force && fact.stop && away && program_may_live(lease);
@@ -186,56 +187,27 @@ void Stepper::end_as_it_is(Lease& lease) {
   touch(lease);
 }
 
-// For how long it has been tried, again and again; 0: it may only have been a moment.
-Duration Stepper::told_in_vain(const Lease& lease) const {
-  constexpr int often = 3;
-  const State::Side& side = state_.sides_.at(lease.id);
-  return side.retries < often ? Duration{} : now_ - side.told_since;
+// Only its program is to blame for what it was told and does not answer. What else is in the way (its room, its driver,
+// whoever would tell it) says nothing of it, and what was before that does not count any more.
+void Stepper::note_unanswered(const Lease& lease, const Unparked& fact) {
+  State::Side& side = state_.sides_.at(lease.id);
+  if (fact.code == "late" || fact.code == "untold") {
+    ++side.unanswered;
+  } else {
+    side.unanswered = 0;
+    side.told_since = now_;
+  }
+  if (does_not_go_on(state_, rules_, lease, now_)) state_.room_stale_ = true;  // it may be ended now
 }
 
-// Told to go on again and again, and its program does not answer. One that is to end has had its time to save its work;
-// one of the tier spot has had as long as one that never said how it yields, and its room is enough for somebody of a
-// higher tier.
+// It was to end once it runs, has had its time to save its work, and does not go on though it is told to.
 void Stepper::end_deaf(Lease& lease) {
-  const std::string& code = state_.sides_.at(lease.id).not_back_code;
-  const bool is_deaf = lease.parking->told && (code == "late" || code == "untold");
-  const Duration since = told_in_vain(lease);
-  if (!is_deaf || lease.stop_requested || since <= Duration{}) return;
-  if (lease.parking->then_stop && since >= rules_.grace) {
-    explain(lease, "stopping",
-            "its program was to end once it runs again, and has not gone on for " + format_duration(since) +
-                " since it was told to: it is ended as it is");
-    return end_as_it_is(lease);
-  }
-  const bool ours = program_may_live(lease) || !lease.had_process;
-  if (lease.tier != Tier::spot || since < rules_.idle_after || !ours) return;
-  if (const Lease* waiter = waits_above(lease))
-    end(lease, EndReason::revoked,
-        "to make room for " + name_of(*waiter) + ", of the tier " + std::string(to_string(waiter->tier)) +
-            "; it is of the tier spot, and its program has not gone on for " + format_duration(since) +
-            " since it was told to",
-        "displaced");
-}
-
-// The first of a higher tier for which the room of this one would be enough, with what is free or comes by itself, and
-// is not without it.
-const Lease* Stepper::waits_above(const Lease& lease) const {
-  for (const Asker& asker : state_.askers_.in_order()) {
-    const Lease& waiter = *state_.find(asker.key.lease);
-    if (waiter.tier <= lease.tier) continue;
-    std::size_t there = 0, with_it = 0;
-    for (const Device* device : devices_for(state_, waiter)) {
-      const std::string& uuid = device->reading.uuid;
-      if (!waits_for(waiter, *device) || !state_.known(*device, rules_, now_)) continue;
-      const Bytes lacks = lacking(state_, rules_, Asking{waiter, std::nullopt, /*told=*/false}, *device, now_);
-      const bool here = std::ranges::find(lease.devices, uuid) != lease.devices.end();
-      if (lacks <= Bytes{}) ++there;
-      else if (here && state_.charged(lease, uuid) >= lacks) ++with_it;
-    }
-    const std::size_t wanted = devices_wanted(waiter);
-    if (there < wanted && there + with_it >= wanted) return &waiter;
-  }
-  return nullptr;
+  const auto since = state_.told_in_vain(lease, now_);
+  if (!lease.parking->then_stop || lease.stop_requested || !(since >= rules_.grace)) return;
+  explain(lease, "stopping",
+          "its program was to end once it runs again, and has not gone on for " + format_duration(*since) +
+              " since it was told to: it is ended as it is");
+  end_as_it_is(lease);
 }
 
 // -------------------------------------------------------------------------------- the end

@@ -379,6 +379,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     side.not_back = fact.detail;
     side.not_back_code = fact.code;
     side.look_at = now_ + pause;
+    note_unanswered(*lease, fact);
     if (side.next) side.next.reset(), state_.room_stale_ = true;  // who waits for its room looks elsewhere
     may_be_blocked_.push_back(lease->id);
     end_deaf(*lease);
@@ -386,7 +387,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     return lease->id;
   }
   const bool first = side.retries == 0;
-  side.retries = 0;
+  side.retries = side.unanswered = 0;
   side.late_since.reset();
   side.not_back.clear();
   side.look_at = Time::never();

@@ -441,7 +441,12 @@ std::string Stepper::yield_text(const Making& making, const Lease& victim) const
 
 // It cannot be paused, and has agreed to be ended when somebody above it needs its room.
 void Stepper::end_spot(Lease& lease, const Making& making) {
-  std::string text = yield_text(making, lease) + "; it is of the tier spot and cannot be paused";
+  std::string text = yield_text(making, lease) + "; it is of the tier spot";
+  if (const auto since = state_.told_in_vain(lease, now_); since >= rules_.idle_after) {
+    text += ", and its program has not gone on for " + format_duration(*since) + " since it was told to";
+    return end(lease, EndReason::revoked, text, "displaced");
+  }
+  text += " and cannot be paused";
   const MostParkable most = most_parkable(rules_, lease, state_.find(making.asker)->uid);
   const auto methods = pause_methods_of(state_, lease);
   const bool by_a_method = !methods.empty();

@@ -173,8 +173,8 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
 void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
   if (!by || by == Hindrance::passing) return;
   std::optional<Barred>& before = state_.sides_.at(lease.id).barred;
-  const bool again = before && now_ < before->until + barred_for;
   const bool asks = *by != Hindrance::swap;  // else it is weighed once more before it is ended
+  const bool again = before && before->by != Hindrance::swap && now_ < before->until + barred_for;
   const bool is_asked_again = asks && lease.tier == Tier::spot && !again;
   const Barred its{*by, why, now_ + (is_asked_again ? rules_.cooldown : barred_for)};
   before = its;

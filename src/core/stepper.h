@@ -206,8 +206,7 @@ class Stepper {
   void stop_program(Lease& lease);
   void end_as_it_is(Lease& lease);
   void end_deaf(Lease& lease);
-  Duration told_in_vain(const Lease& lease) const;
-  const Lease* waits_above(const Lease& lease) const;
+  void note_unanswered(const Lease& lease, const Unparked& fact);
   bool program_may_live(const Lease& lease) const;
   bool may_allocate(const Lease& lease) const;
   void program_gone(const Lease& lease);

@@ -32,10 +32,11 @@ std::chrono::steady_clock::duration to_steady(Duration d) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(d);
 }
 
-actor::Reply lost(actor::Verb verb) {
+actor::Reply lost(actor::Verb verb, bool sent) {
   actor::Reply reply;
   reply.verb = verb;
   reply.code = actor::Code::lost;
+  reply.error = sent ? ECONNRESET : 0;
   return reply;
 }
 
@@ -211,7 +212,7 @@ void ActorClient::introduce(const actor::Reply& reply) {
 
 void ActorClient::fetch(actor::Order order, std::span<const int> descriptors, Fetched done) {
   if (ready_ && enqueue(order, descriptors, done)) return;
-  asio::post(io_, [done = std::move(done), verb = order.verb] { done(lost(verb), Fd()); });
+  asio::post(io_, [done = std::move(done), verb = order.verb] { done(lost(verb, false), Fd()); });
 }
 
 // False: no descriptor is free.
@@ -280,9 +281,10 @@ void ActorClient::drop() {
     ended_children_.push_back(link_->pid);
   }
   link_.reset();
+  const std::uint64_t unsent = outgoing_.empty() ? last_id_ + 1 : outgoing_.front().order.id;
   outgoing_.clear();
   for (Pending& pending : std::exchange(pending_, {})) {
-    asio::post(io_, [done = std::move(pending.done)] { done(lost({}), Fd()); });
+    asio::post(io_, [done = std::move(pending.done), sent = pending.id < unsent] { done(lost({}, sent), Fd()); });
   }
   reap();
 }

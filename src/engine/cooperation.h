@@ -43,8 +43,9 @@ class Cooperation {
   // Before anything else. `first`: greater than the number of any order of an earlier run.
   virtual void open(std::uint64_t first, Events events) = 0;
 
-  // Tells the lease's program to yield. Outcomes: `done`, with what its processes grew on the host; or `unknown`, for
-  // it refused, did not answer in time, or could not be told: whatever it does then, it has to be told to go on.
+  // Tells the lease's program to yield. Outcomes: `done`, with what its processes grew on the host; `unknown`, for it
+  // refused, did not answer in time, or could not be told: whatever it does then, it has to be told to go on; or
+  // `undone`, whoever would have told it is not there (`unreached`), and it knows nothing of it.
   virtual void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) = 0;
   // Tells it to go on: `done`, or `unknown` when it has not answered in time. It stays told: an answer that comes later
   // is reported by `runs_late`. One that no process is left of goes on by itself.

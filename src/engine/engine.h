@@ -7,6 +7,7 @@
 #include "base/failpoints.h"
 #include "core/explain.h"
 #include "core/step.h"
+#include "engine/driver_away.h"
 #include "engine/event_log.h"
 #include "engine/machine.h"
 #include "engine/meter.h"
@@ -207,8 +208,7 @@ class Engine {
   void ask_to_yield(const core::Park& order);
   void unpark(const core::Unpark& order);
   void tell_to_go_on(const core::Unpark& order);
-  bool driver_comes_back(const ParkOutcome& outcome);
-  void parked(LeaseId lease, const ParkOutcome& outcome);
+  void parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome);
   void pause_again(LeaseId lease);
   void unparked(LeaseId lease, const ParkOutcome& outcome);
   std::vector<ProcessRef> tree_of(LeaseId lease);
@@ -302,8 +302,8 @@ class Engine {
   std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // until it is stored whom the parker is to lock
   std::map<LeaseId, std::uint64_t> parking_;  // the number of its newest order, while its memory is kept from swap
   std::uint64_t last_park_ = 0;
-  std::optional<std::pair<Time, Time>> driver_away_;  // since when, and when it was seen last that no driver is there
-  std::uint64_t naming_ = 0;                          // how often an actor was told of all who are to be kept from swap
+  DriverAway driver_away_;
+  std::uint64_t naming_ = 0;  // how often an actor was told of all who are to be kept from swap
   std::map<LeaseId, Weighing> weighing_;
   std::map<LeaseId, Time> copying_since_;     // the present move, where the driver parks: nothing is parked before that
   std::map<LeaseId, Bytes> resident_before_;  // the present move: what its program took of host memory

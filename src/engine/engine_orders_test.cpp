@@ -160,7 +160,10 @@ TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
     if (full) probe_->tell(24 * GiB);
     settle();
     ASSERT_EQ(parker_->orders.back(), "unpark");
-    EXPECT_EQ(parker_->room.empty(), !full);
+    ASSERT_EQ(parker_->room.empty(), !full);
+    const Bytes kept = engine_->state().find(id_)->parking->residue;  // and it is listed for nobody
+    if (full) EXPECT_EQ(parker_->room[0].most, 24 * GiB - kept);
+    EXPECT_GT(kept, Bytes{});
     parker_->answer(id_);
     settle();
     request(core::ProgramEnded{id_, 0, false});

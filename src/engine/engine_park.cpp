@@ -19,7 +19,7 @@ namespace {
 // What no process of the lease has to answer for.
 std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
   if (outcome.kind != ParkOutcome::Kind::undone || planted(Bug::hindrances_are_faults)) return std::nullopt;
-  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 11> known{{
+  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 12> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},
       {"unsupported_driver", core::Hindrance::driver},
@@ -30,6 +30,7 @@ std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
       {"withdrawn", core::Hindrance::passing},  // what was to be stored first could not be
       {"unsaid", core::Hindrance::passing},     // the store, or a card's reading, takes its time
       {"helper", core::Hindrance::passing},     // there was none
+      {"unreached", core::Hindrance::passing},  // who would have told it is not there
       {"internal", core::Hindrance::passing},
   }};
   const auto found = std::ranges::find(known, outcome.code, [](const auto& one) { return one.first; });
@@ -84,7 +85,8 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     const bool alone = !shared && !holds && fits && lease->parking->settled;
     if (alone && needed.all + needed.beside <= lease->vram) continue;
     std::optional<Bytes> most;
-    if (device->second.read_at) most = seen.total - seen.driver_reserved - left;
+    // What it keeps need not be listed.
+    if (device->second.read_at) most = seen.total - seen.driver_reserved - std::max(left, lease->parking->residue);
     room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin, most, holds});
   }
   return room;
@@ -164,7 +166,7 @@ void Engine::park_by_driver(const core::Park& order) {
         locks_waiting_.erase(lease);
         weighing_.erase(lease);
         if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
-        if (epoch == store_epoch_) parked(lease, outcome);
+        if (epoch == store_epoch_) parked(lease, core::PauseMethod::driver, outcome);
       });
 }
 
@@ -311,22 +313,11 @@ void Engine::ask_to_yield(const core::Park& order) {
   }
   cooperation_.yield(*known, known->parking->reason, order.at_most,
                      [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
-                       if (epoch == store_epoch_) parked(lease, outcome);
+                       if (epoch == store_epoch_) parked(lease, core::PauseMethod::cooperative, outcome);
                      });
 }
 
-// A driver that is being installed is there in a moment; one that each of many tries has found away for minutes is not.
-bool Engine::driver_comes_back(const ParkOutcome& outcome) {
-  constexpr Duration installed_in = std::chrono::minutes(2);
-  constexpr Duration asked_again_in = std::chrono::minutes(1);
-  if (outcome.code != "no_driver") return driver_away_.reset(), true;
-  const Time now = clock_.now();
-  if (!driver_away_ || now - driver_away_->second > asked_again_in) driver_away_ = {now, now};
-  driver_away_->second = now;
-  return now - driver_away_->first < installed_in;
-}
-
-void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
+void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome) {
   const bool done = outcome.kind == ParkOutcome::Kind::done;
   log::info("{}: {}", to_string(lease),
             done ? fmt::format("{} processes yielded in {}", outcome.parked.size(), format_duration(outcome.took))
@@ -337,7 +328,9 @@ void Engine::parked(LeaseId lease, const ParkOutcome& outcome) {
   if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
   fact.hindrance = hindrance_in(outcome);
-  if (!driver_comes_back(outcome)) fact.hindrance = core::Hindrance::driver;
+  const bool by_driver = method == core::PauseMethod::driver;
+  if (by_driver && driver_away_.lasts(outcome, options_.rules.cooldown, clock_.now()))
+    fact.hindrance = core::Hindrance::driver;
   fact.hint = park_hint(outcome.code);
   tick(fact);
 }

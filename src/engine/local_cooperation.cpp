@@ -105,7 +105,7 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
   void later(void (State::*what)(LeaseId), LeaseId lease);
   void say_last_word(LeaseId lease);
   void end(LeaseId lease);
-  void could_not(LeaseId lease, std::uint64_t number, const std::string& why, bool told);
+  void could_not(LeaseId lease, std::uint64_t number, const Told& what);
   ParkOutcome yielded(LeaseId lease, const Entry& entry) const;
   std::string name_of(const Entry& entry) const;
   std::string file_of(LeaseId lease) const { return fmt::format("{}/{}-yield", answers_dir, sublet::to_string(lease)); }
@@ -159,8 +159,9 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
   entry.patience = Patience(monotonic_ns(), at_most);
   entry.done = std::move(done);
   if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // told already
+    look_later(lease.id, entry);
     if (entry.how.way != CooperationWay::poll) tell(lease.id, entry);
-    return look_later(lease.id, entry);
+    return;
   }
   if (kind == Kind::resume && entry.untold) {
     return asio::post(io, [weak = weak_from_this(), id = lease.id] {
@@ -182,8 +183,8 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
       if (const auto bytes = proc::resident_bytes(programs.root(), process)) entry.before.emplace(process, *bytes);
     }
   }
-  tell(lease.id, entry);
   look_later(lease.id, entry);
+  tell(lease.id, entry);
 }
 
 void LocalCooperation::State::tell(LeaseId lease, Entry& entry) {
@@ -195,9 +196,9 @@ void LocalCooperation::State::tell(LeaseId lease, Entry& entry) {
       ::unlink(file_of(lease).c_str());  // what it says there answers what it is told now
       const bool yields = entry.order.kind == Kind::yield;
       programs.tell(lease, entry.how.process, yields ? entry.how.pause_signal : entry.how.resume_signal,
-                    [weak = weak_from_this(), lease, number](const std::string& problem) {
+                    [weak = weak_from_this(), lease, number](const Told& what) {
                       const auto self = weak.lock();
-                      if (self && !problem.empty()) self->could_not(lease, number, problem, false);
+                      if (self && !what.problem.empty()) self->could_not(lease, number, what);
                     });
     }
   }
@@ -231,8 +232,10 @@ void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const 
     return;
   }
   if (reply.status != 200) {
-    return could_not(lease, number, reply.status == 0 ? reply.problem : fmt::format("it answered {}", reply.status),
-                     reply.told || reply.status != 0);
+    return could_not(lease, number,
+                     {.problem = reply.status == 0 ? reply.problem : fmt::format("it answered {}", reply.status),
+                      .by_program = true,
+                      .may_have_been = reply.told || reply.status != 0});
   }
   const auto json = nlohmann::json::parse(reply.body, nullptr, false);
   const auto text = [&json](const char* name) {
@@ -241,7 +244,10 @@ void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const 
   };
   const auto said = parse_yield_answer(text("answer"));
   if (!said || !fits(entry->order.kind, *said)) {
-    return could_not(lease, number, "its answer is neither yielded, refused nor resumed, as would fit", true);
+    return could_not(lease, number,
+                     {.problem = "its answer is neither yielded, refused nor resumed, as would fit",
+                      .by_program = true,
+                      .may_have_been = true});
   }
   take(lease, *entry, *said, printable(text("detail")));
 }
@@ -288,11 +294,11 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
   look_later(lease, *entry);
 }
 
-void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, const std::string& why, bool told) {
+void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, const Told& what) {
   Entry* entry = find(lease, number);
   if (entry == nullptr || entry->answered) return;
   const bool yields = entry->order.kind == Kind::yield;
-  entry->owed = !yields || told;
+  entry->owed = !yields || what.may_have_been;
   if (entry->ended && yields) {
     entry->answered = true;
     return later(&State::say_last_word, lease);
@@ -300,10 +306,13 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
   if (!entry->done) return;
   if (yields) {
     entry->answered = true;
-    entry->untold = !told;
+    entry->untold = !what.may_have_been;
   }
-  finish(*entry, failed("untold", fmt::format("{} cannot be told to {}: {}", name_of(*entry),
-                                              entry->order.kind == Kind::yield ? "yield" : "go on", why)));
+  ParkOutcome outcome =
+      failed(what.by_program ? "untold" : "unreached",
+             fmt::format("{} cannot be told to {}: {}", name_of(*entry), yields ? "yield" : "go on", what.problem));
+  if (!what.by_program && entry->untold) outcome.kind = ParkOutcome::Kind::undone;
+  finish(*entry, std::move(outcome));
 }
 
 void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answer, const std::string& detail) {
@@ -461,8 +470,11 @@ void LocalCooperation::forget(const core::Lease& lease) {
   entry.ended = lease;
   // Who asks by itself learns there that its lease has ended.
   const bool by_us = lease.cooperation && lease.cooperation->way != CooperationWay::poll;
+  const bool is_told = entry.order.kind == Kind::resume && !entry.answered;
+  entry.owed |= is_told;
   if (!entry.owed || !by_us || !state_->may_live(lease)) return state_->end(lease.id);
   entry.done = nullptr;
+  if (is_told) return;   // what it answers counts; it is told again all the same
   if (entry.yields()) {  // what it answers is still looked for
     return log::info("{} has ended while its program yields: it is told to go on after that",
                      sublet::to_string(lease.id));

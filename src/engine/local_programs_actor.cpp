@@ -5,6 +5,7 @@
 #include "engine/local_programs.h"
 
 #include <fmt/format.h>
+#include <boost/asio/post.hpp>
 
 #include <csignal>
 #include <cstring>
@@ -125,10 +126,12 @@ bool LocalPrograms::signal(LeaseId lease, int signal, std::uint32_t asked_by) {
   return true;
 }
 
-void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) {
+void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::function<void(Told)> done) {
   const auto program = find(lease);
   if (!program || !program->introduced) {
-    return done(program && !program->refusal.empty() ? program->refusal : "the actor does not follow its program");
+    Told told;
+    told.problem = program && !program->refusal.empty() ? program->refusal : "the actor does not follow its program";
+    return boost::asio::post(io_, [done = std::move(done), told] { done(told); });
   }
   const actor::Order order{.verb = actor::Verb::tell,
                            .lease = lease.number,
@@ -136,7 +139,11 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
                            .main_start = process.start_ticks,
                            .signal = signal};
   actor_.order(order, {}, [done = std::move(done)](const actor::Reply& reply) {
-    done(reply.code == actor::Code::ok ? std::string() : std::string(to_string(reply.code)));
+    Told told;
+    if (reply.code != actor::Code::ok) told.problem = to_string(reply.code);
+    told.by_program = reply.code == actor::Code::unhandled || reply.code == actor::Code::gone;
+    told.may_have_been = reply.code == actor::Code::lost && reply.error != 0;
+    done(told);
   });
 }
 

@@ -1,78 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What LocalPrograms says to an actor, on a real process and an actor that only takes notes.
-#include "engine/local_programs.h"
-
-#include "proc/test_support.h"
-
-#include <gtest/gtest.h>
+#include "engine/local_programs_test.h"
 
 namespace sublet::engine {
 namespace {
 
-namespace asio = boost::asio;
-
-class NotingActor : public Actor {
- public:
-  void start(std::function<void()>) override {}
-  void stop() override {}
-  const std::string& problem() const override { return fine; }
-  std::string hint() const override { return {}; }
-  bool ready() const override { return here; }
-  const actor::Reply& introduction() const override { return said; }
-  void fetch(actor::Order order, std::span<const int> descriptors, Fetched done) override {
-    orders.push_back(order);
-    attached.push_back(descriptors.size());
-    waiting.push_back(std::move(done));
-  }
-  // Answers everything that waits.
-  void answer(actor::Code code, std::uint32_t refused = 0, const std::string& why = {}) {
-    for (const Fetched& done : std::exchange(waiting, {})) {
-      actor::Reply reply;
-      why.copy(reply.path, sizeof reply.path - 1);
-      reply.code = code;
-      reply.refused = refused;
-      done(reply, std::move(attachment));
-    }
-  }
-  std::vector<actor::Verb> verbs() const {
-    std::vector<actor::Verb> all;
-    for (const actor::Order& order : orders) {
-      if (order.verb != actor::Verb::look) all.push_back(order.verb);
-    }
-    return all;
-  }
-
-  bool here = true;
-  std::string fine;
-  actor::Reply said;
-  std::vector<actor::Order> orders;
-  std::vector<std::size_t> attached;
-  std::vector<Fetched> waiting;
-  Fd attachment;  // of the next answer
-};
-
-struct World {
-  World() {
-    actor.said.flags = actor::signals_others;
-    EXPECT_TRUE(programs.open({.ended = [](const core::ProgramEnded&) {},
-                               .unkillable = [this](LeaseId, const std::string& why) { unkillable.push_back(why); }}));
-    lease.id = LeaseId{7};
-    lease.uid = ::geteuid();
-    const auto root = proc::ProcRoot::open();
-    lease.owner = {.kind = core::OwnerKind::process,
-                   .process = root->read(child.pid())->ref,
-                   .keeper = root->read(::getpid())->ref,
-                   .exit_record = {}};
-  }
-  ~World() { programs.forget(lease.id); }
-
-  proc::Child child{proc::sleep_for_ever};
-  asio::io_context io{1};
-  NotingActor actor;
-  std::vector<std::string> unkillable;
-  LocalPrograms programs{io, actor, std::chrono::seconds(1)};
-  core::Lease lease;
-};
+using World = FollowedProgram;
 
 TEST(Programs, TellTheActorOfAProgramWithItsKeeper) {
   World world;
@@ -134,6 +67,35 @@ TEST(Programs, AnActorThatRefusesAProgramIsNotAskedToEndIt) {
   EXPECT_FALSE(world.programs.signal(world.lease.id, SIGTERM, actor::the_daemon));
   EXPECT_NE(world.programs.why_not_signalled(world.lease.id), "");
   EXPECT_TRUE(world.programs.can_signal(world.lease.id)) << "its keeper lives";
+}
+
+// Of whom nobody has been told it cannot be told either; and that is said later, like all else.
+TEST(Programs, WhatBecameOfASignalSaysWhoseDoingItIs) {
+  World world;
+  std::vector<Told> said;
+  const auto tell = [&] {
+    world.programs.tell(world.lease.id, world.lease.owner.process, SIGUSR1,
+                        [&said](const Told& told) { said.push_back(told); });
+  };
+  tell();
+  EXPECT_TRUE(said.empty()) << "who asks may not be ready for it";
+  world.io.poll();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].problem, "the actor does not follow its program");
+  EXPECT_FALSE(said[0].by_program || said[0].may_have_been);
+
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  const auto answered = [&](actor::Code code, int error = 0) {
+    tell();
+    world.actor.answer(code, 0, {}, error);
+    return said.back();
+  };
+  EXPECT_EQ(answered(actor::Code::ok).problem, "");
+  EXPECT_TRUE(answered(actor::Code::unhandled).by_program);
+  EXPECT_FALSE(answered(actor::Code::lost).by_program || said.back().may_have_been);
+  EXPECT_TRUE(answered(actor::Code::lost, ECONNRESET).may_have_been) << "it was sent";
+  EXPECT_FALSE(said.back().problem.empty());
 }
 
 // --- helpers that park

@@ -33,6 +33,7 @@ constexpr auto hints = std::to_array<Hint>({
     {"helper", "`sublet doctor` says whether helpers can be started; the daemon's log says what became of this one"},
     {"late", "find out what keeps its program from answering, or raise pause.yield_timeout"},
     {"untold", "find out why its program cannot be told, or have it say anew how it yields: `sublet cooperate`"},
+    {"unreached", "`sublet doctor` says whether the actor, which signals programs, is there: ask again when it is"},
     {"refused", "its program says itself when it can: ask again later"},
     {"internal", "this is a bug of Sublet: report it with the daemon's log"},
 });

@@ -14,6 +14,13 @@
 
 namespace sublet::engine {
 
+// What became of a signal to a program.
+struct Told {
+  std::string problem{};       // why it was not sent; "": it was
+  bool by_program = false;     // the program's own doing, that it was not
+  bool may_have_been = false;  // the actor was lost with the order: it may have been sent all the same
+};
+
 class Programs {
  public:
   struct Events {
@@ -62,8 +69,8 @@ class Programs {
   virtual bool keeper_alive(LeaseId lease) const = 0;
   // Lets a keeper that is stopped (Ctrl-Z) go on, so that it can do its part.
   virtual void wake_keeper(LeaseId lease, std::uint32_t asked_by) = 0;
-  // Sends a signal to one process of the program, if that has a handler for it. `done`: "" or why not.
-  virtual void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(std::string)> done) = 0;
+  // Sends a signal to one process of the program, if that has a handler for it.
+  virtual void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(Told)> done) = 0;
   // Keeps what the process takes of memory from being written to a swap device, or lets it be again, for its whole
   // control group. `done`: "" or why not.
   virtual void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) = 0;

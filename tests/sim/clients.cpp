@@ -285,7 +285,6 @@ void Clients::leave(Client& client, const core::Lease& lease, Random& random) {
                               .stop = random.chance(50),
                               .revoke = revoke};
   if (release.force && (release.stop || release.revoke)) world_.note_forced(lease.id);
-  if (release.revoke) world_.note_revoked(lease.id);
   send(&client, release, random.chance(50));
 }
 

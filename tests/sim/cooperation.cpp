@@ -45,13 +45,15 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
   order.done = std::move(done);
   order.at_most = at_most;
   order.wait = ++last_wait_;
+  if (kind == Kind::resume && order.untold) return go_on_untold(lease.id, order), order;
   if (!again) {
     order.kind = kind;
     order.number = ++last_;
-    order.answered = false;
+    order.answered = order.sent = order.untold = false;
     order.told = lease.cooperation ? lease.cooperation->process : ProcessRef{};
-    hear_in(life_->random.time(1ms, 2s), lease.id, order.number);
   }
+  if (nobody_tells()) return could_not(lease.id, order), order;
+  if (!std::exchange(order.sent, true)) hear_in(life_->random.time(1ms, 2s), lease.id, order.number);
   later(life_, at_most, [this, id = lease.id, wait = order.wait] {
     const auto found = orders_.find(id);
     if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
@@ -60,6 +62,40 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
     finish(id, found->second, failed("late", "it has not answered in time"));
   });
   return order;
+}
+
+// Whoever signals programs is away, for moments or for minutes.
+bool SimCooperation::nobody_tells() {
+  const std::int64_t now = life_->agenda.now_ns();
+  if (life_->faults && now >= back_at_ns_ && life_->random.chance(1))
+    back_at_ns_ = now + life_->random.time(1s, 5min).count();
+  return life_->faults && now < back_at_ns_;
+}
+
+void SimCooperation::could_not(LeaseId lease, const Order& order) {
+  later(life_, 1ms, [this, lease, wait = order.wait] {
+    const auto found = orders_.find(lease);
+    if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
+    Order& its = found->second;
+    ParkOutcome outcome = failed("unreached", "it cannot be told: the actor is not there");
+    if (its.kind == Kind::yield) {
+      its.answered = its.untold = true;
+      outcome.kind = ParkOutcome::Kind::undone;
+    } else {
+      life_->unreached(lease);
+    }
+    finish(lease, its, std::move(outcome));
+  });
+}
+
+// It knows nothing of what it was to be told before.
+void SimCooperation::go_on_untold(LeaseId lease, const Order& order) {
+  later(life_, 1ms, [this, lease, wait = order.wait] {
+    const auto found = orders_.find(lease);
+    if (found == orders_.end() || found->second.wait != wait) return;
+    found->second.kind = Kind::resume;
+    finish(lease, found->second, {.kind = ParkOutcome::Kind::done});
+  });
 }
 
 void SimCooperation::yield(const core::Lease& lease, const std::string&, Duration at_most, Done done) {

@@ -30,12 +30,17 @@ class SimCooperation final : public engine::Cooperation {
     Kind kind = Kind::none;
     std::uint64_t number = 0;
     bool answered = true;
-    ProcessRef told;  // none: by a call
+    bool sent = false;    // it is told of it, now or soon
+    bool untold = false;  // to yield, and never was
+    ProcessRef told;      // none: by a call
     Duration at_most{};
     Done done;  // who waits for what comes of it
     std::uint64_t wait = 0;
   };
   Order& begin(const core::Lease& lease, Kind kind, Duration at_most, Done done);
+  bool nobody_tells();
+  void could_not(LeaseId lease, const Order& order);
+  void go_on_untold(LeaseId lease, const Order& order);
   Order* waited_for(LeaseId lease, std::uint64_t number);
   bool lives(LeaseId lease, const Order& order) const;
   void hear_in(Duration from_now, LeaseId lease, std::uint64_t number);
@@ -51,6 +56,7 @@ class SimCooperation final : public engine::Cooperation {
   Events events_;
   std::map<LeaseId, Order> orders_;
   std::uint64_t last_ = 0, last_wait_ = 0;
+  std::int64_t back_at_ns_ = 0;  // who tells them is away before that
 };
 
 }  // namespace sublet::sim

@@ -14,12 +14,12 @@
 namespace sublet::sim {
 
 // What came of an order where it was not done, by its word (engine::ParkOutcome::code).
-inline constexpr std::array<std::string_view, 25> park_failures{
+inline constexpr std::array<std::string_view, 26> park_failures{
     "gone", "no_right", "not_dumpable", "unvouched", "traced", "stopped", "unsupported_driver", "no_driver", "no_cuda",
     "wrong_state", "timeout", "not_parkable", "no_room", "driver", "stuck", "helper", "grows", "failed", "withdrawn",
     "outgrown", "unsaid", "tied",
     // of a program that yields by itself
-    "refused", "late", "swap"};
+    "refused", "late", "unreached", "swap"};
 
 // Why nobody was asked at all, by the words of the refusal.
 struct PauseRefusal {

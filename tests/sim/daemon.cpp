@@ -117,6 +117,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     const core::Lease* lease = engine_ ? engine_->state().find(id) : nullptr;
     return lease == nullptr ? std::nullopt : std::optional(lease->state);
   };
+  life_->unreached = [this](LeaseId lease) { oracle_.unreached(lease); };
   life_->answers = [this](LeaseId lease, const engine::ParkOutcome& outcome) { oracle_.answers(lease, outcome); };
   engine::Options options;
   options.rules = config.rules;

@@ -37,6 +37,8 @@ struct Life {
   std::function<void(LeaseId, std::span<const ProcessRef> weighed)> parks;
   // What it is about to be told came of the order to yield.
   std::function<void(LeaseId, const engine::ParkOutcome&)> answers;
+  // Its program could not be told to go on, which is no doing of its own.
+  std::function<void(LeaseId)> unreached;
 };
 
 // On the agenda, if the life it belongs to still goes on by then.
@@ -105,7 +107,7 @@ class SimPrograms final : public engine::Programs {
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
-  void tell(LeaseId, ProcessRef, int, std::function<void(std::string)> done) override { done("nobody hears it"); }
+  void tell(LeaseId, ProcessRef, int, std::function<void(engine::Told)> done) override { done({"nobody hears it"}); }
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }

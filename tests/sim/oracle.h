@@ -35,6 +35,7 @@ class Oracle {
   void revoked(LeaseId lease) { revoked_.insert(lease); }  // somebody wants it taken
   void told(LeaseId lease, std::uint64_t generation);
   void answers(LeaseId lease, const engine::ParkOutcome& outcome);  // who was asked to yield
+  void unreached(LeaseId lease);                                    // nobody could tell it to go on
   void restores(LeaseId lease, const std::vector<engine::Room>& room);
   // It is told to yield, or these of it were weighed and may be parked.
   void parks(LeaseId lease, std::span<const ProcessRef> weighed);

@@ -280,12 +280,12 @@ void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
   static const std::set<std::string_view> forgiven{"withdrawn",    "unsaid", "outgrown", "no_right",
                                                    "not_dumpable", "traced", "stopped",  "unsupported_driver",
-                                                   "no_driver",    "helper"};
+                                                   "no_driver",    "helper", "unreached"};
   if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
   else if (!forgiven.contains(outcome.code)) refuses_.insert(id);
   else if (outcome.kind == engine::ParkOutcome::Kind::undone) hindered_.insert(id);
-  static const std::set<std::string_view> over_soon{"withdrawn", "unsaid",  "outgrown",
-                                                    "traced",    "stopped", "no_driver"};
+  static const std::set<std::string_view> over_soon{"withdrawn", "unsaid",    "outgrown", "traced",
+                                                    "stopped",   "no_driver", "unreached"};
   const bool barred = engine_->state().barred(id, core::PauseMethod::driver, engine_->now()) != nullptr;
   if (over_soon.contains(outcome.code) && !barred) passing_.insert(id);
 }

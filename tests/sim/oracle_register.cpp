@@ -17,6 +17,10 @@ void Oracle::follow_silent(const Lease* before, const Lease& lease, Time now) {
   if (resumes && (before == nullptr || before->state != LeaseState::resuming)) told_since_[lease.id] = now;
 }
 
+void Oracle::unreached(LeaseId lease) {
+  if (engine_ != nullptr) told_since_[lease] = engine_->now();
+}
+
 Time Oracle::silent_since(const Lease& lease) const {
   const auto at = silent_.find(lease.id);
   return std::max(lease.granted_at.value_or(Time{}), at == silent_.end() ? Time{} : at->second);

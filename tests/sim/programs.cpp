@@ -116,8 +116,8 @@ void SimPrograms::check_signal(LeaseId id) const {
   life_->verdict.expect(
       lease == nullptr || lease->ended() || !lease->parking || lease->state == core::LeaseState::poisoned ||
           life_->world.hung(id) || life_->world.forced(id) ||
-          // told to go on again and again, and it does not answer; or an admin wants it back that cannot come back
-          (lease->state == core::LeaseState::resuming && (lease->parking->told || life_->world.revoked(id))),
+          // told to go on again and again, and it does not answer
+          (lease->state == core::LeaseState::resuming && lease->parking->told),
       "parked-program-signalled",
       [&] { return to_string(id) + " is ended while it is " + std::string(to_string(lease->state)); });
 }

@@ -114,8 +114,6 @@ class World {
   // Somebody wants it ended, also as it is.
   void note_forced(LeaseId lease) { forced_.insert(lease); }
   bool forced(LeaseId lease) const { return forced_.contains(lease); }
-  void note_revoked(LeaseId lease) { revoked_.insert(lease); }
-  bool revoked(LeaseId lease) const { return revoked_.contains(lease); }
 
   // --- outsiders ---
   void disturb(Random& random);
@@ -201,7 +199,7 @@ class World {
   std::map<std::pair<LeaseId, std::size_t>, Bytes> unseen_;  // on each card, when it was read last
   std::int64_t hide_again_ns_ = 0;                           // nobody is hidden before
   std::set<LeaseId> hung_;
-  std::set<LeaseId> forced_, revoked_;
+  std::set<LeaseId> forced_;
   std::int32_t last_pid_ = 1000;
 };
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether no driver is there for good. One that is being installed is there in a moment; one that each of many tries
+// has found away for minutes is not. Of one thread.
+#pragma once
+
+#include "engine/parker.h"
+
+#include <chrono>
+#include <optional>
+
+namespace sublet::engine {
+
+class DriverAway {
+ public:
+  static constexpr Duration installed_in = std::chrono::minutes(2);
+
+  // What came of an order to park by the driver. True: it has been away for long by now. `cooldown`: after which who
+  // was not parked for that is tried again. What does not come as far as asking the driver says nothing of it.
+  bool lasts(const ParkOutcome& outcome, Duration cooldown, Time now) {
+    if (outcome.kind == ParkOutcome::Kind::done) found_.reset();
+    if (outcome.code != "no_driver") return false;
+    if (!found_ || now - found_->last > std::chrono::minutes(1) + 2 * cooldown) found_ = {now, now};
+    found_->last = now;
+    return now - found_->first >= installed_in;
+  }
+
+ private:
+  struct Found {
+    Time first, last;  // in a row of tries
+  };
+  std::optional<Found> found_;
+};
+
+}  // namespace sublet::engine

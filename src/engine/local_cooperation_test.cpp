@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that is told by signals, by an actor that only takes notes.
+#include "engine/local_cooperation.h"
+
+#include "engine/local_programs_test.h"
+
+#include <csignal>
+#include <optional>
+
+namespace sublet::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = ParkOutcome::Kind;
+
+struct ToldBySignals : testing::Test {
+  ToldBySignals() {
+    core::Cooperation how;
+    how.way = core::CooperationWay::signal;
+    how.process = world.lease.owner.process;
+    how.pause_signal = SIGUSR1;
+    how.resume_signal = SIGUSR2;
+    world.lease.cooperation = how;
+  }
+  // The actor knows its program.
+  void follow() {
+    world.programs.follow(world.lease, false);
+    world.actor.answer(actor::Code::ok);
+    world.actor.orders.clear();
+  }
+  LocalCooperation::Done note() {
+    outcome.reset();
+    return [this](const ParkOutcome& its) { outcome = its; };
+  }
+  void yield() { cooperation.yield(world.lease, "somebody asks", 10s, note()); }
+  void resume() { cooperation.resume(world.lease, 10s, note()); }
+  std::vector<int> told() const {
+    std::vector<int> signals;
+    for (const actor::Order& order : world.actor.orders)
+      if (order.verb == actor::Verb::tell) signals.push_back(order.signal);
+    return signals;
+  }
+
+  FollowedProgram world;
+  LocalCooperation cooperation{world.io, world.programs, "/nonexistent"};
+  std::optional<ParkOutcome> outcome;
+};
+
+TEST_F(ToldBySignals, WhoCannotBeReachedIsSaidNothingOfAndKnowsNothing) {
+  yield();
+  EXPECT_FALSE(outcome) << "later";
+  world.io.poll();
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->kind, Kind::undone);
+  EXPECT_EQ(outcome->code, "unreached");
+  follow();
+  resume();
+  world.io.poll();
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->kind, Kind::done);
+  EXPECT_TRUE(told().empty()) << "it was never told to yield";
+}
+
+TEST_F(ToldBySignals, WhoHasNoHandlerIsToBlame) {
+  follow();
+  yield();
+  world.actor.answer(actor::Code::unhandled);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->code, "untold");
+  EXPECT_EQ(outcome->kind, Kind::unknown);
+}
+
+TEST_F(ToldBySignals, WhoMayHaveBeenToldIsToldToGoOn) {
+  follow();
+  yield();
+  world.actor.answer(actor::Code::lost, 0, {}, ECONNRESET);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->kind, Kind::unknown);
+  resume();
+  world.io.poll();
+  EXPECT_FALSE(outcome);
+  EXPECT_EQ(told(), (std::vector{SIGUSR1, SIGUSR2}));
+}
+
+// The core may end a lease for what comes of telling it.
+TEST_F(ToldBySignals, ALeaseMayEndByWhatComesOfTellingIt) {
+  int times = 0;
+  cooperation.resume(world.lease, 10s, [&](const ParkOutcome& its) {
+    ++times;
+    EXPECT_EQ(its.code, "unreached");
+    core::Lease ended = world.lease;
+    ended.stop_requested = true;
+    cooperation.forget(ended);
+    cooperation.let_go(ended.id);
+  });
+  world.io.poll();
+  EXPECT_EQ(times, 1);
+  EXPECT_EQ(cooperation.order(world.lease.id).number, 0U) << "nothing of it is left";
+}
+
+TEST_F(ToldBySignals, WhoseLeaseEndsWhileItIsToldToGoOnIsToldAgain) {
+  follow();
+  resume();
+  cooperation.forget(world.lease);
+  ASSERT_EQ(told(), std::vector{SIGUSR2});
+  world.actor.answer(actor::Code::lost);  // it never heard that
+  cooperation.let_go(world.lease.id);
+  world.io.poll();
+  EXPECT_EQ(told(), (std::vector{SIGUSR2, SIGUSR2}));
+  EXPECT_FALSE(outcome) << "nobody waits for it any more";
+}
+
+}  // namespace
+}  // namespace sublet::engine
