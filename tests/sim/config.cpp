@@ -92,6 +92,7 @@ void Config::draw_limits() {
 }
 
 void Config::calm() {
+  was_slow |= slow_commits > 0;
   for (double* rate :
        {&outsiders, &over_use,     &lies,         &missing,    &lost_cards,   &ghosts,      &refusals,     &unknowns,
         &stuck,     &liars,        &final_faults, &short_host, &pressed,      &relapses,    &actor_faults, &forkers,

@@ -68,8 +68,9 @@ struct Config {
   // What is parked may be written to the swap device, and must not be: not everybody can be paused.
   bool keeps_from_swap() const { return swap && !rules.allow_swap; }
   static constexpr Duration standing_disk = std::chrono::seconds(30);
-  Duration longest_commit() const { return slow_commits > 0 ? standing_disk : slowest_commit; }
-  void calm();  // no faults from now on
+  Duration longest_commit() const { return slow_commits > 0 || was_slow ? standing_disk : slowest_commit; }
+  bool was_slow = false;  // before it was calm: a disk that stood then may stand still
+  void calm();            // no faults from now on
   std::string text() const;
 
  private:

@@ -67,8 +67,12 @@ void Oracle::check_under_way(const core::State& state, Time now) {
     const bool same = before != stands_.end() && before->second.victims == victims;
     Stands& its = stands[making.asker] = {same ? before->second.since : now + napped_, victims};
     verdict_.expect(now - its.since <= asked_within + commits_before * config_.longest_commit(), "nobody-moves", [&] {
-      return fmt::format("for {} ago it was decided who makes room for {}, and nobody was asked since",
-                         format_duration(now - its.since), to_string(making.asker));
+      std::string who;
+      for (const LeaseId id : victims)
+        if (const Lease* lease = state.find(id))
+          who += fmt::format(" {} ({})", to_string(id), core::to_string(lease->state));
+      return fmt::format("{} ago it was decided who makes room for {}, and nobody was asked since:{}",
+                         format_duration(now - its.since), to_string(making.asker), who);
     });
   }
   stands_ = std::move(stands);
