@@ -77,6 +77,11 @@ Status Stepper::check_swap(const Lease& lease, const HostMemory& host) const {
   return {};
 }
 
+// Without an actor it may only be so for a moment.
+bool Stepper::swaps_for_good(const Lease& lease, const HostMemory& host) const {
+  return !host.keeper_away && !check_swap(lease, host);
+}
+
 // What it was asked for may be more by now: it allocated before it was locked, or its processes are in other groups
 // than those that were looked at. What it holds beyond its entry is entered, and what each of its processes holds is
 // noted for its way back; what does not fit is not begun.
@@ -234,8 +239,7 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
     if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
     State::Side& side = state_.sides_.at(lease.id);
     if (const Status takes = check_host(lease, host); !takes) {
-      const bool lasts = !check_swap(lease, host) && !host.keeper_away;
-      side.top_at = now_ + (lasts ? barred_for : rules_.cooldown);
+      side.top_at = now_ + (swaps_for_good(lease, host) ? barred_for : rules_.cooldown);
       return takes.error();
     }
     const Bytes held = held_by(state_, lease);

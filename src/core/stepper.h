@@ -98,6 +98,7 @@ class Stepper {
   // Yielding (what is verified: step_verify.cpp) and coming back (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;
   Status check_swap(const Lease& lease, const HostMemory& host) const;
+  bool swaps_for_good(const Lease& lease, const HostMemory& host) const;
   Status check_host(const Lease& lease, const HostMemory& host) const;
   Error never_runs_again(const Lease& lease) const;
   void begin_pause(Lease& lease, const std::string& reason, bool returns);

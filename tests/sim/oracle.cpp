@@ -200,6 +200,9 @@ void Oracle::intended(const store::Batch& batch) {
     if (held && lease.state == LeaseState::active && before->state == LeaseState::active) follow_shrunk(*before, lease);
   }
   if (!goes_on) woke_ = std::exchange(wakes_, false);
+  waited_.clear();
+  for (const auto& [before, lease] : granted)
+    if (before && waits(*before)) waited_.push_back(*before);
   for (const auto& [before, lease] : granted) {
     check_room(*lease, batch.now, woke_);
     if (before && before->state == LeaseState::paused) check_stays_out(*before, *lease, batch);

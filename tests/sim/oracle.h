@@ -261,7 +261,8 @@ class Oracle {
   std::map<std::string, Bytes> kept_;    // of each card, by those who come back by the newest decision, until then
   std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
-  std::map<LeaseId, std::set<LeaseId>> turns_begun_;               // who is to leave, by for whom
+  std::vector<Lease> waited_;                         // who is given room by what was stored last, as they were before
+  std::map<LeaseId, std::set<LeaseId>> turns_begun_;  // who is to leave, by for whom
   std::map<std::pair<LeaseId, LeaseId>, Time> promised_;  // to the first, who waits: the second may leave for it then
   std::map<LeaseId, Time> used_at_;                       // the last reading that showed it use anything
   std::map<LeaseId, Time> silent_;                        // who had registered for it has ended, or withdrew, then

@@ -49,6 +49,9 @@ const Oracle::Lease* Oracle::held_for(const std::string& device, const Lease& gi
     if (here && (first == nullptr || stands_before(lease, *first, now))) first = &lease;
   }
   if (first == nullptr || !stands_before(*first, given, now)) return nullptr;
+  // Stored with this one, and perhaps given its room after it: then it was the first.
+  for (const Lease& other : waited_)
+    if (other.id != given.id && stands_before(other, *first, now)) return nullptr;
   const bool fixed = first->waits_in_place() || !first->wanted_device.empty() || config_.cards.size() == 1;
   const bool one = first->waits_in_place() ? first->devices.size() == 1 : first->device_count == 1;
   return fixed && one ? first : nullptr;
