@@ -64,7 +64,8 @@ class Card final : public engine::Probe {
 class Willing final : public engine::Cooperation {
  public:
   explicit Willing(asio::io_context& io) : io_(io) {}
-  void open(std::uint64_t, Events) override {}
+  void open(Events) override {}
+  void number_from(std::uint64_t) override {}
   void yield(const core::Lease&, const std::string&, Duration, Done done) override { say_done(std::move(done)); }
   void resume(const core::Lease&, Duration, Done done) override { say_done(std::move(done)); }
   engine::YieldOrder order(LeaseId) const override { return {}; }

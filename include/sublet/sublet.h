@@ -93,7 +93,10 @@ SUBLET_API int sublet_paused(void);
 /* The program keeps so much on each of its devices from now on when it is paused. */
 SUBLET_API int sublet_declare_residue(uint64_t bytes);
 
-/* The program no longer yields by itself. Not while it is paused: SUBLET_USAGE. */
+/*
+ * The program no longer yields by itself. Not while it is paused, or asked to yield: SUBLET_USAGE; once it has done
+ * that and runs again it may. Where this returns anything but SUBLET_OK it is registered as before.
+ */
 SUBLET_API int sublet_unregister(void);
 
 /* Why the last call on this thread did not return SUBLET_OK; "" if it did. Valid until the next call on this thread. */

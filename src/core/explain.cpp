@@ -174,6 +174,11 @@ std::vector<std::string> help_otherwise(const State& state, const Lease& lease, 
 
 }  // namespace
 
+std::string back_hint(const State& state, const Lease& lease) {
+  if (lease.state == LeaseState::poisoned) return end_command(state, lease) + " ends it: it can never run again";
+  return lease.parked() ? "`sublet resume " + to_string(lease.id) + "` has it wait to come back" : "";
+}
+
 std::string end_command(const State& state, const Lease& lease) {
   const bool ours = lease.owner.kind != OwnerKind::process || lease.owner.keeper;
   if (ours || (!lease.parking && state.use(lease.id).used <= Bytes{}))

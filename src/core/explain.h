@@ -59,6 +59,8 @@ std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now);
 // What ends its program, for whoever may: "`sublet stop lease-3`"; of one that Sublet did not start, and does not end
 // while it holds VRAM or is parked, "`kill 4711`".
 std::string end_command(const State& state, const Lease& lease);
+// What to do about one that is parked and is to run; "" for any other.
+std::string back_hint(const State& state, const Lease& lease);
 
 // "; what is free on gpu0 is held for lease-3 …" of one that would fit if it were not; "" otherwise.
 std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now);

@@ -49,6 +49,11 @@ Error no_method(const Lease& lease) {
 
 }  // namespace
 
+bool lacks_a_grant(const State& state, const Lease& lease) {
+  const bool may = lease.pausable == Pausable::automatic || lease.pausable == Pausable::driver;
+  return may && lease.owner.kind == OwnerKind::process && pause_methods_of(state, lease).empty() && !lease.unfit;
+}
+
 // Whoever starts a program by `sublet run` has thereby agreed to all of them.
 PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   const bool any =

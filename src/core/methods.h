@@ -18,6 +18,9 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease);
 // room in host memory.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
+// Nothing but its owner's word keeps it from being parked: Sublet did not start its program.
+bool lacks_a_grant(const State& state, const Lease& lease);
+
 // Those of them that nothing is known to be in the way of.
 PauseMethods open_methods_of(const State& state, const Lease& lease, Time now);
 

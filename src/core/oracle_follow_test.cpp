@@ -133,7 +133,8 @@ void Oracle::follow_returns(const State& state, const Plan& plan) {
   std::erase_if(coming_, [this](const auto& entry) { return !store_.contains(entry.first.first); });
   for (const auto& [id, lease] : store_)
     for (const std::string& uuid : lease.devices) {
-      coming_[{id, uuid}] = std::max(state.charge(id, uuid).coming, state.charge(id, uuid).shrunk_from);
+      const Charge& charge = state.charge(id, uuid);
+      coming_[{id, uuid}] = std::max(charge.coming, lease.parked() ? Bytes{} : charge.shrunk_from);
       needed_[{id, uuid}] = state.charge(id, uuid).needed;
     }
   for (const Lease& lease : plan.changed) {

@@ -44,7 +44,7 @@ Bytes Oracle::charge_of(const Lease& lease, const std::string& uuid) const {
   const auto found = measured_.find({lease.id, uuid});
   const Measured measured = found == measured_.end() ? Measured{} : found->second;
   const auto coming = coming_.find({lease.id, uuid});
-  const Bytes back = coming == coming_.end() || lease.parked() ? Bytes{} : coming->second;
+  const Bytes back = coming == coming_.end() || lease.state == LeaseState::paused ? Bytes{} : coming->second;
   if (lease.reserves() || !measured.after_end) return std::max({lease.reserved_each(), measured.used, back});
   return measured.used;
 }

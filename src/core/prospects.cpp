@@ -7,6 +7,7 @@
 #include "core/words.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 namespace sublet::core {
@@ -229,6 +230,22 @@ std::string own_text(const State& state, const Rules& rules, const Asking& askin
   return words + (own.size() == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
 }
 
+// Of the user's own programs that Sublet did not start: a word has them paused, where else they would have to end.
+std::string grants_text(const State& state, const Asking& asking, const RoomPlan& plan, std::uint32_t uid) {
+  std::set<std::string> consumers;
+  for (const std::string& uuid : plan.devices)
+    for (const LeaseId id : state.devices().at(uuid).leases) {
+      const Lease& lease = *state.find(id);
+      const bool own = id != asking.lease.id && lease.uid == uid && lease.state == LeaseState::active;
+      if (own && lacks_a_grant(state, lease)) consumers.insert(lease.consumer);
+    }
+  std::string text;
+  for (const std::string& consumer : consumers)
+    text += (text.empty() ? "`sublet pause --grant " : ", `sublet pause --grant ") + consumer + "`";
+  if (!text.empty()) text += " lets what Sublet did not start be paused";
+  return consumers.size() > own_named ? std::string() : text;
+}
+
 std::string others_text(const State& state, const Rules& rules, const Asking& asking, std::uint32_t uid, Time now) {
   if (asking.ordered && asking.ordered->anybodys) return {};
   Asking admins = asking;
@@ -247,7 +264,8 @@ std::string what_else(const State& state, const Rules& rules, const Asking& aski
   std::vector<std::string> ways;
   if (const auto turn = by_turn(state, rules, asking.lease.id, now); turn && turn->in)
     ways.push_back("it waits for about " + format_duration(*turn->in) + ": " + turn->basis);
-  for (std::string way : {own_text(state, rules, asking, plan, uid, now), others_text(state, rules, asking, uid, now)})
+  for (std::string way : {grants_text(state, asking, plan, uid), own_text(state, rules, asking, plan, uid, now),
+                          others_text(state, rules, asking, uid, now)})
     if (!way.empty()) ways.push_back(std::move(way));
   if (ways.empty())
     ways.emplace_back(asking.lease.id ? "`sublet why " + to_string(asking.lease.id) + "` says what would help"
@@ -293,7 +311,9 @@ std::string how_to_have_it(const State& state, const Rules& rules, const Lease& 
   const std::string stop = "end it (" + end_command(state, holder) + ")";
   const bool can_pause =
       holder.state == LeaseState::active && way_to_yield(state, rules, holder, waiter.uid, now).parks();
-  const std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
+  std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
+  if (holder.state == LeaseState::active && lacks_a_grant(state, holder))
+    pause = "let it be paused (`sublet pause --grant " + holder.consumer + "`) or ";
   return (holder.uid == waiter.uid ? "it is the same user's, who can " : "its owner or an admin can ") + pause + stop;
 }
 

@@ -219,6 +219,34 @@ TEST(Prospects, ARefusalNamesWhatTheUserCouldGiveUp) {
   EXPECT_EQ(w.refused(next).hint, "`sublet stop lease-1` ends a lease of the same user, which would make room");
 }
 
+// What Sublet did not start is paused by a word: nobody is advised to end it alone.
+TEST(Prospects, ARefusalNamesTheGrantThatIsLacking) {
+  Equals w;
+  const LeaseId first = w.of(1001, 20 * GiB);
+  Attach attach{first, 0, w.at(first).owner, true, {}};
+  attach.owner.keeper = {};
+  ASSERT_TRUE(w.step(attach).outcome.has_value());
+  const LeaseId next = w.of(1001, 10 * GiB);
+  EXPECT_SAYS(w.refused(next).hint, "`sublet pause --grant train` lets what Sublet did not start be paused; `kill ");
+  const auto helps = what_would_help(w.state, w.rules, w.at(next), w.now);
+  EXPECT_TRUE(std::ranges::any_of(helps, [](const std::string& help) {
+    return contains(help, "who can let it be paused (`sublet pause --grant train`) or end it");
+  }));
+  w.step(Grant{w.at(first).uid, w.at(first).consumer});
+  EXPECT_TRUE(w.step(Preempt{next, 0, {1001, false}}).outcome) << "as the hint says";
+}
+
+TEST(Prospects, NobodyIsToldToResumeWhatNeverRunsAgain) {
+  Equals w;
+  const LeaseId first = w.of(1001, 20 * GiB);
+  ASSERT_TRUE(w.step(Pause{first, 0, "its owner asked", plenty}).outcome.has_value());
+  w.obey();
+  EXPECT_SAYS(w.refused(first).hint, "`sublet resume lease-1`");
+  w.step(Resume{first});
+  w.step(Unparked{first, Unparked::How::never, "the driver says 2"});
+  EXPECT_SAYS(w.refused(first).hint, "`sublet stop lease-1` ends it");
+}
+
 TEST(Prospects, ARefusalWithoutAnyWayOutSaysWhereToLook) {
   Equals w;
   w.of(1000, 20 * GiB, Pausable::no);

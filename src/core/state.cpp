@@ -16,7 +16,8 @@ namespace {
 Bytes charged_for(const Lease& lease, const Charge& charge) {
   if (planted(Bug::charged_as_used) && lease.state == LeaseState::active && charge.used > Bytes{}) return charge.used;
   if (planted(Bug::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
-  const Bytes coming = lease.parked() || planted(Bug::crowds_come_back_small) ? Bytes{} : charge.coming;
+  const bool paused = lease.state == LeaseState::paused;
+  const Bytes coming = paused || planted(Bug::crowds_come_back_small) ? Bytes{} : charge.coming;
   const Bytes shrunk_from = lease.parked() ? Bytes{} : charge.shrunk_from;
   if (lease.reserves() || (charge.settling && !charge.measured))
     return std::max({lease.reserved_each(), charge.used, coming, shrunk_from});
@@ -331,7 +332,8 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
   charge.processes = seen.processes;
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
   Side& side = sides_.at(lease.id);
-  const bool back = !charge.settling && !lease.parking && charge.coming > Bytes{} && device.read_at >= side.restored_at;
+  const bool rests = !lease.parking || lease.state == LeaseState::poisoned;  // nothing more comes to its devices
+  const bool back = !charge.settling && rests && charge.coming > Bytes{} && device.read_at >= side.restored_at;
   const bool shrunk = charge.shrunk_from > Bytes{} && device.read_at >= side.shrunk_at;
   const bool same = charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured;
   if (same && !back && !shrunk) return;

@@ -36,7 +36,8 @@ struct Charge {
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
   // What its processes hold here once they are back, where that is more than its size: charged, but for the time while
-  // it is paused, from when they are asked to yield until what they hold is measured again.
+  // it is paused, from when they are asked to yield until what they hold is measured again. Of one that can never be
+  // restored what it was charged on its way back, as long.
   Bytes coming{};
   // Its size before it shrank: they may have taken more of that than was measured last. Until they are measured again.
   Bytes shrunk_from{};

@@ -43,8 +43,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   const bool in_vain = lease.state == LeaseState::resuming && state_.sides_.at(lease.id).retries > 0 &&
                        (fact.force || (fact.revoke && state_.told_in_vain(lease, now_) >= rules_.grace));
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone || in_vain;
-  const bool away = lease.state == LeaseState::paused || lease.state == LeaseState::resuming;
-  const bool as_it_is = fact.force && fact.stop && away && program_may_live(lease);
+  const bool as_it_is = fact.force && fact.stop && program_may_live(lease);
   const bool first = !planted(Bug::sleepers_are_ended);  // it runs, so that it can save its work
   if (lease.parking && first && !never_runs && !as_it_is && (fact.stop || fact.revoke)) {
     Parking parking = *lease.parking;

@@ -102,13 +102,11 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::opt
     }
   };
   each_any([&](const QueueTree& waiting, Bytes room, std::size_t) { consider(waiting.first_within(room)); });
+  // Each waits on devices of its own: they may have its room whoever stands before it. Of such there are few.
   std::vector<QueueKey> sets;
-  state_.queue_.sets().first(looked_past, sets);
-  for (const QueueKey& key : sets) {
-    if (!place(key, nullptr)) continue;
-    consider(&key);
-    break;
-  }
+  state_.queue_.sets().first(state_.queue_.sets().size(), sets);
+  std::erase_if(sets, [this](const QueueKey& key) { return !place(key, nullptr); });
+  if (!sets.empty()) consider(&sets.front());
   if (next == nullptr) return std::nullopt;
   if (!rooms) note_held(rooms.emplace(state_, rules_, now_));
   const HeldRooms& held = *rooms;

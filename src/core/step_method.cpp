@@ -16,6 +16,8 @@ using namespace std::chrono_literals;
 
 // What a program is given at least, however quick it was before: it may just be busy.
 constexpr Duration least_yield_time = 2s;
+// Of the first one: else who answers just before its time is over is given twice as long each time, without end.
+constexpr int most_yield_times = 4;
 // Of consumer and method; how they went is learned again soon.
 constexpr std::size_t records_kept = 8192;
 
@@ -135,6 +137,7 @@ Duration Stepper::yield_time(const Lease& lease) const {
   // get to a place where it can stop.
   Duration learned = least_yield_time;
   for (const MoveSample& sample : before->second.curve.samples()) learned = std::max(learned, 2 * sample.took);
+  learned = std::min(learned, most_yield_times * rules_.yield_timeout);
   // Who failed last is given the whole time once more.
   const MethodRecord* record = state_.record(lease.whose(), PauseMethod::cooperative);
   const bool failed = record != nullptr && record->tries > 0 && (record->outcomes & 1) == 0;

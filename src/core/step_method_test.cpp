@@ -39,6 +39,28 @@ TEST(Cooperation, ItsTimeIsWhatItTookBefore) {
   EXPECT_EQ(w.newest<Park>()->at_most, w.rules.yield_timeout) << "it failed: the whole time once more";
 }
 
+// Who answers just before it is over would have twice as long each time, and nobody else is asked meanwhile.
+TEST(Cooperation, ItsTimeDoesNotGrowWithoutEnd) {
+  Cooperating w;
+  for (int pauses = 0; pauses < 6; ++pauses) {
+    ASSERT_TRUE(w.pause().has_value());
+    const Duration given = w.newest<Park>()->at_most;
+    EXPECT_LE(given, 4 * w.rules.yield_timeout);
+    w.now = w.now + given - 1s;
+    w.parked(Bytes{});
+    w.measure({});
+    w.measure({});
+    ASSERT_EQ(w.state_of(w.victim), LeaseState::paused);
+    w.step(Resume{w.victim});
+    w.runs();
+    w.measure(10 * GiB);
+    w.pass(1h);
+    w.measure(10 * GiB);
+  }
+  ASSERT_TRUE(w.pause().has_value());
+  EXPECT_EQ(w.newest<Park>()->at_most, 4 * w.rules.yield_timeout);
+}
+
 TEST(Cooperation, WhoeverFailsIsUndoneAndTheDriverIsTried) {
   Cooperating w;
   w.pause();

@@ -410,6 +410,8 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
     kept.reason += fact.detail;
     kept.then_stop = false;
     state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
+    side.restored_at = now_;
+    want_snapshot();
     explain(*lease, "poisoned",
             "its program can never be restored: " + fact.detail +
                 (parking.then_stop ? "; it was to be ended, and is ended as it is" : "; it is kept, and not killed") +

@@ -311,6 +311,25 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   EXPECT_EQ(w.signals(w.victim, false), 1);
 }
 
+// Of its processes some may have been restored, before the driver failed another.
+TEST(Pause, TheRoomOfWhatFailedForGoodIsNobodysBeforeItIsMeasured) {
+  for (const Bytes left : {Bytes{}, 4 * GiB}) {
+    Pair w;
+    w.settle();
+    w.step(Release{w.waiter});
+    w.resume();
+    const LeaseId next = w.submit(wish(22 * GiB, "next"), true);
+    ASSERT_EQ(w.state_of(next), LeaseState::queued);
+    w.unparked(Unparked::How::never);
+    ASSERT_EQ(w.state_of(w.victim), LeaseState::poisoned);
+    EXPECT_TRUE(w.wants_snapshot());
+    EXPECT_EQ(w.state_of(next), LeaseState::queued) << "nobody knows yet what it has taken again";
+    w.measure(left);
+    EXPECT_EQ(w.state_of(next), left > Bytes{} ? LeaseState::queued : LeaseState::active);
+    EXPECT_EQ(w.state.charged(w.at(w.victim), uuid_of(0)), std::max(left, w.at(w.victim).parking->residue));
+  }
+}
+
 TEST(Pause, WhatSubletDidNotStartIsForItsOwnerToEnd) {
   Pair w;
   Attach attach{w.victim, 0, w.at(w.victim).owner, true, {}};
@@ -394,6 +413,18 @@ TEST(Pause, AStopByForceDoesNotWaitForTheResume) {
   EXPECT_EQ(w.signals(w.victim, false), 1);
   w.pass(w.rules.grace);
   EXPECT_EQ(w.signals(w.victim, true), 1);
+}
+
+TEST(Pause, AStopByForceDoesNotWaitUntilItHasYielded) {
+  Pair w;
+  ASSERT_TRUE(w.pause().has_value());
+  ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.victim, false), 0) << "it comes back first";
+  ASSERT_TRUE(w.step(Release{.lease = w.victim, .force = true, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.victim, false), 1);
+  w.step(ProgramEnded{w.victim, 143, true});
+  EXPECT_EQ(w.at(w.victim).end_reason, EndReason::released);
+  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
 }
 
 TEST(Pause, StoppingWaitsForTheResume) {

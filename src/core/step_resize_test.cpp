@@ -174,5 +174,35 @@ TEST(Resize, WhatWasJustGivenBackIsNotGivenAway) {
   EXPECT_EQ(w.step(Resize{lease, 0, 1 * GiB}).outcome.error().code, Code::InUse) << "it is seen to hold them";
 }
 
+// Each on devices of its own, of which those of the others say nothing.
+TEST(Resize, OnDevicesThatAreFreeItGrowsWhoeverWaitsBeforeItElsewhere) {
+  World w;
+  const auto read = [&w] {
+    w.now = w.now + 20ms;
+    w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB), gpu(2, 24 * GiB), gpu(3, 24 * GiB)});
+  };
+  read();
+  const auto on_two = [&w](Bytes vram) {
+    Lease lease = wish(vram);
+    lease.device_count = 2;
+    return w.submit(lease, true);
+  };
+  const LeaseId blocks = on_two(20 * GiB);
+  const LeaseId last = on_two(14 * GiB);
+  ASSERT_NE(w.at(blocks).devices, w.at(last).devices);
+  std::vector<LeaseId> before;
+  for (int i = 0; i < 9; ++i) before.push_back(on_two(256 * MiB));
+  for (const LeaseId id : before) {
+    ASSERT_EQ(w.at(id).devices, w.at(blocks).devices);
+    ASSERT_TRUE(w.step(Resize{.lease = id, .vram = 4 * GiB}).outcome.has_value());
+  }
+  const LeaseId beside = on_two(4 * GiB);
+  ASSERT_EQ(w.at(beside).devices, w.at(last).devices);
+  ASSERT_TRUE(w.step(Resize{.lease = last, .vram = 22 * GiB}).outcome.has_value());
+  EXPECT_EQ(w.at(last).vram, 14 * GiB);
+  w.step(Release{.lease = beside});
+  EXPECT_EQ(w.at(last).vram, 22 * GiB);
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

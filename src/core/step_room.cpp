@@ -402,7 +402,8 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   const bool ends = making->victims.front().ends;
   std::optional<Barred>& barred = state_.sides_.at(victim->id).barred;
   if (ends && barred && barred->by == Hindrance::swap) barred.reset();
-  if (swaps_for_good(*victim, fact.host)) bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
+  if (swaps_for_good(*victim, fact.host))
+    bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
   if (ends) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {
     leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Room that is made on somebody's word: who may be asked on it, who is kept out meanwhile, and who keeps it afterwards.
 #include "base/planted.h"
+#include "core/explain.h"
 #include "core/prospects.h"
 #include "core/stepper.h"
 #include "core/victims.h"
@@ -18,7 +19,7 @@ Result<LeaseId> Stepper::on(const Preempt& fact) {
     if (lease.state == LeaseState::active || lease.state == LeaseState::offered) return lease.id;
     return Error{Code::Stale,
                  "room is made for who waits; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
-                 lease.parked() ? "`sublet resume " + to_string(lease.id) + "` has it wait to come back" : ""};
+                 back_hint(state_, lease)};
   }
   Ordered by = fact.by;
   if (const auto before = state_.ordered(lease.id)) by.anybodys |= before->anybodys;  // its owner takes no more back

@@ -40,12 +40,14 @@ class Cooperation {
   };
   virtual ~Cooperation() = default;
 
-  // Before anything else. `first`: greater than the number of any order of an earlier run.
-  virtual void open(std::uint64_t first, Events events) = 0;
+  virtual void open(Events events) = 0;  // before anything else
+  // The numbers of orders from now on are greater than this one, and than all before; before the first order.
+  virtual void number_from(std::uint64_t number) = 0;
 
   // Tells the lease's program to yield. Outcomes: `done`, with what its processes grew on the host; `unknown`, for it
   // refused, did not answer in time, or could not be told: whatever it does then, it has to be told to go on; or
-  // `undone`, whoever would have told it is not there (`unreached`), and it knows nothing of it.
+  // `undone`, whoever would have told it is not there (`unreached`) and it knows nothing of it, or who yields for it
+  // has ended (`gone`).
   virtual void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) = 0;
   // Tells it to go on: `done`, or `unknown` when it has not answered in time. It stays told: an answer that comes later
   // is reported by `runs_late`. One that no process is left of goes on by itself.
@@ -70,7 +72,8 @@ class Cooperation {
 // Of a world in which no program yields by itself: simulations, and tests of something else. Whoever is asked refuses.
 class NoCooperation final : public Cooperation {
  public:
-  void open(std::uint64_t, Events) override {}
+  void open(Events) override {}
+  void number_from(std::uint64_t) override {}
   void yield(const core::Lease&, const std::string&, Duration, Done done) override { done(ParkOutcome{}); }
   void resume(const core::Lease&, Duration, Done done) override {
     ParkOutcome runs;

@@ -268,10 +268,12 @@ Status Engine::start() {
       programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
                       .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }});
   if (!watched) return watched;
-  // In microseconds of the time line: greater than whatever an earlier run gave.
-  cooperation_.open(static_cast<std::uint64_t>(clock_.now().ns / 1000),
-                    {.told = [this](LeaseId lease) { announce(lease); },
-                     .runs_late = [this](LeaseId lease) { tick(core::Unparked{lease}); }});
+  cooperation_.open({.told = [this](LeaseId lease) { announce(lease); },
+                     .runs_late =
+                         [this](LeaseId lease) {
+                           tick(core::Unparked{lease});
+                           withdraw_if_gone(lease);
+                         }});
   parker_.when_returned([this](LeaseId lease) { tick(core::DriverReturned{lease}); });
   if (Status opened = open_store(); !opened) {
     if (opened.error().code == Code::InUse) return opened;  // another daemon has it: not ours to run beside

@@ -211,6 +211,7 @@ class Engine {
   void parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome);
   void pause_again(LeaseId lease);
   void unparked(LeaseId lease, const ParkOutcome& outcome);
+  void withdraw_if_gone(LeaseId lease);
   std::vector<ProcessRef> tree_of(LeaseId lease);
   void begin_moving(LeaseId lease);
   void begin_copying(LeaseId lease);

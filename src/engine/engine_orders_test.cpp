@@ -19,6 +19,24 @@ TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCo
   EXPECT_EQ(cooperation_->orders, std::vector<std::string>{"yield"});
 }
 
+TEST_F(EngineOrders, WhoHasEndedBeforeItGoesOnLateYieldsNoMore) {
+  run();
+  core::Cooperation how;
+  how.way = core::CooperationWay::signal;
+  how.process = {4321, 5};  // of nobody
+  request(core::Cooperate{id_, 0, how});
+  pause();
+  settle();
+  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  settle();
+  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  ASSERT_EQ(state(), LeaseState::resuming);
+  ASSERT_TRUE(engine_->state().find(id_)->cooperation);
+  cooperation_->events.runs_late(id_);
+  EXPECT_EQ(state(), LeaseState::active);
+  EXPECT_FALSE(engine_->state().find(id_)->cooperation);
+}
+
 TEST_F(EngineOrders, WhoYieldsIsLetGoOfOnceTheEndOfItsLeaseIsDurable) {
   run();
   request(core::ProgramEnded{id_, 0, false});
@@ -126,6 +144,26 @@ TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
     settle();
     EXPECT_EQ(why_not, stored ? "" : "what it holds cannot be stored");
   }
+}
+
+// The wall clock was set back since the store was written.
+struct SetBack : EngineOrders {
+  SetBack()
+      : EngineOrders([this](Machine& machine) {
+          EXPECT_TRUE(inner_.open({}));
+          store::Batch batch;
+          batch.now = last;
+          batch.boot_id = "boot";
+          inner_.intend(std::move(batch));
+          inner_.pump();
+          inner_.close();
+          machine.clock = std::make_unique<ManualClock>(Time{last.ns / 2});
+        }) {}
+  static constexpr Time last{2'000'000'000'000};
+};
+
+TEST_F(SetBack, TheNumbersOfOrdersGoOnFromThose) {
+  EXPECT_GE(cooperation_->first_number, static_cast<std::uint64_t>(last.ns / 1000));
 }
 
 // It was asked whether it may park what it had locked, and let them go before anybody could tell.

@@ -55,7 +55,8 @@ class OneCard final : public Probe {
 // Programs that yield by themselves: the test answers for them.
 class NotingCooperation final : public Cooperation {
  public:
-  void open(std::uint64_t, Events given) override { events = std::move(given); }
+  void open(Events given) override { events = std::move(given); }
+  void number_from(std::uint64_t number) override { first_number = number; }
   void yield(const core::Lease&, const std::string&, Duration, Done done) override {
     orders.emplace_back("yield"), waits = std::move(done);
   }
@@ -69,6 +70,7 @@ class NotingCooperation final : public Cooperation {
   void forget(const core::Lease&) override {}
   void let_go(LeaseId lease) override { let_go_of.push_back(lease); }
   Events events;
+  std::uint64_t first_number = 0;
   std::vector<std::string> orders;
   std::vector<LeaseId> let_go_of;
   Done waits;

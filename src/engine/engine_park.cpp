@@ -19,7 +19,7 @@ namespace {
 // What no process of the lease has to answer for.
 std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
   if (outcome.kind != ParkOutcome::Kind::undone || planted(Bug::hindrances_are_faults)) return std::nullopt;
-  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 12> known{{
+  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},
       {"unsupported_driver", core::Hindrance::driver},
@@ -30,6 +30,7 @@ std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
       {"withdrawn", core::Hindrance::passing},  // what was to be stored first could not be
       {"unsaid", core::Hindrance::passing},     // the store, or a card's reading, takes its time
       {"helper", core::Hindrance::passing},     // there was none
+      {"gone", core::Hindrance::passing},       // who was to be told, or all that could be parked, has just ended
       {"unreached", core::Hindrance::passing},  // who would have told it is not there
       {"internal", core::Hindrance::passing},
   }};
@@ -385,13 +386,17 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   if (how != How::runs) log::warn("{}: its program does not run again: {}", to_string(lease), outcome.detail);
   const core::Lease* known = state_.find(lease);
   const auto host = known != nullptr ? std::optional(host_memory(known)) : std::nullopt;
-  // Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
-  const bool gone = how == How::runs && known != nullptr && known->cooperation && known->cooperation->process &&
-                    !programs_.lives(known->cooperation->process);
   core::Unparked fact{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code};
   fact.nothing_parked = how == How::never && outcome.parked.empty();
   tick(fact);
-  if (gone) tick(core::Cooperate{lease});
+  if (how == How::runs) withdraw_if_gone(lease);
+}
+
+// Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
+void Engine::withdraw_if_gone(LeaseId lease) {
+  const core::Lease* known = state_.find(lease);
+  const bool told = known != nullptr && known->cooperation && known->cooperation->process;
+  if (told && !programs_.lives(known->cooperation->process)) tick(core::Cooperate{lease});
 }
 
 // --- programs that yield by themselves

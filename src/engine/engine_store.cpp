@@ -165,6 +165,8 @@ Status Engine::open_store() {
   // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
   if (!planted(Bug::time_goes_back)) clock_.go_on_from(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
+  // In microseconds of that line: greater than whatever an earlier run gave.
+  cooperation_.number_from(static_cast<std::uint64_t>(now.ns / 1000));
   std::map<core::Consumer, core::ConsumerHistory> history;
   for (auto& [consumer, runs] : loaded->history)
     history[consumer] = {std::move(runs.runs), runs.peak_used, runs.last_used};

@@ -276,7 +276,9 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
     if (!yields) return take(lease, *entry, YieldAnswer::resumed, "it has ended");
     entry->answered = true;
     if (entry->ended) return end(lease);
-    return finish(*entry, failed("gone", name_of(*entry) + ", which yields by itself, has ended"));
+    ParkOutcome outcome = failed("gone", name_of(*entry) + ", which yields by itself, has ended");
+    outcome.kind = ParkOutcome::Kind::undone;
+    return finish(*entry, std::move(outcome));
   }
   if (entry->ended && yields && over) {
     entry->answered = true;
@@ -297,6 +299,7 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
 void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, const Told& what) {
   Entry* entry = find(lease, number);
   if (entry == nullptr || entry->answered) return;
+  if (entry->how.process && !lives(entry->how.process)) return look(lease, number);
   const bool yields = entry->order.kind == Kind::yield;
   entry->owed = !yields || what.may_have_been;
   if (entry->ended && yields) {
@@ -408,10 +411,9 @@ LocalCooperation::LocalCooperation(asio::io_context& io, Programs& programs, std
 
 LocalCooperation::~LocalCooperation() { state_->entries.clear(); }
 
-void LocalCooperation::open(std::uint64_t first, Events events) {
-  state_->last = first;
-  state_->events = std::move(events);
-}
+void LocalCooperation::open(Events events) { state_->events = std::move(events); }
+
+void LocalCooperation::number_from(std::uint64_t number) { state_->last = std::max(state_->last, number); }
 
 void LocalCooperation::yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) {
   state_->begin(lease, Kind::yield, reason, at_most, std::move(done));

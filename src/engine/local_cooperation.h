@@ -19,7 +19,8 @@ class LocalCooperation final : public Cooperation {
   LocalCooperation(const LocalCooperation&) = delete;
   LocalCooperation& operator=(const LocalCooperation&) = delete;
 
-  void open(std::uint64_t first, Events events) override;
+  void open(Events events) override;
+  void number_from(std::uint64_t number) override;
   void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) override;
   void resume(const core::Lease& lease, Duration at_most, Done done) override;
   YieldOrder order(LeaseId lease) const override;

@@ -82,6 +82,20 @@ TEST_F(ToldBySignals, WhoMayHaveBeenToldIsToldToGoOn) {
   EXPECT_EQ(told(), (std::vector{SIGUSR1, SIGUSR2}));
 }
 
+// The actor knows that before we look.
+TEST_F(ToldBySignals, WhoHasEndedGoesOnByThatAndYieldsNothing) {
+  follow();
+  for (const bool yields : {true, false}) {
+    yields ? yield() : resume();
+    ASSERT_EQ(told().size(), yields ? 1U : 2U);
+    if (yields) ::kill(world.child.pid(), SIGKILL), world.child.wait_for_end();
+    world.actor.answer(actor::Code::gone);
+    ASSERT_TRUE(outcome);
+    EXPECT_EQ(outcome->kind, yields ? Kind::undone : Kind::done);
+    EXPECT_EQ(outcome->code, yields ? "gone" : "");
+  }
+}
+
 // The core may end a lease for what comes of telling it.
 TEST_F(ToldBySignals, ALeaseMayEndByWhatComesOfTellingIt) {
   int times = 0;

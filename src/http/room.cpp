@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making room on somebody's word: for a lease that waits, and for what is outside of Sublet.
 #include "base/size_bounds.h"
+#include "core/explain.h"
 #include "core/rehearse.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
@@ -60,7 +61,7 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
     return problem({Code::Stale,
                     fmt::format("room is made for who waits; {} {} {}", to_string(lease.id),
                                 lease.ended() ? "has" : "is", core::to_string(lease.state)),
-                    lease.parked()  ? fmt::format("`sublet resume {}` has it wait to come back", to_string(lease.id))
+                    lease.parked()  ? core::back_hint(engine.state(), lease)
                     : lease.ended() ? "ask for a new lease"
                                     : fmt::format("`sublet why {}` says how far it is", to_string(lease.id))});
   }

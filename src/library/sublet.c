@@ -410,29 +410,45 @@ int sublet_declare_residue(uint64_t bytes) {
   return result;
 }
 
+/* Nothing is to be told to this process any more, or its lease is no more. */
+static int is_withdrawn(const struct http_reply* reply) {
+  char code[32];
+  json_text(json_member(reply->body, "code"), code, sizeof code);
+  return reply->status == 200 || reply->status == 404 || (reply->status == 409 && strcmp(code, "Stale") == 0);
+}
+
+/* The daemon knows whether an order is on its way here: the thread asks for it as long as there may be one. */
 int sublet_unregister(void) {
   char path[160];
   struct http_reply reply;
   pthread_mutex_lock(&all.mutex);
-  const int mine = all.registered && all.pid == getpid();
-  const int away = all.phase != RUNNING && all.phase != ASKED;
-  if (mine && !away) all.stop = 1;
+  const int mine = all.registered && all.pid == getpid() && !all.stop;
+  const int away = all.phase != RUNNING;
   pthread_mutex_unlock(&all.mutex);
   if (!mine) return fail(SUBLET_USAGE, "not registered");
-  if (away) return fail(SUBLET_USAGE, "the program is paused");
+  if (away) return fail(SUBLET_USAGE, "the program is paused, or asked to yield");
+  target(path, sizeof path, "");
+  const int status = http_call(all.socket, "DELETE", path, NULL, ANSWER_TIMEOUT_MS, -1, &reply);
+  if (status == 0) return fail(SUBLET_NO_DAEMON, "the daemon does not answer");
+  if (!is_withdrawn(&reply)) {
+    return status == 409 ? fail(SUBLET_USAGE, "the program is asked to yield: it has to do that first")
+                         : refused(&reply);
+  }
+  pthread_mutex_lock(&all.mutex);
+  const int last = all.stop == 0; /* else another thread does the rest */
+  all.stop = 1;
+  pthread_mutex_unlock(&all.mutex);
+  if (!last) return fail(SUBLET_USAGE, "not registered");
   const uint64_t one = 1;
   if (write(all.wake, &one, sizeof one) != (ssize_t)sizeof one)
     return fail(SUBLET_FAILED, "the thread cannot be woken");
   if (!pthread_equal(pthread_self(), all.thread)) pthread_join(all.thread, NULL);
-  target(path, sizeof path, "");
-  const int status = http_call(all.socket, "DELETE", path, NULL, ANSWER_TIMEOUT_MS, -1, &reply);
   pthread_mutex_lock(&all.mutex);
   all.registered = 0;
   close(all.wake);
   all.wake = -1;
   pthread_mutex_unlock(&all.mutex);
-  if (status == 0) return fail(SUBLET_NO_DAEMON, "the daemon does not answer");
-  return status == 200 || status == 409 ? succeed() : refused(&reply);
+  return succeed();
 }
 
 const char* sublet_error(void) { return error_text; }

@@ -32,6 +32,11 @@ def on_resume(context):
     return failures >= 0
 callbacks = Callbacks(ctypes.sizeof(Callbacks), PAUSE(on_pause), RESUME(on_resume), None, 0, own_thread)
 print("registers", lib.sublet_register(ctypes.byref(callbacks)), flush=True)
+for word in sys.stdin:  # closed unless a test says when it does what
+    if word.strip() == "leave":
+        print("leaves", lib.sublet_unregister(), flush=True)
+    elif lib.sublet_safe_point() == 1:
+        print("works", flush=True)
 while True:
     if own_thread:
         signal.pause()
@@ -52,11 +57,11 @@ def start(daemon):
     """Starts the program, which has registered then."""
     children = []
 
-    def run(own_thread=0, refusals=0, failures=0):
+    def run(own_thread=0, refusals=0, failures=0, stdin=subprocess.DEVNULL):
         env = dict(os.environ, SUBLET_LEASE="lease-1", SUBLET_HOST=f"unix://{daemon.path}",
                    LD_LIBRARY_PATH=str(BUILD / "lib"))
         child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(own_thread), str(refusals), str(failures)],
-                                 stdout=subprocess.PIPE, text=True, env=env)
+                                 stdin=stdin, stdout=subprocess.PIPE, text=True, env=env)
         children.append(child)
         assert child.stdout.readline() == "registers 0\n"
         return child
@@ -66,6 +71,8 @@ def start(daemon):
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
+        if child.stdin:
+            child.stdin.close()
 
 
 def says(child, *lines):
@@ -130,3 +137,57 @@ def test_who_is_paused_stays_so_while_the_daemon_does_not_know_yet_whose_process
     daemon.give("resume", 2)
     answered(daemon, (1, "yielded"), (2, "resumed"))
     says(child, "yields", "goes on", "works")
+
+
+# --- who no longer wants to be told ---
+
+USAGE = 4
+PAUSING = (409, {"code": "PauseUnsafe", "detail": "lease-1 is pausing"})
+
+
+def tell(child, word):
+    child.stdin.write(word + "\n")
+    child.stdin.flush()
+
+
+@pytest.mark.parametrize("own_thread", [0, 1])
+def test_who_is_asked_to_yield_does_that_before_it_may_leave(daemon, start, own_thread):
+    """Also where the order has not come to it yet: somebody has to be told to go on afterwards."""
+    daemon.withdrawal = PAUSING
+    child = start(own_thread, stdin=subprocess.PIPE)
+    tell(child, "leave")
+    says(child, f"leaves {USAGE}")
+    daemon.give("yield", 1)
+    if not own_thread:
+        daemon.wait(lambda: daemon.heard == 1, "it knows what it is asked")
+        tell(child, "leave")
+        says(child, f"leaves {USAGE}")
+        tell(child, "work")
+    answered(daemon, (1, "yielded"))
+    daemon.give("resume", 2)
+    answered(daemon, (1, "yielded"), (2, "resumed"))
+    says(child, "yields", "goes on", *([] if own_thread else ["works"]))
+    daemon.withdrawal = (200, {})
+    tell(child, "leave")
+    says(child, "leaves 0")
+
+
+@pytest.mark.parametrize("withdrawal", [(404, {}), (409, {"code": "Stale", "detail": "lease-1 has ended"})])
+def test_who_has_no_lease_any_more_may_leave(daemon, start, withdrawal):
+    daemon.withdrawal = withdrawal
+    child = start(stdin=subprocess.PIPE)
+    tell(child, "leave")
+    says(child, "leaves 0")
+    tell(child, "leave")
+    says(child, f"leaves {USAGE}")
+
+
+def test_who_cannot_say_that_it_leaves_is_still_told(daemon, start):
+    daemon.withdrawal = (503, {"code": "Unavailable", "detail": "the store"})
+    child = start(stdin=subprocess.PIPE)
+    tell(child, "leave")
+    assert child.stdout.readline() not in ("leaves 0\n", f"leaves {USAGE}\n")
+    daemon.give("yield", 1)
+    daemon.wait(lambda: daemon.heard == 1, "it knows what it is asked")
+    tell(child, "work")
+    answered(daemon, (1, "yielded"))

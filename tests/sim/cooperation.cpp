@@ -20,11 +20,6 @@ ParkOutcome failed(std::string code, std::string detail) {
 
 }  // namespace
 
-void SimCooperation::open(std::uint64_t first, Events events) {
-  last_ = first;
-  events_ = std::move(events);
-}
-
 // ------------------------------------------------------------------------------------------------ told
 
 // None before it is durable that the lease is on that way, and none while somebody waits for another.
@@ -132,7 +127,9 @@ void SimCooperation::hear(LeaseId lease, std::uint64_t number) {
     order->answered = true;
     life_->world.go_on_without(lease);
     if (order->kind == Kind::resume) return finish(lease, *order, {.kind = ParkOutcome::Kind::done});
-    return finish(lease, *order, failed("gone", "its process has ended"));
+    ParkOutcome gone = failed("gone", "its process has ended");
+    gone.kind = ParkOutcome::Kind::undone;
+    return finish(lease, *order, std::move(gone));
   }
   Program& program = *life_->world.program_of(lease);
   // It is still about something else: what it was told before, or it hears nothing at all.

@@ -10,7 +10,8 @@ namespace sublet::sim {
 class SimCooperation final : public engine::Cooperation {
  public:
   explicit SimCooperation(std::shared_ptr<Life> life) : life_(std::move(life)) {}
-  void open(std::uint64_t first, Events events) override;
+  void open(Events events) override { events_ = std::move(events); }
+  void number_from(std::uint64_t number) override { last_ = std::max(last_, number); }
   void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) override;
   void resume(const core::Lease& lease, Duration at_most, Done done) override;
   void adopt(const core::Lease&) override {}

@@ -177,8 +177,8 @@ void Oracle::intended(const store::Batch& batch) {
     verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",
                     [&] { return "an empty reason for " + to_string(reason.lease); });
   }
-  // Who gives room up first, as it is stored.
-  std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is
+  waited_.clear();
+  std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // as it was, and is; after who gives room up
   if (!goes_on) came_back_.clear(), cleared_.clear(), kept_.clear(), asked_now_.clear();
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
@@ -196,13 +196,10 @@ void Oracle::intended(const store::Batch& batch) {
     leases_[lease.id] = lease;
     follow_return(before ? &*before : nullptr, lease);
     follow_word(before ? &*before : nullptr, lease, batch.now);
-    if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
+    if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease), note_waited(before);
     if (held && lease.state == LeaseState::active && before->state == LeaseState::active) follow_shrunk(*before, lease);
   }
   if (!goes_on) woke_ = std::exchange(wakes_, false);
-  waited_.clear();
-  for (const auto& [before, lease] : granted)
-    if (before && waits(*before)) waited_.push_back(*before);
   for (const auto& [before, lease] : granted) {
     check_room(*lease, batch.now, woke_);
     if (before && before->state == LeaseState::paused) check_stays_out(*before, *lease, batch);

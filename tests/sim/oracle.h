@@ -190,6 +190,9 @@ class Oracle {
   const Lease* held_for(const std::string& device, const Lease& given, Time now) const;
   std::optional<Time> limit(const Lease& lease) const;
   void follow_back(const Lease& parked, Time now);
+  void note_waited(const std::optional<Lease>& before) {
+    if (before && waits(*before)) waited_.push_back(*before);
+  }
   void follow_given(const Lease* was, const Lease& lease, Time now);
   void follow_shrunk(const Lease& was, const Lease& lease);
   void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);

@@ -278,14 +278,14 @@ void Oracle::check_left_parked(const Lease& before, const Lease& lease) {
 void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
-  static const std::set<std::string_view> forgiven{"withdrawn",    "unsaid", "outgrown", "no_right",
-                                                   "not_dumpable", "traced", "stopped",  "unsupported_driver",
-                                                   "no_driver",    "helper", "unreached"};
+  static const std::set<std::string_view> forgiven{"withdrawn",    "unsaid", "outgrown",  "no_right",
+                                                   "not_dumpable", "traced", "stopped",   "unsupported_driver",
+                                                   "no_driver",    "helper", "unreached", "gone"};
   if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
   else if (!forgiven.contains(outcome.code)) refuses_.insert(id);
   else if (outcome.kind == engine::ParkOutcome::Kind::undone) hindered_.insert(id);
-  static const std::set<std::string_view> over_soon{"withdrawn", "unsaid",    "outgrown", "traced",
-                                                    "stopped",   "no_driver", "unreached"};
+  static const std::set<std::string_view> over_soon{"withdrawn", "unsaid",    "outgrown",  "traced",
+                                                    "stopped",   "no_driver", "unreached", "gone"};
   const bool barred = engine_->state().barred(id, core::PauseMethod::driver, engine_->now()) != nullptr;
   if (over_soon.contains(outcome.code) && !barred) passing_.insert(id);
 }

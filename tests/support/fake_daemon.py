@@ -18,6 +18,7 @@ class FakeDaemon:
         self.end_for = None  # so many questions, after which the lease is there again; None: all
         self.asked_while_ended = 0  # so often
         self.answers = []
+        self.withdrawal = (200, {})  # what is said to who no longer wants to be told
         self.follows = {}  # orders that are given before an answer is: by that answer's number
         self.changed = threading.Condition()
         self.closed = False
@@ -75,6 +76,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.reply(*self.server.fake.take(body) if self.path.endswith("/answer") else (200, {}))
+
+    def do_DELETE(self):
+        self.reply(*self.server.fake.withdrawal)
 
     def reply(self, status, document):
         body = json.dumps(document).encode()
