@@ -51,7 +51,8 @@ Error no_method(const Lease& lease) {
 
 bool lacks_a_grant(const State& state, const Lease& lease) {
   const bool may = lease.pausable == Pausable::automatic || lease.pausable == Pausable::driver;
-  return may && lease.owner.kind == OwnerKind::process && pause_methods_of(state, lease).empty() && !lease.unfit;
+  const bool word = !lease.unfit || lease.unfit->kind == Unfit::unvouched;
+  return may && word && lease.owner.kind == OwnerKind::process && pause_methods_of(state, lease).empty();
 }
 
 // Whoever starts a program by `sublet run` has thereby agreed to all of them.

@@ -18,7 +18,7 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease);
 // room in host memory.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
-// Nothing but its owner's word keeps it from being parked: Sublet did not start its program.
+// Nothing but its owner's word is lacking for it to be parked: Sublet did not start its program, or before driver 580.
 bool lacks_a_grant(const State& state, const Lease& lease);
 
 // Those of them that nothing is known to be in the way of.

@@ -230,7 +230,7 @@ std::string own_text(const State& state, const Rules& rules, const Asking& askin
   return words + (own.size() == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
 }
 
-// Of the user's own programs that Sublet did not start: a word has them paused, where else they would have to end.
+// Of the user's own programs that are not parked without a word: by that they are paused, and need not end.
 std::string grants_text(const State& state, const Asking& asking, const RoomPlan& plan, std::uint32_t uid) {
   std::set<std::string> consumers;
   for (const std::string& uuid : plan.devices)
@@ -242,7 +242,7 @@ std::string grants_text(const State& state, const Asking& asking, const RoomPlan
   std::string text;
   for (const std::string& consumer : consumers)
     text += (text.empty() ? "`sublet pause --grant " : ", `sublet pause --grant ") + consumer + "`";
-  if (!text.empty()) text += " lets what Sublet did not start be paused";
+  if (!text.empty()) text += " lets its programs be parked";
   return consumers.size() > own_named ? std::string() : text;
 }
 
@@ -312,8 +312,11 @@ std::string how_to_have_it(const State& state, const Rules& rules, const Lease& 
   const bool can_pause =
       holder.state == LeaseState::active && way_to_yield(state, rules, holder, waiter.uid, now).parks();
   std::string pause = can_pause ? "pause it (`sublet pause " + id + "`) or " : "";
-  if (holder.state == LeaseState::active && lacks_a_grant(state, holder))
-    pause = "let it be paused (`sublet pause --grant " + holder.consumer + "`) or ";
+  if (holder.state == LeaseState::active && lacks_a_grant(state, holder)) {
+    pause = "let it be parked (`sublet pause --grant " + holder.consumer + "`) or ";
+    if (holder.uid != waiter.uid)
+      return "its owner can " + pause + stop + ", and an admin can end it";  // no grant of his
+  }
   return (holder.uid == waiter.uid ? "it is the same user's, who can " : "its owner or an admin can ") + pause + stop;
 }
 

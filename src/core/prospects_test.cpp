@@ -227,10 +227,10 @@ TEST(Prospects, ARefusalNamesTheGrantThatIsLacking) {
   attach.owner.keeper = {};
   ASSERT_TRUE(w.step(attach).outcome.has_value());
   const LeaseId next = w.of(1001, 10 * GiB);
-  EXPECT_SAYS(w.refused(next).hint, "`sublet pause --grant train` lets what Sublet did not start be paused; `kill ");
+  EXPECT_SAYS(w.refused(next).hint, "`sublet pause --grant train` lets its programs be parked; `kill ");
   const auto helps = what_would_help(w.state, w.rules, w.at(next), w.now);
   EXPECT_TRUE(std::ranges::any_of(helps, [](const std::string& help) {
-    return contains(help, "who can let it be paused (`sublet pause --grant train`) or end it");
+    return contains(help, "who can let it be parked (`sublet pause --grant train`) or end it");
   }));
   w.step(Grant{w.at(first).uid, w.at(first).consumer});
   EXPECT_TRUE(w.step(Preempt{next, 0, {1001, false}}).outcome) << "as the hint says";

@@ -214,6 +214,8 @@ class State {
   // --- yielding, parked, coming back ---
   // Paused, or told in vain so far to go on.
   bool is_away(const Lease& lease) const;
+  // It is charged with more on a device than was measured, until it is read again.
+  bool measured_later(LeaseId id) const;
   // For how long it has been told to go on, again and again, and does not answer; unset: it may only be a moment.
   std::optional<Duration> told_in_vain(const Lease& lease, Time now) const;
   const std::set<LeaseId>& away() const { return away_; }  // those with Lease::parking

@@ -217,6 +217,12 @@ bool State::begun(LeaseId id) const {
   return side == sides_.end() || side->second.begun;
 }
 
+bool State::measured_later(LeaseId id) const {
+  const auto side = sides_.find(id);
+  return side != sides_.end() &&
+         std::ranges::any_of(side->second.charges, [](const Charge& its) { return its.coming > Bytes{}; });
+}
+
 bool State::is_away(const Lease& lease) const {
   if (lease.state != LeaseState::resuming) return lease.state == LeaseState::paused;
   return sides_.at(lease.id).unanswered > 0;

@@ -217,7 +217,8 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   assert(!lease.ended());
   one_piece_ = one_piece_ || state_.sides_.at(lease.id).given;  // it gives up again what it was given in this step
   const bool ran = lease.state == LeaseState::active;
-  const bool parked = lease.parked();
+  // Parked: what it holds was measured then; or it is one that may have taken some again before the driver failed it.
+  const bool measured = lease.parked() && !state_.measured_later(lease.id);
   lease.resize.reset();
   drop_word(lease);
   state_.verifying_.erase(lease.id);
@@ -228,7 +229,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   if (lease.state == LeaseState::queued) {
     // It held nothing.
   } else if (lease.had_process && !planted(Bug::an_end_frees_at_once)) {
-    state_.settle(lease.id, parked);
+    state_.settle(lease.id, measured);
     want_snapshot();
   } else {
     state_.unbook(lease);

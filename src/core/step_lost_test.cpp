@@ -120,10 +120,22 @@ TEST(LostCard, WhoeverDoesNotGoOnIsEnded) {
   Lost w(/*by_itself=*/true);
   w.settle();
   w.gone_for(w.rules.forget_after);
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer"});
+  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, "late"});
   w.gone_for(5s);
   EXPECT_EQ(w.at(w.lease).end_reason, EndReason::failed);
   EXPECT_EQ(w.signals(w.lease, false), 1);
+}
+
+// It was never told, and is once whoever would tell it is there again.
+TEST(LostCard, WhoCannotBeReachedIsNotEndedForThat) {
+  Lost w(/*by_itself=*/true);
+  w.settle();
+  w.gone_for(w.rules.forget_after);
+  w.step(Unparked{w.lease, Unparked::How::not_yet, "the actor is not there", plenty, false, "unreached"});
+  w.gone_for(1min);
+  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
+  EXPECT_GT(w.ordered<Unpark>(), 1);
+  EXPECT_EQ(w.signals(w.lease, false), 0);
 }
 
 // Of two cards one is left, and others have taken what it had there.
@@ -219,7 +231,7 @@ TEST(LostCard, WhoWasNotStartedHereAndYieldedByItselfIsToldToGoOnBeforeItsLeaseE
   w.gone_for(5s);
   EXPECT_SAYS(w.why(w.lease, "resuming"), "is gone, and it is to end: its program is told to go on without it");
   ASSERT_EQ(w.ordered<Unpark>(), 1);
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer"});
+  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, "late"});
   w.gone_for(1min);
   EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
   ASSERT_TRUE(w.step(Release{.lease = w.lease, .revoke = true}).outcome.has_value());

@@ -311,25 +311,6 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   EXPECT_EQ(w.signals(w.victim, false), 1);
 }
 
-// Of its processes some may have been restored, before the driver failed another.
-TEST(Pause, TheRoomOfWhatFailedForGoodIsNobodysBeforeItIsMeasured) {
-  for (const Bytes left : {Bytes{}, 4 * GiB}) {
-    Pair w;
-    w.settle();
-    w.step(Release{w.waiter});
-    w.resume();
-    const LeaseId next = w.submit(wish(22 * GiB, "next"), true);
-    ASSERT_EQ(w.state_of(next), LeaseState::queued);
-    w.unparked(Unparked::How::never);
-    ASSERT_EQ(w.state_of(w.victim), LeaseState::poisoned);
-    EXPECT_TRUE(w.wants_snapshot());
-    EXPECT_EQ(w.state_of(next), LeaseState::queued) << "nobody knows yet what it has taken again";
-    w.measure(left);
-    EXPECT_EQ(w.state_of(next), left > Bytes{} ? LeaseState::queued : LeaseState::active);
-    EXPECT_EQ(w.state.charged(w.at(w.victim), uuid_of(0)), std::max(left, w.at(w.victim).parking->residue));
-  }
-}
-
 TEST(Pause, WhatSubletDidNotStartIsForItsOwnerToEnd) {
   Pair w;
   Attach attach{w.victim, 0, w.at(w.victim).owner, true, {}};

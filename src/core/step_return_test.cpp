@@ -330,5 +330,38 @@ TEST(Pause, WhatItTookWhileItWasPausedComesBackIntoNobodysRoom) {
   EXPECT_EQ(w.free(0), 2 * GiB);
 }
 
+// Of its processes some may have been restored, before the driver failed another.
+TEST(Poisoned, TheRoomOfWhatFailedForGoodIsNobodysBeforeItIsMeasured) {
+  for (const Bytes left : {Bytes{}, 4 * GiB}) {
+    Pair w;
+    w.settle();
+    w.step(Release{w.waiter});
+    w.resume();
+    const LeaseId next = w.submit(wish(22 * GiB, "next"), true);
+    ASSERT_EQ(w.state_of(next), LeaseState::queued);
+    w.unparked(Unparked::How::never);
+    ASSERT_EQ(w.state_of(w.victim), LeaseState::poisoned);
+    EXPECT_TRUE(w.wants_snapshot());
+    EXPECT_EQ(w.state_of(next), LeaseState::queued) << "nobody knows yet what it has taken again";
+    w.measure(left);
+    EXPECT_EQ(w.state_of(next), left > Bytes{} ? LeaseState::queued : LeaseState::active);
+    EXPECT_EQ(w.state.charged(w.at(w.victim), uuid_of(0)), std::max(left, w.at(w.victim).parking->residue));
+  }
+}
+
+TEST(Poisoned, NorIsItWhereItsLeaseEndsBeforeThat) {
+  Pair w;
+  w.settle();
+  w.step(Release{w.waiter});
+  w.resume();
+  const LeaseId next = w.submit(wish(22 * GiB, "next"), true);
+  w.unparked(Unparked::How::never);
+  ASSERT_EQ(w.state_of(w.victim), LeaseState::poisoned);
+  w.step(ProgramEnded{w.victim, 137, true});
+  EXPECT_EQ(w.state_of(next), LeaseState::queued) << "what it took again may still be there";
+  w.measure({});
+  EXPECT_EQ(w.state_of(next), LeaseState::active);
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

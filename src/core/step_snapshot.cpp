@@ -355,7 +355,7 @@ bool Stepper::waits_for_card(Lease& lease, const Device& device, bool over) {
 // Of those whose card is gone. Whoever did not go on when it was told to is not told again.
 bool Stepper::may_be_told_to_go_on(const Lease& lease) const {
   return lease.parking && lease.parking->method == PauseMethod::cooperative && lease.state != LeaseState::poisoned &&
-         state_.sides_.at(lease.id).retries == 0;
+         state_.sides_.at(lease.id).unanswered == 0;
 }
 
 void Stepper::end_with(Lease& lease, const Device& device) {

@@ -2,6 +2,7 @@
 // Turns among equals: when one comes, those who leave for it are asked as those are who make room for a higher tier
 // (step_room.cpp). Who has had how much is counted for as long as there is somebody to share with.
 #include "base/planted.h"
+#include "core/methods.h"
 #include "core/stepper.h"
 #include "core/turns.h"
 #include "core/victims.h"
@@ -207,7 +208,9 @@ bool Stepper::go_on_with_turn(const Lease& waiter) {
   }
   for (const Victim& victim : victims) {
     const Lease* lease = find(victim.lease);
-    if (lease == nullptr || lease->state != LeaseState::active) continue;  // it has left, or is leaving
+    if (lease == nullptr) continue;
+    const bool there = lease->state == LeaseState::active || does_not_go_on(state_, rules_, *lease, now_);
+    if (!there) continue;  // it has left, or is leaving
     const WayToYield way = way_to_yield(state_, rules_, *lease, waiter.uid, now_);
     const bool may = now_ >= state_.standing(lease->id).spared_until && !lease->stop_requested;
     if (!may || way.kind == WayToYield::Kind::none || way.ends() != victim.ends) return false;

@@ -5,8 +5,11 @@
 
 #include "engine/parker.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
+#include <string_view>
 
 namespace sublet::engine {
 
@@ -17,14 +20,20 @@ class DriverAway {
   // What came of an order to park by the driver. True: it has been away for long by now. `cooldown`: after which who
   // was not parked for that is tried again. What does not come as far as asking the driver says nothing of it.
   bool lasts(const ParkOutcome& outcome, Duration cooldown, Time now) {
-    if (outcome.kind == ParkOutcome::Kind::done) found_.reset();
-    if (outcome.code != "no_driver") return false;
+    if (outcome.code != "no_driver") {
+      if (std::ranges::find(unasked, outcome.code) == unasked.end()) found_.reset();
+      return false;
+    }
     if (!found_ || now - found_->last > std::chrono::minutes(1) + 2 * cooldown) found_ = {now, now};
     found_->last = now;
     return now - found_->first >= installed_in;
   }
 
  private:
+  // With these an order has ended before it came to a driver.
+  static constexpr std::array<std::string_view, 11> unasked{"stopped",  "traced",       "helper",   "withdrawn",
+                                                            "outgrown", "unsaid",       "gone",     "no_right",
+                                                            "internal", "not_dumpable", "unvouched"};
   struct Found {
     Time first, last;  // in a row of tries
   };

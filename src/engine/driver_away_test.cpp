@@ -28,11 +28,15 @@ TEST(DriverAway, LastsOnceEachOfManyTriesHasFoundItSo) {
 }
 
 TEST(DriverAway, BeginsAnewOnceItWasThereOrNobodyHasLooked) {
-  for (const bool was_there : {true, false}) {
+  for (const std::string was_there : {"", "timeout", "nobody looked"}) {
     DriverAway away;
     EXPECT_FALSE(away.lasts(refused("no_driver"), 10s, Time{}));
-    const Time later = Time{} + 1min + (was_there ? 0s : 21s);
-    if (was_there) EXPECT_FALSE(away.lasts({.kind = Kind::done}, 10s, later));
+    const bool looked = was_there != "nobody looked";
+    const Time later = Time{} + 1min + (looked ? 0s : 21s);
+    if (looked) {
+      const Kind kind = was_there.empty() ? Kind::done : Kind::undone;
+      EXPECT_FALSE(away.lasts({.kind = kind, .code = was_there}, 10s, later));
+    }
     EXPECT_FALSE(away.lasts(refused("no_driver"), 10s, later));
     EXPECT_FALSE(away.lasts(refused("no_driver"), 10s, later + 1min)) << "long since the first, not since this one";
     EXPECT_TRUE(away.lasts(refused("no_driver"), 10s, later + 2min));

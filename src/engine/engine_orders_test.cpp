@@ -19,6 +19,18 @@ TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCo
   EXPECT_EQ(cooperation_->orders, std::vector<std::string>{"yield"});
 }
 
+// It may have been told, and is told to go on; that its actor was lost is no failure of its.
+TEST_F(EngineOrders, AnActorThatIsLostWithItsOrderCountsAgainstNobody) {
+  run();
+  cooperate();
+  pause();
+  settle();
+  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "unreached", .detail = "the actor is not there"});
+  settle();
+  EXPECT_EQ(cooperation_->orders, (std::vector<std::string>{"yield", "resume"}));
+  EXPECT_EQ(engine_->state().record({0, "ana"}, core::PauseMethod::cooperative), nullptr);
+}
+
 TEST_F(EngineOrders, WhoHasEndedBeforeItGoesOnLateYieldsNoMore) {
   run();
   core::Cooperation how;

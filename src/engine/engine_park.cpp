@@ -18,7 +18,9 @@ namespace {
 
 // What no process of the lease has to answer for.
 std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
-  if (outcome.kind != ParkOutcome::Kind::undone || planted(Bug::hindrances_are_faults)) return std::nullopt;
+  // An actor that was lost with its order may have told the program: that is taken back, and is no fault of it either.
+  const bool nobodys = outcome.kind == ParkOutcome::Kind::undone || outcome.code == "unreached";
+  if (!nobodys || planted(Bug::hindrances_are_faults)) return std::nullopt;
   constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},

@@ -311,10 +311,12 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
     entry->answered = true;
     entry->untold = !what.may_have_been;
   }
+  // By a way that does not work it is not asked again and again; to go on it is told as soon as it may be.
+  const bool blamed = what.by_program || (yields && what.lasts);
   ParkOutcome outcome =
-      failed(what.by_program ? "untold" : "unreached",
+      failed(blamed ? "untold" : "unreached",
              fmt::format("{} cannot be told to {}: {}", name_of(*entry), yields ? "yield" : "go on", what.problem));
-  if (!what.by_program && entry->untold) outcome.kind = ParkOutcome::Kind::undone;
+  if (!blamed && entry->untold) outcome.kind = ParkOutcome::Kind::undone;
   finish(*entry, std::move(outcome));
 }
 

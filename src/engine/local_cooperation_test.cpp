@@ -70,6 +70,21 @@ TEST_F(ToldBySignals, WhoHasNoHandlerIsToBlame) {
   EXPECT_EQ(outcome->kind, Kind::unknown);
 }
 
+// Else it would be asked again and again, and nobody else in its place; but it is told to go on as soon as it may be.
+TEST_F(ToldBySignals, AWayThatMayNotBeUsedDoesNotWork) {
+  follow();
+  yield();
+  world.actor.answer(actor::Code::wrong_user);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->code, "untold");
+  yield();
+  world.actor.answer(actor::Code::ok);
+  resume();
+  world.actor.answer(actor::Code::wrong_user);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->code, "unreached");
+}
+
 TEST_F(ToldBySignals, WhoMayHaveBeenToldIsToldToGoOn) {
   follow();
   yield();

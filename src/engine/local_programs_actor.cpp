@@ -131,6 +131,7 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
   if (!program || !program->introduced) {
     Told told;
     told.problem = program && !program->refusal.empty() ? program->refusal : "the actor does not follow its program";
+    told.lasts = program && (!program->refusal.empty() || !program->proven);
     return boost::asio::post(io_, [done = std::move(done), told] { done(told); });
   }
   const actor::Order order{.verb = actor::Verb::tell,
@@ -141,8 +142,11 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
   actor_.order(order, {}, [done = std::move(done)](const actor::Reply& reply) {
     Told told;
     if (reply.code != actor::Code::ok) told.problem = to_string(reply.code);
-    told.by_program = reply.code == actor::Code::unhandled || reply.code == actor::Code::gone;
-    told.may_have_been = reply.code == actor::Code::lost && reply.error != 0;
+    using actor::Code;
+    told.by_program = reply.code == Code::unhandled || reply.code == Code::gone;
+    const bool passes = reply.code == Code::ok || reply.code == Code::lost || reply.code == Code::not_followed;
+    told.lasts = !told.by_program && !passes;
+    told.may_have_been = reply.code == Code::lost && reply.error != 0;
     done(told);
   });
 }

@@ -18,6 +18,7 @@ namespace sublet::engine {
 struct Told {
   std::string problem{};       // why it was not sent; "": it was
   bool by_program = false;     // the program's own doing, that it was not
+  bool lasts = false;          // it may not be, and will not be allowed to soon: no right, or no proof of which it is
   bool may_have_been = false;  // the actor was lost with the order: it may have been sent all the same
 };
 

@@ -424,13 +424,14 @@ int sublet_unregister(void) {
   pthread_mutex_lock(&all.mutex);
   const int mine = all.registered && all.pid == getpid() && !all.stop;
   const int away = all.phase != RUNNING;
+  const int over = all.over; /* the thread has ended: nobody asks any more, whatever the daemon says */
   pthread_mutex_unlock(&all.mutex);
   if (!mine) return fail(SUBLET_USAGE, "not registered");
   if (away) return fail(SUBLET_USAGE, "the program is paused, or asked to yield");
   target(path, sizeof path, "");
   const int status = http_call(all.socket, "DELETE", path, NULL, ANSWER_TIMEOUT_MS, -1, &reply);
-  if (status == 0) return fail(SUBLET_NO_DAEMON, "the daemon does not answer");
-  if (!is_withdrawn(&reply)) {
+  if (status == 0 && !over) return fail(SUBLET_NO_DAEMON, "the daemon does not answer");
+  if (!over && !is_withdrawn(&reply)) {
     return status == 409 ? fail(SUBLET_USAGE, "the program is asked to yield: it has to do that first")
                          : refused(&reply);
   }

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.fake_daemon import fake_daemon
-from tests.support.sublet import BUILD
+from tests.support.sublet import BUILD, wait_until
 
 # Says what is asked of it. Passes safe points without end, or has the library's own thread do what is asked.
 PROGRAM = """
@@ -191,3 +191,15 @@ def test_who_cannot_say_that_it_leaves_is_still_told(daemon, start):
     daemon.wait(lambda: daemon.heard == 1, "it knows what it is asked")
     tell(child, "work")
     answered(daemon, (1, "yielded"))
+
+
+def test_who_was_denied_again_and_again_may_leave(daemon, start):
+    daemon.end(403)
+    child = start(stdin=subprocess.PIPE)
+    daemon.wait(lambda: daemon.asked_while_ended >= 6, "its lease counts as another's")
+    daemon.withdrawal = (403, {"code": "Denied", "detail": "not its process"})
+
+    def left():
+        tell(child, "leave")
+        return child.stdout.readline() == "leaves 0\n"
+    wait_until(left, "nobody asks any more")
