@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
-#include <limits>
 #include <numeric>
 
 namespace sublet::core {

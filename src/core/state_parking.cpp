@@ -99,14 +99,14 @@ void State::set_cooperation(Lease& lease, std::optional<Cooperation> how, Time n
 
 void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState state) {
   std::vector<Bytes> had;
-  for (const std::string& device : lease.devices) had.push_back(charged(lease, device));
+  if (state == LeaseState::poisoned)
+    for (const std::string& device : lease.devices) had.push_back(charged(lease, device));
   rebook(lease, [&] {
     enter(lease, -1);
     lease.parking = std::move(parking);
     lease.state = state;
     // What its processes have taken again by now is still to be measured.
-    if (state == LeaseState::poisoned)
-      for (std::size_t i = 0; i < had.size(); ++i) sides_.at(lease.id).charges[i].coming = had[i];
+    for (std::size_t i = 0; i < had.size(); ++i) sides_.at(lease.id).charges[i].coming = had[i];
     if (lease.parking && !lease.parked()) expect_all_back(lease);
     enter(lease, 1);
   });

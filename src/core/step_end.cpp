@@ -5,7 +5,6 @@
 #include "base/planted.h"
 #include "core/methods.h"
 #include "core/turns.h"
-#include "core/victims.h"
 #include "core/words.h"
 
 #include <algorithm>
