@@ -66,7 +66,7 @@ def changes():
     section = re.split(r"(?m)^## .*\n", (ROOT / "CHANGELOG.md").read_text())[1]
     text = re.sub(r"[`*]", "", section).strip()
     entries = [re.sub(r"\s+", " ", entry).strip() for entry in re.split(r"(?m)^- |\n\n", text)]
-    return [entry for entry in entries if entry]
+    return [entry for entry in entries if entry and not entry.startswith("#")]  # "### Added" is no entry
 
 
 def write_changelog(path, package, version, when):
