@@ -26,7 +26,7 @@ CONTEXT = 64 * MIB
 CONFIG = '[gpu]\ninterval_idle = "1s"\n[device]\nheadroom = "32MiB"\n'
 HANDOVERS = 5
 NOTICED = 1.0  # seconds; the API tells waits in whole ones
-OVERHEAD, SHORTEST = 0.1, 10.0  # `pause.overhead`, and seconds for which nobody is rotated
+OVERHEAD, SHORTEST = 0.1, 10.0  # `pause.slice_overhead`, and seconds for which nobody is rotated
 ASKED = 7 * GIB + 614 * MIB  # of a card of 8 GiB: nobody keeps more than a residue beside it
 
 
@@ -156,7 +156,7 @@ class Watch:
                 self.late = max(self.late, time.monotonic() - promised)
 
     def quantum(self):
-        """What the rules make of the longest switch that was seen: design 02, and `pause.overhead`."""
+        """What the rules make of the longest switch that was seen: design 02, and `pause.slice_overhead`."""
         return max(SHORTEST, sum(self.longest.values()) / OVERHEAD)
 
     def lateness(self):

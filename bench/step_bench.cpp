@@ -218,7 +218,7 @@ class Crowd {
   }
 
   // With the next turn; none: it is not found that there is one.
-  std::size_t leave() const { return state_.turns().empty() ? 0 : state_.turns().begin()->second.leaves.size(); }
+  std::size_t leave() const { return state_.slices().empty() ? 0 : state_.slices().begin()->second.leaves.size(); }
 
   // Whoever has room there is seen to use a little less, or more.
   void look(Timings& timings) {

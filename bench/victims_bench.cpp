@@ -69,13 +69,13 @@ Timings search(std::size_t candidates, int rounds) {
   std::mt19937_64 random(candidates);
   Timings timings;
   for (int i = 0; i < rounds; ++i) {
-    std::vector<Giver> givers;
+    std::vector<Candidate> candidates;
     for (const Bytes size : sizes(candidates, random)) {
       const auto used = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(size.count));
-      givers.push_back({size, Duration(700'000'000 + used / 4)});  // as fast as a GiB in a quarter of a second
+      candidates.push_back({size, Duration(700'000'000 + used / 4)});  // as fast as a GiB in a quarter of a second
     }
     const Bytes need = some_need(random);
-    timings([&] { return cheapest_cover(givers, need); });
+    timings([&] { return cheapest_cover(candidates, need); });
   }
   return timings;
 }
@@ -111,13 +111,13 @@ class Machine {
   void ask(Timings& timings) {
     now_ = now_ + std::chrono::seconds(1);
     measure();
-    Lease asker;
-    asker.user = asker.tenant = "user";
-    asker.consumer = "urgent";
-    asker.tier = Tier::interactive;
-    asker.vram = some_need(random_);
-    asker.owner.kind = OwnerKind::connection;
-    const Submit fact{asker, true, true};
+    Lease preemptor;
+    preemptor.user = preemptor.tenant = "user";
+    preemptor.consumer = "urgent";
+    preemptor.tier = Tier::interactive;
+    preemptor.vram = some_need(random_);
+    preemptor.owner.kind = OwnerKind::connection;
+    const Submit fact{preemptor, true, true};
     const Plan plan = timings([&] { return step(fact); });
     std::vector<LeaseId> weighed;
     for (const Action& action : plan.actions)

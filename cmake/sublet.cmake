@@ -88,7 +88,7 @@ endfunction()
 # sublet_together(TARGET COUNT): compiles so many of its files at a time, which halves what small ones cost: most of
 # that is the containers of our types, which each would compile for itself. More at a time make one changed file slow.
 # Their names must differ for that, those in anonymous namespaces too. Not for folders whose files are compiled once
-# more with bugs planted in them (tests/sim), nor for coroutines, of whose frames g++ then warns.
+# more with mutants in them (tests/sim), nor for coroutines, of whose frames g++ then warns.
 function(sublet_together target count)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${SUBLET_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
 endfunction()

@@ -58,11 +58,11 @@ class SiblingsTest : public CheckpointTest {
     const auto its = [&](const auto& slot) { return layout::owner_pid(slot.owner) == static_cast<std::uint32_t>(pid); };
     return std::find_if(slots.begin(), slots.end(), its)->control;
   }
-  // It has been asked that often, and has not answered the last, although an outsider is parked and comes back
+  // It has been asked that often, and has not answered the last, although an unleased process is parked and comes back
   // meanwhile.
-  void waits(pid_t pid, std::uint64_t asked, pid_t outsider) {
+  void waits(pid_t pid, std::uint64_t asked, pid_t unleased) {
     until([&] { return control(pid).request.load() >> 8 == asked; });
-    helper([&] { park(outsider), resume(outsider); });
+    helper([&] { park(unleased), resume(unleased); });
     EXPECT_EQ(control(pid).answered.load(), asked - 1);
     EXPECT_EQ(board_->calls.load(), 0U);
   }
@@ -79,7 +79,7 @@ TEST_F(SiblingsTest, EveryCallOnTheOthersWaitsWhileOneIsLocked) {
       [&] { IS(CUDA_ERROR_ILLEGAL_STATE, cuCheckpointProcessUnlock(targets_[1], nullptr)); },
       [&] { OK(cuCheckpointProcessLock(targets_[1], nullptr)); }};
   const auto pids = chain();
-  const pid_t outsider = target([] {});
+  const pid_t unleased = target([] {});
   std::uint64_t asked = 0;
   for (const Body& call : calls) {
     helper([&] {
@@ -88,7 +88,7 @@ TEST_F(SiblingsTest, EveryCallOnTheOthersWaitsWhileOneIsLocked) {
     });
     board_->calls = 0;
     const pid_t asking = asks(call);
-    waits(pids[1], ++asked, outsider);
+    waits(pids[1], ++asked, unleased);
     helper([&] { OK(cuCheckpointProcessUnlock(pids[0], nullptr)); });
     EXPECT_EQ(finish(asking), 0) << "carried out at once";
   }
@@ -97,10 +97,10 @@ TEST_F(SiblingsTest, EveryCallOnTheOthersWaitsWhileOneIsLocked) {
 
 TEST_F(SiblingsTest, WhoSharesWithOneOfThemIsOneOfThem) {
   const auto pids = chain();
-  const pid_t outsider = target([] {});
+  const pid_t unleased = target([] {});
   helper([&] { OK(cuCheckpointProcessLock(pids[2], nullptr)); });
   const pid_t asking = asks([&] { EXPECT_EQ(state(pids[0]), CU_PROCESS_STATE_RUNNING); });
-  waits(pids[0], 1, outsider);
+  waits(pids[0], 1, unleased);
   helper([&] { OK(cuCheckpointProcessUnlock(pids[2], nullptr)); });
   EXPECT_EQ(finish(asking), 0);
 }
@@ -108,19 +108,19 @@ TEST_F(SiblingsTest, WhoSharesWithOneOfThemIsOneOfThem) {
 // Nobody's time runs while it waits; and it is locked then, whoever asked for it is gone.
 TEST_F(SiblingsTest, ALockThatWaitedIsCarriedOutAndThenTheOthersWait) {
   const auto pids = chain();
-  const pid_t outsider = target([] {});
+  const pid_t unleased = target([] {});
   helper([&] { OK(cuCheckpointProcessLock(pids[0], nullptr)); });
   const pid_t asking = asks([&] {
     CUcheckpointLockArgs short_time{};
     short_time.timeoutMs = 1;
     cuCheckpointProcessLock(pids[1], &short_time);
   });
-  waits(pids[1], 1, outsider);
+  waits(pids[1], 1, unleased);
   end(asking);
   helper([&] { OK(cuCheckpointProcessUnlock(pids[0], nullptr)); });
   until([&] { return control(pids[1]).state == static_cast<std::uint64_t>(ControlState::locked); });
   const pid_t now = asks([&] { EXPECT_EQ(state(pids[0]), CU_PROCESS_STATE_RUNNING); });
-  waits(pids[0], 3, outsider);
+  waits(pids[0], 3, unleased);
   helper([&] { OK(cuCheckpointProcessUnlock(pids[1], nullptr)); });
   EXPECT_EQ(finish(now), 0);
 }

@@ -23,7 +23,7 @@ std::string_view to_string(Code code) {
     case Code::Draining: return "Draining";
     case Code::GpuLost: return "GpuLost";
     case Code::PauseUnsafe: return "PauseUnsafe";
-    case Code::Undrainable: return "Undrainable";
+    case Code::CannotPreempt: return "CannotPreempt";
     case Code::ResumeBlocked: return "ResumeBlocked";
     case Code::Unverified: return "Unverified";
     case Code::Unkillable: return "Unkillable";

@@ -18,13 +18,13 @@ enum class Code {
   Quota,
   Share,
   Settling,  // would have to wait until bytes are measured gone
-  External,  // a program under no lease holds the room
+  External,  // a program without a lease holds the room
   HostMemory,
   TooLarge,  // no device could ever hold it
   Draining,
   GpuLost,
   PauseUnsafe,  // the lease cannot be paused
-  Undrainable,
+  CannotPreempt,
   ResumeBlocked,
   Unverified,  // what the GPU reports is unknown, stale or implausible
   Unkillable,

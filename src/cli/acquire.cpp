@@ -91,7 +91,7 @@ std::optional<int> Acquire::ask(const Wanted& wanted) {
   const auto& token = member(told_, "token");
   if (token.is_string()) token_ = token.get<std::string>();
   if (wanted.asked) wanted.asked(told_);
-  for (const char* of_the_answer : {"token", "room"}) told_.erase(of_the_answer);  // and not of the lease
+  for (const char* of_the_answer : {"token", "preemption"}) told_.erase(of_the_answer);  // and not of the lease
   if (lease_.state == "queued") note_queued();
   return std::nullopt;
 }

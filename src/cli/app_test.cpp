@@ -189,7 +189,7 @@ TEST(App, JsonOfAGrantIsTheAnswerWithoutItsSecret) {
   const std::string socket = dir.path() + "/s.sock", file = dir.path() + "/token";
   test::FakeServer server(socket, [](const test::FakeRequest& request) {
     const std::string lease =
-        R"({"id": "lease-7", "state": "active", "vram_bytes": 1024, "token": "s3cret", "room": {}})";
+        R"({"id": "lease-7", "state": "active", "vram_bytes": 1024, "token": "s3cret", "preemption": {}})";
     if (request.line().starts_with("POST")) return test::FakeServer::Out{test::FakeServer::json(201, lease)};
     const bool status = request.line().starts_with("GET /v1/status ");
     return test::FakeServer::Out{test::FakeServer::json(status ? 200 : 503, "{}")};

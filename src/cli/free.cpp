@@ -77,8 +77,8 @@ int Free::go() {
   Wanted wanted{.verb = common_.verb, .json = common_.json, .body = body(), .at_most = flags_.wait, .keep_token = {}};
   wanted.target = "/v1/free";
   wanted.asked = [&](const json& reply) {
-    if (common_.json || list_at(member(reply, "room"), "victims").empty()) return;
-    const auto text = render_room(member(reply, "room"), common_, look_);
+    if (common_.json || list_at(member(reply, "preemption"), "victims").empty()) return;
+    const auto text = render_room(member(reply, "preemption"), common_, look_);
     if (text) say(common_, text->substr(0, text->size() - 1));
   };
   auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);
@@ -116,7 +116,7 @@ Action add_free(Command command, Common& common) {
   command.footer(
       "For a program that does not ask Sublet. Your own programs are paused for it and\n"
       "those of the tiers batch and spot, or anybody's on an admin's word; of others'\n"
-      "of the tier standard, in its turn. They come back by their place in the queue\n"
+      "of the tier standard, in its time slice. They come back by their place in the queue\n"
       "once the time is over or the lease that is printed is released. Ctrl-C while\n"
       "room is being made gives it up.");
   return [&common, flags] {

@@ -127,7 +127,7 @@ Page main_page(const Program& program) {
   page.heading("EXAMPLES");
   page.verbatim(
       "sublet run --vram 8GiB -- python3 train.py    # waits its turn, runs, passes the exit status on\n"
-      "sublet status                                 # cards, leases, who is under no lease, what is wrong\n"
+      "sublet status                                 # cards, leases, who is without a lease, what is wrong\n"
       "sublet queue                                  # who waits for whom, and until when\n"
       "sublet why lease-3                            # what was decided about it, with the numbers");
   page.heading("SEE ALSO");

@@ -30,9 +30,10 @@ struct PauseFlags {
   bool no_wait = false;
 };
 
-bool under_way(const json& lease) {
+bool in_progress(const json& lease) {
   const std::string state = text_at(lease, "state");
-  return state == "pausing" || state == "resuming" || (state == "paused" && flag_at(member(lease, "pause"), "returns"));
+  return state == "pausing" || state == "resuming" ||
+         (state == "paused" && flag_at(member(lease, "pause"), "resume_requested"));
 }
 
 // What is under way, in words that stay the same while it goes on.
@@ -154,7 +155,7 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
     lease = json::parse(reply->text, nullptr, false);
     if (!lease.is_object())
       return fail(unavailable("the daemon answered nonsense", "is it of another version? sublet status"));
-    if (!under_way(lease)) {
+    if (!in_progress(lease)) {
       talk.line().clear();
       return tell(common, *client, lease, wanted, first);
     }

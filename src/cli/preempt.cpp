@@ -25,7 +25,7 @@ bool settled(const json& lease) {
   const std::string state = text_at(lease, "state");
   if (state == "active") return !member(lease, "resize").is_object();
   return state == "offered" || state == "ended" || state == "poisoned" ||
-         (state == "paused" && !flag_at(member(lease, "pause"), "returns"));
+         (state == "paused" && !flag_at(member(lease, "pause"), "resume_requested"));
 }
 
 int tell(const Common& common, const json& lease) {

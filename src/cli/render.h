@@ -41,7 +41,7 @@ std::string blocked_phrase(const nlohmann::json& lease, const Look& look);
 std::string progress_phrase(const nlohmann::json& lease);
 // "does not run again yet: process 9 is stopped …", "" while nothing is known to keep it from coming back.
 std::string problem_phrase(const nlohmann::json& lease);
-// "lease-3 (train, ana) 4.0 GiB, pid 9 (under no lease) 1.1 GiB": at most three, the rest counted.
+// "lease-3 (train, ana) 4.0 GiB, pid 9 (without a lease) 1.1 GiB": at most three, the rest counted.
 std::string holders_phrase(const nlohmann::json& queue);
 
 Result<std::string> render_report(const nlohmann::json& report, const Common& common, const Look& look);

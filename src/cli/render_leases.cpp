@@ -103,9 +103,9 @@ Cell reason_cell(const json& row, const Look& look) {
     if (state == "paused" || state == "poisoned") {
       const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
       if (state == "poisoned") return {number_at(row, "parked_bytes").value_or(0) > 0 ? parked : reason, Paint::red};
-      if (!flag_at(pause, "returns") && blocked.empty()) return {parked, Paint::cyan};
+      if (!flag_at(pause, "resume_requested") && blocked.empty()) return {parked, Paint::cyan};
       // Who has its room now need not be whom it yielded for.
-      if (!flag_at(pause, "returns")) return {fmt::format("{}; {}", parked, blocked), Paint::yellow};
+      if (!flag_at(pause, "resume_requested")) return {fmt::format("{}; {}", parked, blocked), Paint::yellow};
       if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};
       return {fmt::format("{}; wants back, {}{}", parked, place, held_by(row)), Paint::yellow};
     }
@@ -121,8 +121,8 @@ Cell reason_cell(const json& row, const Look& look) {
   }
   if (number_at(row, "over_bytes").value_or(0) > 0)
     return {fmt::format("uses {} more than leased", size_at(row, "over_bytes")), Paint::red};
-  if (const auto turn = number_at(row, "next_turn_seconds"))
-    return {"next turn " + coming(std::chrono::seconds(*turn)), Paint::none};
+  if (const auto slice = number_at(row, "next_slice_seconds"))
+    return {"next time slice " + coming(std::chrono::seconds(*slice)), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
   return {};
 }
@@ -219,12 +219,12 @@ std::string blocked_phrase(const json& lease, const Look& look) {
   const auto& blocked = member(lease, "blocked");
   if (!blocked.is_object()) return {};
   std::string out;
-  for (const auto& outsider : list_at(blocked, "outsiders")) {
-    const auto pid = number_at(outsider, "pid");
-    const std::string program = text_at(outsider, "program");
+  for (const auto& unleased : list_at(blocked, "unleased_processes")) {
+    const auto pid = number_at(unleased, "pid");
+    const std::string program = text_at(unleased, "program");
     out += out.empty() ? text_at(blocked, "code") + ": " : ", ";
     out += pid ? fmt::format("pid {}{}", *pid, program.empty() ? "" : " (" + program + ")") : "no listed process";
-    out += fmt::format(" holds {} on {}", size_at(outsider, "bytes"), device_name(text_at(outsider, "device"), look));
+    out += fmt::format(" holds {} on {}", size_at(unleased, "bytes"), device_name(text_at(unleased, "device"), look));
   }
   return out.empty() ? text_at(blocked, "code") + ": its device is gone" : out;
 }

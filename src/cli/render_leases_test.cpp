@@ -48,13 +48,14 @@ TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
 
 // That need not be whom it yielded for.
 TEST(PsOfThePaused, WhoHasItsRoomNow) {
-  const json pause = {{"method", "driver"}, {"reason", "for the turn of lease-5"}, {"returns", true}};
+  const json pause = {{"method", "driver"}, {"reason", "for the time slice of lease-5"}, {"resume_requested", true}};
   const json queue = {
       {"place", 1}, {"device", "GPU-1"}, {"holders", {{{"what", "lease-6 (train, ana)"}, {"bytes", 1024}}}}};
   const json lease = {{"state", "paused"}, {"parked_bytes", 2048}, {"pause", pause}, {"queue", queue}};
-  EXPECT_EQ(reason_of(lease),
-            "REASON\n2.0 KiB parked by the driver: for the turn of lease-5; wants back, place 1; start unknown; held "
-            "by lease-6 (train, ana) 1.0 KiB\n");
+  EXPECT_EQ(
+      reason_of(lease),
+      "REASON\n2.0 KiB parked by the driver: for the time slice of lease-5; wants back, place 1; start unknown; held "
+      "by lease-6 (train, ana) 1.0 KiB\n");
   EXPECT_EQ("REASON\n" + whole_reason(lease, Look{}) + "\n", reason_of(lease)) << "once is enough";
 }
 

@@ -34,7 +34,7 @@ constexpr Column room_columns[] = {
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
     {"tier", "TIER", true, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
     {"how", "HOW", true, false, how_cell},
-    {"frees", "FREES", true, true, +[](const json& r, const Look&) { return size_cell(r, "gain_bytes"); }},
+    {"frees", "FREES", true, true, +[](const json& r, const Look&) { return size_cell(r, "freed_bytes"); }},
     {"moves", "MOVES", true, true,
      +[](const json& r, const Look&) { return ends(r) ? Cell{"-"} : size_cell(r, "bytes"); }},
     {"pause", "PAUSE", true, true, +[](const json& r, const Look&) { return time_cell(r, "pause_ms"); }},
@@ -51,10 +51,10 @@ std::string on_devices(const json& object, const Look& look) {
   return names;
 }
 
-std::string spared_lines(const json& room) {
+std::string ineligible_lines(const json& room) {
   std::string out;
-  for (const auto& spared : list_at(room, "spared"))
-    out += fmt::format("  {} is not asked: {}\n", text_at(spared, "lease"), text_at(spared, "why"));
+  for (const auto& ineligible : list_at(room, "ineligible"))
+    out += fmt::format("  {} is not asked: {}\n", text_at(ineligible, "lease"), text_at(ineligible, "why"));
   return out;
 }
 
@@ -64,9 +64,9 @@ std::string hint_line(const json& room) {
 }
 
 std::string away_line(const json& room) {
-  const std::string basis = visible(text_at(room, "away_basis"));
+  const std::string basis = visible(text_at(room, "paused_for_basis"));
   if (basis.empty()) return "";
-  if (const auto ms = number_at(room, "away_ms"))
+  if (const auto ms = number_at(room, "paused_for_ms"))
     return fmt::format("Who yields stays away for about {}: {}.\n", about(std::chrono::milliseconds(*ms)), basis);
   return fmt::format("How long who yields stays away nobody knows: {}.\n", basis);
 }
@@ -91,9 +91,9 @@ Result<std::string> waiting(const json& reply, const Common& common, const Look&
   if (!basis.empty()) out += fmt::format("The estimate: {}.\n", basis);
   const std::string holders = holders_phrase(queue);
   if (!holders.empty()) out += fmt::format("The memory is held by {}.\n", holders);
-  const json& room = member(reply, "room");
+  const json& room = member(reply, "preemption");
   if (!flag_at(room, "found"))
-    return out + fmt::format("Nobody is made to yield: {}.\n", text_at(room, "why_not")) + spared_lines(room) +
+    return out + fmt::format("Nobody is made to yield: {}.\n", text_at(room, "why_not")) + ineligible_lines(room) +
            hint_line(room);
   if (list_at(room, "victims").empty()) return out;
   out += text_at(room, "wait_for").empty()
@@ -116,12 +116,12 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
     const auto lacking = number_at(room, "short_bytes").value_or(0);
     return fmt::format("No room can be made{}: {}{}.\n", on_devices(room, look), text_at(room, "why_not"),
                        lacking > 0 ? fmt::format("; {} would be lacking", size_at(room, "short_bytes")) : "") +
-           spared_lines(room) + hint_line(room);
+           ineligible_lines(room) + hint_line(room);
   }
   const json& victims = list_at(room, "victims");
   if (victims.empty()) {
-    return std::string(flag_at(room, "under_way") ? "Others are yielding already: nobody else has to.\n"
-                                                  : "Nobody has to yield: there is room, or it comes by itself.\n");
+    return std::string(flag_at(room, "in_progress") ? "Others are yielding already: nobody else has to.\n"
+                                                    : "Nobody has to yield: there is room, or it comes by itself.\n");
   }
   auto table = render_table("preempt", room_columns, victims, common, look);
   if (!table) return table;
@@ -153,7 +153,7 @@ Result<std::string> render_dry_run(const json& reply, const Common& common, cons
   if (would == "wait") return waiting(reply, common, look);
   const std::string with = fmt::format("with {}{}", size_at(reply, "vram_bytes"), on_devices(reply, look));
   if (would == "start") return fmt::format("It would start at once, {}.\n", with);
-  auto room = render_room(member(reply, "room"), common, look);
+  auto room = render_room(member(reply, "preemption"), common, look);
   if (!room) return room;
   return fmt::format("It would start {}, once others have made room:\n{}", with, *room);
 }

@@ -80,7 +80,7 @@ std::string device_lines(const json& device, const Look& look) {
       fmt::format("  free {}   leased {}   used {}", known ? size_at_most(device, "effective_free_bytes") : "unknown",
                   size_at(device, "leased_bytes"), known ? size_at(device, "used_bytes") : "unknown");
   if (bytes(device, "other_bytes") > 0) {
-    out += paint(fmt::format("   under no lease {}", size_at(device, "other_bytes")), Paint::yellow, look);
+    out += paint(fmt::format("   without a lease {}", size_at(device, "other_bytes")), Paint::yellow, look);
   }
   return out + "\n";
 }
@@ -100,7 +100,7 @@ std::string daemon_line(const json& daemon, const Look& look) {
   return out + "\n";
 }
 
-std::string outsider_line(const json& process, const Look& look) {
+std::string unleased_line(const json& process, const Look& look) {
   std::string out = fmt::format("  pid {}", number_at(process, "pid").value_or(0));
   const std::string user = text_at(process, "user");
   if (!user.empty()) out += " of " + user;
@@ -166,7 +166,7 @@ std::string render_status(const json& status, const json& leases, const Look& lo
   const auto& devices = list_at(status, "devices");
   for (const auto& device : devices) out += fmt::format("\n{}", device_lines(device, look));
   if (devices.empty()) out += fmt::format("\n{}\n", paint("no device is known", Paint::yellow, look));
-  else out += "  # used by leases   = leased, not used yet   x under no lease   . free\n";
+  else out += "  # used by leases   = leased, not used yet   x without a lease   . free\n";
   const std::string counts = counts_phrase(member(status, "leases"));
   out += counts.empty() ? "\nno leases" : "\nleases: " + counts;
   if (bytes(status, "waiting_bytes") > 0)
@@ -178,9 +178,9 @@ std::string render_status(const json& status, const json& leases, const Look& lo
     if (table) out += *table;
   }
   out += ledger_lines(member(status, "ledger"), look);
-  const auto& outsiders = list_at(status, "outsiders");
-  if (!outsiders.empty()) out += "\nunder no lease:\n";
-  for (const auto& process : outsiders) out += outsider_line(process, look);
+  const auto& unleased_processes = list_at(status, "unleased_processes");
+  if (!unleased_processes.empty()) out += "\nwithout a lease:\n";
+  for (const auto& process : unleased_processes) out += unleased_line(process, look);
   const auto& warnings = list_at(status, "warnings");
   if (!warnings.empty()) out += "\n";
   for (const auto& warning : warnings) out += warning_lines(warning, look);

@@ -109,13 +109,13 @@ TEST(Queue, ShowsPlaceShortageAndHolders) {
   EXPECT_EQ(*render_queue(queue, Common{}, at_noon()),
             "PLACE  ID       NAME  TAG  USER  TIER   PRIO     VRAM    SHORT  WAITED  START  HELD BY\n"
             "    1  lease-2  eval  e    ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m  lease-1 (train, ana) 8.0 "
-            "GiB, firefox, pid 9 (under no lease) 200 MiB\n");
+            "GiB, firefox, pid 9 (without a lease) 200 MiB\n");
   Look look = at_noon();
   look.width = 80;
   EXPECT_EQ(*render_queue(queue, Common{}, look),
             "PLACE  ID       NAME  TAG  USER  TIER   PRIO     VRAM    SHORT  WAITED  START\n"
             "    1  lease-2  eval  e    ben   batch    -5  4.0 GiB  1.0 GiB      2m    ~5m\n"
-            "    lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB\n");
+            "    lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (without a lease) 200 MiB\n");
   look.width = 70;
   EXPECT_EQ(render_queue(queue, Common{}, look)->find("TIER"), std::string::npos) << "left out before what is cut";
 }
@@ -220,8 +220,8 @@ TEST(Status, TheWholeAtAGlance) {
             "\n"
             "gpu0  Card (simulated)  24.0 GiB  (simulated)\n"
             "  [#############====xx.............................. ]\n"
-            "  free 14.2 GiB   leased 8.0 GiB   used 7.0 GiB   under no lease 1.0 GiB\n"
-            "  # used by leases   = leased, not used yet   x under no lease   . free\n"
+            "  free 14.2 GiB   leased 8.0 GiB   used 7.0 GiB   without a lease 1.0 GiB\n"
+            "  # used by leases   = leased, not used yet   x without a lease   . free\n"
             "\n"
             "leases: 2 active, 1 queued, 4.0 GiB wanted by those that wait\n"
             "ID       NAME   USER  STATE   TIER      PRIO  GPU      VRAM     USED  AGE  REASON\n"
@@ -337,12 +337,14 @@ TEST(Doctor, JudgesTheSnapshot) {
   EXPECT_EQ(judge_snapshot(R"({"devices": [{"name": "x"}], "driver_version": "580.159.04"})", 0).size(), 1U);
 }
 
-const json room = json::parse(R"json({"found": true, "why_not": "", "devices": ["GPU-1111"], "under_way": false,
-  "pause_ms": 6300, "cost_ms": 69000, "short_bytes": 0, "spared": [], "victims": [
+const json room = json::parse(R"json({"found": true, "why_not": "", "devices": ["GPU-1111"], "in_progress": false,
+  "pause_ms": 6300, "cost_ms": 69000, "short_bytes": 0, "ineligible": [], "victims": [
   {"lease": "lease-1", "consumer": "train", "user": "ana", "tier": "batch", "method": "driver", "bytes": 6442450944,
-   "gain_bytes": 8589934592, "pause_ms": 6300, "pause_p95_ms": 61000, "resume_ms": 850, "cost_ms": 7150, "samples": 3},
+   "freed_bytes": 8589934592, "pause_ms": 6300, "pause_p95_ms": 61000, "resume_ms": 850, "cost_ms": 7150,
+   "samples": 3},
   {"lease": "lease-2", "consumer": "eval", "user": "ben", "tier": "spot", "method": "end", "bytes": 0,
-   "gain_bytes": 1073741824, "pause_ms": 0, "pause_p95_ms": 0, "resume_ms": 0, "cost_ms": 61000, "samples": 0}]})json");
+   "freed_bytes": 1073741824, "pause_ms": 0, "pause_p95_ms": 0, "resume_ms": 0, "cost_ms": 61000,
+   "samples": 0}]})json");
 
 TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
   EXPECT_EQ(*render_room(room, Common{}, at_noon()),
@@ -365,12 +367,12 @@ TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
   json nobody = room;
   nobody["victims"] = json::array();
   EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Nobody has to yield: there is room, or it comes by itself.\n");
-  nobody["under_way"] = true;
+  nobody["in_progress"] = true;
   EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Others are yielding already: nobody else has to.\n");
 }
 
 const json no_room = json::parse(R"json({"found": false, "why_not": "nobody on gpu0 may be asked to yield",
-  "devices": ["GPU-1111"], "short_bytes": 1073741824, "victims": [], "spared": [
+  "devices": ["GPU-1111"], "short_bytes": 1073741824, "victims": [], "ineligible": [
   {"lease": "lease-1", "why": "it is pinned: it was started with --pausable no"}]})json");
 
 TEST(Room, SaysWhyThereIsNone) {
@@ -383,17 +385,17 @@ TEST(Room, SaysWhyThereIsNone) {
 TEST(DryRun, SaysWhatWouldCome) {
   json reply{{"would", "start"}, {"devices", {"GPU-1111"}}, {"vram_bytes", 1 << 30}, {"queue", nullptr}};
   EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()), "It would start at once, with 1.0 GiB on gpu0.\n");
-  reply["would"] = "make_room";
-  reply["room"] = room;
+  reply["would"] = "preempt";
+  reply["preemption"] = room;
   EXPECT_TRUE(render_dry_run(reply, Common{}, at_noon())
                   ->starts_with("It would start with 1.0 GiB on gpu0, once others have made room:\nLEASE "));
   reply["would"] = "wait";
   reply["queue"] = leases["leases"][1]["queue"];
-  reply["room"] = no_room;
+  reply["preemption"] = no_room;
   EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()),
             "It would have to wait: place 1, 1.0 GiB short on gpu0; starts in about 5 min.\n"
             "The estimate: lease-1 expires.\n"
-            "The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB.\n"
+            "The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (without a lease) 200 MiB.\n"
             "Nobody is made to yield: nobody on gpu0 may be asked to yield.\n"
             "  lease-1 is not asked: it is pinned: it was started with --pausable no\n");
 }

@@ -26,7 +26,7 @@ inline const nlohmann::json leases = nlohmann::json::parse(R"json({"leases": [
    "queue": {"place": 1, "short_bytes": 1073741824, "device": "GPU-1111", "eta_seconds": 300,
              "basis": "lease-1 expires",
              "holders": [{"lease": "lease-1", "what": "lease-1 (train, ana)", "bytes": 8589934592},
-                         {"lease": null, "what": "firefox, pid 9 (under no lease)", "bytes": 209715200}]}},
+                         {"lease": null, "what": "firefox, pid 9 (without a lease)", "bytes": 209715200}]}},
   {"id": "lease-3", "state": "offered", "consumer": "web", "user": "ana", "tier": "interactive", "priority": 10,
    "devices": ["GPU-1111"], "vram_bytes": 1073741824, "used_bytes": 0, "stopping": false,
    "created_at": "2026-11-21T11:59:00.000Z", "offer_ends_at": "2026-11-21T12:00:08.000Z", "queue": null},

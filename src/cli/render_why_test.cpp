@@ -20,7 +20,7 @@ TEST(Why, AQueuedLease) {
   EXPECT_EQ(
       render_why(reply, at_noon()),
       "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was asked for 2 "
-      "min ago. The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB. It "
+      "min ago. The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (without a lease) 200 MiB. It "
       "should start in about 5 min (lease-1 expires).\n"
       "\n"
       "What happened, oldest first:\n"
@@ -68,7 +68,7 @@ TEST(Why, OneThatWaitsToGrow) {
       why_of(lease),
       "lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 59 min 30 s, and uses 6.0 GiB. It waits "
       "to grow to 10.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was asked for 1 min ago. The memory is "
-      "held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (under no lease) 200 MiB. It should have them in about "
+      "held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (without a lease) 200 MiB. It should have them in about "
       "5 min (lease-1 expires). It expires in 5 min.");
 }
 

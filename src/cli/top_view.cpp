@@ -48,7 +48,7 @@ void devices(Lines& out, const json& status, std::size_t columns) {
         fmt::format(" {} free of {}", size_at_most(device, "effective_free_bytes"), size_at(device, "total_bytes"));
     if (!well) numbers = fmt::format(" {}", text_at(device, "state"));  // what is not known is not zero
     else if (number_at(device, "other_bytes").value_or(0) > 0)
-      numbers += fmt::format(", {} under no lease", size_at(device, "other_bytes"));
+      numbers += fmt::format(", {} without a lease", size_at(device, "other_bytes"));
     const std::string name = fmt::format("{:<5} ", text_at(device, "id"));
     const std::size_t taken = name.size() + numbers.size() + 3;
     const std::size_t width = columns > taken + 10 ? std::min<std::size_t>(columns - taken, 100) : 10;
@@ -57,7 +57,7 @@ void devices(Lines& out, const json& status, std::size_t columns) {
     if (!problem.empty()) out.push_back({"      " + problem, Paint::red});
   }
   if (list_at(status, "devices").empty()) out.push_back({"no device is known", Paint::yellow});
-  else out.push_back({"      # used   = leased, not used yet   x under no lease   . free", Paint::dim});
+  else out.push_back({"      # used   = leased, not used yet   x without a lease   . free", Paint::dim});
 }
 
 std::int64_t number(const json& row, const char* key) { return number_at(row, key).value_or(0); }
@@ -105,11 +105,12 @@ Lines table(const TopData& data, TopSort sort, const Look& look) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     out.push_back({lines[i], i == 0 ? Paint::bold : paint_of(rows["leases"][i - 1])});
   }
-  for (const auto& process : list_at(data.status, "outsiders")) {
-    out.push_back({fmt::format("pid {} of {}, under no lease: {}  {}", number(process, "pid"), text_at(process, "user"),
-                               number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B",
-                               text_at(process, "command")),
-                   Paint::red});
+  for (const auto& process : list_at(data.status, "unleased_processes")) {
+    out.push_back(
+        {fmt::format("pid {} of {}, without a lease: {}  {}", number(process, "pid"), text_at(process, "user"),
+                     number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B",
+                     text_at(process, "command")),
+         Paint::red});
   }
   return out;
 }
@@ -129,7 +130,7 @@ Lines reason(const TopData& data, const TopState& state, const Window& window, c
 }
 
 Lines help() {
-  Lines out{{"sublet top: devices, leases, who waits, and who is under no lease", Paint::bold}, {}};
+  Lines out{{"sublet top: devices, leases, who waits, and who is without a lease", Paint::bold}, {}};
   for (const char* line :
        {"q            end", "up, k        row before", "down, j      next row", "PgUp, PgDn   a page",
         "Home, End    first and last row", "s            sort by the next: order, vram, used, age, user",

@@ -14,7 +14,7 @@ client::Lease waiting() {
   place.place = 2;
   place.short_by = 1945 * MiB;
   place.device = "GPU-1";
-  place.holders = {{"lease-3", "lease-3 (train, ana)", 4 * GiB}, {"", "pid 12 (Xorg, under no lease)", 300 * MiB}};
+  place.holders = {{"lease-3", "lease-3 (train, ana)", 4 * GiB}, {"", "pid 12 (Xorg, without a lease)", 300 * MiB}};
   place.eta = std::chrono::seconds(125);
   place.basis = "lease-3 usually runs 10 min";
   lease.queue = place;

@@ -31,7 +31,7 @@ Place parse_place(const json& queue) {
   place.place = static_cast<int>(number(queue, "place").value_or(0));
   place.short_by = bytes(queue, "short_bytes");
   place.device = text(queue, "device");
-  place.held_for = text(queue, "held_for");
+  place.reserved_for = text(queue, "reserved_for");
   place.basis = text(queue, "basis");
   if (const auto eta = number(queue, "eta_seconds")) place.eta = std::chrono::seconds(*eta);
   if (const json* holders = field(queue, "holders"); holders != nullptr && holders->is_array()) {
@@ -79,8 +79,9 @@ Answer<Lease> parse_lease(const json& body) {
     lease.resize = bytes(*resize, "vram_bytes");
   if (const json* pause = field(body, "pause"); pause != nullptr && pause->is_object()) {
     lease.pause_reason = text(*pause, "reason");
-    const json* returns = field(*pause, "returns");
-    lease.returns = returns == nullptr || !returns->is_boolean() || returns->get<bool>();
+    const json* resume_requested = field(*pause, "resume_requested");
+    lease.resume_requested =
+        resume_requested == nullptr || !resume_requested->is_boolean() || resume_requested->get<bool>();
   }
   if (const json* queue = field(body, "queue"); queue != nullptr && queue->is_object())
     lease.queue = parse_place(*queue);

@@ -26,7 +26,7 @@ struct Place {
   std::string device;  // "" when it waits for any
   std::vector<Holder> holders;
   std::optional<Duration> eta;  // unset: unknown
-  std::string held_for;         // it would fit, but the room is held for this lease; "" otherwise
+  std::string reserved_for;     // it would fit, but the room is held for this lease; "" otherwise
   std::string basis;            // of the estimate, or why there is none
 };
 
@@ -45,11 +45,11 @@ struct Lease {
   std::optional<int> exit_status;
   std::string exit_record;  // where the keeper leaves its note; "" if it has none
   std::string owner_kind;
-  int owner_pid = 0;            // 0: none
-  int keeper_pid = 0;           // 0: none
-  std::optional<Bytes> resize;  // it waits for this size
-  std::string pause_reason;     // why it is away: paused, on its way, or poisoned; "" while it runs
-  bool returns = true;          // then: by itself, when there is room
+  int owner_pid = 0;             // 0: none
+  int keeper_pid = 0;            // 0: none
+  std::optional<Bytes> resize;   // it waits for this size
+  std::string pause_reason;      // why it is away: paused, on its way, or poisoned; "" while it runs
+  bool resume_requested = true;  // then: by itself, when there is room
   std::optional<Place> queue;
 
   bool ended() const { return state == "ended"; }

@@ -66,10 +66,10 @@ struct Config {
   struct Pause {
     bool automatic = true;
     Duration cooldown = std::chrono::seconds(10);
-    Duration idle_after = std::chrono::minutes(2);
+    Duration spot_unused_after = std::chrono::minutes(2);
     Duration min_residency{};  // 0: max(10 s, ten times what a pause and a resume take)
     Duration orphan_after = std::chrono::hours(24);
-    double overhead = 0.10;
+    double slice_overhead = 0.10;
     Duration verify_timeout = std::chrono::seconds(30);
     Duration yield_timeout = std::chrono::seconds(30);
   } pause;

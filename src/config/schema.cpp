@@ -84,26 +84,27 @@ constexpr Key table[] = {
      +[](Config& c) -> std::int64_t& { return c.limits.waiters; }},
     {"limits.write_time", "100ms", "10m", "Time after which a peer that takes nothing of its answer is cut off.",
      +[](Config& c) -> Duration& { return c.limits.write_time; }},
-    {"pause.automatic", "", "", "Whoever waits has others yield: those of a lower tier, and its equals by turns.",
+    {"pause.automatic", "", "", "Whoever waits has others yield: those of a lower tier, and its equals by time slices.",
      +[](Config& c) -> bool& { return c.pause.automatic; }},
     {"pause.cooldown", "100ms", "1h",
      "How long a lease whose pause failed, or could not be begun or measured, is left alone; doubled with each failure "
      "in a row, up to 64 times.",
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
-    {"pause.idle_after", "1s", "1d",
+    {"pause.spot_unused_after", "1s", "1d",
      "How long a spot program may use nothing on its card, since it was given its room or used anything last, before "
      "it can be ended for a higher tier. So long it also has to register how it yields, where only that would let it "
      "be paused.",
-     +[](Config& c) -> Duration& { return c.pause.idle_after; }},
+     +[](Config& c) -> Duration& { return c.pause.spot_unused_after; }},
     {"pause.min_residency", "0s", "1d",
-     "How long a lease has its room at least before a turn takes it away; 0s: ten times what its pause and its resume "
+     "How long a lease has its room at least before a time slice takes it away; 0s: ten times what its pause and its "
+     "resume "
      "take, 10 s at least.",
      +[](Config& c) -> Duration& { return c.pause.min_residency; }},
     {"pause.orphan_after", "100ms", "3650d",
      "How long a lease that belongs to a token may stay paused without any living process, before it ends.",
      +[](Config& c) -> Duration& { return c.pause.orphan_after; }},
-    {"pause.overhead", "0.001", "1", "The part of the time that turns may spend on switching.",
-     +[](Config& c) -> double& { return c.pause.overhead; }},
+    {"pause.slice_overhead", "0.001", "1", "The part of the time that time slices may spend on switching.",
+     +[](Config& c) -> double& { return c.pause.slice_overhead; }},
     {"pause.verify_timeout", "100ms", "1h", "A pause whose bytes are not measured gone within this time is undone.",
      +[](Config& c) -> Duration& { return c.pause.verify_timeout; }},
     {"pause.yield_timeout", "100ms", "1h",
@@ -115,7 +116,7 @@ constexpr Key table[] = {
      "How long a granted place is kept for an owner that was not there when its turn came.",
      +[](Config& c) -> Duration& { return c.queue.claim_window; }},
     {"queue.reserve_after", "0s", "365d",
-     "After so long a wait what frees up is held for it, and only those go ahead who do not keep it waiting; 0s: "
+     "After so long a wait what frees up is reserved for it, and only those go ahead who do not keep it waiting; 0s: "
      "never.",
      +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
     {"store.ended_per_user", "16", "10000000",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keeps a lease from its room though no other lease has it: processes under no lease, or a card that is gone.
+// What keeps a lease from its room though no other lease has it: processes without a lease, or a card that is gone.
 // Computed from the state when asked; reads only.
 #pragma once
 
@@ -13,9 +13,9 @@
 
 namespace sublet::core {
 
-// What is under no lease and holds bytes where somebody needs them. pid 0: bytes that no listed process is seen to
+// What is without a lease and holds bytes where somebody needs them. pid 0: bytes that no listed process is seen to
 // hold.
-struct Outsider {
+struct UnleasedProcess {
   ProcessRef process;
   std::string name;    // of its program, as everybody may see it; "" if not known
   std::string device;  // uuid
@@ -24,9 +24,9 @@ struct Outsider {
 
 // Of one that waits: the table has room for it, and the card has not. Of one that is parked: its card is gone.
 struct Blocked {
-  Code code = Code::External;       // ResumeBlocked: of one that wants back from a pause
-  std::vector<Outsider> outsiders;  // the largest first, few of many; none where its card is gone
-  std::string text;                 // the same as a sentence with the numbers, that begins with the code
+  Code code = Code::External;                       // ResumeBlocked: of one that wants back from a pause
+  std::vector<UnleasedProcess> unleased_processes;  // the largest first, few of many; none where its card is gone
+  std::string text;  // the same as a sentence with the numbers, that begins with the code
 };
 
 // Nothing where the lease does not wait, or waits because of other leases, or for a card that is merely not known.

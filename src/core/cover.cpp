@@ -21,46 +21,46 @@ struct Score {
   bool operator<(const Score& other) const { return std::tie(cost, count) < std::tie(other.cost, other.count); }
 };
 
-double price(const Giver& giver, Bytes need) {
-  return static_cast<double>(giver.cost.count()) / static_cast<double>(std::min(giver.gain, need).count);
+double price(const Candidate& candidate, Bytes need) {
+  return static_cast<double>(candidate.cost.count()) / static_cast<double>(std::min(candidate.frees, need).count);
 }
 
-void cheapest_first(std::span<const Giver> givers, Chosen& chosen) {
+void cheapest_first(std::span<const Candidate> candidates, Chosen& chosen) {
   std::sort(chosen.begin(), chosen.end(), [&](std::size_t a, std::size_t b) {
-    return givers[a].cost != givers[b].cost ? givers[a].cost < givers[b].cost : a < b;
+    return candidates[a].cost != candidates[b].cost ? candidates[a].cost < candidates[b].cost : a < b;
   });
 }
 
 // Whether there is place for each when its turn comes. A part of a set for which there is has place, too.
-bool has_place(std::span<const Giver> givers, const Chosen& chosen, Bytes place) {
+bool has_place(std::span<const Candidate> candidates, const Chosen& chosen, Bytes place) {
   Bytes taken;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const Giver& giver = givers[chosen[i]];
+    const Candidate& candidate = candidates[chosen[i]];
     Bytes of_user;
     for (std::size_t before = 0; before < i; ++before)
-      if (givers[chosen[before]].user == giver.user) of_user += givers[chosen[before]].stays;
-    const bool fits = taken + giver.enters <= place && of_user + giver.enters <= giver.for_user;
-    if (giver.enters > Bytes{} && !fits) return false;
-    taken += giver.stays;
+      if (candidates[chosen[before]].user == candidate.user) of_user += candidates[chosen[before]].budget_later;
+    const bool fits = taken + candidate.budget_now <= place && of_user + candidate.budget_now <= candidate.for_user;
+    if (candidate.budget_now > Bytes{} && !fits) return false;
+    taken += candidate.budget_later;
   }
   return true;
 }
 
-// Depth first over the givers, those that give most for their cost first; a branch is left when what is still to come
-// cannot give enough, or when it costs as much as the best that is known already: with what is lacking, too, at the
-// price of the next of them, which is the least.
+// Depth first over the candidates, those that give most for their cost first; a branch is left when what is still to
+// come cannot give enough, or when it costs as much as the best that is known already: with what is lacking, too, at
+// the price of the next of them, which is the least.
 class Search {
  public:
-  Search(std::span<const Giver> givers, Chosen order, Bytes need, std::optional<Bytes> place)
-      : givers_(givers),
+  Search(std::span<const Candidate> candidates, Chosen order, Bytes need, std::optional<Bytes> place)
+      : candidates_(candidates),
         order_(std::move(order)),
         need_(need),
         place_(place),
         rest_(order_.size() + 1),
         prices_(order_.size()) {
     for (std::size_t i = order_.size(); i-- > 0;) {
-      rest_[i] = rest_[i + 1] + givers_[order_[i]].gain;
-      prices_[i] = price(givers_[order_[i]], need_);
+      rest_[i] = rest_[i + 1] + candidates_[order_[i]].frees;
+      prices_[i] = price(candidates_[order_[i]], need_);
     }
   }
 
@@ -74,8 +74,8 @@ class Search {
   bool fits() {
     if (!place_) return true;
     sorted_ = taken_;
-    cheapest_first(givers_, sorted_);
-    return has_place(givers_, sorted_, *place_);
+    cheapest_first(candidates_, sorted_);
+    return has_place(candidates_, sorted_, *place_);
   }
 
   void descend(std::size_t at, Bytes gained, Score score) {
@@ -90,19 +90,19 @@ class Search {
     if (at == order_.size() || gained + rest_[at] < need_) return;
     const double lacking = static_cast<double>((need_ - gained).count) * prices_[at];
     if (found_ && static_cast<double>((best_score_.cost - score.cost).count()) + rounding < lacking) return;
-    const Giver& giver = givers_[order_[at]];
+    const Candidate& candidate = candidates_[order_[at]];
     taken_.push_back(order_[at]);
-    if (fits()) descend(at + 1, gained + giver.gain, {score.cost + giver.cost, score.count + 1});
+    if (fits()) descend(at + 1, gained + candidate.frees, {score.cost + candidate.cost, score.count + 1});
     taken_.pop_back();
     descend(at + 1, gained, score);
   }
 
-  std::span<const Giver> givers_;
+  std::span<const Candidate> candidates_;
   Chosen order_;
   Bytes need_;
   std::optional<Bytes> place_;  // unset: it does not matter
-  std::vector<Bytes> rest_;     // what the givers from here on give together
-  std::vector<double> prices_;  // of the givers, ascending
+  std::vector<Bytes> rest_;     // what the candidates from here on give together
+  std::vector<double> prices_;  // of the candidates, ascending
   Chosen taken_, best_, sorted_;
   Score best_score_;
   bool found_ = false;
@@ -110,91 +110,92 @@ class Search {
 };
 
 // Those of them for whom there is place at once, in their order, whatever they leave of it again.
-Chosen with_place(std::span<const Giver> givers, const Chosen& order, Bytes place) {
+Chosen with_place(std::span<const Candidate> candidates, const Chosen& order, Bytes place) {
   Chosen chosen;
   Bytes taken;
   std::map<std::uint32_t, Bytes> of_user;
   for (const std::size_t i : order) {
-    const Giver& giver = givers[i];
-    if (giver.enters > Bytes{} && taken + giver.enters > place) continue;
-    if (giver.enters > Bytes{} && of_user[giver.user] + giver.enters > giver.for_user) continue;
+    const Candidate& candidate = candidates[i];
+    if (candidate.budget_now > Bytes{} && taken + candidate.budget_now > place) continue;
+    if (candidate.budget_now > Bytes{} && of_user[candidate.user] + candidate.budget_now > candidate.for_user) continue;
     chosen.push_back(i);
-    taken += giver.enters;
-    of_user[giver.user] += giver.enters;
+    taken += candidate.budget_now;
+    of_user[candidate.user] += candidate.budget_now;
   }
   return chosen;
 }
 
 // Takes them in order until it is enough, then leaves out, the dearest first, whoever is not needed.
-Chosen greedy(std::span<const Giver> givers, const Chosen& order, Bytes need) {
+Chosen greedy(std::span<const Candidate> candidates, const Chosen& order, Bytes need) {
   Chosen chosen;
   Bytes gained;
   for (const std::size_t i : order) {
     if (gained >= need) break;
     chosen.push_back(i);
-    gained += givers[i].gain;
+    gained += candidates[i].frees;
   }
   Chosen dearest = chosen;
   std::stable_sort(dearest.begin(), dearest.end(),
-                   [&](std::size_t a, std::size_t b) { return givers[a].cost > givers[b].cost; });
+                   [&](std::size_t a, std::size_t b) { return candidates[a].cost > candidates[b].cost; });
   for (const std::size_t i : dearest) {
-    if (gained - givers[i].gain < need) continue;
-    gained -= givers[i].gain;
+    if (gained - candidates[i].frees < need) continue;
+    gained -= candidates[i].frees;
     std::erase(chosen, i);
   }
   return chosen;
 }
 
-Duration cost_of(std::span<const Giver> givers, const Chosen& chosen) {
+Duration cost_of(std::span<const Candidate> candidates, const Chosen& chosen) {
   Duration cost{};
-  for (const std::size_t i : chosen) cost += givers[i].cost;
+  for (const std::size_t i : chosen) cost += candidates[i].cost;
   return cost;
 }
 
-Bytes gain_of(std::span<const Giver> givers, const Chosen& chosen) {
+Bytes gain_of(std::span<const Candidate> candidates, const Chosen& chosen) {
   Bytes gain;
-  for (const std::size_t i : chosen) gain += givers[i].gain;
+  for (const std::size_t i : chosen) gain += candidates[i].frees;
   return gain;
 }
 
 // The better of two ways to take them.
-Chosen best_greedy(std::span<const Giver> givers, const Chosen& order, Bytes need) {
-  const Chosen chosen = greedy(givers, order, need);
+Chosen best_greedy(std::span<const Candidate> candidates, const Chosen& order, Bytes need) {
+  const Chosen chosen = greedy(candidates, order, need);
   Chosen largest = order;
   std::stable_sort(largest.begin(), largest.end(),
-                   [&](std::size_t a, std::size_t b) { return givers[a].gain > givers[b].gain; });
-  Chosen other = greedy(givers, largest, need);
+                   [&](std::size_t a, std::size_t b) { return candidates[a].frees > candidates[b].frees; });
+  Chosen other = greedy(candidates, largest, need);
   // One that is enough alone may be cheaper than any sum.
   for (const std::size_t i : order)
-    if (givers[i].gain >= need && givers[i].cost < cost_of(givers, other)) other = {i};
-  return cost_of(givers, other) < cost_of(givers, chosen) ? other : chosen;
+    if (candidates[i].frees >= need && candidates[i].cost < cost_of(candidates, other)) other = {i};
+  return cost_of(candidates, other) < cost_of(candidates, chosen) ? other : chosen;
 }
 
-std::optional<Chosen> cheapest(std::span<const Giver> givers, const Chosen& order, Bytes need,
+std::optional<Chosen> cheapest(std::span<const Candidate> candidates, const Chosen& order, Bytes need,
                                std::optional<Bytes> place) {
   if (order.size() <= searched_whole)
-    if (auto found = Search(givers, order, need, place).run(); found || !place) return found;
-  const Chosen some = place ? with_place(givers, order, *place) : order;
-  if (gain_of(givers, some) < need) return std::nullopt;
-  return best_greedy(givers, some, need);
+    if (auto found = Search(candidates, order, need, place).run(); found || !place) return found;
+  const Chosen some = place ? with_place(candidates, order, *place) : order;
+  if (gain_of(candidates, some) < need) return std::nullopt;
+  return best_greedy(candidates, some, need);
 }
 
 }  // namespace
 
-std::optional<std::vector<std::size_t>> cheapest_cover(std::span<const Giver> givers, Bytes need,
+std::optional<std::vector<std::size_t>> cheapest_cover(std::span<const Candidate> candidates, Bytes need,
                                                        std::optional<Bytes> place) {
   if (need <= Bytes{}) return Chosen{};
   Chosen order;
-  for (std::size_t i = 0; i < givers.size(); ++i)
-    if (givers[i].gain > Bytes{}) order.push_back(i);
-  if (gain_of(givers, order) < need) return std::nullopt;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return price(givers[a], need) < price(givers[b], need); });
-  std::optional<Chosen> chosen = cheapest(givers, order, need, std::nullopt);
-  if (chosen) cheapest_first(givers, *chosen);
-  if (!chosen || !place || has_place(givers, *chosen, *place)) return chosen;
-  chosen = cheapest(givers, order, need, place);
-  if (chosen) cheapest_first(givers, *chosen);
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (candidates[i].frees > Bytes{}) order.push_back(i);
+  if (gain_of(candidates, order) < need) return std::nullopt;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return price(candidates[a], need) < price(candidates[b], need);
+  });
+  std::optional<Chosen> chosen = cheapest(candidates, order, need, std::nullopt);
+  if (chosen) cheapest_first(candidates, *chosen);
+  if (!chosen || !place || has_place(candidates, *chosen, *place)) return chosen;
+  chosen = cheapest(candidates, order, need, place);
+  if (chosen) cheapest_first(candidates, *chosen);
   return chosen;
 }
 

@@ -14,28 +14,29 @@ namespace sublet::core {
 inline std::string describe(const Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
                pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
-               sized, parking, cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested,
-               created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at,
-               unheld_since, stop_at, ended_at, peak_used, booked] = lease;
+               sized, parking, cooperation, unfit, preemption_request, had_process, lapsed_offers, exit_status,
+               stop_requested, created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at,
+               expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   std::string names;
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   if (parking) {
-    const auto& [method, since, reason, entry, settled, residue, returns, then_stop, told, touched, yielded, before,
-                 deserted] = *parking;
+    const auto& [method, since, reason, host_bytes, measured, residue, resume_requested, then_stop, told,
+                 locked_processes, held_when_paused, before, deserted] = *parking;
     if (deserted) names += fmt::format(" deserted {}", deserted->ns);
-    names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, entry.count, settled,
-                         residue.count, returns, then_stop, told);
-    if (!touched) names += " ?";
+    names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, host_bytes.count, measured,
+                         residue.count, resume_requested, then_stop, told);
+    if (!locked_processes) names += " ?";
     else
-      for (const ProcessRef& process : *touched) names += fmt::format(" {}:{}", process.pid, process.start_ticks);
-    for (const auto& [all, of, kept, on_top, tops, beside] : yielded) {
+      for (const ProcessRef& process : *locked_processes)
+        names += fmt::format(" {}:{}", process.pid, process.start_ticks);
+    for (const auto& [all, of, kept, on_top, tops, beside] : held_when_paused) {
       names += fmt::format(" yielded {} {} {} {} {}", all.count, kept.count, on_top.count, tops.count, beside.count);
       for (const auto& [process, bytes] : of)
         names += fmt::format(" {}:{} {}", process.pid, process.start_ticks, bytes.count);
     }
     if (before)
-      names += fmt::format(" before {} {} {}", to_string(before->method), before->bytes.count, before->settled);
+      names += fmt::format(" before {} {} {}", to_string(before->method), before->bytes.count, before->measured);
   }
   if (cooperation) {
     const auto& [way, keeps, asked, address, pause_signal, resume_signal] = *cooperation;
@@ -43,8 +44,9 @@ inline std::string describe(const Lease& lease) {
                          pause_signal, resume_signal);
   }
   if (unfit) names += fmt::format(" {} {}", to_string(unfit->kind), unfit->why);
-  if (ordered)
-    names += fmt::format(" by {} {} at {}", ordered->uid, ordered->anybodys, ordered->given_at.value_or(Time{}).ns);
+  if (preemption_request)
+    names += fmt::format(" by {} {} at {}", preemption_request->uid, preemption_request->any_user,
+                         preemption_request->given_at.value_or(Time{}).ns);
   if (nameless) names += " nameless";
   if (sized) names += fmt::format(" {} until {} less {}", sized->mean.count, sized->until.ns, sized->parked.count());
   if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);

@@ -2,10 +2,10 @@
 #include "core/explain.h"
 
 #include "base/size_bounds.h"
-#include "core/held_room.h"
+#include "core/format.h"
 #include "core/methods.h"
+#include "core/nominations.h"
 #include "core/prospects.h"
-#include "core/words.h"
 
 #include <algorithm>
 
@@ -15,10 +15,10 @@ namespace {
 constexpr std::size_t holders_named = 8;
 
 // For whom room is held where the lease would fit; null if it fits nowhere.
-const HeldRooms::Entry* held_before(const State& state, const Rules& rules, const Lease& lease, const HeldRooms& held,
-                                    Time now) {
+const Nominations::Entry* held_before(const State& state, const Rules& rules, const Lease& lease,
+                                      const Nominations& held, Time now) {
   const QueueKey* key = state.queue().key(lease.id);
-  for (const HeldRooms::Entry& entry : held.entries()) {
+  for (const Nominations::Entry& entry : held.entries()) {
     if (key == nullptr || !entry.key.before(*key)) continue;
     for (const std::string& uuid : entry.room.devices) {
       const Device& device = state.devices().at(uuid);
@@ -28,11 +28,11 @@ const HeldRooms::Entry* held_before(const State& state, const Rules& rules, cons
   return nullptr;
 }
 
-std::string held_text(const State& state, const HeldRooms& held, const HeldRooms::Entry& entry, Time now) {
+std::string held_text(const State& state, const Nominations& held, const Nominations::Entry& entry, Time now) {
   const std::optional<Time> start = held.start(entry);
   const Lease& waiter = *state.find(entry.room.waiter);
   const Time since = waiter.waits_since();
-  return "what is free on " + names_of_devices(state, entry.room.devices) + " is held for " + name_of(waiter) +
+  return "what is free on " + names_of_devices(state, entry.room.devices) + " is reserved for " + name_of(waiter) +
          ", which has waited " + format_duration(now - since) + " and " + need_text(waiter) +
          (start ? "; it should start in " + format_duration(*start - now) : "; when it starts is unknown");
 }
@@ -71,8 +71,8 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   }
   const Device& device = *nearest.device;
   const Bytes lacking = state.need(lease, device.reading.uuid) - nearest.free;
-  const HeldRooms held(state, rules, now);
-  if (const HeldRooms::Entry* before = held_before(state, rules, lease, held, now)) {
+  const Nominations held(state, rules, now);
+  if (const Nominations::Entry* before = held_before(state, rules, lease, held, now)) {
     helps.push_back(held_text(state, held, *before, now));
     helps.emplace_back("a time limit (`--ttl`) that ends before that start would let it go ahead");
   }
@@ -102,20 +102,20 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");
   if (!lease.wanted_device.empty() && !lease.waits_in_place() && state.devices().size() > 1)
     helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
-  if (rules.automatic && state.making_for(lease.id) == nullptr) {
-    const RoomPlan plan = plan_room(state, rules, Asking{lease, state.ordered(lease.id)}, now);
-    for (const Spared& spared : plan.spared)
-      if (const Lease& other = *state.find(spared.lease); other.tier < lease.tier)
-        helps.push_back(name_of(other) + " is not asked to yield: " + spared.why);
+  if (rules.automatic && state.plan_for(lease.id) == nullptr) {
+    const VictimPlan plan = plan_victims(state, rules, PreemptionQuery{lease, state.preemption_request(lease.id)}, now);
+    for (const Ineligible& ineligible : plan.ineligible)
+      if (const Lease& other = *state.find(ineligible.lease); other.tier < lease.tier)
+        helps.push_back(name_of(other) + " is not asked to yield: " + ineligible.why);
   }
   const auto untold_on = [&](const std::vector<std::string>& devices, const Lease& victim) {
     const bool there = std::ranges::any_of(
         victim.devices, [&](const std::string& uuid) { return std::ranges::find(devices, uuid) != devices.end(); });
     return there ? unverified_text(state, rules, victim, now) : std::string();
   };
-  if (const Making* making = state.making_for(lease.id); making != nullptr && making->begun)
+  if (const PreemptionPlan* preemption = state.plan_for(lease.id); preemption != nullptr && preemption->started)
     for (const LeaseId victim : state.verifying())
-      if (const std::string untold = untold_on(making->devices, *state.find(victim)); !untold.empty())
+      if (const std::string untold = untold_on(preemption->devices, *state.find(victim)); !untold.empty())
         helps.push_back(name_of(*state.find(victim)) + " says that it has yielded, and nobody can tell: " + untold);
   const std::size_t place = state.queue().place(lease.id);
   if (place > 1)
@@ -129,11 +129,12 @@ std::vector<std::string> help_coming_back(const State& state, const Lease& lease
   constexpr std::size_t named = 8;
   std::vector<std::string> helps{"it comes back by itself once this is over, and is tried again every 30 s at least: " +
                                  state.not_back(lease.id)};
-  const auto& touched = lease.parking->touched;
-  if (state.lacks_room(lease.id) || !touched || touched->empty()) return helps;
+  const auto& locked_processes = lease.parking->locked_processes;
+  if (state.lacks_room(lease.id) || !locked_processes || locked_processes->empty()) return helps;
   std::string pids;
-  for (std::size_t i = 0; i < touched->size() && i < named; ++i) pids += " " + std::to_string((*touched)[i].pid);
-  if (touched->size() > named) pids += " …";
+  for (std::size_t i = 0; i < locked_processes->size() && i < named; ++i)
+    pids += " " + std::to_string((*locked_processes)[i].pid);
+  if (locked_processes->size() > named) pids += " …";
   helps.push_back(
       "if it stays so: its program can be given up by hand, with what it holds in host memory (`kill -KILL" + pids +
       "`: the pids that were parked, of which some may have ended since); the lease ends when all of its program has");
@@ -154,7 +155,7 @@ std::vector<std::string> help_without_card(const State& state, const Rules& rule
 
 // Nothing brings it back, and nobody else ends it.
 std::vector<std::string> help_poisoned(const State& state, const Lease& lease) {
-  const Bytes parked = lease.parking->entry;
+  const Bytes parked = lease.parking->host_bytes;
   return {end_command(state, lease) + " ends its program and gives back what it reserves" +
           (parked > Bytes{} ? ", and the " + format_size(parked) + " of host memory" : "") +
           ". Nothing makes it run again: what it had not saved itself is lost"};
@@ -162,8 +163,9 @@ std::vector<std::string> help_poisoned(const State& state, const Lease& lease) {
 
 std::vector<std::string> help_otherwise(const State& state, const Lease& lease, Time now) {
   const std::string id = to_string(lease.id);
-  if (const auto turn = leaves_in(state, lease.id, now))
-    return {"next turn in about " + format_duration(*turn) + ": it yields its room then, and comes back in its turn"};
+  if (const auto slice = leaves_in(state, lease.id, now))
+    return {"next time slice in about " + format_duration(*slice) +
+            ": it yields its room then, and comes back in its time slice"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
     return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
             id + "`"};
@@ -214,11 +216,11 @@ QueueInfo Foretold::of(const Lease& lease) {
     info.device = nearest.device->reading.uuid;
     info.holders = holders_of(state_, *nearest.device, lease, holders_named);
   }
-  if (held_ == nullptr) held_ = std::make_unique<HeldRooms>(state_, rules_, now_);
-  for (const HeldRooms::Entry& entry : held_->entries())
-    if (entry.room.waiter == lease.id) info.held_devices = entry.room.devices;
-  if (const HeldRooms::Entry* before = held_before(state_, rules_, lease, *held_, now_)) {
-    info.held_for = before->room.waiter;
+  if (held_ == nullptr) held_ = std::make_unique<Nominations>(state_, rules_, now_);
+  for (const Nominations::Entry& entry : held_->entries())
+    if (entry.room.waiter == lease.id) info.reserved_devices = entry.room.devices;
+  if (const Nominations::Entry* before = held_before(state_, rules_, lease, *held_, now_)) {
+    info.reserved_for = before->room.waiter;
     info.held_text = held_text(state_, *held_, *before, now_);
   }
   if (rules_.safe_mode) {
@@ -236,16 +238,17 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
 
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
   std::optional<Duration> soonest;
-  for (const auto& [uuid, turn] : state.turns())
-    if (holds(turn.leaves, lease)) soonest = std::min(soonest.value_or(Duration::max()), std::max(turn.said - now, {}));
+  for (const auto& [uuid, slice] : state.slices())
+    if (holds(slice.leaves, lease))
+      soonest = std::min(soonest.value_or(Duration::max()), std::max(slice.said - now, {}));
   return soonest;
 }
 
 std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now) {
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr || nearest.free < state.need(lease, nearest.device->reading.uuid)) return {};
-  const HeldRooms held(state, rules, now);
-  const HeldRooms::Entry* before = held_before(state, rules, lease, held, now);
+  const Nominations held(state, rules, now);
+  const Nominations::Entry* before = held_before(state, rules, lease, held, now);
   return before == nullptr ? "" : "; " + held_text(state, held, *before, now);
 }
 
@@ -277,7 +280,7 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
             ": `sublet claim " + id + "`"};
   if (lease.state == LeaseState::resuming && !state.not_back(lease.id).empty()) return help_coming_back(state, lease);
   if (lease.state == LeaseState::poisoned) return help_poisoned(state, lease);
-  if ((lease.state == LeaseState::pausing || lease.state == LeaseState::paused) && !lease.parking->returns)
+  if ((lease.state == LeaseState::pausing || lease.state == LeaseState::paused) && !lease.parking->resume_requested)
     return {"`sublet resume " + id + "`, of its owner or an admin: it stays paused until then, room or not"};
   std::vector<std::string> helps = help_otherwise(state, lease, now);
   const std::string& hint = state.left_alone(lease.id).hint;

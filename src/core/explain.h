@@ -13,27 +13,27 @@
 namespace sublet::core {
 
 struct Holder {
-  LeaseId lease;     // none: processes under no lease, or bytes that nobody is seen to hold
-  std::string what;  // "lease-3 (train, ana)", "pid 4711 (python3, under no lease)", "bytes of no listed process"
+  LeaseId lease;     // none: processes without a lease, or bytes that nobody is seen to hold
+  std::string what;  // "lease-3 (train, ana)", "pid 4711 (python3, without a lease)", "bytes of no listed process"
   Bytes bytes;
 };
 
 struct QueueInfo {
-  std::size_t place = 0;                  // 1 = next
-  Bytes short_bytes;                      // missing on the device that comes nearest
-  std::string device;                     // uuid of that device, "" if none is known
-  std::vector<Holder> holders;            // of that device, largest first
-  std::vector<std::string> held_devices;  // uuids of those on which room is held for it
-  LeaseId held_for;                       // it would fit, but the room is held for this one; none otherwise
-  std::string held_text;                  // the same as a sentence
-  std::optional<Duration> eta;            // from now; unset = unknown
-  std::string basis;                      // what the estimate rests on, or why there is none
+  std::size_t place = 0;                      // 1 = next
+  Bytes short_bytes;                          // missing on the device that comes nearest
+  std::string device;                         // uuid of that device, "" if none is known
+  std::vector<Holder> holders;                // of that device, largest first
+  std::vector<std::string> reserved_devices;  // uuids of those on which room is held for it
+  LeaseId reserved_for;                       // it would fit, but the room is held for this one; none otherwise
+  std::string held_text;                      // the same as a sentence
+  std::optional<Duration> eta;                // from now; unset = unknown
+  std::string basis;                          // what the estimate rests on, or why there is none
 };
 
 // Where waiters stand and when they should start, as of one moment: what is asked of several costs little more than of
 // one. Lives no longer than the state stays as it is.
 class Forecast;
-class HeldRooms;
+class Nominations;
 class Foretold {
  public:
   Foretold(const State& state, const Rules& rules, Time now);
@@ -47,7 +47,7 @@ class Foretold {
   const Rules& rules_;
   const Time now_;
   std::unique_ptr<Forecast> forecast_;
-  std::unique_ptr<HeldRooms> held_;
+  std::unique_ptr<Nominations> held_;
 };
 
 QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/pair.h"
+#include "core/testing/two_leases.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -48,7 +48,7 @@ TEST(QueueInfo, SaysPlaceShortageAndHolders) {
   EXPECT_EQ(info.holders[0].lease, big);
   EXPECT_EQ(info.holders[0].bytes, 12 * GiB);
   EXPECT_EQ(info.holders[1].lease, small);
-  EXPECT_EQ(info.holders[2].what, "pid 4711 (under no lease)");
+  EXPECT_EQ(info.holders[2].what, "pid 4711 (without a lease)");
   EXPECT_EQ(info.holders[2].bytes, 2 * GiB);
   EXPECT_EQ(info.holders[3].what, "bytes of no listed process");
   EXPECT_EQ(info.holders[3].bytes, 1 * GiB);
@@ -117,7 +117,7 @@ TEST(Estimate, ANameThatSaysNothingIsNoBasisAndTeachesNothing) {
 }
 
 // One program that has the card, is parked for 100 s, and runs on.
-struct ParkedMeanwhile : Pair {
+struct ParkedMeanwhile : TwoLeases {
   ParkedMeanwhile() {
     rules.automatic = false;
     step(Release{waiter});
@@ -273,13 +273,13 @@ TEST(Estimate, IsUnknownWhileTheDeviceIs) {
   EXPECT_SAYS(info.basis, "last read 16 s ago");
 }
 
-TEST(Estimate, OutsidersHaveNoKnownEnd) {
+TEST(Estimate, UnleasedProcessesHaveNoKnownEnd) {
   Explained w;
   w.run(4 * GiB, 100, "train", 1min);
   w.snapshot({gpu(0, 24 * GiB, {uses(4711, 10 * GiB)})});
   const LeaseId id = w.submit(20 * GiB);
   EXPECT_FALSE(w.info(id).eta);
-  EXPECT_SAYS(w.info(id).basis, "under no lease hold 10.0 GiB on gpu0");
+  EXPECT_SAYS(w.info(id).basis, "without a lease hold 10.0 GiB on gpu0");
 }
 
 TEST(Estimate, IsNotGuessedForTheEndOfALongQueue) {

@@ -18,7 +18,7 @@ struct Submit {
   Lease lease;
   bool may_queue = true;
   bool held = false;
-  std::optional<Ordered> ordered = {};  // if it has to wait, room is made for it
+  std::optional<PreemptionRequest> preemption_request = {};  // if it has to wait, room is made for it
 };
 
 // The owner takes an offered place. `generation` 0 = not given.
@@ -92,7 +92,7 @@ struct Resume {
 struct Preempt {
   LeaseId lease;
   std::uint64_t generation = 0;
-  Ordered by = {};
+  PreemptionRequest by = {};
 };
 
 // The answer to the action WeighHost.
@@ -110,14 +110,14 @@ struct Cooperate {
 
 // The driver is about to lock processes of a lease for the action Park: all of them so far. Answered by the action
 // Lock.
-struct Touching {
+struct LockIntent {
   LeaseId lease;
   std::vector<ProcessRef> processes = {};
 };
 
 // All processes of a lease are locked for the action Park, and measured anew since: may they be parked as they are?
 // `host` is what the machine can take now, for the groups that all of them are in. Refused: no more than it said.
-struct Weighed {
+struct MeasuredWhileLocked {
   LeaseId lease;
   HostMemory host = {};
 };
@@ -156,7 +156,7 @@ struct DriverReturned {
 
 // Whether any process of a lease lives: of its program, or booked to it. Told of leases that are parked and whose owner
 // is a token, each time that it may have changed.
-struct Inhabited {
+struct LivenessReport {
   LeaseId lease;
   bool lives = true;
 };
@@ -191,7 +191,7 @@ struct ProgramFailed {
 struct ProcessUse {
   ProcessRef process;
   std::optional<Bytes> used;  // unset: the driver does not tell
-  LeaseId lease;              // none: under no lease
+  LeaseId lease;              // none: without a lease
   std::string name = {};      // of the program, as everybody may see it; "" if not known
 };
 
@@ -228,7 +228,7 @@ struct SnapshotFailed {
 
 // The daemon did not run for a while (it was stopped, or its machine was): nobody could renew, claim or hold anything
 // meanwhile, so that time counts against nobody. `asleep`: of it, how long the machine slept, programs and all.
-struct Woke {
+struct ClockGap {
   Duration asleep{};
   Duration stood_still{};  // the daemon alone did not run for so long
 };
@@ -237,7 +237,7 @@ struct Woke {
 struct Tick {};
 
 using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant,
-                          Release, HeldChanged, ProgramEnded, ProgramFailed, Touching, Weighed, Parked, Unparked,
-                          DriverReturned, Inhabited, Snapshot, SnapshotFailed, Woke, Tick>;
+                          Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent, MeasuredWhileLocked, Parked,
+                          Unparked, DriverReturned, LivenessReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
 
 }  // namespace sublet::core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What order and room may change for those who ask, over random requests. SEED=n replays one run.
-#include "core/world.h"
+#include "core/testing/world.h"
 
 #include <cstdlib>
 #include <random>

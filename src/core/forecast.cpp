@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/expect.h"
+#include "core/end_estimate.h"
 #include "core/explain.h"
-#include "core/held_room.h"
-#include "core/turns.h"
+#include "core/format.h"
+#include "core/nominations.h"
+#include "core/slices.h"
 #include "core/victims.h"
-#include "core/words.h"
 
 #include <algorithm>
 #include <map>
@@ -274,7 +274,7 @@ class Forecast {
   std::vector<std::size_t> rooms_to_hold(const Waiter& waiter) const {
     if (!waiter.fixed.empty()) return waiter.fixed;
     std::vector<std::size_t> rooms;
-    for (const HeldRoom& held : state_.held_rooms())
+    for (const Nomination& held : state_.nominations())
       for (std::size_t room = 0; held.waiter == waiter.lease->id && room < rooms_.size(); ++room)
         if (std::find(held.devices.begin(), held.devices.end(), rooms_[room].device->reading.uuid) !=
             held.devices.end())
@@ -358,11 +358,11 @@ class Forecast {
         if (may_use(waiter, device)) return unknown_text(state_, device, rules_, now_);
       return "no device was read yet";
     }
-    if (std::string turn = after_a_turn(waiter, *nearest.device); !turn.empty()) return turn;
+    if (std::string slice = after_a_slice(waiter, *nearest.device); !slice.empty()) return slice;
     if (std::string open = without_end(waiter, *nearest.device); !open.empty()) return open;
     const Bytes whole = waiter.waits_in_place() ? waiter.wanted_vram() : waiter.least();
     if (State::capacity(*nearest.device, rules_) - nearest.device->other < whole)
-      return "programs under no lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
+      return "programs without a lease hold " + format_size(nearest.device->other) + " on " + name_of(*nearest.device);
     if (waiter.device_count > 1)
       for (const auto& [uuid, device] : state_.devices())
         if (std::string open = may_use(waiter, device) ? without_end(waiter, device) : ""; !open.empty()) return open;
@@ -372,18 +372,18 @@ class Forecast {
 
   // Of the rotation only the next turn is announced: who comes in by a later one is told that, at least. "": it takes
   // none there.
-  std::string after_a_turn(const Lease& waiter, const Device& device) const {
-    const auto turn = state_.turns().find(device.reading.uuid);
-    if (turn == state_.turns().end() || turn->second.enters.empty()) return {};
-    const Lease& next = *state_.find(turn->second.enters.front());
-    const bool takes_turns = next.tier == waiter.tier && devices_wanted(waiter) == 1 && waits_for(waiter, device);
-    if (next.id == waiter.id || !takes_turns || !may_ask(state_, rules_, waiter)) return {};
+  std::string after_a_slice(const Lease& waiter, const Device& device) const {
+    const auto slice = state_.slices().find(device.reading.uuid);
+    if (slice == state_.slices().end() || slice->second.enters.empty()) return {};
+    const Lease& next = *state_.find(slice->second.enters.front());
+    const bool takes_slices = next.tier == waiter.tier && devices_wanted(waiter) == 1 && waits_for(waiter, device);
+    if (next.id == waiter.id || !takes_slices || !may_ask(state_, rules_, waiter)) return {};
     Bytes room = state_.effective_free(device, rules_, now_);  // once all of those have left who take turns there
-    for (const LeaseId id : contenders_on(state_, rules_, waiter, device, now_).residents)
+    for (const LeaseId id : slice_group_on(state_, rules_, waiter, device, now_).residents)
       room += state_.charged(*state_.find(id), device.reading.uuid);
     if (room < state_.need(waiter, device.reading.uuid)) return {};
-    return "its own turn on " + name_of(device) + " comes after that of " + name_of(next) + ", which begins in about " +
-           format_duration(std::max(turn->second.said - now_, Duration{}));
+    return "its own time slice on " + name_of(device) + " comes after that of " + name_of(next) +
+           ", which begins in about " + format_duration(std::max(slice->second.said - now_, Duration{}));
   }
 
   // The first of the others there whose end nobody knows, and why; "": there is none.

@@ -114,11 +114,11 @@ struct UnfitFor {
 
 // On whose word room is made for a waiter beyond what its tier and its turn give it. It keeps that room against those
 // whom the word reached, until it is paused itself or asks for more.
-struct Ordered {
+struct PreemptionRequest {
   std::uint32_t uid = 0;
-  bool anybodys = false;              // others' programs may be asked to yield, not only this user's own
+  bool any_user = false;              // others' programs may be asked to yield, not only this user's own
   std::optional<Time> given_at = {};  // when it was given that room; unset: it still waits for it
-  bool operator==(const Ordered&) const = default;
+  bool operator==(const PreemptionRequest&) const = default;
 };
 
 // What the driver keeps of each process that it parked on each card that this held anything of; it is in no list
@@ -126,43 +126,43 @@ struct Ordered {
 inline constexpr Bytes driver_keeps = 4 * MiB;
 
 // Of a lease that yields, on one of its devices: what has to come back there.
-struct Yielded {
+struct HeldWhenPaused {
   Bytes all;  // of its processes, when they were asked or locked; all that it may hold, where that was not known
   std::vector<std::pair<ProcessRef, Bytes>> of = {};  // of each that was listed then
   Bytes kept = {};    // on the device still, when it was measured that they have yielded
   Bytes on_top = {};  // on the device, when the driver was to park on top what they took while they were paused
   Bytes tops = {};    // taken since they yielded, and to be parked on top: on the device still, or parked already
   Bytes beside = {};  // resuming: taken while it was paused, so that its own room has so much less for its restore
-  bool operator==(const Yielded&) const = default;
+  bool operator==(const HeldWhenPaused&) const = default;
 };
 
 // What the ledger has of a lease, and by which method it is parked.
 struct Entered {
   PauseMethod method = PauseMethod::driver;
   Bytes bytes;
-  bool settled = false;
+  bool measured = false;
   bool operator==(const Entered&) const = default;
 };
 
 // From the moment it is asked to yield until it runs again: states pausing, paused, resuming and poisoned.
 struct Parking {
   PauseMethod method = PauseMethod::driver;
-  Time since;              // when it was asked; its wait to come back ages from here
-  std::string reason;      // on whose word, and what for: one sentence
-  Bytes entry;             // host memory that the ledger counts for it, from before the asking on
-  bool settled = false;    // `entry` is what was really parked
-  Bytes residue;           // what it may keep on each of its devices, and reserves there while it is paused
-  bool returns = false;    // wanted back: it waits for its room, or has it
-  bool then_stop = false;  // once it runs again its program is to be ended
-  bool told = false;       // its program was asked to yield by itself, and has to be told to go on
+  Time since;                     // when it was asked; its wait to come back ages from here
+  std::string reason;             // on whose word, and what for: one sentence
+  Bytes host_bytes;               // host memory that the ledger counts for it, from before the asking on
+  bool measured = false;          // `host_bytes` is what was really parked
+  Bytes residue;                  // what it may keep on each of its devices, and reserves there while it is paused
+  bool resume_requested = false;  // wanted back: it waits for its room, or has it
+  bool then_stop = false;         // once it runs again its program is to be ended
+  bool told = false;              // its program was asked to yield by itself, and has to be told to go on
   // Whom the driver was allowed to lock, stored before it was: no other process needs it to come back. Unset: parked by
   // a version that did not note it, so that it may be any.
-  std::optional<std::vector<ProcessRef>> touched = std::vector<ProcessRef>{};
-  std::vector<Yielded> yielded = {};  // on each of the lease's devices, in their order
+  std::optional<std::vector<ProcessRef>> locked_processes = std::vector<ProcessRef>{};
+  std::vector<HeldWhenPaused> held_when_paused = {};  // on each of the lease's devices, in their order
   // What it was before the driver was to park on top what it took while it was paused, until it is known what came of
-  // that; `entry` has all that it might take.
+  // that; `host_bytes` has all that it might take.
   std::optional<Entered> before_top = {};
-  std::optional<Time> deserted_since = {};  // its owner is a token, and nothing of it has been seen to live since
+  std::optional<Time> orphaned_since = {};  // its owner is a token, and nothing of it has been seen to live since
   bool operator==(const Parking&) const = default;
 };
 
@@ -216,8 +216,9 @@ struct Lease {
   std::optional<Parking> parking;          // it yields, has yielded or comes back
   std::optional<Cooperation> cooperation;  // its program yields by itself
   std::optional<UnfitFor> unfit;           // the driver is not tried on this program again
-  std::optional<Ordered> ordered;          // room for it is made on somebody's word, or was made, and it keeps it
-  bool had_process = false;                // a process was ever booked to it: its end waits for a measurement
+  std::optional<PreemptionRequest>
+      preemption_request;    // room for it is made on somebody's word, or was made, and it keeps it
+  bool had_process = false;  // a process was ever booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal
   bool stop_requested = false;     // its program is being ended: SIGTERM, grace, SIGKILL
@@ -253,7 +254,7 @@ struct Lease {
   // driver keeps of that belongs to no listed process.
   Bytes kept_unseen() const {
     if (!parking || state != LeaseState::pausing) return parking ? parking->residue : Bytes{};
-    const std::size_t locked = parking->touched ? parking->touched->size() : 0;
+    const std::size_t locked = parking->locked_processes ? parking->locked_processes->size() : 0;
     return std::min(static_cast<std::int64_t>(locked) * driver_keeps, parking->residue);
   }
   // What it reserves on each of its devices, if it reserves.
@@ -261,7 +262,9 @@ struct Lease {
   // The same on all its devices together.
   Bytes reserved() const { return reserves() ? static_cast<std::int64_t>(devices.size()) * reserved_each() : Bytes{}; }
   // It waits for more on the devices that it has: to grow, or to come back from a pause.
-  bool waits_in_place() const { return resize.has_value() || (state == LeaseState::paused && parking->returns); }
+  bool waits_in_place() const {
+    return resize.has_value() || (state == LeaseState::paused && parking->resume_requested);
+  }
   // The size that it waits for there, and since when it waits, there or in the queue of those that have nothing yet.
   Bytes wanted_vram() const { return resize ? resize->vram : vram; }
   Time waits_since() const { return resize ? resize->queued_at : parking ? parking->since : queued_at; }

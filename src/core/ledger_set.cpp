@@ -2,14 +2,14 @@
 #include "core/ledger_set.h"
 
 #include "base/size_bounds.h"
-#include "core/words.h"
+#include "core/format.h"
 
 #include <algorithm>
 #include <map>
 
 namespace sublet::core {
 
-std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t asker,
+std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
   std::map<std::uint32_t, Bytes> held_of, stays_of;
   Bytes held, stays;
@@ -17,7 +17,7 @@ std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t 
   for (const Victim& victim : victims) {
     if (victim.enters <= Bytes{}) continue;
     const std::uint32_t uid = state.find(victim.lease)->uid;
-    const Bytes left = ledger_left_for(state, rules, uid, asker);
+    const Bytes left = ledger_left_for(state, rules, uid, preemptor);
     const Bytes for_user = host ? std::min(left, state.ledger_free(rules, *host, uid)) : left;
     held += victim.enters;
     held_of[uid] += victim.enters;
@@ -32,11 +32,11 @@ std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t 
   return {};
 }
 
-std::string too_many_text(const State& state, const Rules& rules, std::uint32_t asker,
+std::string too_many_text(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
   std::string names;
   for (const Victim& victim : victims) names += (names.empty() ? "" : ", ") + name_of(*state.find(victim.lease));
-  return names + " would have to yield, but " + beyond_ledger(state, rules, asker, victims, host);
+  return names + " would have to yield, but " + beyond_ledger(state, rules, preemptor, victims, host);
 }
 
 }  // namespace sublet::core

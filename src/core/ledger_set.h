@@ -3,8 +3,8 @@
 // nothing can come is not begun. Private to this folder; reads only.
 #pragma once
 
-#include "core/making.h"
 #include "core/methods.h"
+#include "core/preemption_plan.h"
 #include "core/rules.h"
 #include "core/state.h"
 
@@ -16,11 +16,11 @@ namespace sublet::core {
 
 // Why host memory does not take what they hold, one after the other in their order; "" if it does. By the ledger's own
 // limits alone; where it is known what the machine has, by that too.
-std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t asker,
+std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host = {});
 
 // That they would have to yield, and why they do not; of those only for whom that is so.
-std::string too_many_text(const State& state, const Rules& rules, std::uint32_t asker,
+std::string too_many_text(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host = {});
 
 }  // namespace sublet::core

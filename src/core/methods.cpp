@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/methods.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "base/size_bounds.h"
-#include "core/words.h"
+#include "core/format.h"
 
 #include <algorithm>
 #include <utility>
@@ -58,12 +58,12 @@ bool lacks_a_grant(const State& state, const Lease& lease) {
 // Whoever starts a program by `sublet run` has thereby agreed to all of them.
 PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   const bool any =
-      lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && planted(Bug::pins_do_not_hold));
+      lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && mutant(Mutant::pins_do_not_hold));
   PauseMethods methods;
   const bool by_itself = any || lease.pausable == Pausable::cooperative ||
-                         (lease.pausable == Pausable::driver && planted(Bug::who_offers_is_asked));
+                         (lease.pausable == Pausable::driver && mutant(Mutant::who_offers_is_asked));
   if (lease.cooperation && by_itself) methods.push_back(PauseMethod::cooperative);
-  const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || planted(Bug::grants_do_not_matter);
+  const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || mutant(Mutant::grants_do_not_matter);
   if (lease.owner.kind == OwnerKind::process && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {
@@ -125,9 +125,9 @@ Bytes to_settle(const State& state, std::optional<std::uint32_t> uid) {
   for (const LeaseId id : state.away()) {
     const Lease& lease = *state.find(id);
     const auto moving = lease.state == LeaseState::pausing ? state.moving(id) : std::nullopt;
-    if (!moving || lease.parking->settled || state.stuck(id) || (uid && lease.uid != *uid)) continue;
-    const Bytes stays = stays_parked(state, lease, lease.parking->method, lease.parking->entry);
-    bytes += lease.parking->entry - std::min(std::max(stays, moving->bytes), lease.parking->entry);
+    if (!moving || lease.parking->measured || state.stuck(id) || (uid && lease.uid != *uid)) continue;
+    const Bytes stays = stays_parked(state, lease, lease.parking->method, lease.parking->host_bytes);
+    bytes += lease.parking->host_bytes - std::min(std::max(stays, moving->bytes), lease.parking->host_bytes);
   }
   return bytes;
 }
@@ -145,9 +145,9 @@ Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uin
 }
 
 // Who is only thought of has no lease yet, and will have one.
-Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t asker) {
+Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t preemptor) {
   const Bytes left = ledger_left(state, rules, uid);
-  return asker == uid ? left : std::max(std::min(left, share_left(state, rules, uid)), Bytes{});
+  return preemptor == uid ? left : std::max(std::min(left, share_left(state, rules, uid)), Bytes{});
 }
 
 namespace {
@@ -155,20 +155,20 @@ namespace {
 // Of the tier spot, and its program is one that Sublet can end, or it has none whose bytes would stay.
 bool may_be_ended(const Lease& lease) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
-  const Tier most = planted(Bug::batch_is_spot) ? Tier::batch : Tier::spot;
+  const Tier most = mutant(Mutant::batch_is_spot) ? Tier::batch : Tier::spot;
   return lease.tier <= most && (ours || !lease.had_process);
 }
 
 // Whatever yields of it, host memory could never take it. What it holds beyond what it was given it may give back: not
 // for that is anybody ended.
-bool is_too_large(const Rules& rules, const Lease& lease, std::uint32_t asker) {
-  return !lease.parking && lease.reserved() > most_parkable(rules, lease, asker).bytes;
+bool is_too_large(const Rules& rules, const Lease& lease, std::uint32_t preemptor) {
+  return !lease.parking && lease.reserved() > most_parkable(rules, lease, preemptor).bytes;
 }
 
 // Since its grant, or the end of who had registered for it. What it does on its card meanwhile prolongs nothing.
 Time registers_until(const State& state, const Rules& rules, const Lease& lease) {
-  if (planted(Bug::silent_ones_stay)) return Time::never();
-  return std::max(lease.granted_at.value_or(Time{}), state.standing(lease.id).silent_since) + rules.idle_after;
+  if (mutant(Mutant::silent_ones_stay)) return Time::never();
+  return std::max(lease.granted_at.value_or(Time{}), state.standing(lease.id).silent_since) + rules.spot_unused_after;
 }
 
 constexpr Duration next_reading = std::chrono::seconds(1);
@@ -176,9 +176,9 @@ constexpr Duration next_reading = std::chrono::seconds(1);
 // Since anything was seen of it, or could be: what its next program registers is waited for too.
 Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
   const Standing standing = state.standing(lease.id);
-  const Time seen = planted(Bug::gaps_are_idle) ? Time{} : std::max(standing.used_until, standing.silent_since);
+  const Time seen = mutant(Mutant::gaps_are_idle) ? Time{} : std::max(standing.used_until, standing.silent_since);
   const Time granted = lease.granted_at.value_or(Time{}), resumed = lease.resumed_at.value_or(Time{});
-  return std::max({granted, resumed, seen}) + rules.idle_after;
+  return std::max({granted, resumed, seen}) + rules.spot_unused_after;
 }
 
 // What was read before its time was over says nothing of the end of that time: a daemon that stood still has readings
@@ -186,7 +186,7 @@ Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
 bool is_read_since(const State& state, const Lease& lease, Time at) {
   return std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
     const std::optional<Time>& read = state.devices().at(uuid).read_at;
-    return (read && *read >= at) || planted(Bug::gaps_are_idle);
+    return (read && *read >= at) || mutant(Mutant::gaps_are_idle);
   });
 }
 
@@ -207,10 +207,10 @@ bool idles(const State& state, const Lease& lease) {
 }  // namespace
 
 bool does_not_go_on(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  return may_be_ended(lease) && state.told_in_vain(lease, now) >= rules.idle_after;
+  return may_be_ended(lease) && state.told_in_vain(lease, now) >= rules.spot_unused_after;
 }
 
-WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now) {
+WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor, Time now) {
   using Obstacle = WayToYield::Obstacle;
   const PauseMethods methods = open_methods_of(state, lease, now);
   const auto hindered = [&methods](Obstacle by) {
@@ -219,7 +219,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     way.obstacle = by;
     return way;
   };
-  if (may_be_ended(lease) && is_too_large(rules, lease, asker)) return {WayToYield::Kind::end};
+  if (may_be_ended(lease) && is_too_large(rules, lease, preemptor)) return {WayToYield::Kind::end};
   if (does_not_go_on(state, rules, lease, now)) return {WayToYield::Kind::end};
   if (methods.empty()) {
     if (!may_be_ended(lease))
@@ -238,7 +238,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     return way;
   }
   if (!lease.parking) {  // else the ledger has entered it already
-    const Bytes takes = ledger_left_for(state, rules, lease.uid, asker);
+    const Bytes takes = ledger_left_for(state, rules, lease.uid, preemptor);
     if (held_by(state, lease) > takes) {
       WayToYield way = hindered(Obstacle::ledger);
       way.takes = takes;
@@ -273,9 +273,9 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
   return no_method(lease).detail;
 }
 
-MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t asker) {
+MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t preemptor) {
   MostParkable most{rules.ledger_limit, "`ledger.limit`"};
-  if (asker != lease.uid) most = {State::ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
+  if (preemptor != lease.uid) most = {State::ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
   if (rules.host_memory && *rules.host_memory - rules.ledger_reserve < most.bytes)
     most = {std::max(*rules.host_memory - rules.ledger_reserve, Bytes{}),
             "what the machine has, less `ledger.reserve`"};
@@ -284,7 +284,7 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
 
 // Whom the driver was tried on has had its program on a card: it is not waited for any more.
 bool may_register(const Lease& lease) {
-  if (planted(Bug::who_may_register_is_ended)) return false;
+  if (mutant(Mutant::who_may_register_is_ended)) return false;
   const bool comes = lease.owner.kind == OwnerKind::connection && !lease.had_process;
   const bool by_itself = lease.pausable == Pausable::automatic || lease.pausable == Pausable::cooperative;
   return (by_itself && !lease.cooperation && !lease.unfit) || (lease.pausable == Pausable::driver && comes);

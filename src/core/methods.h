@@ -61,8 +61,8 @@ struct WayToYield {
     return (obstacle == Obstacle::unregistered || obstacle == Obstacle::nothing_on_card) && until != Time::never();
   }
 };
-// `asker`: the user for whose lease it would yield. Another user's wait makes `ledger.user_share` bind.
-WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, Time now);
+// `preemptor`: the user for whose lease it would yield. Another user's wait makes `ledger.user_share` bind.
+WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor, Time now);
 
 // Of the tier spot, and its program has been told in vain to go on for as long as one may that says nothing at all: it
 // is ended as it is, on its way back, for who is above it.
@@ -75,13 +75,13 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
 // park.
 bool may_register(const Lease& lease);
 
-// The most that could be parked of it for this asker if nothing else were in host memory: for another user's lease no
-// more than one user's share, for as long as that one waits its user is not alone.
+// The most that could be parked of it for this preemptor if nothing else were in host memory: for another user's lease
+// no more than one user's share, for as long as that one waits its user is not alone.
 struct MostParkable {
   Bytes bytes;
   std::string_view bound;  // by what, in words
 };
-MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t asker);
+MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t preemptor);
 
 // What its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);
@@ -90,8 +90,9 @@ Bytes held_by(const State& state, const Lease& lease);
 // are being parked are entered with no more than they use: before that nobody else is asked.
 Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid);
 
-// The same of a lease of that user which yields for one of the user `asker`, whose wait makes `ledger.user_share` bind.
-Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t asker);
+// The same of a lease of that user which yields for one of the user `preemptor`, whose wait makes `ledger.user_share`
+// bind.
+Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t preemptor);
 
 // What the ledger is expected to hold of a lease once it is parked, of what it enters.
 Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters);

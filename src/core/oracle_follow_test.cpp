@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the oracle is told, kept without the core's indices.
-#include "core/oracle.h"
+#include "core/testing/oracle.h"
 
 #include <gtest/gtest.h>
 

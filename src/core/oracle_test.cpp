@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/oracle.h"
+#include "core/testing/oracle.h"
 
 #include "core/methods.h"
 
@@ -83,29 +83,29 @@ void Oracle::restarted(Time now) {
 }
 
 void Oracle::before(const State& state, const Fact& fact, Time now) {
-  if (std::holds_alternative<Woke>(fact)) back_by_ = now + rules_.reconnect;
+  if (std::holds_alternative<ClockGap>(fact)) back_by_ = now + rules_.reconnect;
   leases_before_.clear();
   for (const auto& [id, lease] : state.leases()) leases_before_[id] = lease;
   free_before_.clear();
   for (const auto& [uuid, device] : state.devices()) free_before_[uuid] = state.effective_free(device, rules_, now);
   due_before_ = wake_before_ <= now;
   made_room_for_.clear();
-  for (const Making& making : state.makings()) made_room_for_.insert(making.asker);
+  for (const PreemptionPlan& preemption : state.plans()) made_room_for_.insert(preemption.preemptor);
 }
 
 void Oracle::after(const State& state, const Fact& fact, const Plan& plan, Time now) {
   if (!plan.outcome.has_value()) {
     // Where room is held, a waiter's turn may come by time alone.
-    const bool turns = rules_.reserve_after > Duration{} &&
-                       std::all_of(plan.changed.begin(), plan.changed.end(), [&](const Lease& lease) {
-                         const auto old = leases_before_.find(lease.id);
-                         return old != leases_before_.end() && lease.reserves();
-                       });
-    EXPECT_TRUE(turns || (plan.changed.empty() && plan.reasons.empty()))
+    const bool slices = rules_.reserve_after > Duration{} &&
+                        std::all_of(plan.changed.begin(), plan.changed.end(), [&](const Lease& lease) {
+                          const auto old = leases_before_.find(lease.id);
+                          return old != leases_before_.end() && lease.reserves();
+                        });
+    EXPECT_TRUE(slices || (plan.changed.empty() && plan.reasons.empty()))
         << "a refusal changes nothing: " << plan.outcome.error().detail;
     EXPECT_TRUE(plan.settled.empty());
     for (const Action& action : plan.actions)  // whose turn has come may be one that comes back
-      EXPECT_TRUE(turns && std::holds_alternative<Unpark>(action));
+      EXPECT_TRUE(slices && std::holds_alternative<Unpark>(action));
     EXPECT_FALSE(plan.outcome.error().detail.empty());
   }
   if (const auto* snapshot = std::get_if<Snapshot>(&fact)) follow_snapshot(state, *snapshot);
@@ -145,7 +145,7 @@ void Oracle::check_store(const State& state) const {
     EXPECT_EQ(kept->stop_at, lease.stop_at);
     EXPECT_EQ(kept->exit_status, lease.exit_status);
     EXPECT_EQ(kept->parking, lease.parking);
-    EXPECT_EQ(kept->ordered, lease.ordered);
+    EXPECT_EQ(kept->preemption_request, lease.preemption_request);
     EXPECT_EQ(kept->resumed_at, lease.resumed_at);
     EXPECT_EQ(lease.parking.has_value(),
               lease.state == LeaseState::pausing || lease.state == LeaseState::resuming || lease.parked())
@@ -225,10 +225,10 @@ void Oracle::check_ledger(const State& state) const {
   std::map<std::uint32_t, Bytes> users;
   for (const auto& [id, lease] : store_) {
     if (!lease.parking || lease.ended()) continue;
-    entries += lease.parking->entry;
-    users[lease.uid] += lease.parking->entry;
+    entries += lease.parking->host_bytes;
+    users[lease.uid] += lease.parking->host_bytes;
     EXPECT_TRUE(state.away().contains(id)) << to_string(id);
-    if (!lease.parking->settled) unsettled += lease.parking->entry;
+    if (!lease.parking->measured) unsettled += lease.parking->host_bytes;
   }
   EXPECT_EQ(state.ledger_entries(), entries);
   EXPECT_EQ(state.ledger_unsettled(), unsettled);
@@ -245,10 +245,10 @@ void Oracle::check_settling(const State& state) const {
 
 // Room there is held for one that stands before the lease, or made for one to whose tier it does not go ahead.
 bool Oracle::held_from(const State& state, const Lease& lease, const std::string& uuid) {
-  const Making* making = state.making_on(uuid);
-  if (making != nullptr && making->asker != lease.id && lease.tier <= making->tier) return true;
-  const auto& rooms = state.held_rooms();
-  return std::any_of(rooms.begin(), rooms.end(), [&](const HeldRoom& room) {
+  const PreemptionPlan* preemption = state.plan_on(uuid);
+  if (preemption != nullptr && preemption->preemptor != lease.id && lease.tier <= preemption->tier) return true;
+  const auto& rooms = state.nominations();
+  return std::any_of(rooms.begin(), rooms.end(), [&](const Nomination& room) {
     const bool here = std::find(room.devices.begin(), room.devices.end(), uuid) != room.devices.end();
     return here && room.waiter != lease.id && state.queue().key(room.waiter)->before(*state.queue().key(lease.id));
   });
@@ -289,7 +289,7 @@ void Oracle::check_grants(const State& state, const Plan& plan, Time now) const 
     if (!waited || !lease.reserves()) continue;
     check_promises(state, lease, now);
     // What was kept for whom room was being made may be there for all again before the step is over.
-    if (!made_room_for_.empty() || spot_ended || !state.makings().empty()) continue;
+    if (!made_room_for_.empty() || spot_ended || !state.plans().empty()) continue;
     if (due_before_) continue;  // bytes may have come free after it was granted, within the step
     std::map<std::string, Bytes> given;
     for (const std::string& uuid : lease.devices) given[uuid] = lease.vram;
@@ -336,7 +336,7 @@ void Oracle::check_promises(const State& state, const Lease& lease, Time now) co
 
 // The indices over all devices say what their devices say.
 void Oracle::check_indices(const State& state, Time now) const {
-  std::set<Room> rooms;
+  std::set<DeviceFree> rooms;
   std::size_t unread = 0;
   for (const auto& [uuid, device] : state.devices()) {
     if (!device.read_at) ++unread;
@@ -346,7 +346,7 @@ void Oracle::check_indices(const State& state, Time now) const {
   EXPECT_EQ(state.unread(), unread);
   ASSERT_EQ(state.rooms().size(), rooms.size());
   auto expected = rooms.begin();
-  for (const Room& room : state.rooms()) {
+  for (const DeviceFree& room : state.rooms()) {
     EXPECT_EQ(room.device, expected->device);
     EXPECT_EQ(room.free, (expected++)->free);
   }

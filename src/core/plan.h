@@ -34,8 +34,8 @@ struct Park {
   Duration give_up{};  // a call of the driver that has not returned by then is not waited for any more
 };
 
-// It is stored whom the driver locks for the last Park: the answer to the fact Touching. Or what each of them holds
-// that it has locked: to Weighed.
+// It is stored whom the driver locks for the last Park: the answer to the fact LockIntent. Or what each of them holds
+// that it has locked: to MeasuredWhileLocked.
 struct Lock {
   LeaseId lease;
 };
@@ -43,11 +43,11 @@ struct Lock {
 // They are to be as if they had never been parked, however far that had come; answered by the fact Unparked.
 struct Unpark {
   LeaseId lease;
-  PauseMethod method = PauseMethod::driver;             // the last that was tried; the driver's is undone before …
-  bool told = false;                                    // … its program is told to go on
-  Duration at_most{};                                   // it has this time to answer, and may answer later
-  std::optional<std::vector<ProcessRef>> touched = {};  // as in Parking: of these alone it is the driver's
-  Duration give_up{};                                   // as in Park
+  PauseMethod method = PauseMethod::driver;  // the last that was tried; the driver's is undone before …
+  bool told = false;                         // … its program is told to go on
+  Duration at_most{};                        // it has this time to answer, and may answer later
+  std::optional<std::vector<ProcessRef>> locked_processes = {};  // as in Parking: of these alone it is the driver's
+  Duration give_up{};                                            // as in Park
 };
 
 // What host memory would take of this lease's bytes at this moment is to be found out; answered by the fact

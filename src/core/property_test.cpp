@@ -2,9 +2,9 @@
 // Thousands of random facts, lies of the driver and restarts among them; after each, everything that must
 // always hold is checked against a slow recomputation (oracle.h). SEED=n replays one run, STEPS=n makes it
 // longer.
-#include "core/oracle.h"
-#include "core/portions.h"
-#include "core/world.h"
+#include "core/commit_batches.h"
+#include "core/testing/oracle.h"
+#include "core/testing/world.h"
 
 #include <cstdlib>
 #include <random>
@@ -66,7 +66,7 @@ class Storm {
     oracle_.after(state_, fact, plan, now_);
     EXPECT_TRUE(testing::has_name(plan)) << "nothing can be interrupted that has no name";
     check_portions(plan);
-    const auto* touching = std::get_if<Touching>(&fact);
+    const auto* touching = std::get_if<LockIntent>(&fact);
     if (touching != nullptr && plan.outcome.has_value()) locked_.insert(touching->lease);
     for (const Action& action : plan.actions) {
       if (const auto* weigh = std::get_if<WeighHost>(&action)) {
@@ -77,7 +77,8 @@ class Storm {
       if (const auto* relapsed = std::get_if<PauseAgain>(&action)) again_.insert(relapsed->lease);
       // Whoever may be locked comes back by the driver, whatever happened since.
       if (unpark != nullptr && locked_.contains(unpark->lease)) {
-        EXPECT_TRUE(unpark->method == PauseMethod::driver && unpark->touched && !unpark->touched->empty())
+        EXPECT_TRUE(unpark->method == PauseMethod::driver && unpark->locked_processes &&
+                    !unpark->locked_processes->empty())
             << to_string(unpark->lease) << " may be locked, and nobody looks";
       }
       if (park == nullptr && unpark == nullptr) continue;
@@ -105,7 +106,7 @@ class Storm {
         sum = more ? sum + lease.vram : sum - lease.vram;
       }
     };
-    for (const Plan& portion : portions(plan, 1)) {
+    for (const Plan& portion : commit_batches(plan, 1)) {
       // And whoever asked, wherever it stands.
       EXPECT_LE(portion.changed.size(), portion.givers + (portion.outcome.has_value() && *portion.outcome ? 2 : 1));
       for (const Lease& lease : portion.changed) {
@@ -157,7 +158,7 @@ class Storm {
       case 30: return carried_out();
       case 31:
       case 32: return weighed();
-      case 33: return Preempt{some_lease(), some_generation(), Ordered{1000, chance(50)}};
+      case 33: return Preempt{some_lease(), some_generation(), PreemptionRequest{1000, chance(50)}};
       case 34: return Cooperate{some_lease(), some_generation(), some_cooperation()};
       case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
       case 36:
@@ -186,7 +187,7 @@ class Storm {
   Fact carried_out() {
     if (ordered_.empty()) return Tick{};
     const auto [id, park] = *std::next(ordered_.begin(), static_cast<std::ptrdiff_t>(below(ordered_.size())));
-    if (park && chance(40)) return Touching{id, {process(static_cast<int>(10 + below(50)))}};
+    if (park && chance(40)) return LockIntent{id, {process(static_cast<int>(10 + below(50)))}};
     ordered_.erase(id);
     if (const bool done = chance(80); park) {
       if (done && chance(85)) yielded_.insert(id);  // the others lie
@@ -316,7 +317,7 @@ class Storm {
   Fact wake() {
     const Duration asleep = chance(50) ? Duration{} : Duration(static_cast<std::int64_t>(below(3600)) * 1s);
     now_ = now_ + asleep;
-    return Woke{asleep};
+    return ClockGap{asleep};
   }
 
   // What is foretold to all at once is what each is told alone, whatever was asked before.
@@ -350,7 +351,7 @@ class Storm {
       if (lease.parking && !lease.parked()) return;  // what was half done is undone by a restart
     for (const auto& [id, lease] : state_.leases())
       if (lease.parking && lease.parking->before_top) return;  // as far as it is known that nothing came of that
-    if (!state_.makings().empty()) return;                     // for whom room is made is decided anew
+    if (!state_.plans().empty()) return;                       // for whom room is made is decided anew
     if (rules_.reserve_after > 0s) return;                     // where room is held is chosen anew
     step(Tick{});
     Rules calm = rules_;  // who has failed to yield is not stored
@@ -358,8 +359,8 @@ class Storm {
     for (const LeaseId id : state_.queue().in_order()) {
       const auto there = oracle_.stored();
       const auto stored = std::find_if(there.begin(), there.end(), [id](const Lease& lease) { return lease.id == id; });
-      EXPECT_EQ(stored->ordered, state_.ordered(id)) << to_string(id);
-      if (state_.ordered(id)) return;  // and neither is whose pause of those that it asks failed
+      EXPECT_EQ(stored->preemption_request, state_.preemption_request(id)) << to_string(id);
+      if (state_.preemption_request(id)) return;  // and neither is whose pause of those that it asks failed
     }
     State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), calm, now_);
     const Snapshot snapshot{now_, honest()};
@@ -368,7 +369,7 @@ class Storm {
     for (const auto& [uuid, device] : here.devices())
       if (!here.known(device, rules_, now_)) return;  // implausible to one that knows what was there before
     // Measured gone, and kept for the end of its program only: after a restart it is measured once more, and
-    // what its program took since is the lease's again instead of an outsider's. What a program uses untold
+    // what its program took since is the lease's again instead of an unleased process's. What a program uses untold
     // was told before. And whether a program that was asked to end has done so is observed anew.
     for (const auto& [id, lease] : there.leases())
       if (lease.ended() && (lease.stop_requested || !state_.use(id).settling || there.use(id).untold)) return;
@@ -381,11 +382,11 @@ class Storm {
       EXPECT_EQ(device.charged, twin.charged) << uuid;
       EXPECT_EQ(here.effective_free(device, rules_, now_), there.effective_free(twin, rules_, now_)) << uuid;
     }
-    check_outsiders_only_take(here, snapshot);
+    check_unleased_only_take(here, snapshot);
   }
 
-  // The same reading with one more outsider never leaves more free.
-  void check_outsiders_only_take(const State& without, Snapshot snapshot) {
+  // The same reading with one more unleased process never leaves more free.
+  void check_unleased_only_take(const State& without, Snapshot snapshot) {
     State with = state_;
     DeviceReading& reading = snapshot.devices[below(cards)];
     const Bytes more = std::min(some_bytes(), reading.total - reading.used);

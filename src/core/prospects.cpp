@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/prospects.h"
 
+#include "core/format.h"
 #include "core/ledger_set.h"
 #include "core/methods.h"
-#include "core/turns.h"
-#include "core/words.h"
+#include "core/slices.h"
 
 #include <algorithm>
 #include <set>
@@ -60,9 +60,9 @@ std::string takes_text(const State& state, const std::vector<Victim>& victims) {
   return any_ends(victims) ? ends_text(state, victims) : takes_text(victims.size(), yields_in(state, victims));
 }
 
-Sooner unless_beyond_ledger(Sooner sooner, const State& state, const Rules& rules, std::uint32_t asker,
+Sooner unless_beyond_ledger(Sooner sooner, const State& state, const Rules& rules, std::uint32_t preemptor,
                             const std::vector<Victim>& victims) {
-  const std::string why_not = beyond_ledger(state, rules, asker, victims);
+  const std::string why_not = beyond_ledger(state, rules, preemptor, victims);
   if (why_not.empty()) return sooner;
   return {std::nullopt, sooner.basis + ", but " + why_not};
 }
@@ -99,9 +99,9 @@ Yielding yielding_on(const State& state, const std::vector<std::string>& devices
   return yielding;
 }
 
-Sooner by_making(const State& state, const Rules& rules, const Making& making, Time now) {
-  Yielding yielding = yielding_on(state, making.devices, now);
-  for (const Victim& victim : making.victims) {
+Sooner by_plan(const State& state, const Rules& rules, const PreemptionPlan& preemption, Time now) {
+  Yielding yielding = yielding_on(state, preemption.devices, now);
+  for (const Victim& victim : preemption.victims) {
     yielding.who.push_back(victim.lease);
     yielding.takes += yields_in(state, victim);
     add_left(yielding.left, victim.ends ? std::nullopt : std::optional(yields_in(state, victim)));
@@ -109,59 +109,62 @@ Sooner by_making(const State& state, const Rules& rules, const Making& making, T
   if (yielding.who.empty()) return {};
   Sooner sooner{yielding.left, "room is being made for it by " + names_of(state, yielding.who)};
   if (!yielding.slow.empty()) sooner.basis += ": " + yielding.slow + ", which takes longer than it should";
-  else if (any_ends(making.victims)) sooner.basis += ": " + takes_text(state, making.victims);
+  else if (any_ends(preemption.victims)) sooner.basis += ": " + takes_text(state, preemption.victims);
   else sooner.basis += ": " + takes_text(yielding.who.size(), yielding.takes);
-  return unless_beyond_ledger(std::move(sooner), state, rules, state.find(making.asker)->uid, making.victims);
+  return unless_beyond_ledger(std::move(sooner), state, rules, state.find(preemption.preemptor)->uid,
+                              preemption.victims);
 }
 
 // ------------------------------------------------------------------------------ its turn comes
 
-std::optional<Sooner> by_turn(const State& state, const Rules& rules, LeaseId lease, Time now) {
-  const NextTurn* first = nullptr;
-  for (const auto& [uuid, turn] : state.turns())
-    if (holds(turn.enters, lease) && (first == nullptr || turn.at < first->at)) first = &turn;
+std::optional<Sooner> by_slice_of(const State& state, const Rules& rules, LeaseId lease, Time now) {
+  const NextSlice* first = nullptr;
+  for (const auto& [uuid, slice] : state.slices())
+    if (holds(slice.enters, lease) && (first == nullptr || slice.at < first->at)) first = &slice;
   if (first == nullptr) return std::nullopt;
-  const NextTurn& turn = *first;
-  const auto leaves = leaving(state, rules, *state.find(lease), turn, now);
+  const NextSlice& slice = *first;
+  const auto leaves = leaving(state, rules, *state.find(lease), slice, now);
   const Duration takes = yields_in(state, leaves);
-  Sooner sooner{std::max(turn.said - now, Duration{}) + takes,
-                "its turn comes then: " + names_of(state, turn.leaves) +
-                    (turn.leaves.size() == 1 ? " yields, and " : " yield, and ") +
-                    takes_text(turn.leaves.size(), takes)};
+  Sooner sooner{std::max(slice.said - now, Duration{}) + takes,
+                "its time slice comes then: " + names_of(state, slice.leaves) +
+                    (slice.leaves.size() == 1 ? " yields, and " : " yield, and ") +
+                    takes_text(slice.leaves.size(), takes)};
   return unless_beyond_ledger(std::move(sooner), state, rules, state.find(lease)->uid, leaves);
 }
 
 // ------------------------------------------------------------------------------ they may be asked a little later
 
 // How long until the victim may be asked, unless something else comes of it; unset: nobody knows.
-std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, const Asking& asking,
-                                        const Spared& spared, Time now) {
-  const Lease& lease = *state.find(spared.lease);
+std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, const PreemptionQuery& query,
+                                        const Ineligible& ineligible, Time now) {
+  const Lease& lease = *state.find(ineligible.lease);
   if (lease.state == LeaseState::resuming) {
     const auto left = time_left(state, lease.id, now);
-    if (!left || asking.by_order(lease) || asking.lease.tier == Tier::critical) return left;
+    if (!left || query.by_request(lease) || query.lease.tier == Tier::critical) return left;
     // What it was brought back for on somebody's word it keeps for as long as a turn.
-    return *left + (lease.ordered ? std::max<Duration>(breath, residency(state, rules, lease, lease.devices)) : breath);
+    return *left + (lease.preemption_request
+                        ? std::max<Duration>(resume_grace, residency(state, rules, lease, lease.devices))
+                        : resume_grace);
   }
   // Whose pause failed may not be able to yield then either.
-  if (now < state.standing(lease.id).spared_until || spared.until == Time::never()) return std::nullopt;
-  return spared.until - now;
+  if (now < state.standing(lease.id).ineligible_until || ineligible.until == Time::never()) return std::nullopt;
+  return ineligible.until - now;
 }
 
-RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking, Time now) {
-  Asking patient = asking;
+VictimPlan plan_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+  PreemptionQuery patient = query;
   patient.patient = true;
   patient.told = false;
-  RoomPlan room = plan_room(state, rules, patient, now);
+  VictimPlan room = plan_victims(state, rules, patient, now);
   if (!room.found) return room;
-  Asking hasty = asking;
+  PreemptionQuery hasty = query;
   hasty.told = true;
   for (const Victim& victim : room.victims) {
     const Lease& lease = *state.find(victim.lease);
     const auto left_alone =
-        spared(state, rules, hasty, lease, way_to_yield(state, rules, lease, asking.lease.uid, now), now);
+        ineligible(state, rules, hasty, lease, way_to_yield(state, rules, lease, query.lease.uid, now), now);
     if (!left_alone) continue;
-    const auto in = may_be_asked_in(state, rules, asking, *left_alone, now);
+    const auto in = may_be_asked_in(state, rules, query, *left_alone, now);
     room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(lease) + ": " + left_alone->why;
     if (!in) room.wait.reset();
     else if (room.wait) room.wait = std::max(*room.wait, *in);
@@ -172,7 +175,7 @@ RoomPlan plan_later(const State& state, const Rules& rules, const Asking& asking
 // Whether somebody who stands before it may take the room that others make there.
 bool is_first_there(const State& state, const Lease& lease, const std::vector<std::string>& devices) {
   const std::size_t place = state.queue().place(lease.id);
-  if (place > parked_askers) return false;
+  if (place > parked_preemptors) return false;
   const std::vector<LeaseId> before = state.queue().in_order(place - 1);
   return std::none_of(before.begin(), before.end(), [&](LeaseId id) {
     return std::any_of(devices.begin(), devices.end(),
@@ -181,23 +184,25 @@ bool is_first_there(const State& state, const Lease& lease, const std::vector<st
 }
 
 Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  const auto ordered = state.ordered(lease.id);
+  const auto preemption_request = state.preemption_request(lease.id);
   const bool asks = may_ask(state, rules, lease) && state.somebody_might_yield(lease.tier);
-  if (!ordered && !asks) return {};
-  const Asking asking{lease, ordered, /*told=*/false};
-  const RoomPlan at_once = plan_room(state, rules, asking, now);
+  if (!preemption_request && !asks) return {};
+  const PreemptionQuery query{lease, preemption_request, /*told=*/false};
+  const VictimPlan at_once = plan_victims(state, rules, query, now);
   if (at_once.found) {
     for (const std::string& device : at_once.devices)
-      if (const Making* other = state.making_on(device)) {
-        const bool with = std::find(other->with.begin(), other->with.end(), lease.id) != other->with.end();
+      if (const PreemptionPlan* other = state.plan_on(device)) {
+        const bool with =
+            std::find(other->beneficiaries.begin(), other->beneficiaries.end(), lease.id) != other->beneficiaries.end();
         return {{},
-                "room is made on " + names_of_devices(state, {device}) + " for " + name_of(*state.find(other->asker)) +
-                    (with ? ", and for it by the same turn" : " first")};
+                "room is made on " + names_of_devices(state, {device}) + " for " +
+                    name_of(*state.find(other->preemptor)) + (with ? ", and for it by the same time slice" : " first")};
       }
     return {};
   }
-  const RoomPlan later = plan_later(state, rules, asking, now);
-  if (!later.found && at_once.beyond_ledger) return {{}, plan_room(state, rules, Asking{lease, ordered}, now).why_not};
+  const VictimPlan later = plan_later(state, rules, query, now);
+  if (!later.found && at_once.beyond_ledger)
+    return {{}, plan_victims(state, rules, PreemptionQuery{lease, preemption_request}, now).why_not};
   if (!later.found || later.wait_for.empty()) return {};
   Sooner sooner{{}, later.wait_for + "; then " + takes_text(state, later.victims)};
   if (later.wait && !any_has_to_end(state, later.victims) && is_first_there(state, lease, later.devices))
@@ -209,16 +214,16 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
 
 // The fewest of the user's own leases that are enough wherever something is lacking, of those that do not yield
 // already.
-std::string own_text(const State& state, const Rules& rules, const Asking& asking, const RoomPlan& plan,
+std::string own_text(const State& state, const Rules& rules, const PreemptionQuery& query, const VictimPlan& plan,
                      std::uint32_t uid, Time now) {
   std::vector<LeaseId> own;
   for (const std::string& uuid : plan.devices) {
     const Device& device = state.devices().at(uuid);
-    Bytes lacks = lacking(state, rules, asking, device, now);
+    Bytes lacks = lacking(state, rules, query, device, now);
     for (const auto& [charged, id] : device.by_charge) {
       if (lacks <= Bytes{}) break;
       const Lease& lease = *state.find(id);
-      if (id == asking.lease.id || lease.uid != uid || lease.ended() || lease.state == LeaseState::pausing) continue;
+      if (id == query.lease.id || lease.uid != uid || lease.ended() || lease.state == LeaseState::pausing) continue;
       lacks -= charged;
       if (!holds(own, id)) own.push_back(id);
     }
@@ -231,12 +236,12 @@ std::string own_text(const State& state, const Rules& rules, const Asking& askin
 }
 
 // Of the user's own programs that are not parked without a word: by that they are paused, and need not end.
-std::string grants_text(const State& state, const Asking& asking, const RoomPlan& plan, std::uint32_t uid) {
+std::string grants_text(const State& state, const PreemptionQuery& query, const VictimPlan& plan, std::uint32_t uid) {
   std::set<std::string> consumers;
   for (const std::string& uuid : plan.devices)
     for (const LeaseId id : state.devices().at(uuid).leases) {
       const Lease& lease = *state.find(id);
-      const bool own = id != asking.lease.id && lease.uid == uid && lease.state == LeaseState::active;
+      const bool own = id != query.lease.id && lease.uid == uid && lease.state == LeaseState::active;
       if (own && lacks_a_grant(state, lease)) consumers.insert(lease.consumer);
     }
   std::string text;
@@ -246,11 +251,12 @@ std::string grants_text(const State& state, const Asking& asking, const RoomPlan
   return consumers.size() > own_named ? std::string() : text;
 }
 
-std::string others_text(const State& state, const Rules& rules, const Asking& asking, std::uint32_t uid, Time now) {
-  if (asking.ordered && asking.ordered->anybodys) return {};
-  Asking admins = asking;
-  admins.ordered = Ordered{uid, true};
-  const RoomPlan plan = plan_room(state, rules, admins, now);
+std::string others_text(const State& state, const Rules& rules, const PreemptionQuery& query, std::uint32_t uid,
+                        Time now) {
+  if (query.preemption_request && query.preemption_request->any_user) return {};
+  PreemptionQuery admins = query;
+  admins.preemption_request = PreemptionRequest{uid, true};
+  const VictimPlan plan = plan_victims(state, rules, admins, now);
   if (!plan.found || plan.victims.empty()) return {};
   std::string text =
       "an administrator's word would have " + names_of(state, leases_of(plan.victims)) + " yield, and so can ";
@@ -259,18 +265,20 @@ std::string others_text(const State& state, const Rules& rules, const Asking& as
   return text + "its owner: `sublet " + (ends ? "stop " : "pause ") + to_string(plan.victims.front().lease) + "`";
 }
 
-std::string what_else(const State& state, const Rules& rules, const Asking& asking, const RoomPlan& plan, Time now) {
-  const std::uint32_t uid = asking.ordered && !asking.ordered->anybodys ? asking.ordered->uid : asking.lease.uid;
+std::string what_else(const State& state, const Rules& rules, const PreemptionQuery& query, const VictimPlan& plan,
+                      Time now) {
+  const std::uint32_t uid =
+      query.preemption_request && !query.preemption_request->any_user ? query.preemption_request->uid : query.lease.uid;
   std::vector<std::string> ways;
-  if (const auto turn = by_turn(state, rules, asking.lease.id, now); turn && turn->in)
-    ways.push_back("it waits for about " + format_duration(*turn->in) + ": " + turn->basis);
-  for (std::string way : {grants_text(state, asking, plan, uid), own_text(state, rules, asking, plan, uid, now),
-                          others_text(state, rules, asking, uid, now)})
+  if (const auto slice = by_slice_of(state, rules, query.lease.id, now); slice && slice->in)
+    ways.push_back("it waits for about " + format_duration(*slice->in) + ": " + slice->basis);
+  for (std::string way : {grants_text(state, query, plan, uid), own_text(state, rules, query, plan, uid, now),
+                          others_text(state, rules, query, uid, now)})
     if (!way.empty()) ways.push_back(std::move(way));
   if (ways.empty())
-    ways.emplace_back(asking.lease.id ? "`sublet why " + to_string(asking.lease.id) + "` says what would help"
-                                      : "`sublet ps` shows who holds what; `sublet run` and `sublet hold` wait for "
-                                        "room, and take turns with their equals");
+    ways.emplace_back(query.lease.id ? "`sublet why " + to_string(query.lease.id) + "` says what would help"
+                                     : "`sublet ps` shows who holds what; `sublet run` and `sublet hold` wait for "
+                                       "room, and take turns with their equals");
   std::string text;
   for (const std::string& way : ways) text += (text.empty() ? "" : "; ") + way;
   return text;
@@ -279,24 +287,25 @@ std::string what_else(const State& state, const Rules& rules, const Asking& aski
 }  // namespace
 
 Sooner sooner_by_others(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  if (const Making* making = state.making_for(lease.id)) return by_making(state, rules, *making, now);
-  if (auto turn = by_turn(state, rules, lease.id, now)) return *turn;
+  if (const PreemptionPlan* preemption = state.plan_for(lease.id)) return by_plan(state, rules, *preemption, now);
+  if (auto slice = by_slice_of(state, rules, lease.id, now)) return *slice;
   return by_patience(state, rules, lease, now);
 }
 
-RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking& asking, Time now) {
-  RoomPlan room = plan_room(state, rules, asking, now);
+VictimPlan plan_now_or_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+  VictimPlan room = plan_victims(state, rules, query, now);
   if (!room.found) {
-    if (RoomPlan later = plan_later(state, rules, asking, now); later.found) room = std::move(later);
+    if (VictimPlan later = plan_later(state, rules, query, now); later.found) room = std::move(later);
   }
   if (room.found) return room;
-  room.hint = what_else(state, rules, asking, room, now);
+  room.hint = what_else(state, rules, query, room, now);
   return room;
 }
 
 std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  if (state.making_for(lease.id) != nullptr || state.ordered(lease.id)) return {};
-  const RoomPlan room = plan_now_or_later(state, rules, Asking{lease, Ordered{lease.uid, false}}, now);
+  if (state.plan_for(lease.id) != nullptr || state.preemption_request(lease.id)) return {};
+  const VictimPlan room =
+      plan_now_or_later(state, rules, PreemptionQuery{lease, PreemptionRequest{lease.uid, false}}, now);
   if (!room.found || room.victims.empty()) return {};
   for (const Victim& victim : room.victims)
     if (state.find(victim.lease)->uid != lease.uid) return {};

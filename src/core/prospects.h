@@ -3,7 +3,7 @@
 // they may be asked; and what else there is. For people who ask, never for a decision. Private to this folder.
 #pragma once
 
-#include "core/making.h"
+#include "core/preemption_plan.h"
 #include "core/victims.h"
 
 #include <optional>
@@ -20,7 +20,7 @@ struct Sooner {
 Sooner sooner_by_others(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 // Who would yield now, or else once they may be asked (`wait`, `wait_for`); not found: `hint` says what else there is.
-RoomPlan plan_now_or_later(const State& state, const Rules& rules, const Asking& asking, Time now);
+VictimPlan plan_now_or_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now);
 
 // What the waiter's owner could have done for it at once, by a word of the owner's own; "" if nothing.
 std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now);

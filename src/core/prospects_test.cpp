@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/obedient.h"
 #include "core/rehearse.h"
+#include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -21,7 +21,7 @@ TEST(Prospects, AreTheSameWhereManyAreEndedAtOnce) {
     const Lease large = w.want(20 * GiB, Tier::standard, "large");
     const auto thought = rehearse(w.state, w.rules, Submit{large, true}, w.now);
     ASSERT_TRUE(thought.has_value());
-    EXPECT_EQ(thought->would, Would::make_room);
+    EXPECT_EQ(thought->would, Would::preempt);
     const LeaseId asks = w.submit(large, true);
     for (int i = 0; i < 3 && w.state_of(asks) == LeaseState::queued; ++i) {
       EXPECT_NE(queue_info(w.state, w.rules, w.at(asks), w.now).basis, "");
@@ -72,7 +72,7 @@ TEST(Prospects, OfAHigherTierWhoseVictimCameBackAMomentAgo) {
   w.obey();
   ASSERT_EQ(w.state_of(w.back), LeaseState::active);
   const LeaseId next = w.submit(w.want(10 * GiB, Tier::interactive, "next"), true);
-  ASSERT_EQ(w.state.making_for(next), nullptr);
+  ASSERT_EQ(w.state.plan_for(next), nullptr);
   const QueueInfo info = w.info(next);
   EXPECT_SAYS(info.basis, "it came back from a pause a moment ago; then its pause takes about ");
   ASSERT_TRUE(info.eta);
@@ -129,25 +129,25 @@ TEST(Prospects, WhomHostMemoryCannotTakeNobodyCountsOn) {
   w.rules.ledger_limit = 12 * GiB;
   const LeaseId batch = w.start(20 * GiB, Tier::batch);
   const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
-  EXPECT_EQ(w.state.makings().size(), 0U) << "nobody is asked in vain";
+  EXPECT_EQ(w.state.plans().size(), 0U) << "nobody is asked in vain";
   EXPECT_FALSE(queue_info(w.state, w.rules, w.at(urgent), w.now).eta);
-  const RoomPlan room = room_plan(w.state, w.rules, w.at(urgent), Ordered{w.at(urgent).uid, true}, w.now);
+  const VictimPlan room = victim_plan(w.state, w.rules, w.at(urgent), PreemptionRequest{w.at(urgent).uid, true}, w.now);
   EXPECT_FALSE(room.found);
-  ASSERT_EQ(room.spared.size(), 1U);
-  EXPECT_EQ(room.spared[0].lease, batch);
-  EXPECT_SAYS(room.spared[0].why, "host memory takes no more than 12.0 GiB of parked bytes now");
-  EXPECT_FALSE(w.step(Preempt{urgent, 0, Ordered{w.at(urgent).uid, true}}).outcome.has_value())
+  ASSERT_EQ(room.ineligible.size(), 1U);
+  EXPECT_EQ(room.ineligible[0].lease, batch);
+  EXPECT_SAYS(room.ineligible[0].why, "host memory takes no more than 12.0 GiB of parked bytes now");
+  EXPECT_FALSE(w.step(Preempt{urgent, 0, PreemptionRequest{w.at(urgent).uid, true}}).outcome.has_value())
       << "no word is taken for it";
   w.rules.ledger_limit = 20 * GiB;
-  EXPECT_TRUE(room_plan(w.state, w.rules, w.at(urgent), {}, w.now).found);
+  EXPECT_TRUE(victim_plan(w.state, w.rules, w.at(urgent), {}, w.now).found);
 }
 
 TEST(Prospects, AWordIsTakenWhileTheVictimIsComingBack) {
   OnItsWay w(Tier::standard);
   w.rules.automatic = false;
   const LeaseId next = w.submit(w.want(10 * GiB, Tier::standard, "next"), true);
-  const Ordered by{w.at(next).uid, false};
-  const RoomPlan room = room_plan(w.state, w.rules, w.at(next), by, w.now);
+  const PreemptionRequest by{w.at(next).uid, false};
+  const VictimPlan room = victim_plan(w.state, w.rules, w.at(next), by, w.now);
   ASSERT_TRUE(room.found);
   EXPECT_EQ(room.victims.front().lease, w.back);
   EXPECT_EQ(room.victims.front().bytes, 20 * GiB) << "what it will hold, not what it holds yet";
@@ -167,10 +167,10 @@ TEST(Prospects, AWordIsTakenWhileTheVictimIsLeftAlone) {
   w.rules.automatic = false;
   const LeaseId first = w.start(20 * GiB, Tier::standard, "first");
   const LeaseId next = w.submit(w.want(10 * GiB, Tier::standard, "next"), true);
-  const Ordered by{w.at(next).uid, false};
+  const PreemptionRequest by{w.at(next).uid, false};
   w.step(Preempt{next, 0, by});
   w.obey(HostMemory{4 * GiB, std::nullopt}, 1);
-  const RoomPlan room = room_plan(w.state, w.rules, w.at(next), by, w.now);
+  const VictimPlan room = victim_plan(w.state, w.rules, w.at(next), by, w.now);
   EXPECT_TRUE(room.found);
   EXPECT_FALSE(room.wait) << "who says that it can then?";
   EXPECT_SAYS(room.wait_for, "host memory");
@@ -204,9 +204,9 @@ TEST(Prospects, ARefusalBetweenEqualsSaysWhenTheTurnComesAndWhoElseCan) {
   w.of(1000, 20 * GiB);
   const LeaseId next = w.of(1001, 10 * GiB);
   const Error refusal = w.refused(next);
-  EXPECT_EQ(refusal.code, Code::Undrainable);
+  EXPECT_EQ(refusal.code, Code::CannotPreempt);
   EXPECT_SAYS(refusal.hint, "it waits for about ");
-  EXPECT_SAYS(refusal.hint, ": its turn comes then: lease-1 (train, ana) yields");
+  EXPECT_SAYS(refusal.hint, ": its time slice comes then: lease-1 (train, ana) yields");
   EXPECT_SAYS(refusal.hint,
               "an administrator's word would have lease-1 (train, ana) yield, and so can its owner: `sublet pause "
               "lease-1`");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/queue_tree.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 
 #include <algorithm>
 #include <cassert>
@@ -17,7 +17,7 @@ constexpr std::int64_t max_ns_per_point = std::int64_t{1} << 52;
 }  // namespace
 
 bool QueueKey::before(const QueueKey& other) const {
-  if (tier != other.tier && !planted(Bug::tiers_are_equal)) return tier > other.tier;
+  if (tier != other.tier && !mutant(Mutant::tiers_are_equal)) return tier > other.tier;
   if (points != other.points) return points > other.points;
   if (since != other.since) return since < other.since;
   return lease < other.lease;

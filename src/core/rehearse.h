@@ -5,7 +5,7 @@
 
 #include "core/explain.h"
 #include "core/facts.h"
-#include "core/making.h"
+#include "core/preemption_plan.h"
 
 #include <optional>
 
@@ -13,20 +13,20 @@ namespace sublet::core {
 
 // Who would yield for a lease that waits, or is only thought of (id none), now or once they may be asked, and at what
 // cost; or why nobody can, and what else there is.
-RoomPlan room_plan(const State& state, const Rules& rules, const Lease& asked, const std::optional<Ordered>& ordered,
-                   Time now);
+VictimPlan victim_plan(const State& state, const Rules& rules, const Lease& asked,
+                       const std::optional<PreemptionRequest>& preemption_request, Time now);
 
 // What is known of the machine's host memory counts too: who is more than it takes at the moment does not yield.
-void weigh_host(RoomPlan& room, const State& state, const Rules& rules, std::uint32_t asker, HostMemory host);
+void weigh_host(VictimPlan& room, const State& state, const Rules& rules, std::uint32_t preemptor, HostMemory host);
 
-enum class Would { start, make_room, wait };
+enum class Would { start, preempt, wait };
 std::string_view to_string(Would would);
 
 struct Rehearsal {
   Would would = Would::wait;
   Lease lease;      // as it would be, under the id that it would get
   QueueInfo queue;  // place 0: it would not have to wait
-  RoomPlan room;    // who would yield; where it would start at once, nobody
+  VictimPlan room;  // who would yield; where it would start at once, nobody
 };
 
 // The refusal, or what would come of it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rehearse.h"
 
-#include "core/world.h"
+#include "core/testing/world.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -54,13 +54,13 @@ TEST(Rehearse, WhatTheMachineHasOfHostMemoryCountsToo) {
   Rehearsed w;
   w.program(10 * GiB, 100, Tier::batch), w.program(10 * GiB, 102, Tier::batch);
   const auto room = [&](Bytes available) {
-    RoomPlan plan = w.would(w.asking(20 * GiB, Tier::interactive)).room;
+    VictimPlan plan = w.would(w.asking(20 * GiB, Tier::interactive)).room;
     EXPECT_TRUE(plan.found);
     weigh_host(plan, w.state, w.rules, 1000, {available, Bytes{}});
     return plan;
   };
   EXPECT_EQ(room(22 * GiB).victims.size(), 2u) << "2 GiB are kept free";
-  const RoomPlan none = room(21 * GiB);
+  const VictimPlan none = room(21 * GiB);
   EXPECT_FALSE(none.found);
   EXPECT_TRUE(none.victims.empty());
   EXPECT_SAYS(none.why_not, "host memory takes no more than 19.0 GiB of parked bytes now, and they hold 20.0 GiB");
@@ -72,7 +72,7 @@ TEST(Rehearse, WhomHostMemoryDoesNotTakeNobodyCountsOn) {
   const auto would = [&](Bytes available) {
     return *rehearse(w.state, w.rules, w.asking(20 * GiB, Tier::interactive), {available, Bytes{}}, w.now);
   };
-  EXPECT_EQ(would(22 * GiB).would, Would::make_room);
+  EXPECT_EQ(would(22 * GiB).would, Would::preempt);
   const Rehearsal waits = would(21 * GiB);
   EXPECT_EQ(waits.would, Would::wait);
   EXPECT_EQ(waits.queue.place, 1u);
@@ -80,7 +80,7 @@ TEST(Rehearse, WhomHostMemoryDoesNotTakeNobodyCountsOn) {
   EXPECT_SAYS(waits.room.why_not, "host memory takes no more than 19.0 GiB of parked bytes now");
 }
 
-// The asker has no lease yet; with it, the other user is not alone any more.
+// The preemptor has no lease yet; with it, the other user is not alone any more.
 TEST(Rehearse, SaysThatOneIsEndedWhoseUsersShareBindsOnlyThen) {
   Rehearsed w;
   w.rules.ledger_limit = 24 * GiB;
@@ -91,7 +91,7 @@ TEST(Rehearse, SaysThatOneIsEndedWhoseUsersShareBindsOnlyThen) {
   EXPECT_FALSE(own.room.victims[0].ends);
   fact.lease.uid = 1001;
   const auto found = w.would(fact);
-  EXPECT_EQ(found.would, Would::make_room);
+  EXPECT_EQ(found.would, Would::preempt);
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_EQ(found.room.victims[0].lease, spot);
   EXPECT_TRUE(found.room.victims[0].ends);
@@ -101,20 +101,20 @@ TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
   Rehearsed w;
   const LeaseId batch = w.program(20 * GiB, 100, Tier::batch);
   const auto found = w.would(w.asking(10 * GiB));
-  EXPECT_EQ(found.would, Would::make_room);
+  EXPECT_EQ(found.would, Would::preempt);
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_EQ(found.room.victims[0].lease, batch);
   EXPECT_GT(found.room.pause, Duration{});
   EXPECT_EQ(w.state_of(batch), LeaseState::active);
-  EXPECT_EQ(w.state.making_for(found.lease.id), nullptr);
-  EXPECT_FALSE(found.room.away);
-  EXPECT_SAYS(found.room.away_basis, "it has no known end");
+  EXPECT_EQ(w.state.plan_for(found.lease.id), nullptr);
+  EXPECT_FALSE(found.room.paused_for);
+  EXPECT_SAYS(found.room.paused_for_basis, "it has no known end");
   Submit limited = w.asking(10 * GiB);
   limited.lease.owner.kind = OwnerKind::connection;
   limited.lease.ttl = 10min;
-  const RoomPlan known = w.would(limited).room;
-  EXPECT_EQ(known.away, 10min);
-  EXPECT_EQ(known.away_basis, "until it ends at its time limit");
+  const VictimPlan known = w.would(limited).room;
+  EXPECT_EQ(known.paused_for, 10min);
+  EXPECT_EQ(known.paused_for_basis, "until it ends at its time limit");
   w.rules.automatic = false;
   EXPECT_EQ(w.would(w.asking(10 * GiB)).would, Would::wait);
 }
@@ -129,7 +129,7 @@ TEST(Rehearse, WhoWouldBeEndedAtOnceIsNamedToo) {
   const LeaseId id = w.submit(std::move(spot), true);
   ASSERT_EQ(w.state_of(id), LeaseState::active);
   const auto found = w.would(w.asking(10 * GiB));
-  EXPECT_EQ(found.would, Would::make_room);
+  EXPECT_EQ(found.would, Would::preempt);
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_TRUE(found.room.victims[0].ends);
   EXPECT_EQ(w.state_of(id), LeaseState::active);
@@ -144,7 +144,7 @@ TEST(Rehearse, WhoseProgramWouldBeEndedHasItsTimeAndNothingIsSaidToHaveEnded) {
   const LeaseId id = w.submit(std::move(spot), true);
   w.step(Attach{id, 0, kept_process(7), true, {}});
   const auto found = w.would(w.asking(10 * GiB));
-  EXPECT_EQ(found.would, Would::make_room);
+  EXPECT_EQ(found.would, Would::preempt);
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_TRUE(found.room.victims[0].ends);
   EXPECT_FALSE(found.queue.eta);
@@ -157,14 +157,14 @@ TEST(Rehearse, WhoseTurnComesIsToldWhoLeaves) {
   const LeaseId equal = w.program(20 * GiB, 100, Tier::standard);
   const auto found = w.would(w.asking(10 * GiB));
   EXPECT_EQ(found.would, Would::wait);
-  EXPECT_SAYS(found.queue.basis, "its turn comes then");
+  EXPECT_SAYS(found.queue.basis, "its time slice comes then");
   ASSERT_TRUE(found.room.found);
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_EQ(found.room.victims[0].lease, equal);
   EXPECT_GT(found.room.wait, Duration{});
-  EXPECT_SAYS(found.room.wait_for, "it has its turn for");
-  EXPECT_GE(found.room.away, 10s);
-  EXPECT_SAYS(found.room.away_basis, "for a turn");
+  EXPECT_SAYS(found.room.wait_for, "it has its time slice for");
+  EXPECT_GE(found.room.paused_for, 10s);
+  EXPECT_SAYS(found.room.paused_for_basis, "for a time slice");
 }
 
 TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {
@@ -175,8 +175,8 @@ TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {
   EXPECT_EQ(found.queue.place, 1u);
   EXPECT_GT(found.queue.short_bytes, Bytes{});
   EXPECT_FALSE(found.room.found);
-  ASSERT_EQ(found.room.spared.size(), 1u);
-  EXPECT_EQ(found.room.spared[0].lease, batch);
+  ASSERT_EQ(found.room.ineligible.size(), 1u);
+  EXPECT_EQ(found.room.ineligible[0].lease, batch);
   EXPECT_TRUE(w.state.queue().empty());
 }
 

@@ -32,14 +32,15 @@ struct Rules {
   bool allow_swap = false;                             // ledger.allow_swap: park although it may be swapped out
   Duration verify_timeout = std::chrono::seconds(30);  // pause.verify_timeout
   bool automatic = true;                               // pause.automatic: higher tiers displace, equals take turns
-  double overhead = 0.10;                              // pause.overhead: of a turn, that may go into switching
+  double slice_overhead = 0.10;                        // pause.slice_overhead: of a turn, that may go into switching
   std::optional<Duration> min_residency;               // pause.min_residency; unset: max(10 s, 10 × a switch)
   Duration cooldown = std::chrono::seconds(10);        // pause.cooldown: of one whose pause failed; doubled each time
-  Duration idle_after = std::chrono::minutes(2);       // pause.idle_after: until a spot program must use a card
-  Duration yield_timeout = std::chrono::seconds(30);   // pause.yield_timeout: of a program that never yielded before
-  Duration orphan_after = std::chrono::hours(24);      // pause.orphan_after: a parked lease without a process ends
-  Duration forget_after = std::chrono::minutes(10);    // gpu.forget_after: a device that is gone for so long stays gone
-  std::optional<SafeMode> safe_mode;                   // while the daemon is in it
+  Duration spot_unused_after =
+      std::chrono::minutes(2);                        // pause.spot_unused_after: until a spot program must use a card
+  Duration yield_timeout = std::chrono::seconds(30);  // pause.yield_timeout: of a program that never yielded before
+  Duration orphan_after = std::chrono::hours(24);     // pause.orphan_after: a parked lease without a process ends
+  Duration forget_after = std::chrono::minutes(10);   // gpu.forget_after: a device that is gone for so long stays gone
+  std::optional<SafeMode> safe_mode;                  // while the daemon is in it
 };
 
 }  // namespace sublet::core

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/state.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "core/methods.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace sublet::core {
 namespace {
 
 Bytes charged_for(const Lease& lease, const Charge& charge) {
-  if (planted(Bug::charged_as_used) && lease.state == LeaseState::active && charge.used > Bytes{}) return charge.used;
-  if (planted(Bug::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
+  if (mutant(Mutant::charged_as_used) && lease.state == LeaseState::active && charge.used > Bytes{}) return charge.used;
+  if (mutant(Mutant::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
   const bool paused = lease.state == LeaseState::paused;
-  const Bytes coming = paused || planted(Bug::crowds_come_back_small) ? Bytes{} : charge.coming;
+  const Bytes coming = paused || mutant(Mutant::crowds_come_back_small) ? Bytes{} : charge.coming;
   const Bytes shrunk_from = lease.parked() ? Bytes{} : charge.shrunk_from;
   if (lease.reserves() || (charge.settling && !charge.measured))
     return std::max({lease.reserved_each(), charge.used, coming, shrunk_from});
@@ -58,10 +58,10 @@ const ConsumerHistory* State::history(const Consumer& consumer) const {
 
 const Charge& State::charge(LeaseId id, std::string_view device) const {
   static const Charge none;
-  const auto side = sides_.find(id);
+  const auto runtime = runtime_.find(id);
   const auto lease = leases_.find(id);
-  if (side == sides_.end() || lease == leases_.end()) return none;
-  const std::vector<Charge>& charges = side->second.charges;
+  if (runtime == runtime_.end() || lease == leases_.end()) return none;
+  const std::vector<Charge>& charges = runtime->second.charges;
   const std::vector<std::string>& devices = lease->second.devices;
   for (std::size_t i = 0; i < charges.size(); ++i)
     if (devices[i] == device) return charges[i];
@@ -70,9 +70,9 @@ const Charge& State::charge(LeaseId id, std::string_view device) const {
 
 Use State::use(LeaseId id) const {
   Use use;
-  const auto side = sides_.find(id);
-  if (side == sides_.end()) return use;
-  for (const Charge& charge : side->second.charges) {
+  const auto runtime = runtime_.find(id);
+  if (runtime == runtime_.end()) return use;
+  for (const Charge& charge : runtime->second.charges) {
     use.used += charge.used;
     use.untold |= charge.untold;
     use.settling |= charge.settling;
@@ -81,8 +81,8 @@ Use State::use(LeaseId id) const {
 }
 
 bool State::known(const Device& device, const Rules& rules, Time now) const {
-  return device.read_at && (device.problem.empty() || planted(Bug::problems_do_not_matter)) && !device.lost &&
-         (now - *device.read_at <= rules.max_age || planted(Bug::old_readings_count));
+  return device.read_at && (device.problem.empty() || mutant(Mutant::problems_do_not_matter)) && !device.lost &&
+         (now - *device.read_at <= rules.max_age || mutant(Mutant::old_readings_count));
 }
 
 bool State::given_up(const Device& device, const Rules& rules, Time now) {
@@ -106,8 +106,8 @@ Bytes State::effective_free(const Device& device, const Rules& rules, Time now) 
 }
 
 Bytes State::unclaimed(const Device& device, const Rules& rules) {
-  const Bytes other = planted(Bug::others_do_not_count) ? Bytes{} : device.other;
-  const Bytes kept = planted(Bug::residues_are_nobodys) ? device.residues : std::min(rules.headroom, device.residues);
+  const Bytes other = mutant(Mutant::others_do_not_count) ? Bytes{} : device.other;
+  const Bytes kept = mutant(Mutant::residues_are_nobodys) ? device.residues : std::min(rules.headroom, device.residues);
   return capacity(device, rules) - device.charged - other + kept;
 }
 
@@ -118,7 +118,7 @@ Bytes State::charged(const Lease& lease, std::string_view device) const {
 Bytes State::need(const Lease& lease, std::string_view device) const {
   if (!lease.waits_in_place()) return lease.least();
   const Bytes whole =
-      lease.parking && !planted(Bug::crowds_come_back_small) ? charge(lease.id, device).needed : Bytes{};
+      lease.parking && !mutant(Mutant::crowds_come_back_small) ? charge(lease.id, device).needed : Bytes{};
   return std::max(std::max(lease.wanted_vram(), whole) - charged(lease, device), Bytes{});
 }
 
@@ -129,49 +129,49 @@ const Device* State::capacity_for(int count) const {
 
 Standing State::standing(LeaseId id) const {
   const auto lease = leases_.find(id);
-  const auto found = sides_.find(id);
-  if (lease == leases_.end() || found == sides_.end()) return {};
-  const Side& side = found->second;
+  const auto found = runtime_.find(id);
+  if (lease == leases_.end() || found == runtime_.end()) return {};
+  const LeaseRuntime& runtime = found->second;
   const Lease& its = lease->second;
-  const Time given_at = its.ordered ? its.ordered->given_at.value_or(Time{}) : Time{};
-  const Time came_back = std::max({side.restored_at, its.granted_at.value_or(Time{}), given_at, side.settled_in});
-  return {side.restored_at, came_back, side.used_until, side.tried_at,    side.spared_until,
-          side.failures,    side.next, side.parked,     side.silent_since};
+  const Time given_at = its.preemption_request ? its.preemption_request->given_at.value_or(Time{}) : Time{};
+  const Time came_back = std::max({runtime.restored_at, its.granted_at.value_or(Time{}), given_at, runtime.settled_in});
+  return {runtime.restored_at, came_back,    runtime.used_until, runtime.tried_at,    runtime.ineligible_until,
+          runtime.failures,    runtime.next, runtime.parked,     runtime.silent_since};
 }
 
 const LeftAlone& State::left_alone(LeaseId id) const {
   static const LeftAlone none;
-  const auto found = sides_.find(id);
-  return found == sides_.end() ? none : found->second.left_alone;
+  const auto found = runtime_.find(id);
+  return found == runtime_.end() ? none : found->second.left_alone;
 }
 
 const Barred* State::barred(LeaseId id, PauseMethod method, Time now) const {
   const auto holds = [&](const std::optional<Barred>& bar) {
     return bar && now < bar->until && (bar->by == Hindrance::swap || method == PauseMethod::driver);
   };
-  const auto found = sides_.find(id);
-  if (found != sides_.end() && holds(found->second.barred)) return &*found->second.barred;
+  const auto found = runtime_.find(id);
+  if (found != runtime_.end() && holds(found->second.barred)) return &*found->second.barred;
   // Who is ended for it is not taken at another's word: it is asked itself first.
   const Lease* lease = find(id);
   const bool may_be_ended = lease != nullptr && lease->tier == Tier::spot;
   return !may_be_ended && holds(driver_barred_) ? &*driver_barred_ : nullptr;
 }
 
-const Making* State::making_on(std::string_view device) const {
-  for (const Making& making : makings_)
-    if (std::find(making.devices.begin(), making.devices.end(), device) != making.devices.end()) return &making;
+const PreemptionPlan* State::plan_on(std::string_view device) const {
+  for (const PreemptionPlan& plan : plans_)
+    if (std::find(plan.devices.begin(), plan.devices.end(), device) != plan.devices.end()) return &plan;
   return nullptr;
 }
 
-const Making* State::making_for(LeaseId asker) const {
-  const auto found =
-      std::find_if(makings_.begin(), makings_.end(), [asker](const Making& making) { return making.asker == asker; });
-  return found == makings_.end() ? nullptr : &*found;
+const PreemptionPlan* State::plan_for(LeaseId preemptor) const {
+  const auto found = std::find_if(plans_.begin(), plans_.end(),
+                                  [preemptor](const PreemptionPlan& plan) { return plan.preemptor == preemptor; });
+  return found == plans_.end() ? nullptr : &*found;
 }
 
-std::optional<Ordered> State::ordered(LeaseId waiter) const {
+std::optional<PreemptionRequest> State::preemption_request(LeaseId waiter) const {
   const Lease* lease = find(waiter);
-  return lease == nullptr || !ordered_.contains(waiter) ? std::nullopt : lease->ordered;
+  return lease == nullptr || !requested_.contains(waiter) ? std::nullopt : lease->preemption_request;
 }
 
 bool State::somebody_might_yield(Tier tier) const {
@@ -185,7 +185,7 @@ Lease& State::add(Lease lease) {
   const LeaseId id = lease.id;
   const auto [at, fresh] = leases_.emplace(id, std::move(lease));
   assert(fresh && "an id is used once");
-  sides_.emplace(id, Side{});
+  runtime_.emplace(id, LeaseRuntime{});
   if (at->second.ended()) return at->second;
   ++live_of_[at->second.uid];
   if (!at->second.tag.empty()) tags_[{at->second.uid, at->second.tag}] = id;
@@ -194,22 +194,22 @@ Lease& State::add(Lease lease) {
 
 void State::drop(LeaseId id) {
   const auto lease = leases_.find(id);
-  const auto side = sides_.find(id);
-  assert(lease != leases_.end() && side != sides_.end());
-  if (side->second.due != Time::never()) timers_.erase({side->second.due, id});
+  const auto runtime = runtime_.find(id);
+  assert(lease != leases_.end() && runtime != runtime_.end());
+  if (runtime->second.due != Time::never()) timers_.erase({runtime->second.due, id});
   if (!lease->second.ended()) retire(lease->second);
   if (queue_.contains(id)) queue_.erase(id);
   away_.erase(id);
   verifying_.erase(id);
   std::erase_if(said_, [id](const auto& its) { return its.first.first == id; });
-  if (!planted(Bug::refused_words_stay)) ordered_.erase(id);  // the number of one that was refused is given again
+  if (!mutant(Mutant::refused_words_stay)) requested_.erase(id);  // the number of one that was refused is given again
   // One that was ended to make room may go before the next look at who else is to yield.
-  for (Making& making : makings_) {
-    std::erase_if(making.victims, [id](const Victim& of) { return of.lease == id; });
-    std::erase(making.with, id);
+  for (PreemptionPlan& plan : plans_) {
+    std::erase_if(plan.victims, [id](const Victim& of) { return of.lease == id; });
+    std::erase(plan.beneficiaries, id);
   }
-  for (auto& [device, turn] : turns_) std::erase(turn.enters, id), std::erase(turn.leaves, id);
-  sides_.erase(side);
+  for (auto& [device, slice] : slices_) std::erase(slice.enters, id), std::erase(slice.leaves, id);
+  runtime_.erase(runtime);
   leases_.erase(lease);
 }
 
@@ -242,7 +242,7 @@ void State::forget(const std::string& uuid) {
 }
 
 Charge* State::charge_at(const Lease& lease, std::string_view device) {
-  std::vector<Charge>& charges = sides_.at(lease.id).charges;
+  std::vector<Charge>& charges = runtime_.at(lease.id).charges;
   for (std::size_t i = 0; i < charges.size(); ++i)
     if (lease.devices[i] == device) return &charges[i];
   return nullptr;
@@ -288,11 +288,11 @@ void State::refresh_other(Device& device) {
 }
 
 void State::book(Lease& lease) {
-  std::vector<Charge>& charges = sides_.at(lease.id).charges;
+  std::vector<Charge>& charges = runtime_.at(lease.id).charges;
   charges.resize(lease.devices.size());
   for (std::size_t i = 0; i < charges.size(); ++i) {
     assert(lease.reserves() || charges[i].settling);
-    if (planted(Bug::first_device_is_booked) && i > 0) break;
+    if (mutant(Mutant::first_device_is_booked) && i > 0) break;
     include(device_entry(lease.devices[i]), lease, charges[i], 1);
   }
 }
@@ -330,16 +330,16 @@ void State::measure(const Lease& lease, Device& device, const Charge& seen, bool
   Charge& charge = *charge_at(lease, device.reading.uuid);
   charge.processes = seen.processes;
   const bool measured = charge.measured || (charge.settling && after_end && !seen.untold);
-  Side& side = sides_.at(lease.id);
+  LeaseRuntime& runtime = runtime_.at(lease.id);
   const bool rests = !lease.parking || lease.state == LeaseState::poisoned;  // nothing more comes to its devices
-  const bool back = !charge.settling && rests && charge.coming > Bytes{} && device.read_at >= side.restored_at;
-  const bool shrunk = charge.shrunk_from > Bytes{} && device.read_at >= side.shrunk_at;
+  const bool back = !charge.settling && rests && charge.coming > Bytes{} && device.read_at >= runtime.restored_at;
+  const bool shrunk = charge.shrunk_from > Bytes{} && device.read_at >= runtime.shrunk_at;
   const bool same = charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured;
   if (same && !back && !shrunk) return;
   include(device, lease, charge, -1);
   if (back) charge.coming = {};
   if (shrunk) charge.shrunk_from = {};
-  if (seen.used < charge.used || (charge.untold && !seen.untold)) side.used_until = device.read_at.value_or(Time{});
+  if (seen.used < charge.used || (charge.untold && !seen.untold)) runtime.used_until = device.read_at.value_or(Time{});
   charge.used = seen.used;
   charge.untold = seen.untold;
   charge.measured = measured;
@@ -350,8 +350,8 @@ void State::set_owner(Lease& lease, Owner owner) {
   rebook(lease, [&] {
     if (owner.process != lease.owner.process) {  // another program
       lease.unfit.reset();
-      sides_.at(lease.id).seemed_unfit = false;
-      sides_.at(lease.id).barred.reset();
+      runtime_.at(lease.id).seemed_unfit = false;
+      runtime_.at(lease.id).barred.reset();
     }
     lease.owner = std::move(owner);
   });
@@ -393,15 +393,15 @@ void State::reindex(Device& device, const Rules& rules, Time now) {
   const std::string& uuid = device.reading.uuid;
   Device::Indexed& indexed = device.indexed;
   indexed.moved = false;
-  std::optional<Room> room;
+  std::optional<DeviceFree> room;
   std::optional<Time> age;
   if (known(device, rules, now)) {
-    room = Room{effective_free(device, rules, now), device.reading.index, uuid, device.number};
+    room = DeviceFree{effective_free(device, rules, now), device.reading.index, uuid, device.number};
     age = device.read_at;
   }
   if (room && (!indexed.room || room->free > indexed.room->free)) opened_.push_back(uuid);
   if (room != indexed.room) {
-    auto node = indexed.room ? rooms_.extract(*indexed.room) : std::set<Room>::node_type();
+    auto node = indexed.room ? rooms_.extract(*indexed.room) : std::set<DeviceFree>::node_type();
     if (room && node) node.value() = *room, rooms_.insert(std::move(node));
     else if (room) rooms_.insert(*room);
     indexed.room = std::move(room);
@@ -422,21 +422,21 @@ void State::reindex(Device& device, const Rules& rules, Time now) {
 // -------------------------------------------------------------------------------- time
 
 // The earliest point at which time alone changes this lease.
-Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) const {
+Time State::deadline(const Lease& lease, const LeaseRuntime& runtime, const Rules& rules) const {
   Time due = Time::never();
   if (!lease.ended()) {
     if (lease.owner.kind == OwnerKind::connection && lease.unheld_since)
-      due = std::min(due, std::max(after(*lease.unheld_since, rules.linger), side.grace_until));
-    if (lease.state == LeaseState::offered && lease.offer_ends_at && !planted(Bug::offers_last))
+      due = std::min(due, std::max(after(*lease.unheld_since, rules.linger), runtime.grace_until));
+    if (lease.state == LeaseState::offered && lease.offer_ends_at && !mutant(Mutant::offers_last))
       due = std::min(due, *lease.offer_ends_at);
-    const bool has_time = lease.expires_at && !(side.held && planted(Bug::time_is_for_the_absent));
+    const bool has_time = lease.expires_at && !(runtime.held && mutant(Mutant::time_is_for_the_absent));
     if (lease.state == LeaseState::active && has_time) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
-      due = std::min({due, side.look_at, side.overdue_at});
-    if (is_away(lease) && lease.parking->deserted_since && !planted(Bug::orphans_stay))
-      due = std::min(due, after(*lease.parking->deserted_since, rules.orphan_after));
+      due = std::min({due, runtime.look_at, runtime.overdue_at});
+    if (is_away(lease) && lease.parking->orphaned_since && !mutant(Mutant::orphans_stay))
+      due = std::min(due, after(*lease.parking->orphaned_since, rules.orphan_after));
   }
-  if (lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended)
+  if (lease.stop_requested && lease.stop_at && !runtime.killed && !runtime.program_ended)
     due = std::min(due, after(*lease.stop_at, rules.grace));
   return due;
 }
@@ -444,7 +444,7 @@ Time State::deadline(const Lease& lease, const Side& side, const Rules& rules) c
 // Whoever could not reach the daemon gets rules.reconnect from `now`. True if the lease itself changed by that.
 bool State::forgive(Lease& lease, const Rules& rules, Time now) {
   const Time back_by = after(now, rules.reconnect);
-  if (Side& side = sides_.at(lease.id); !side.held) side.grace_until = back_by;
+  if (LeaseRuntime& runtime = runtime_.at(lease.id); !runtime.held) runtime.grace_until = back_by;
   const auto before = std::pair(lease.expires_at, lease.offer_ends_at);
   if (lease.expires_at) lease.expires_at = std::max(*lease.expires_at, back_by);
   if (lease.state == LeaseState::offered)
@@ -453,12 +453,12 @@ bool State::forgive(Lease& lease, const Rules& rules, Time now) {
 }
 
 void State::schedule(const Lease& lease, const Rules& rules) {
-  Side& side = sides_.at(lease.id);
-  const Time due = deadline(lease, side, rules);
-  if (due == side.due) return;
-  if (side.due != Time::never()) timers_.erase({side.due, lease.id});
+  LeaseRuntime& runtime = runtime_.at(lease.id);
+  const Time due = deadline(lease, runtime, rules);
+  if (due == runtime.due) return;
+  if (runtime.due != Time::never()) timers_.erase({runtime.due, lease.id});
   if (due != Time::never()) timers_.insert({due, lease.id});
-  side.due = due;
+  runtime.due = due;
 }
 
 }  // namespace sublet::core

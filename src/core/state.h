@@ -3,12 +3,12 @@
 // reads. Not thread-safe: it belongs to the engine's loop thread.
 #pragma once
 
-#include "core/askers.h"
 #include "core/by_name.h"
 #include "core/cost.h"
 #include "core/facts.h"
 #include "core/lease.h"
-#include "core/making.h"
+#include "core/preemption_plan.h"
+#include "core/preemptors.h"
 #include "core/queue.h"
 #include "core/rules.h"
 
@@ -55,13 +55,13 @@ struct Use {
 };
 
 // A known device by what may still be promised there; of equals the lower index comes first, then the uuid.
-struct Room {
+struct DeviceFree {
   Bytes free;
   int index = 0;
   std::string device;        // uuid
   std::uint32_t number = 0;  // the device's, no part of the order
-  bool operator==(const Room&) const = default;
-  bool operator<(const Room& other) const {
+  bool operator==(const DeviceFree&) const = default;
+  bool operator<(const DeviceFree& other) const {
     if (free != other.free) return free < other.free;
     return index != other.index ? index < other.index : device < other.device;
   }
@@ -78,7 +78,7 @@ struct ChargedLease {
 
 // Room that is held for one who has waited long: those who stand behind it go ahead on these devices only with what it
 // leaves over, or if they are back before it can start.
-struct HeldRoom {
+struct Nomination {
   LeaseId waiter;
   std::vector<std::string> devices;
   Time until;     // devices are chosen anew if it has not started by then
@@ -98,7 +98,7 @@ struct Device {
   Bytes charged;                      // Σ over leases of max(reserved, used)
   Bytes leased_used;                  // Σ over leases of used
   Bytes settling;                     // the part of `charged` of leases that have ended
-  Bytes unleased;                     // Σ of the listed processes under no lease
+  Bytes unleased;                     // Σ of the listed processes without a lease
   Bytes unlisted;  // used, of no listed process, and not what the driver keeps of parked ones or has `arrived`
   // Of those who reserve here, those on whom others may have a claim, by tier (core/methods.h).
   struct Claimable {
@@ -120,7 +120,7 @@ struct Device {
   // As it stands in the indices over all devices.
   struct Indexed {
     bool moved = false;  // something changed since
-    std::optional<Room> room;
+    std::optional<DeviceFree> room;
     std::optional<Time> age;
     std::optional<Bytes> capacity;
   };
@@ -185,11 +185,11 @@ class State {
   Bytes charged(const Lease& lease, std::string_view device) const;
   // Known devices, the one with the least room first. As of the last step: what has grown too old since is still
   // there, and known() says so.
-  const std::set<Room>& rooms() const { return rooms_; }
+  const std::set<DeviceFree>& rooms() const { return rooms_; }
   // The device with the `count`th largest capacity of those that were ever read; null: there are not so many.
   const Device* capacity_for(int count) const;
   // As of the last step that could have granted something; in the order of their waiters.
-  const std::vector<HeldRoom>& held_rooms() const { return held_rooms_; }
+  const std::vector<Nomination>& nominations() const { return nominations_; }
   // Bytes that a waiter needs on one of its devices: less than it asks for where it holds some already, more where its
   // processes took some while they were paused.
   Bytes need(const Lease& lease, std::string_view device) const;
@@ -252,7 +252,8 @@ class State {
   Bytes unlisted_since_asked(const Lease& lease) const;
   // Resuming: why its last restore did not come through, one sentence; "" while none has failed.
   const std::string& not_back(LeaseId id) const;
-  std::optional<bool> inhabited(LeaseId id) const;  // the last fact Inhabited; unset: it was not told since it is away
+  std::optional<bool> inhabited(
+      LeaseId id) const;  // the last fact LivenessReport; unset: it was not told since it is away
 
   // --- who yields to whom ---
   const CostModel& costs() const { return costs_; }
@@ -260,15 +261,15 @@ class State {
   const LeftAlone& left_alone(LeaseId id) const;  // what was in the way of its last pause of which nothing came
   // What lasts and is in the way of its being paused by this method; null: nothing is known of that.
   const Barred* barred(LeaseId id, PauseMethod method, Time now) const;
-  const std::vector<Making>& makings() const { return makings_; }
-  const Making* making_on(std::string_view device) const;  // null: none is made there
-  const Making* making_for(LeaseId asker) const;           // null: none is made for it
+  const std::vector<PreemptionPlan>& plans() const { return plans_; }
+  const PreemptionPlan* plan_on(std::string_view device) const;  // null: none is made there
+  const PreemptionPlan* plan_for(LeaseId preemptor) const;       // null: none is made for it
   // As of the last step that looked for room.
-  const Askers& askers() const { return askers_; }
-  const std::map<std::string, NextTurn>& turns() const { return turns_; }  // the next on each device, by uuid
+  const Preemptors& preemptors() const { return preemptors_; }
+  const std::map<std::string, NextSlice>& slices() const { return slices_; }  // the next on each device, by uuid
   // Of the turns that are counted on the device at present: how long it had its room there, or is taken to have had it.
   Duration had(LeaseId id, const std::string& device) const;
-  std::optional<Ordered> ordered(LeaseId waiter) const;  // room for it was ordered
+  std::optional<PreemptionRequest> preemption_request(LeaseId waiter) const;  // room for it was ordered
   // Whether anybody of this tier, or of one below it, is there on whom there might be a claim.
   bool somebody_might_yield(Tier tier) const;
   // The devices where somebody of just this tier is, on whom there might be a claim; uuids.
@@ -286,13 +287,13 @@ class State {
   friend class Stepper;
 
   // Of one who takes turns with its equals on a device: how long it had its room there.
-  struct Turns {
+  struct ServiceTime {
     Duration had{};             // up to `since`
     std::optional<Time> since;  // it has its room and counts since then
   };
 
   // What is known of a lease and needs no store: it is measured or observed again after a restart.
-  struct Side {
+  struct LeaseRuntime {
     std::vector<Charge> charges;  // in the order of the lease's devices; none before it was booked
     bool held = false;            // a connection or wait of its owner is open
     Time grace_until;             // after a restart or a standstill: nobody is gone for want of a connection before
@@ -333,8 +334,8 @@ class State {
     bool no_room = false;               // the last Unpark found none
     std::string not_back;               // why the last Unpark failed, …
     std::string not_back_code;          // … and the word for it
-    std::int32_t blocked_by = 0;        // the pid of the largest outsider that it was told of; -1: its card is gone
-    std::optional<bool> inhabited;      // as far as it was told since it is away
+    std::int32_t blocked_by = 0;    // the pid of the largest unleased process that it was told of; -1: its card is gone
+    std::optional<bool> inhabited;  // as far as it was told since it is away
     // As one that may be asked to yield:
     bool weighed = false;             // WeighHost is ordered and not answered
     Bytes parked;                     // by the driver, the last time
@@ -342,7 +343,7 @@ class State {
     std::optional<LeftAlone> undone;  // why its pause is being undone: it is left alone when it runs again
     LeftAlone left_alone;             // the last time
     std::optional<Barred> barred;     // from its pauses
-    Time tried_at, spared_until;      // since, until
+    Time tried_at, ineligible_until;  // since, until
     // When it was given its room again after a pause, and by how much it grew since then on each of its devices.
     Time back_at;
     Time told_since;  // resuming: nothing but the program has kept it from going on since, if that does
@@ -383,7 +384,7 @@ class State {
   void stand_still(const Lease& lease, Duration stood_still);
   bool sleep_through(Lease& lease, Duration asleep);
   void schedule(const Lease& lease, const Rules& rules);
-  Time deadline(const Lease& lease, const Side& side, const Rules& rules) const;
+  Time deadline(const Lease& lease, const LeaseRuntime& runtime, const Rules& rules) const;
   void remember(const Consumer& consumer, Bytes peak, std::optional<Duration> run);
   void load_histories(std::map<Consumer, ConsumerHistory> histories);
   void include(Device& device, const Lease& lease, const Charge& charge, int sign);
@@ -399,13 +400,13 @@ class State {
   void reindex(Device& device, const Rules& rules, Time now);
 
   std::unordered_map<LeaseId, Lease> leases_;
-  std::unordered_map<LeaseId, Side> sides_;  // the same keys
+  std::unordered_map<LeaseId, LeaseRuntime> runtime_;  // the same keys
   ByName<Device> devices_;
-  std::set<Room> rooms_;                                // known devices
+  std::set<DeviceFree> rooms_;                          // known devices
   std::set<std::pair<Time, std::string>> ages_;         // the same, by the age of their reading
   std::set<std::pair<Bytes, std::string>> capacities_;  // devices that were ever read; headroom not taken off
   std::uint32_t last_number_ = 0;                       // of a device
-  std::vector<HeldRoom> held_rooms_;
+  std::vector<Nomination> nominations_;
   std::vector<std::string> moved_;                           // not reindexed yet
   std::vector<std::string> opened_;                          // have more room than when all waiters were last looked at
   std::optional<std::pair<Bytes, Duration>> indexed_under_;  // the rules that the indices rest on
@@ -430,18 +431,19 @@ class State {
   Time snapshot_began_;             // of the newest snapshot
   std::string snapshot_problem_;
   CostModel costs_;
-  std::vector<Making> makings_;            // on devices of their own; as of the last step
-  std::map<std::string, NextTurn> turns_;  // the same
-  std::map<std::pair<LeaseId, std::vector<std::string>>, SaidTurn> said_;  // to whom, of which devices, by uuid
-  std::map<std::string, std::map<LeaseId, Turns>> contests_;  // on each device, among those who take turns there
-  std::set<LeaseId> ordered_;                                 // room was ordered for them
-  Askers askers_;                                             // those who were looked at last
-  bool room_stale_ = true;                                    // something changed since, that may matter anywhere
-  std::vector<std::string> room_changed_;                     // or on these devices alone
-  std::optional<Barred> driver_barred_;                       // from everybody's pauses
-  Time room_look_at_ = Time::never();                         // then more may be had
-  std::array<std::set<std::string>, tier_count> where_;       // uuids; somebody might yield
-  std::vector<LeaseId> unsignalled_;  // loaded while being stopped: the order may have been lost
+  std::vector<PreemptionPlan> plans_;        // on devices of their own; as of the last step
+  std::map<std::string, NextSlice> slices_;  // the same
+  std::map<std::pair<LeaseId, std::vector<std::string>>, AnnouncedSlice> said_;  // to whom, of which devices, by uuid
+  std::map<std::string, std::map<LeaseId, ServiceTime>>
+      slice_groups_;                                     // on each device, among those who take turns there
+  std::set<LeaseId> requested_;                          // room was ordered for them
+  Preemptors preemptors_;                                // those who were looked at last
+  bool room_stale_ = true;                               // something changed since, that may matter anywhere
+  std::vector<std::string> room_changed_;                // or on these devices alone
+  std::optional<Barred> driver_barred_;                  // from everybody's pauses
+  Time room_look_at_ = Time::never();                    // then more may be had
+  std::array<std::set<std::string>, tier_count> where_;  // uuids; somebody might yield
+  std::vector<LeaseId> unsignalled_;                     // loaded while being stopped: the order may have been lost
 };
 
 template <typename Change>

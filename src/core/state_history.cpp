@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is remembered of consumers, and when leases were given the room that they have.
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "core/state.h"
 
 #include <algorithm>
@@ -64,20 +64,20 @@ void State::load_histories(std::map<Consumer, ConsumerHistory> histories) {
 
 Bytes State::given_since(const Lease& lease, std::string_view device, Time since) const {
   if (lease.ended()) return {};
-  const Side& side = sides_.at(lease.id);
-  const bool forgotten = planted(Bug::returns_take_nothing);
-  const Time whole_at = std::max(lease.granted_at.value_or(Time{}), forgotten ? Time{} : side.back_at);
+  const LeaseRuntime& runtime = runtime_.at(lease.id);
+  const bool forgotten = mutant(Mutant::returns_take_nothing);
+  const Time whole_at = std::max(lease.granted_at.value_or(Time{}), forgotten ? Time{} : runtime.back_at);
   if (whole_at > since) return charged(lease, device);
   if (forgotten) return {};
   Bytes grown;
-  for (const auto& [at, bytes] : side.grown)
+  for (const auto& [at, bytes] : runtime.grown)
     if (at > since) grown += bytes;
   return std::min(grown, charged(lease, device));
 }
 
 void State::resize(Lease& lease, Bytes vram, Time now) {
-  Side& side = sides_.at(lease.id);
-  auto& grown = side.grown;
+  LeaseRuntime& runtime = runtime_.at(lease.id);
+  auto& grown = runtime.grown;
   if (vram > lease.vram) grown.emplace_back(now, vram - lease.vram);
   if (grown.size() > growths_kept) {  // the oldest counts as given later than it was: never as less than it is
     grown[1].second += grown[0].second;
@@ -89,12 +89,12 @@ void State::resize(Lease& lease, Bytes vram, Time now) {
     if ((grown.back().second -= taken) <= Bytes{}) grown.pop_back();
   }
   const Bytes before = lease.vram;
-  if (planted(Bug::sums_come_later)) lease.vram = vram;
+  if (mutant(Mutant::sums_come_later)) lease.vram = vram;
   rebook(lease, [&] {
     lease.vram = vram;
     if (vram >= before) return;
-    side.shrunk_at = now;
-    for (Charge& charge : side.charges) charge.shrunk_from = std::max(charge.shrunk_from, before);
+    runtime.shrunk_at = now;
+    for (Charge& charge : runtime.charges) charge.shrunk_from = std::max(charge.shrunk_from, before);
   });
 }
 
@@ -105,11 +105,11 @@ const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) 
 
 // What programs did while the daemon stood still it is still to hear of, and to read.
 void State::stand_still(const Lease& lease, Duration stood_still) {
-  Side& side = sides_.at(lease.id);
+  LeaseRuntime& runtime = runtime_.at(lease.id);
   const Time granted = lease.granted_at.value_or(Time{});
-  side.used_until = after(std::max({side.used_until, granted, side.restored_at}), stood_still);
-  side.silent_since = after(std::max(side.silent_since, granted), stood_still);
-  side.told_since = after(side.told_since, stood_still);
+  runtime.used_until = after(std::max({runtime.used_until, granted, runtime.restored_at}), stood_still);
+  runtime.silent_since = after(std::max(runtime.silent_since, granted), stood_still);
+  runtime.told_since = after(runtime.told_since, stood_still);
 }
 
 // Whatever runs out goes on where it stood when the machine fell asleep. When it was asked for, granted, or queued
@@ -119,25 +119,25 @@ bool State::sleep_through(Lease& lease, Duration asleep) {
     if (time) time = after(*time, asleep);
     return time.has_value();
   };
-  Side& side = sides_.at(lease.id);
-  side.settled_in = after(standing(lease.id).came_back, asleep);
-  side.grace_until = after(side.grace_until, asleep);
-  side.look_at = after(side.look_at, asleep);
-  side.overdue_at = after(side.overdue_at, asleep);
-  side.acting_since = after(side.acting_since, asleep);
+  LeaseRuntime& runtime = runtime_.at(lease.id);
+  runtime.settled_in = after(standing(lease.id).came_back, asleep);
+  runtime.grace_until = after(runtime.grace_until, asleep);
+  runtime.look_at = after(runtime.look_at, asleep);
+  runtime.overdue_at = after(runtime.overdue_at, asleep);
+  runtime.acting_since = after(runtime.acting_since, asleep);
   stand_still(lease, asleep);
-  side.restored_at = after(side.restored_at, asleep);
-  side.proven_at = after(side.proven_at, asleep);
-  side.moving_since = after(side.moving_since, asleep);
-  move(side.late_since);
-  move(side.held_at);
-  move(side.yielded_at);
+  runtime.restored_at = after(runtime.restored_at, asleep);
+  runtime.proven_at = after(runtime.proven_at, asleep);
+  runtime.moving_since = after(runtime.moving_since, asleep);
+  move(runtime.late_since);
+  move(runtime.held_at);
+  move(runtime.yielded_at);
   move(lease.unheld_since);
   bool changed = move(lease.stop_at);
   if (lease.ended()) return changed;
   changed |= move(lease.offer_ends_at);
   changed |= move(lease.expires_at);
-  if (lease.parking) changed |= move(lease.parking->deserted_since);
+  if (lease.parking) changed |= move(lease.parking->orphaned_since);
   return changed;
 }
 

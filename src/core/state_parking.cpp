@@ -2,7 +2,7 @@
 // What the state knows of leases that yield, are parked or come back: the ledger, and how far they are.
 #include "core/state.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,7 @@ std::map<ProcessRef, Bytes> used_by_each(const Device& device, LeaseId lease) {
 }
 
 // Within its residue it is as it promised, and the headroom of the device is for that.
-Bytes beside(const Lease& lease, const Charge& charge, const Yielded& its) {
+Bytes beside(const Lease& lease, const Charge& charge, const HeldWhenPaused& its) {
   const Bytes taken = charge.used > lease.parking->residue ? charge.used - its.kept : Bytes{};
   return std::max(taken, its.tops);
 }
@@ -42,7 +42,7 @@ Bytes State::ledger_share(const Rules& rules) {
 Bytes State::ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid) const {
   Bytes free =
       std::min(rules.ledger_limit - ledger_entries_, host.available - rules.ledger_reserve - ledger_unsettled_);
-  if (uid && !alone(*uid) && !planted(Bug::shares_do_not_bind))
+  if (uid && !alone(*uid) && !mutant(Mutant::shares_do_not_bind))
     free = std::min(free, ledger_share(rules) - ledger_of(*uid));
   if (host.headroom) free = std::min(free, *host.headroom - ledger_unsettled_);
   return std::max(free, Bytes{});
@@ -72,28 +72,28 @@ Bytes State::beyond_size(const Lease& lease) const {
 // -------------------------------------------------------------------------------- turns
 
 Duration State::had(LeaseId id, const std::string& device) const {
-  const auto contest = contests_.find(device);
-  if (contest == contests_.end()) return {};
-  const auto its = contest->second.find(id);
-  return its == contest->second.end() ? Duration{} : its->second.had;
+  const auto group = slice_groups_.find(device);
+  if (group == slice_groups_.end()) return {};
+  const auto its = group->second.find(id);
+  return its == group->second.end() ? Duration{} : its->second.had;
 }
 
 // Adds (`sign` 1) or takes away (-1) what the lease is entered with.
 void State::enter(const Lease& lease, int sign) {
   if (!lease.parking) return;
-  const Bytes bytes = sign * lease.parking->entry;
+  const Bytes bytes = sign * lease.parking->host_bytes;
   ledger_entries_ += bytes;
-  if (!lease.parking->settled) ledger_unsettled_ += bytes;
+  if (!lease.parking->measured) ledger_unsettled_ += bytes;
   Bytes& of_user = ledger_of_[lease.uid];
   of_user += bytes;
   if (of_user == Bytes{}) ledger_of_.erase(lease.uid);
-  room_stale_ |= sign < 0 && lease.parking->entry > Bytes{};  // others may fit in there now
+  room_stale_ |= sign < 0 && lease.parking->host_bytes > Bytes{};  // others may fit in there now
   if (sign > 0) away_.insert(lease.id);
   else away_.erase(lease.id);
 }
 
 void State::set_cooperation(Lease& lease, std::optional<Cooperation> how, Time now) {
-  if (!how) sides_.at(lease.id).silent_since = now;
+  if (!how) runtime_.at(lease.id).silent_since = now;
   rebook(lease, [&] { lease.cooperation = std::move(how); });
 }
 
@@ -106,7 +106,7 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
     lease.parking = std::move(parking);
     lease.state = state;
     // What its processes have taken again by now is still to be measured.
-    for (std::size_t i = 0; i < had.size(); ++i) sides_.at(lease.id).charges[i].coming = had[i];
+    for (std::size_t i = 0; i < had.size(); ++i) runtime_.at(lease.id).charges[i].coming = had[i];
     if (lease.parking && !lease.parked()) expect_all_back(lease);
     enter(lease, 1);
   });
@@ -117,57 +117,59 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
 // What was not measured is taken for all that it may hold; what was measured while an earlier method had it half-way is
 // no less than what that one was told.
 void State::note_asked(const Lease& lease, Parking& parking, const Rules& rules, Time now) const {
-  const Side& side = sides_.at(lease.id);
-  std::vector<Yielded> before = std::exchange(parking.yielded, {});
+  const LeaseRuntime& runtime = runtime_.at(lease.id);
+  std::vector<HeldWhenPaused> before = std::exchange(parking.held_when_paused, {});
   before.resize(lease.devices.size());
   for (std::size_t i = 0; i < lease.devices.size(); ++i) {
     const Device& device = devices_.at(lease.devices[i]);
-    const Charge& charge = side.charges[i];
-    const bool measured = known(device, rules, now) && !charge.untold && device.read_at >= side.restored_at;
+    const Charge& charge = runtime.charges[i];
+    const bool measured = known(device, rules, now) && !charge.untold && device.read_at >= runtime.restored_at;
     std::map<ProcessRef, Bytes> of(before[i].of.begin(), before[i].of.end());
     if (measured)
       for (const auto& [process, bytes] : used_by_each(device, lease.id)) of[process] = std::max(of[process], bytes);
-    Yielded& its = parking.yielded.emplace_back();
+    HeldWhenPaused& its = parking.held_when_paused.emplace_back();
     its.all = std::max({charge.used, charge.coming, before[i].all, measured ? Bytes{} : lease.vram});
     its.of.assign(of.begin(), of.end());
   }
 }
 
 void State::note_yielded(const Lease& lease, Parking& parking) const {
-  const Side& side = sides_.at(lease.id);
-  for (std::size_t i = 0; i < parking.yielded.size(); ++i) parking.yielded[i].kept = side.charges[i].used;
+  const LeaseRuntime& runtime = runtime_.at(lease.id);
+  for (std::size_t i = 0; i < parking.held_when_paused.size(); ++i)
+    parking.held_when_paused[i].kept = runtime.charges[i].used;
 }
 
 // Of an earlier try that failed, what is no longer on the device may be parked all the same.
 void State::note_asked_on_top(const Lease& lease, Parking& parking) const {
-  const Side& side = sides_.at(lease.id);
-  for (std::size_t i = 0; i < parking.yielded.size(); ++i) {
-    Yielded& its = parking.yielded[i];
-    const Bytes here = std::max(side.charges[i].used - its.kept, Bytes{});
+  const LeaseRuntime& runtime = runtime_.at(lease.id);
+  for (std::size_t i = 0; i < parking.held_when_paused.size(); ++i) {
+    HeldWhenPaused& its = parking.held_when_paused[i];
+    const Bytes here = std::max(runtime.charges[i].used - its.kept, Bytes{});
     its.all += std::max(its.tops - here, Bytes{});
     its.tops = here;
-    its.on_top = side.charges[i].used;
+    its.on_top = runtime.charges[i].used;
     const auto of = used_by_each(devices_.at(lease.devices[i]), lease.id);
     its.of.assign(of.begin(), of.end());
   }
 }
 
 void State::note_parked_on_top(Parking& parking) {
-  for (Yielded& its : parking.yielded) its.all += std::exchange(its.tops, Bytes{});
+  for (HeldWhenPaused& its : parking.held_when_paused) its.all += std::exchange(its.tops, Bytes{});
 }
 
 void State::note_beside(const Lease& lease, Parking& parking) const {
-  const Side& side = sides_.at(lease.id);
-  for (std::size_t i = 0; i < parking.yielded.size(); ++i)
-    parking.yielded[i].beside = beside(lease, side.charges[i], parking.yielded[i]);
+  const LeaseRuntime& runtime = runtime_.at(lease.id);
+  for (std::size_t i = 0; i < parking.held_when_paused.size(); ++i)
+    parking.held_when_paused[i].beside = beside(lease, runtime.charges[i], parking.held_when_paused[i]);
 }
 
 // Of what each of its processes held when the driver was to park it on top: so much is not on its device any more.
 Bytes State::gone_since_top(const Lease& lease) const {
   Bytes gone;
-  for (std::size_t i = 0; i < lease.parking->yielded.size(); ++i) {
+  for (std::size_t i = 0; i < lease.parking->held_when_paused.size(); ++i) {
     auto here = used_by_each(devices_.at(lease.devices[i]), lease.id);
-    for (const auto& [process, bytes] : lease.parking->yielded[i].of) gone += std::max(bytes - here[process], Bytes{});
+    for (const auto& [process, bytes] : lease.parking->held_when_paused[i].of)
+      gone += std::max(bytes - here[process], Bytes{});
   }
   return gone;
 }
@@ -188,9 +190,9 @@ Bytes State::most_beside_others(const Lease& lease, const Device& device) const 
 // top of that. Beside a whole device nobody is promised anything: no more is waited for, and nobody else is promised
 // anything there before it is back.
 void State::expect_return(const Lease& lease) {
-  for (std::size_t i = 0; i < lease.parking->yielded.size(); ++i) {
-    Charge& charge = sides_.at(lease.id).charges[i];
-    const Yielded& its = lease.parking->yielded[i];
+  for (std::size_t i = 0; i < lease.parking->held_when_paused.size(); ++i) {
+    Charge& charge = runtime_.at(lease.id).charges[i];
+    const HeldWhenPaused& its = lease.parking->held_when_paused[i];
     const Bytes whole = std::max(lease.vram, its.all) + beside(lease, charge, its);
     charge.coming = charge.needed = {};
     if (whole <= lease.vram) continue;
@@ -203,49 +205,49 @@ void State::expect_return(const Lease& lease) {
 // It has its room, still or again: until it runs, and is measured, nobody else is promised what it held, and took
 // since, beyond its size. Called while what it is charged is out of its devices' sums.
 void State::expect_all_back(const Lease& lease) {
-  for (std::size_t i = 0; i < lease.parking->yielded.size(); ++i) {
-    const Yielded& its = lease.parking->yielded[i];
+  for (std::size_t i = 0; i < lease.parking->held_when_paused.size(); ++i) {
+    const HeldWhenPaused& its = lease.parking->held_when_paused[i];
     const Bytes whole = std::max(lease.vram, its.all) + its.beside;
-    sides_.at(lease.id).charges[i].coming = whole > lease.vram ? whole : Bytes{};
+    runtime_.at(lease.id).charges[i].coming = whole > lease.vram ? whole : Bytes{};
   }
 }
 
 // -------------------------------------------------------------------------------- how far they are
 
 bool State::begun(LeaseId id) const {
-  const auto side = sides_.find(id);
-  return side == sides_.end() || side->second.begun;
+  const auto runtime = runtime_.find(id);
+  return runtime == runtime_.end() || runtime->second.begun;
 }
 
 bool State::measured_later(LeaseId id) const {
-  const auto side = sides_.find(id);
-  return side != sides_.end() &&
-         std::ranges::any_of(side->second.charges, [](const Charge& its) { return its.coming > Bytes{}; });
+  const auto runtime = runtime_.find(id);
+  return runtime != runtime_.end() &&
+         std::ranges::any_of(runtime->second.charges, [](const Charge& its) { return its.coming > Bytes{}; });
 }
 
 bool State::is_away(const Lease& lease) const {
   if (lease.state != LeaseState::resuming) return lease.state == LeaseState::paused;
-  return sides_.at(lease.id).unanswered > 0;
+  return runtime_.at(lease.id).unanswered > 0;
 }
 
 std::optional<Duration> State::told_in_vain(const Lease& lease, Time now) const {
   constexpr int often = 3;
-  const Side& side = sides_.at(lease.id);
-  if (lease.state != LeaseState::resuming || side.unanswered < often) return std::nullopt;
-  return now - side.told_since;
+  const LeaseRuntime& runtime = runtime_.at(lease.id);
+  if (lease.state != LeaseState::resuming || runtime.unanswered < often) return std::nullopt;
+  return now - runtime.told_since;
 }
 
 std::optional<State::Moving> State::moving(LeaseId id) const {
   const Lease* lease = find(id);
   if (lease == nullptr || !lease->parking) return std::nullopt;
-  const Side& side = sides_.at(id);
-  Moving now{Move::pause, side.moved, side.moving_since, {}};
-  if (lease->state == LeaseState::pausing && side.yielded_at) {
+  const LeaseRuntime& runtime = runtime_.at(id);
+  Moving now{Move::pause, runtime.moved, runtime.moving_since, {}};
+  if (lease->state == LeaseState::pausing && runtime.yielded_at) {
     now.move = Move::settle;
-    now.since = *side.yielded_at;
-  } else if (lease->state == LeaseState::resuming && side.moving_since > lease->parking->since) {
+    now.since = *runtime.yielded_at;
+  } else if (lease->state == LeaseState::resuming && runtime.moving_since > lease->parking->since) {
     now.move = Move::resume;  // while a pause is undone nobody knows how much of it there is to undo
-  } else if (lease->state != LeaseState::pausing || !side.acting) {
+  } else if (lease->state != LeaseState::pausing || !runtime.acting) {
     return std::nullopt;
   }
   now.takes = costs_.predict(lease->whose(), lease->devices, lease->parking->method, now.move, now.bytes);
@@ -256,9 +258,9 @@ std::optional<State::Moving> State::moving(LeaseId id) const {
 Bytes State::to_move(const Lease& lease) const {
   if (!lease.reserves()) return lease.vram;
   if (!lease.parking) return use(lease.id).used;
-  if (lease.parking->settled && lease.parking->method == PauseMethod::driver) return lease.parking->entry;
+  if (lease.parking->measured && lease.parking->method == PauseMethod::driver) return lease.parking->host_bytes;
   Bytes held;
-  for (const Yielded& its : lease.parking->yielded) held += its.all;
+  for (const HeldWhenPaused& its : lease.parking->held_when_paused) held += its.all;
   return held;
 }
 
@@ -267,14 +269,14 @@ State::ToRestore State::to_restore(const Lease& lease, std::string_view device) 
   if (!lease.parking) return needs;
   const auto at =
       static_cast<std::size_t>(std::find(lease.devices.begin(), lease.devices.end(), device) - lease.devices.begin());
-  if (at >= lease.parking->yielded.size()) return needs;
-  const Yielded& its = lease.parking->yielded[at];
+  if (at >= lease.parking->held_when_paused.size()) return needs;
+  const HeldWhenPaused& its = lease.parking->held_when_paused[at];
   needs.all = its.on_top > Bytes{} ? its.on_top : its.all;
   // Host memory grew by more than was measured where its program took more after that; where nothing was measured it
   // may have taken all.
-  if (its.on_top <= Bytes{} && (lease.parking->settled || its.all <= Bytes{})) {
+  if (its.on_top <= Bytes{} && (lease.parking->measured || its.all <= Bytes{})) {
     const auto devices = static_cast<std::int64_t>(lease.devices.size());
-    needs.all = std::max(needs.all, std::min(Bytes{lease.parking->entry.count / devices}, lease.vram));
+    needs.all = std::max(needs.all, std::min(Bytes{lease.parking->host_bytes.count / devices}, lease.vram));
   }
   needs.beside = its.beside;
   needs.of = {its.of.begin(), its.of.end()};
@@ -283,40 +285,40 @@ State::ToRestore State::to_restore(const Lease& lease, std::string_view device) 
 
 const std::string& State::not_back(LeaseId id) const {
   static const std::string none;
-  const auto side = sides_.find(id);
-  return side == sides_.end() ? none : side->second.not_back;
+  const auto runtime = runtime_.find(id);
+  return runtime == runtime_.end() ? none : runtime->second.not_back;
 }
 
 bool State::lacks_room(LeaseId id) const {
-  const auto side = sides_.find(id);
-  return side != sides_.end() && side->second.no_room;
+  const auto runtime = runtime_.find(id);
+  return runtime != runtime_.end() && runtime->second.no_room;
 }
 
 bool State::stuck(LeaseId id) const {
-  const auto side = sides_.find(id);
+  const auto runtime = runtime_.find(id);
   const Lease* lease = find(id);
-  return side != sides_.end() && lease != nullptr && side->second.overdue &&
+  return runtime != runtime_.end() && lease != nullptr && runtime->second.overdue &&
          (lease->state == LeaseState::pausing || lease->state == LeaseState::resuming);
 }
 
 std::optional<Time> State::yielded_at(LeaseId id) const {
-  const auto side = sides_.find(id);
-  return side == sides_.end() ? std::nullopt : side->second.yielded_at;
+  const auto runtime = runtime_.find(id);
+  return runtime == runtime_.end() ? std::nullopt : runtime->second.yielded_at;
 }
 
 Bytes State::unlisted_since_asked(const Lease& lease) const {
-  const auto side = sides_.find(lease.id);
+  const auto runtime = runtime_.find(lease.id);
   Bytes most;
-  if (side == sides_.end()) return most;
-  const auto& before = side->second.unlisted;
+  if (runtime == runtime_.end()) return most;
+  const auto& before = runtime->second.unlisted;
   for (std::size_t i = 0; i < lease.devices.size() && i < before.size(); ++i)
     most = std::max(most, devices_.at(lease.devices[i]).unlisted - before[i].value_or(Bytes{}));
   return most;
 }
 
 std::optional<bool> State::inhabited(LeaseId id) const {
-  const auto side = sides_.find(id);
-  return side == sides_.end() ? std::nullopt : side->second.inhabited;
+  const auto runtime = runtime_.find(id);
+  return runtime == runtime_.end() ? std::nullopt : runtime->second.inhabited;
 }
 
 // -------------------------------------------------------------------------------- how it went before

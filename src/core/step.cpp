@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "core/explain.h"
+#include "core/format.h"
 #include "core/stepper.h"
 #include "core/transitions.h"
-#include "core/words.h"
 
 #include <algorithm>
 #include <cassert>
@@ -41,7 +41,7 @@ Plan Stepper::run(const Fact& fact) {
     run_timers();
     if (!safe) pause_relapsed_again();
     grant_waiting();
-    if (!safe) make_room();
+    if (!safe) preempt();
     settle_undone();
     note_blocked();
   }
@@ -57,7 +57,7 @@ Lease* Stepper::find(LeaseId id) {
 Result<Lease*> Stepper::find_for(LeaseId id, std::uint64_t generation) {
   Lease* lease = find(id);
   if (lease == nullptr) return not_found(to_string(id) + " is not a live lease", "`sublet ps --all` lists ended ones");
-  if (generation != 0 && generation != lease->generation && !planted(Bug::generations_do_not_matter))
+  if (generation != 0 && generation != lease->generation && !mutant(Mutant::generations_do_not_matter))
     return Error{Code::Stale,
                  to_string(id) + " is at generation " + std::to_string(lease->generation) +
                      ", the request is for generation " + std::to_string(generation),
@@ -75,7 +75,7 @@ void Stepper::repeat_signals() {
 }
 
 void Stepper::touch(const Lease& lease) {
-  bool& touched = state_.sides_.at(lease.id).touched;
+  bool& touched = state_.runtime_.at(lease.id).touched;
   if (!touched) touched_.push_back(lease.id);
   touched = true;
 }
@@ -94,21 +94,21 @@ void Stepper::note(std::string_view moment) {
 }
 
 void Stepper::touch_given(const Lease& lease) {
-  State::Side& side = state_.sides_.at(lease.id);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   // What was touched before may have given room up as well: an offer that lapsed, on another device.
-  one_piece_ = one_piece_ || side.touched;
+  one_piece_ = one_piece_ || runtime.touched;
   touch(lease);
-  if (!std::exchange(side.given, true)) given_.push_back(lease.id);
+  if (!std::exchange(runtime.given, true)) given_.push_back(lease.id);
 }
 
 // Counts and copies out what changed, and lets go of ended leases that nothing is waited for any more.
 void Stepper::finish() {
   plan_.changed.reserve(touched_.size());
   for (const LeaseId id : touched_) {
-    State::Side& side = state_.sides_.at(id);
-    if (!planted(Bug::pauses_are_not_counted)) state_.leases_.at(id).count_parked(now_);
-    if (!side.given || one_piece_) plan_.changed.push_back(state_.leases_.at(id));
-    side.touched = side.given = false;
+    State::LeaseRuntime& runtime = state_.runtime_.at(id);
+    if (!mutant(Mutant::pauses_are_not_counted)) state_.leases_.at(id).count_parked(now_);
+    if (!runtime.given || one_piece_) plan_.changed.push_back(state_.leases_.at(id));
+    runtime.touched = runtime.given = false;
   }
   plan_.givers = plan_.changed.size();
   for (const LeaseId id : given_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pause may meet: a word that comes while it is undone, an asker who goes, a driver that does not return.
-#include "core/attempt.h"
-#include "core/obedient.h"
+// What a pause may meet: a word that comes while it is undone, an preemptor who goes, a driver that does not return.
+#include "core/testing/attempt.h"
+#include "core/testing/ideal_executor.h"
 #include "core/victims.h"
 
 namespace sublet::core::testing {
@@ -16,7 +16,7 @@ TEST(Attempt, AResumeWhileItIsUndoneIsTheLastWord) {
   w.refused();
   ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_TRUE(w.step(Resume{w.victim}).outcome.has_value());
-  EXPECT_TRUE(w.parking().returns);
+  EXPECT_TRUE(w.parking().resume_requested);
   w.runs();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "no other method is tried";
   EXPECT_EQ(w.parks(), 1);
@@ -37,9 +37,9 @@ TEST(Attempt, APauseAfterThatIsTheLastWord) {
   w.ask();
   w.weighed();
   ASSERT_EQ(w.state_of(w.victim), LeaseState::pausing);
-  EXPECT_TRUE(w.parking().returns);
+  EXPECT_TRUE(w.parking().resume_requested);
   EXPECT_TRUE(w.pause().has_value());
-  EXPECT_FALSE(w.parking().returns) << "its owner wants it to stay";
+  EXPECT_FALSE(w.parking().resume_requested) << "its owner wants it to stay";
   w.parked();
   w.measure(Bytes{});
   w.measure(Bytes{});
@@ -63,7 +63,7 @@ TEST(Attempt, TheNextMethodIsTriedForWhoStillWaits) {
   w.runs();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "at once";
   EXPECT_EQ(w.parking().method, PauseMethod::driver);
-  EXPECT_TRUE(w.parking().returns);
+  EXPECT_TRUE(w.parking().resume_requested);
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
   w.parked();
   w.measure(Bytes{});
@@ -84,7 +84,7 @@ TEST(Attempt, NothingMoreIsTriedForOneWhoHasGone) {
   EXPECT_EQ(w.parks(), 1);
   EXPECT_SAYS(w.why(w.victim, "resumed"), "its program runs again");
   EXPECT_EQ(w.standing().failures, 1);
-  EXPECT_GE(w.standing().spared_until, w.now + w.rules.cooldown);
+  EXPECT_GE(w.standing().ineligible_until, w.now + w.rules.cooldown);
 }
 
 TEST(Attempt, EachMethodIsTriedOnce) {
@@ -137,7 +137,7 @@ TEST(Stuck, TheNextIsAskedAndNothingIsCountedTwice) {
   w.step(Tick{});
   w.measure();
   EXPECT_FALSE(w.state.stuck(w.first));
-  EXPECT_EQ(w.state.making_for(w.urgent)->victims.size(), 0U) << "it is counted on";
+  EXPECT_EQ(w.state.plan_for(w.urgent)->victims.size(), 0U) << "it is counted on";
   w.hang();
   EXPECT_TRUE(w.state.stuck(w.first));
   EXPECT_EQ(w.state_of(w.first), LeaseState::pausing);
@@ -269,7 +269,7 @@ TEST(Stuck, NorIsItLearnedFromWhatReturnsLate) {
   w.step(given_up);
   w.step(Unparked{.lease = w.victim, .how = Unparked::How::not_yet, .detail = "stuck", .code = "stuck"});
   w.now = w.now + 3h;
-  w.step(Woke{.asleep = 3h});
+  w.step(ClockGap{.asleep = 3h});
   w.now = w.now + 5s;
   w.step(DriverReturned{w.victim});
   ASSERT_EQ(w.last.learned.size(), 1U);
@@ -279,7 +279,7 @@ TEST(Stuck, NorIsItLearnedFromWhatReturnsLate) {
 TEST(Stuck, SleepIsNoTimeThatTheDriverTook) {
   Hanging w;
   w.now = w.now + 3h;
-  w.step(Woke{.asleep = 3h});
+  w.step(ClockGap{.asleep = 3h});
   w.measure();
   EXPECT_FALSE(w.state.stuck(w.first));
 }

@@ -1,40 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// What befalls a lease while it is parked: outsiders take its place, or nobody is left who could come back.
+// What befalls a lease while it is parked: unleased processes take its place, or nobody is left who could come back.
 #include "core/blocked.h"
+#include "core/format.h"
 #include "core/stepper.h"
-#include "core/words.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 
 #include <utility>
 
 namespace sublet::core {
 
-// Of those that wait in vain although the table has room for them: told once for each outsider that is in the way most,
-// and once when their card is gone.
+// Of those that wait in vain although the table has room for them: told once for each unleased process that is in the
+// way most, and once when their card is gone.
 void Stepper::note_blocked() {
   for (const LeaseId id : std::exchange(may_be_blocked_, {})) {
     Lease* lease = find(id);
     if (lease == nullptr || lease->ended()) continue;
-    std::int32_t& told = state_.sides_.at(id).blocked_by;
+    std::int32_t& told = state_.runtime_.at(id).blocked_by;
     const auto blocked = what_blocks(state_, rules_, *lease, now_);
-    const std::int32_t first = !blocked ? 0 : blocked->outsiders.empty() ? -1 : blocked->outsiders.front().process.pid;
+    const std::int32_t first = !blocked                              ? 0
+                               : blocked->unleased_processes.empty() ? -1
+                                                                     : blocked->unleased_processes.front().process.pid;
     if (first != 0 && first != told) explain(*lease, "blocked", blocked->text);
     told = first;
   }
 }
 
-Result<LeaseId> Stepper::on(const Inhabited& fact) {
+Result<LeaseId> Stepper::on(const LivenessReport& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || !lease->parking || lease->owner.kind != OwnerKind::token)
     return not_found(to_string(fact.lease) + " is not parked, or does not belong to its token");
-  state_.sides_.at(lease->id).inhabited = fact.lives;
+  state_.runtime_.at(lease->id).inhabited = fact.lives;
   // When the last of them ended nobody saw. Once it is seen that has to last: no daemon lives as long as it may take.
-  auto& since = lease->parking->deserted_since;
+  auto& since = lease->parking->orphaned_since;
   if (fact.lives == since.has_value()) {
-    const bool from_the_pause = planted(Bug::orphans_count_from_the_pause);
+    const bool from_the_pause = mutant(Mutant::orphans_count_from_the_pause);
     since = fact.lives ? std::nullopt : std::optional(from_the_pause ? lease->parking->since : now_);
-    note("deserted");
+    note("liveness_changed");
     touch(*lease);
   }
   state_.schedule(*lease, rules_);
@@ -43,12 +45,12 @@ Result<LeaseId> Stepper::on(const Inhabited& fact) {
 
 bool Stepper::orphaned(const Lease& lease) const {
   if (!state_.is_away(lease)) return false;
-  const auto& since = lease.parking->deserted_since;
+  const auto& since = lease.parking->orphaned_since;
   return since && *since + rules_.orphan_after <= now_;
 }
 
 void Stepper::end_orphan(Lease& lease) {
-  const Duration empty = now_ - *lease.parking->deserted_since;
+  const Duration empty = now_ - *lease.parking->orphaned_since;
   end(lease, EndReason::expired,
       "it has been paused for " + format_duration(now_ - lease.parking->since) +
           ", and no process of it has lived for " + format_duration(empty) + ": nobody is left who could come back",

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/blocked.h"
-#include "core/world.h"
+#include "core/testing/world.h"
 
 namespace sublet::core::testing {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr HostMemory plenty{64 * GiB, std::nullopt};
+constexpr HostMemory large_host{64 * GiB, std::nullopt};
 
 // One card of 24 GiB and a program that uses 9 of its 10 GiB.
 struct Alone : World {
@@ -25,7 +25,7 @@ struct Alone : World {
     if (outside > Bytes{}) processes.back().name = "game";
     snapshot({gpu(0, 24 * GiB, std::move(processes))});
   }
-  Status pause(LeaseId id, HostMemory host = plenty) {
+  Status pause(LeaseId id, HostMemory host = large_host) {
     const auto done = step(Pause{id, 0, "its owner asked", host}).outcome;
     return done ? Status{} : Status{done.error()};
   }
@@ -47,9 +47,9 @@ struct Alone : World {
   }
 };
 
-// -------------------------------------------------------------------------------- outsiders in its place
+// -------------------------------------------------------------------------------- unleased processes in its place
 
-TEST(Away, TheOutsiderInItsPlaceIsNamedWithItsBytes) {
+TEST(Away, TheUnleasedProcessInItsPlaceIsNamedWithItsBytes) {
   Alone w;
   w.settle();
   w.measure({}, 20 * GiB);
@@ -58,13 +58,13 @@ TEST(Away, TheOutsiderInItsPlaceIsNamedWithItsBytes) {
   const auto blocked = w.blocked(w.lease);
   ASSERT_TRUE(blocked);
   EXPECT_EQ(blocked->code, Code::ResumeBlocked);
-  ASSERT_EQ(blocked->outsiders.size(), 1U);
-  EXPECT_EQ(blocked->outsiders[0].process, process(99));
-  EXPECT_EQ(blocked->outsiders[0].bytes, 20 * GiB);
-  EXPECT_SAYS(w.why(w.lease, "blocked"), "ResumeBlocked: pid 99 (game, under no lease) holds 20.0 GiB on gpu0");
+  ASSERT_EQ(blocked->unleased_processes.size(), 1U);
+  EXPECT_EQ(blocked->unleased_processes[0].process, process(99));
+  EXPECT_EQ(blocked->unleased_processes[0].bytes, 20 * GiB);
+  EXPECT_SAYS(w.why(w.lease, "blocked"), "ResumeBlocked: pid 99 (game, without a lease) holds 20.0 GiB on gpu0");
   w.measure({}, 20 * GiB);
   w.measure({}, 19 * GiB);
-  EXPECT_EQ(w.times_told(w.lease), 1) << "once for each outsider";
+  EXPECT_EQ(w.times_told(w.lease), 1) << "once for each unleased process";
   w.measure({}, 19 * GiB, 98);
   EXPECT_EQ(w.times_told(w.lease), 2);
   EXPECT_EQ(w.unparks(), 0);
@@ -73,7 +73,7 @@ TEST(Away, TheOutsiderInItsPlaceIsNamedWithItsBytes) {
   EXPECT_FALSE(w.blocked(w.lease));
 }
 
-TEST(Away, AnotherLeaseInItsPlaceIsNoOutsider) {
+TEST(Away, AnotherLeaseInItsPlaceIsNoUnleasedProcess) {
   Alone w;
   w.settle();
   w.rules.automatic = false;
@@ -81,7 +81,7 @@ TEST(Away, AnotherLeaseInItsPlaceIsNoOutsider) {
   EXPECT_EQ(w.state_of(other), LeaseState::active);
   w.step(Resume{w.lease});
   w.measure({}, GiB);
-  EXPECT_FALSE(w.blocked(w.lease)) << "without the outsider it would not fit either";
+  EXPECT_FALSE(w.blocked(w.lease)) << "without the unleased process it would not fit either";
   EXPECT_EQ(w.times_told(w.lease), 0);
 }
 
@@ -104,23 +104,23 @@ TEST(Away, ARestoreThatFindsNoRoomNamesWhoTookIt) {
   w.step(Unparked{w.lease, Unparked::How::not_yet, "no room", {}, true});
   ASSERT_TRUE(w.blocked(w.lease));
   EXPECT_EQ(w.blocked(w.lease)->code, Code::ResumeBlocked);
-  EXPECT_SAYS(w.why(w.lease, "blocked"), "pid 99 (game, under no lease) holds 20.0 GiB");
+  EXPECT_SAYS(w.why(w.lease, "blocked"), "pid 99 (game, without a lease) holds 20.0 GiB");
   w.step(Unparked{w.lease, Unparked::How::not_yet, "the driver is busy"});
   EXPECT_FALSE(w.blocked(w.lease)) << "that is no want of room";
 }
 
-TEST(Away, WhoWaitsForWhatAnOutsiderTookIsToldSoAndNotTheVictimBlamed) {
+TEST(Away, WhoWaitsForWhatAnUnleasedProcessTookIsToldSoAndNotTheVictimBlamed) {
   Alone w;
   Lease urgent = wish(20 * GiB, "infer");
   urgent.tier = Tier::critical;
   const LeaseId waiter = w.submit(urgent, true);
-  w.step(HostWeighed{w.lease, plenty});
+  w.step(HostWeighed{w.lease, large_host});
   ASSERT_EQ(w.state_of(w.lease), LeaseState::pausing);
   w.step(Parked{w.lease, true, {}, 9 * GiB});
   w.measure({}, 8 * GiB);
   w.measure({}, 8 * GiB);
   EXPECT_EQ(w.state.record(anas("train"), PauseMethod::driver)->reliability(), 1) << "it did yield";
-  EXPECT_SAYS(w.why(waiter, "blocked"), "External: pid 99 (game, under no lease) holds 8.0 GiB on gpu0");
+  EXPECT_SAYS(w.why(waiter, "blocked"), "External: pid 99 (game, without a lease) holds 8.0 GiB on gpu0");
 }
 
 // -------------------------------------------------------------------------------- nobody left
@@ -137,12 +137,12 @@ struct Token : World {
     how.way = CooperationWay::webhook;
     how.address = "http://127.0.0.1:1/";
     step(Cooperate{lease, 0, how});
-    step(Pause{lease, 0, "its owner asked", plenty});
+    step(Pause{lease, 0, "its owner asked", large_host});
     step(Parked{lease, true, {}, Bytes{}});
     for (int i = 0; i < 2; ++i) now = now + 20ms, snapshot({gpu(0, 24 * GiB)});
     EXPECT_EQ(state_of(lease), LeaseState::paused);
   }
-  void tell(bool lives) { step(Inhabited{lease, lives}); }
+  void tell(bool lives) { step(LivenessReport{lease, lives}); }
 };
 
 TEST(Orphan, AParkedTokenLeaseWithoutAProcessEnds) {
@@ -165,7 +165,7 @@ TEST(Orphan, AParkedTokenLeaseWithoutAProcessEnds) {
 TEST(Orphan, IsCountedOverRestartsOnceItIsSeen) {
   Token w;
   w.tell(false);
-  EXPECT_EQ(w.told(w.lease).parking->deserted_since, w.now);
+  EXPECT_EQ(w.told(w.lease).parking->orphaned_since, w.now);
   for (int day = 0; day < 3; ++day) {
     w.pass(15min);
     w.restart();
@@ -183,7 +183,7 @@ TEST(Orphan, BeginsAnewWhenSomebodyLived) {
   w.tell(false);
   w.pass(50min);
   w.tell(true);
-  EXPECT_FALSE(w.told(w.lease).parking->deserted_since);
+  EXPECT_FALSE(w.told(w.lease).parking->orphaned_since);
   w.restart();
   w.tell(false);
   w.pass(50min);
@@ -194,8 +194,8 @@ TEST(Orphan, TimeAsleepDoesNotCount) {
   Token w;
   w.tell(false);
   w.now = w.now + 10h;
-  w.step(Woke{10h});
-  EXPECT_EQ(w.told(w.lease).parking->deserted_since, w.now) << "and that is stored";
+  w.step(ClockGap{10h});
+  EXPECT_EQ(w.told(w.lease).parking->orphaned_since, w.now) << "and that is stored";
   w.pass(59min);
   EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
 }
@@ -218,7 +218,7 @@ TEST(Orphan, WhoseLastProcessNobodySawEndCountsFromWhenThatIsSeen) {
 TEST(Orphan, SleepBeforeAnybodyLookedDoesNotCount) {
   Token w;
   w.now = w.now + 10h;
-  w.step(Woke{10h});
+  w.step(ClockGap{10h});
   w.tell(false);
   EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
   w.pass(61min);
@@ -228,7 +228,7 @@ TEST(Orphan, SleepBeforeAnybodyLookedDoesNotCount) {
 TEST(Orphan, ProgramsOfTheirOwnAreNoOrphans) {
   Alone w;
   w.settle();
-  EXPECT_FALSE(w.step(Inhabited{w.lease, false}).outcome.has_value());
+  EXPECT_FALSE(w.step(LivenessReport{w.lease, false}).outcome.has_value());
 }
 
 // -------------------------------------------------------------------------------- the ledger, and what a restart keeps
@@ -301,14 +301,14 @@ TEST(Restart, RemembersForWhomRoomWasOrdered) {
   Alone w;
   w.rules.automatic = false;
   const LeaseId waiter = w.submit(wish(20 * GiB), true);
-  ASSERT_TRUE(w.step(Preempt{waiter, 0, Ordered{1000, false}}).outcome.has_value());
-  EXPECT_EQ(w.told(waiter).ordered, (Ordered{1000, false}));
+  ASSERT_TRUE(w.step(Preempt{waiter, 0, PreemptionRequest{1000, false}}).outcome.has_value());
+  EXPECT_EQ(w.told(waiter).preemption_request, (PreemptionRequest{1000, false}));
   w.restart();
-  EXPECT_EQ(w.state.ordered(waiter), (Ordered{1000, false}));
+  EXPECT_EQ(w.state.preemption_request(waiter), (PreemptionRequest{1000, false}));
   w.measure(9 * GiB);
-  EXPECT_NE(w.state.making_for(waiter), nullptr) << "it is carried out";
+  EXPECT_NE(w.state.plan_for(waiter), nullptr) << "it is carried out";
   w.step(Release{waiter});
-  EXPECT_FALSE(w.state.ordered(waiter));
+  EXPECT_FALSE(w.state.preemption_request(waiter));
 }
 
 TEST(Restart, RemembersHowPausesWent) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is in the way of a pause, and is not its consumer's doing: the machine, its driver, somebody beside it.
-#include "core/obedient.h"
+#include "core/testing/ideal_executor.h"
 #include "core/victims.h"
 
 namespace sublet::core::testing {
@@ -18,7 +18,7 @@ struct Hindered : Card {
   LeaseId holds, urgent;
   LeaseId beside;
   explicit Hindered(Tier tier = Tier::batch, Tier of_beside = Tier::standard) {
-    rules.idle_after = 30s;
+    rules.spot_unused_after = 30s;
     holds = start(16 * GiB, tier, "train");
     beside = start(4 * GiB, of_beside, "beside");
     urgent = start(10 * GiB, Tier::standard, "serve");
@@ -52,9 +52,9 @@ struct Hindered : Card {
     return record == nullptr ? 1.0 : record->reliability();
   }
   QueueInfo info() { return queue_info(state, rules, at(urgent), now); }
-  std::string spared_for() {
-    const auto plan = plan_room(state, rules, Asking{at(urgent), std::nullopt}, now);
-    return plan.spared.empty() ? std::string() : plan.spared.front().why;
+  std::string ineligible_for() {
+    const auto plan = plan_victims(state, rules, PreemptionQuery{at(urgent), std::nullopt}, now);
+    return plan.ineligible.empty() ? std::string() : plan.ineligible.front().why;
   }
 };
 
@@ -88,7 +88,7 @@ TEST(Barred, WhatLastsPromisesNobodyItsRoom) {
     w.weighed();
     w.refused(by);
     EXPECT_FALSE(w.info().eta.has_value()) << w.info().basis;
-    EXPECT_SAYS(w.spared_for(), "it cannot be paused: process 102 is in the way");
+    EXPECT_SAYS(w.ineligible_for(), "it cannot be paused: process 102 is in the way");
     const std::size_t before = w.weighings();
     w.wait(1min);
     EXPECT_EQ(w.weighings(), before) << "nor is it asked to again and again";
@@ -148,7 +148,7 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
     EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it may still register, and yield by itself";
     const bool swaps = by == Hindrance::swap;
     if (!swaps) {
-      w.wait(w.rules.idle_after);
+      w.wait(w.rules.spot_unused_after);
       EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it is asked once more before it is ended for that";
       w.weighed();
       ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
@@ -178,7 +178,7 @@ TEST(Barred, WhoWasWeighedForSwapOnceIsAskedTwiceAllTheSame) {
   w.refused(Hindrance::program);
   w.wait(w.rules.cooldown - 1s);
   EXPECT_EQ(w.state_of(w.holds), LeaseState::active);
-  w.wait(w.rules.idle_after);
+  w.wait(w.rules.spot_unused_after);
   w.weighed();
   EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing) << "it is asked once more before it is ended for that";
 }

@@ -2,10 +2,10 @@
 // How leases end: given back, taken back, with their program, or by time alone.
 #include "core/stepper.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
+#include "core/format.h"
 #include "core/methods.h"
-#include "core/turns.h"
-#include "core/words.h"
+#include "core/slices.h"
 
 #include <algorithm>
 #include <cassert>
@@ -39,11 +39,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   const bool insists = fact.revoke || fact.force;
   const bool gone = state_.given_up(lease, rules_, now_) != nullptr &&
                     (program_may_live(lease) || (insists && !may_be_told_to_go_on(lease)));
-  const bool in_vain = lease.state == LeaseState::resuming && state_.sides_.at(lease.id).retries > 0 &&
+  const bool in_vain = lease.state == LeaseState::resuming && state_.runtime_.at(lease.id).retries > 0 &&
                        (fact.force || (fact.revoke && state_.told_in_vain(lease, now_) >= rules_.grace));
   const bool never_runs = lease.state == LeaseState::poisoned || state_.stuck(lease.id) || gone || in_vain;
   const bool as_it_is = fact.force && fact.stop && program_may_live(lease);
-  const bool first = !planted(Bug::sleepers_are_ended);  // it runs, so that it can save its work
+  const bool first = !mutant(Mutant::sleepers_are_ended);  // it runs, so that it can save its work
   if (lease.parking && first && !never_runs && !as_it_is && (fact.stop || fact.revoke)) {
     Parking parking = *lease.parking;
     parking.then_stop = true;
@@ -88,7 +88,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     return lease.id;
   }
   const Use use = state_.use(lease.id);
-  const bool unmeasured = state_.snapshot_began_ < state_.sides_.at(lease.id).restored_at;
+  const bool unmeasured = state_.snapshot_began_ < state_.runtime_.at(lease.id).restored_at;
   if (!fact.force && (use.used > Bytes{} || use.untold || unmeasured))
     return Error{Code::InUse,
                  "the processes of " + name_of(lease) + " still hold " +
@@ -97,7 +97,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
                                          : "what they were just given back") +
                      " on " + names_of_devices(state_, lease.devices),
                  "end them first (" + end_command(state_, lease) +
-                     "), or force it: they go on under no lease, and what they hold stays charged until it is gone"};
+                     "), or force it: they go on without a lease, and what they hold stays charged until it is gone"};
   end(lease, EndReason::released, "its owner gave it back" + left);
   return lease.id;
 }
@@ -113,7 +113,7 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   }
   program_gone(*lease);
   if (lease->ended()) {
-    if (planted(Bug::exits_are_the_end)) lease->end_reason = EndReason::released;
+    if (mutant(Mutant::exits_are_the_end)) lease->end_reason = EndReason::released;
     note("exited");
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
@@ -153,20 +153,20 @@ Result<LeaseId> Stepper::on(const ProgramFailed& fact) {
 bool Stepper::program_may_live(const Lease& lease) const {
   // Only a program with a keeper was started by Sublet; what somebody else started is never signalled.
   return !lease.devices.empty() && lease.owner.kind == OwnerKind::process && lease.owner.keeper &&
-         !state_.sides_.at(lease.id).program_ended;
+         !state_.runtime_.at(lease.id).program_ended;
 }
 
 void Stepper::program_gone(const Lease& lease) {
-  State::Side& side = state_.sides_.at(lease.id);
-  if (std::exchange(side.program_ended, true)) return;
-  side.gone_at = now_;
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  if (std::exchange(runtime.program_ended, true)) return;
+  runtime.gone_at = now_;
   if (lease.ended()) want_snapshot();
 }
 
 // It lives on in the grace that its end left it: what it holds may still become more. Without a word to end it, or one
 // that was heard, its lease waits for it no longer than for what it holds.
 bool Stepper::may_allocate(const Lease& lease) const {
-  return lease.stop_requested && program_may_live(lease) && !state_.sides_.at(lease.id).killed;
+  return lease.stop_requested && program_may_live(lease) && !state_.runtime_.at(lease.id).killed;
 }
 
 void Stepper::stop_program(Lease& lease) {
@@ -188,18 +188,18 @@ void Stepper::end_as_it_is(Lease& lease) {
 // Only its program is to blame for what it was told and does not answer. What else is in the way (its room, its driver,
 // whoever would tell it) says nothing of it, and what was before that does not count any more.
 void Stepper::note_unanswered(const Lease& lease, const Unparked& fact) {
-  State::Side& side = state_.sides_.at(lease.id);
-  if (fact.code == "late" || fact.code == "untold") {
-    ++side.unanswered;
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  if (fact.code == "late" || fact.code == "notify_failed") {
+    ++runtime.unanswered;
   } else {
-    side.unanswered = 0;
-    side.told_since = now_;
+    runtime.unanswered = 0;
+    runtime.told_since = now_;
   }
   if (does_not_go_on(state_, rules_, lease, now_)) state_.room_stale_ = true;  // it may be ended now
 }
 
 // It was to end once it runs, has had its time to save its work, and does not go on though it is told to.
-void Stepper::end_deaf(Lease& lease) {
+void Stepper::end_unresponsive(Lease& lease) {
   const auto since = state_.told_in_vain(lease, now_);
   if (!lease.parking->then_stop || lease.stop_requested || !(since >= rules_.grace)) return;
   explain(lease, "stopping",
@@ -214,20 +214,20 @@ void Stepper::end_deaf(Lease& lease) {
 // to measure, and the bytes are free at once.
 void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_view moment) {
   assert(!lease.ended());
-  one_piece_ = one_piece_ || state_.sides_.at(lease.id).given;  // it gives up again what it was given in this step
+  one_piece_ = one_piece_ || state_.runtime_.at(lease.id).given;  // it gives up again what it was given in this step
   const bool ran = lease.state == LeaseState::active;
   // Parked: what it holds was measured then; or it is one that may have taken some again before the driver failed it.
   const bool measured = lease.parked() && !state_.measured_later(lease.id);
   lease.resize.reset();
-  drop_word(lease);
+  drop_request(lease);
   state_.verifying_.erase(lease.id);
-  if (lease.parking && planted(Bug::ledger_keeps_the_dead)) lease.parking.reset(), lease.state = LeaseState::active;
-  const bool parking = lease.parking && !planted(Bug::ends_stay_parked);
+  if (lease.parking && mutant(Mutant::ledger_keeps_the_dead)) lease.parking.reset(), lease.state = LeaseState::active;
+  const bool parking = lease.parking && !mutant(Mutant::ends_stay_parked);
   if (parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
   if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   if (lease.state == LeaseState::queued) {
     // It held nothing.
-  } else if (lease.had_process && !planted(Bug::an_end_frees_at_once)) {
+  } else if (lease.had_process && !mutant(Mutant::an_end_frees_at_once)) {
     state_.settle(lease.id, measured);
     want_snapshot();
   } else {
@@ -268,7 +268,7 @@ void Stepper::run_timers() {
     const bool live = !lease.ended();
     fire(lease);
     state_.schedule(lease, rules_);
-    const Time next = state_.sides_.at(id).due;
+    const Time next = state_.runtime_.at(id).due;
     assert((next > due || (live && lease.ended())) && "no timer fires twice: this loop comes to an end");
   }
 }
@@ -281,26 +281,26 @@ void Stepper::fire(Lease& lease) {
   } else if (live && lease.state == LeaseState::active && over(lease.expires_at)) {
     end(lease, EndReason::expired, "its time of " + format_duration(lease.ttl.value_or(Duration{})) + " is over");
   } else if (live && lease.owner.kind == OwnerKind::connection && over(lease.unheld_since) &&
-             std::max(*lease.unheld_since + rules_.linger, state_.sides_.at(lease.id).grace_until) <= now_) {
+             std::max(*lease.unheld_since + rules_.linger, state_.runtime_.at(lease.id).grace_until) <= now_) {
     const bool waited = lease.state == LeaseState::queued || lease.state == LeaseState::offered;
     end(lease, waited ? EndReason::cancelled : EndReason::owner_gone,
         "its owner has had no connection open for " + format_duration(now_ - *lease.unheld_since));
   } else if (live && lease.state == LeaseState::offered && over(lease.offer_ends_at)) {
     lapse(lease);
   } else {
-    const State::Side& side = state_.sides_.at(lease.id);
-    const bool stopping = lease.stop_requested && lease.stop_at && !side.killed && !side.program_ended;
+    const State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+    const bool stopping = lease.stop_requested && lease.stop_at && !runtime.killed && !runtime.program_ended;
     if (stopping && *lease.stop_at + rules_.grace <= now_) kill(lease);
     const bool moves = live && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming);
-    if (moves && side.overdue_at <= now_) mark_overdue(lease);
-    if (moves && side.look_at <= now_) look_again(lease);
+    if (moves && runtime.overdue_at <= now_) mark_overdue(lease);
+    if (moves && runtime.look_at <= now_) look_again(lease);
   }
 }
 
 void Stepper::kill(const Lease& lease) {
-  State::Side& side = state_.sides_.at(lease.id);
-  side.killed = true;
-  side.gone_at = now_;
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.killed = true;
+  runtime.gone_at = now_;
   want_snapshot();
   plan_.actions.emplace_back(SignalProgram{lease.id, true});
   explain(
@@ -317,12 +317,12 @@ void Stepper::lapse(Lease& lease) {
   }
   state_.unbook(lease);
   lease.devices.clear();
-  state_.sides_.at(lease.id).charges.clear();
+  state_.runtime_.at(lease.id).charges.clear();
   lease.vram = lease.asked_vram;
   lease.granted_at.reset();
   lease.offer_ends_at.reset();
-  drop_word(lease);
-  lease.generation = planted(Bug::lapses_begin_anew) ? 1 : lease.generation + 1;
+  drop_request(lease);
+  lease.generation = mutant(Mutant::lapses_begin_anew) ? 1 : lease.generation + 1;
   enqueue(lease);
   explain(lease, "lapsed",
           "the offer was not claimed within " + format_duration(rules_.claim_window) +

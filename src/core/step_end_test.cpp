@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/testing/world.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -47,7 +47,7 @@ TEST(Release, AProcessWhoseUseIsUntoldCountsAsUse) {
   const LeaseId id = w.run(6 * GiB, 100);
   w.measure({{process(100), std::nullopt, id}}, 5 * GiB);
   EXPECT_EQ(w.step(Release{id}).outcome.error().code, Code::InUse);
-  EXPECT_EQ(w.free(0), 13 * GiB) << "its bytes cannot be told from an outsider's";
+  EXPECT_EQ(w.free(0), 13 * GiB) << "its bytes cannot be told from an unleased process's";
 }
 
 TEST(Release, OfAQueuedLeaseLeavesTheQueue) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who gets what became free. One order for all devices; a lease is granted where it leaves the least, and on all of its
 // devices at once or on none.
-#include "core/held_room.h"
+#include "core/nominations.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "base/size_bounds.h"
+#include "core/format.h"
 #include "core/stepper.h"
-#include "core/words.h"
 
 #include <algorithm>
 #include <climits>
@@ -63,30 +63,30 @@ void Stepper::grant_waiting() {
   };
   state_.reindex(rules_, now_);
   if (served_ == state_.queue_.revision() && state_.opened_.empty()) return;
-  for (const HeldRoom& had : state_.held_rooms_)
+  for (const Nomination& had : state_.nominations_)
     state_.opened_.insert(state_.opened_.end(), had.devices.begin(), had.devices.end());
-  std::optional<HeldRooms> held;  // until somebody is given room who changes that
+  std::optional<Nominations> held;  // until somebody is given room who changes that
   while (!state_.queue_.empty()) {
     for (const std::string& device : std::exchange(state_.opened_, {})) look_at(device);
-    const auto turn = next_turn(named, held);
-    if (!turn) break;
-    Lease& lease = *find(turn->lease);
+    const auto placement = next_placement(named, held);
+    if (!placement) break;
+    Lease& lease = *find(placement->lease);
     const QueueKey key = *state_.queue_.key(lease.id);
     if (lease.parking) bring_back(lease);
     else if (lease.resize) grow(lease);
-    else grant(lease, *turn);
+    else grant(lease, *placement);
     state_.reindex(rules_, now_);
     // What is back is in nobody's way any more for whom no room was held because of it.
     if (held && (lease.parking || !held->given(key, lease.devices))) held.reset();
     for (const std::string& device : lease.devices) look_at(device);
   }
   state_.opened_.clear();
-  std::erase_if(state_.held_rooms_, [this](const HeldRoom& had) { return !state_.queue_.contains(had.waiter); });
+  std::erase_if(state_.nominations_, [this](const Nomination& had) { return !state_.queue_.contains(had.waiter); });
   served_ = state_.queue_.revision();
 }
 
 // Whose turn it is, and where; nobody's if whoever fits must leave the room to somebody who has waited long.
-std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::optional<HeldRooms>& rooms) {
+std::optional<Stepper::Placement> Stepper::next_placement(const NamedFits& named, std::optional<Nominations>& rooms) {
   const QueueKey* next = named.first();
   const auto consider = [&next](const QueueKey* key) {
     if (key != nullptr && (next == nullptr || key->before(*next))) next = key;
@@ -109,12 +109,12 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::opt
   if (!sets.empty()) consider(&sets.front());
   if (next == nullptr) return std::nullopt;
   if (!rooms) note_held(rooms.emplace(state_, rules_, now_));
-  const HeldRooms& held = *rooms;
-  if (auto turn = place(*next, &held); turn || held.devices() == 0) return turn;
+  const Nominations& held = *rooms;
+  if (auto placement = place(*next, &held); placement || held.devices() == 0) return placement;
   std::vector<QueueKey> fits = sets;
-  for (const Making& making : state_.makings_) {
-    if (const QueueKey* key = state_.queue_.key(making.asker)) fits.push_back(*key);
-    for (const LeaseId id : making.with)
+  for (const PreemptionPlan& plan : state_.plans_) {
+    if (const QueueKey* key = state_.queue_.key(plan.preemptor)) fits.push_back(*key);
+    for (const LeaseId id : plan.beneficiaries)
       if (const QueueKey* key = state_.queue_.key(id)) fits.push_back(*key);
   }
   const std::vector<Bytes> open = open_rooms(held);
@@ -125,20 +125,20 @@ std::optional<Stepper::Turn> Stepper::next_turn(const NamedFits& named, std::opt
   });
   for (const auto& [device, first] : named.all()) {
     const QueueTree& waiting = *state_.queue_.named(device);
-    const Room& room = *state_.devices_.at(device).indexed.room;
+    const DeviceFree& room = *state_.devices_.at(device).indexed.room;
     waiting.within(room.free, looked_past, fits);
     if (const QueueKey* key = waiting.first_within(held.open_room(room))) fits.push_back(*key);
   }
   std::sort(fits.begin(), fits.end(), [](const QueueKey& a, const QueueKey& b) { return a.before(b); });
   for (const QueueKey& key : fits)
-    if (auto turn = place(key, &held)) return turn;
+    if (auto placement = place(key, &held)) return placement;
   return std::nullopt;
 }
 
 // Where the waiter would be put now, if it may.
-std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms* held) const {
+std::optional<Stepper::Placement> Stepper::place(const QueueKey& key, const Nominations* held) const {
   const Lease& lease = *state_.find(key.lease);
-  const auto allowance_in = [&](const Room& room) {
+  const auto allowance_in = [&](const DeviceFree& room) {
     return held == nullptr ? room.free : held->allowance(key, lease, room);
   };
   const auto allowance = [&](const std::string& device) -> std::optional<Bytes> {
@@ -150,17 +150,17 @@ std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms
       const auto allowed = allowance(device);
       if (!allowed || *allowed < state_.need(lease, device)) return std::nullopt;
     }
-    return Turn{lease.id, lease.devices, lease.wanted_vram()};
+    return Placement{lease.id, lease.devices, lease.wanted_vram()};
   }
   if (!lease.wanted_device.empty()) {
     const auto allowed = allowance(lease.wanted_device);
     if (!allowed || *allowed < lease.least()) return std::nullopt;
-    return Turn{lease.id, {lease.wanted_device}, std::min(lease.vram, *allowed)};
+    return Placement{lease.id, {lease.wanted_device}, std::min(lease.vram, *allowed)};
   }
   // All of it goes where it leaves the least; where only less than all of it fits, it takes the roomiest.
   const auto count = static_cast<std::size_t>(lease.device_count);
-  std::vector<std::pair<Bytes, const Room*>> chosen;
-  const auto whole = state_.rooms_.lower_bound(Room{lease.vram, INT_MIN, {}, 0});
+  std::vector<std::pair<Bytes, const DeviceFree*>> chosen;
+  const auto whole = state_.rooms_.lower_bound(DeviceFree{lease.vram, INT_MIN, {}, 0});
   for (auto room = whole; room != state_.rooms_.end() && chosen.size() < count; ++room)
     if (allowance_in(*room) >= lease.vram) chosen.emplace_back(lease.vram, &*room);
   if (chosen.size() < count && lease.least() < lease.vram) {
@@ -175,17 +175,17 @@ std::optional<Stepper::Turn> Stepper::place(const QueueKey& key, const HeldRooms
   std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
     return std::tie(a.second->index, a.second->device) < std::tie(b.second->index, b.second->device);
   });
-  Turn turn{lease.id, {}, lease.vram};
+  Placement placement{lease.id, {}, lease.vram};
   for (const auto& [allowed, room] : chosen) {
-    turn.devices.push_back(room->device);
-    turn.vram = std::min(turn.vram, allowed);
+    placement.devices.push_back(room->device);
+    placement.vram = std::min(placement.vram, allowed);
   }
-  return turn;
+  return placement;
 }
 
 // The room on the first, the second … of the roomiest devices, of what is left to those who stand behind all for whom
 // room is held.
-std::vector<Bytes> Stepper::open_rooms(const HeldRooms& held) const {
+std::vector<Bytes> Stepper::open_rooms(const Nominations& held) const {
   std::vector<Bytes> open;
   if (state_.queue_.any().empty()) return open;
   const std::size_t most = static_cast<std::size_t>(state_.queue_.any().rbegin()->first);
@@ -198,37 +198,37 @@ std::vector<Bytes> Stepper::open_rooms(const HeldRooms& held) const {
 }
 
 // Remembers for whom room is held where, and tells those for whom it is new.
-void Stepper::note_held(const HeldRooms& held) {
-  const auto same = [](const HeldRoom& had, const HeldRooms::Entry& entry) {
-    const HeldRoom& room = entry.room;
+void Stepper::note_held(const Nominations& held) {
+  const auto same = [](const Nomination& had, const Nominations::Entry& entry) {
+    const Nomination& room = entry.room;
     return std::tie(had.waiter, had.until, had.tries) == std::tie(room.waiter, room.until, room.tries) &&
            had.devices == room.devices;
   };
-  const std::vector<HeldRoom>& known = state_.held_rooms_;
+  const std::vector<Nomination>& known = state_.nominations_;
   if (std::equal(known.begin(), known.end(), held.entries().begin(), held.entries().end(), same)) return;
-  std::vector<HeldRoom> rooms;
-  for (const HeldRooms::Entry& entry : held.entries()) {
-    const auto old = std::find_if(state_.held_rooms_.begin(), state_.held_rooms_.end(),
-                                  [&](const HeldRoom& had) { return had.waiter == entry.room.waiter; });
-    if (old == state_.held_rooms_.end() || old->devices != entry.room.devices) {
+  std::vector<Nomination> rooms;
+  for (const Nominations::Entry& entry : held.entries()) {
+    const auto old = std::find_if(state_.nominations_.begin(), state_.nominations_.end(),
+                                  [&](const Nomination& had) { return had.waiter == entry.room.waiter; });
+    if (old == state_.nominations_.end() || old->devices != entry.room.devices) {
       const Lease& lease = *find(entry.room.waiter);
       const std::optional<Time> start = held.start(entry);
-      explain(lease, "held",
+      explain(lease, "capacity_reserved",
               "has waited " + format_duration(now_ - lease.waits_since()) + ": what frees up on " +
                   names_of_devices(state_, entry.room.devices) +
-                  " is held for it, and who stands behind it goes ahead only if it does not keep it waiting" +
+                  " is reserved for it, and who stands behind it goes ahead only if it does not keep it waiting" +
                   (start ? "; it should start in " + format_duration(*start - now_) : ""));
     }
     rooms.push_back(entry.room);
   }
-  for (const HeldRoom& had : state_.held_rooms_)  // what is held no more may be somebody's turn now
+  for (const Nomination& had : state_.nominations_)  // what is held no more may be somebody's turn now
     state_.opened_.insert(state_.opened_.end(), had.devices.begin(), had.devices.end());
-  state_.held_rooms_ = std::move(rooms);
+  state_.nominations_ = std::move(rooms);
 }
 
-void Stepper::grant(Lease& lease, const Turn& turn) {
-  lease.devices = turn.devices;
-  if (planted(Bug::a_gang_of_fewer) && lease.devices.size() > 1) lease.devices.pop_back();
+void Stepper::grant(Lease& lease, const Placement& placement) {
+  lease.devices = placement.devices;
+  if (mutant(Mutant::a_gang_of_fewer) && lease.devices.size() > 1) lease.devices.pop_back();
   std::optional<Bytes> free;  // on that of them where it is least
   for (const std::string& uuid : lease.devices) {
     const Bytes room = state_.devices_.at(uuid).indexed.room->free;
@@ -236,12 +236,12 @@ void Stepper::grant(Lease& lease, const Turn& turn) {
   }
   const Duration waited = now_ - lease.created_at;
   state_.queue_.erase(lease.id);
-  lease.vram = turn.vram;
+  lease.vram = placement.vram;
   lease.granted_at = now_;
-  if (!planted(Bug::grants_are_no_news)) ++lease.generation;
+  if (!mutant(Mutant::grants_are_no_news)) ++lease.generation;
   // A connection owner without a connection has nobody to tell, even in the step that brought it.
   const bool asking = lease.id == submitted_ && lease.owner.kind != OwnerKind::connection;
-  const bool open = asking || state_.sides_.at(lease.id).held;
+  const bool open = asking || state_.runtime_.at(lease.id).held;
   lease.state = open ? LeaseState::active : LeaseState::offered;
   state_.book(lease);
   std::string text = format_size(lease.vram);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/testing/world.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -181,9 +181,9 @@ TEST(Grant, OneQueueForThoseWhoWantADeviceAndThoseWhoTakeAny) {
   EXPECT_EQ(w.device_of(picky), uuid_of(1));
 }
 
-TEST(Grant, NeverPromisesWhatOutsidersUse) {
+TEST(Grant, NeverPromisesWhatUnleasedProcessesUse) {
   World w;
-  // One lease has used half of its reservation, an outsider 10 GiB, and 2 GiB are in no list.
+  // One lease has used half of its reservation, an unleased process 10 GiB, and 2 GiB are in no list.
   w.snapshot({gpu(0, 80 * GiB)});
   const LeaseId id = w.run(40 * GiB, 100);
   w.snapshot({gpu(0, 80 * GiB, {uses(100, 5 * GiB, id), uses(4711, 10 * GiB)}, 2 * GiB)});
@@ -258,7 +258,7 @@ TEST(Offer, LapsesBackBehindItsEqualsAndTheSecondTimeEnds) {
   EXPECT_EQ(w.free(0), 24 * GiB);
 }
 
-TEST(Offer, WhatItsProcessIsListedWithCountsAsAnOutsidersOnceItLapsed) {
+TEST(Offer, WhatItsProcessIsListedWithCountsAsAnUnleasedProcessesOnceItLapsed) {
   OfferWorld w;
   w.step(Release{w.holder});
   DeviceReading reading = gpu(0, 24 * GiB, {uses(100, 3 * GiB, w.waiter)});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A card that is gone, and what was parked from it: nobody is left parked whom nobody would bring back.
 #include "core/blocked.h"
-#include "core/pair.h"
+#include "core/testing/two_leases.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -106,7 +106,7 @@ TEST(LostCard, WhoeverYieldedByItselfIsToldToGoOnFirst) {
   EXPECT_EQ(w.ordered<Unpark>(), 0);
   w.gone_for(10s);
   EXPECT_EQ(w.ordered<Unpark>(), 1);
-  EXPECT_SAYS(w.why(w.lease, "resuming"), "gpu1 is gone for good: its program is told to go on without it");
+  EXPECT_SAYS(w.why(w.lease, "resuming"), "gpu1 is gone for good: its program is resumed without it");
   w.gone_for(10s);
   ASSERT_EQ(w.state_of(w.lease), LeaseState::resuming) << "it has its time to answer";
   w.step(Unparked{w.lease});
@@ -131,7 +131,7 @@ TEST(LostCard, WhoCannotBeReachedIsNotEndedForThat) {
   Lost w(/*by_itself=*/true);
   w.settle();
   w.gone_for(w.rules.forget_after);
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "the actor is not there", plenty, false, "unreached"});
+  w.step(Unparked{w.lease, Unparked::How::not_yet, "the actor is not there", plenty, false, "unreachable"});
   w.gone_for(1min);
   EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
   EXPECT_GT(w.ordered<Unpark>(), 1);
@@ -229,7 +229,7 @@ TEST(LostCard, WhoWasNotStartedHereAndYieldedByItselfIsToldToGoOnBeforeItsLeaseE
   w.gone_for(1min);
   ASSERT_TRUE(w.step(Release{.lease = w.lease, .revoke = true}).outcome.has_value());
   w.gone_for(5s);
-  EXPECT_SAYS(w.why(w.lease, "resuming"), "is gone, and it is to end: its program is told to go on without it");
+  EXPECT_SAYS(w.why(w.lease, "resuming"), "is gone, and it is to end: its program is resumed without it");
   ASSERT_EQ(w.ordered<Unpark>(), 1);
   w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, "late"});
   w.gone_for(1min);

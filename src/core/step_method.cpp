@@ -3,8 +3,8 @@
 #include "core/methods.h"
 #include "core/stepper.h"
 
-#include "base/planted.h"
-#include "core/words.h"
+#include "base/mutants.h"
+#include "core/format.h"
 
 #include <algorithm>
 #include <utility>
@@ -48,7 +48,7 @@ Result<LeaseId> Stepper::on(const Cooperate& fact) {
   explain(lease, "cooperates",
           fact.how ? "its program yields by itself: " + text_of(*fact.how)
                    : std::string("its program no longer yields by itself"),
-          fact.how ? "cooperates" : "withdrawn");
+          fact.how ? "cooperates" : "cooperation_withdrawn");
   touch(lease);
   return lease.id;
 }
@@ -65,12 +65,12 @@ Result<LeaseId> Stepper::on(const Grant& fact) {
     touch(lease);
   }
   plan_.grants.push_back(fact);
-  note(fact.given ? "permitted" : "forbidden");
+  note(fact.given ? "grant_given" : "grant_removed");
   return LeaseId{};
 }
 
 Status Stepper::check_swap(const Lease& lease, const HostMemory& host) const {
-  if (host.may_swap && !rules_.allow_swap && !planted(Bug::swap_does_not_matter))
+  if (host.may_swap && !rules_.allow_swap && !mutant(Mutant::swap_does_not_matter))
     return Error{Code::PauseUnsafe,
                  name_of(lease) +
                      " cannot be paused: this machine may write what is parked to its swap device, which takes minutes "
@@ -87,7 +87,7 @@ bool Stepper::swaps_for_good(const Lease& lease, const HostMemory& host) const {
 // What it was asked for may be more by now: it allocated before it was locked, or its processes are in other groups
 // than those that were looked at. What it holds beyond its entry is entered, and what each of its processes holds is
 // noted for its way back; what does not fit is not begun.
-Result<LeaseId> Stepper::on(const Weighed& fact) {
+Result<LeaseId> Stepper::on(const MeasuredWhileLocked& fact) {
   Lease* lease = find(fact.lease);
   const bool on_top = lease != nullptr && lease->state == LeaseState::paused;
   // Of what is parked: weighed when it was asked. A process that came since may be in a group that nobody keeps.
@@ -97,14 +97,14 @@ Result<LeaseId> Stepper::on(const Weighed& fact) {
   }
   if (lease == nullptr || lease->state != LeaseState::pausing)  // any more: it comes back, by a store read anew
     return not_found(to_string(fact.lease) + " is not asked to yield");
-  const Bytes entered = lease->parking->entry;
+  const Bytes entered = lease->parking->host_bytes;
   state_.enter(*lease, -1);  // what is there beside it
   const Status takes = check_host(*lease, fact.host);
   state_.enter(*lease, 1);
   if (!takes) return takes.error();
   const Bytes held = held_by(state_, *lease);
   Parking parking = *lease->parking;
-  parking.entry = std::max(entered, held);
+  parking.host_bytes = std::max(entered, held);
   state_.note_asked(*lease, parking, rules_, now_);
   if (parking == *lease->parking) return lease->id;
   if (held > entered)
@@ -120,12 +120,12 @@ Result<LeaseId> Stepper::on(const Weighed& fact) {
 // destroy it. That its owner has not answered for it yet is no failure of the method.
 void Stepper::note_unfit(Lease& lease, const Parked& fact) {
   if (!fact.unfit) {
-    if (lease.parking->method == PauseMethod::driver) state_.sides_.at(lease.id).seemed_unfit = false;
+    if (lease.parking->method == PauseMethod::driver) state_.runtime_.at(lease.id).seemed_unfit = false;
     return;
   }
   // A pause of nothing but a slow moment of the driver must not make it one that cannot be paused: of those some are
   // ended.
-  if (fact.may_be_by_chance && !std::exchange(state_.sides_.at(lease.id).seemed_unfit, true)) return;
+  if (fact.may_be_by_chance && !std::exchange(state_.runtime_.at(lease.id).seemed_unfit, true)) return;
   lease.unfit = UnfitFor{*fact.unfit, fact.detail};
   touch(lease);
 }
@@ -159,7 +159,7 @@ void Stepper::remember_pause(const Lease& lease, PauseMethod method, bool verifi
 
 // On its owner's word. Not after a while: whoever wanted the pause then may want it no more.
 bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
-  const PauseMethod next = *std::exchange(state_.sides_.at(lease.id).next, std::nullopt);
+  const PauseMethod next = *std::exchange(state_.runtime_.at(lease.id).next, std::nullopt);
   const auto methods = pause_methods_of(state_, lease);
   if (std::find(methods.begin(), methods.end(), next) == methods.end()) return false;
   state_.set_parking(lease, std::nullopt, LeaseState::active);
@@ -179,17 +179,18 @@ bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
 void Stepper::note_relapses(std::set<LeaseId> holding) {
   for (const LeaseId id : state_.relapsing_) {
     if (holding.contains(id)) continue;
-    if (const auto side = state_.sides_.find(id); side != state_.sides_.end()) side->second.relapsed = false;
+    if (const auto runtime = state_.runtime_.find(id); runtime != state_.runtime_.end())
+      runtime->second.relapsed = false;
   }
   for (const LeaseId id : holding) {
     Lease& lease = *find(id);
     if (lease.state != LeaseState::paused || !state_.relapsing_.contains(id)) continue;
-    if (std::exchange(state_.sides_.at(id).relapsed, true)) continue;
+    if (std::exchange(state_.runtime_.at(id).relapsed, true)) continue;
     remember_pause(lease, lease.parking->method, false);
-    explain(lease, "relapsed",
+    explain(lease, "allocated_while_paused",
             "it is paused and holds " + format_size(state_.use(id).used) + " again, of at most " +
                 format_size(lease.parking->residue) + " on each device: nothing is granted against them");
-    state_.sides_.at(id).top_at = now_ + rules_.cooldown;
+    state_.runtime_.at(id).top_at = now_ + rules_.cooldown;
     plan_.actions.emplace_back(PauseAgain{id});
   }
   state_.relapsing_ = std::move(holding);
@@ -199,8 +200,8 @@ void Stepper::note_relapses(std::set<LeaseId> holding) {
 Time Stepper::top_due(LeaseId id) const {
   const Lease* lease = state_.find(id);
   if (lease == nullptr || lease->state != LeaseState::paused) return Time::never();
-  const State::Side& side = state_.sides_.at(id);
-  return side.relapsed && !side.on_top ? side.top_at : Time::never();
+  const State::LeaseRuntime& runtime = state_.runtime_.at(id);
+  return runtime.relapsed && !runtime.on_top ? runtime.top_at : Time::never();
 }
 
 // They still hold it. What was in the way may have passed, and nobody says so; nor does anybody say that an order was
@@ -209,7 +210,7 @@ void Stepper::pause_relapsed_again() {
   for (const LeaseId id : state_.relapsing_) {
     if (top_due(id) > now_) continue;
     const Lease& lease = *find(id);
-    Time& next = state_.sides_.at(id).top_at;
+    Time& next = state_.runtime_.at(id).top_at;
     next = now_ + barred_for;  // whoever lets it be parked by another method need not say so
     for (const PauseMethod method : pause_methods_of(state_, lease)) {
       if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
@@ -227,36 +228,36 @@ void Stepper::pause_relapsed_again() {
 // As a pause is tried again that failed. Where nobody knows what came of it, some may be locked or parked: first they
 // have to come back.
 void Stepper::try_top_later(const Lease& lease, const Parked& failed) {
-  State::Side& side = state_.sides_.at(lease.id);
-  if (!failed.undone) side.top_at = Time::never();
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  if (!failed.undone) runtime.top_at = Time::never();
   else if (!failed.hindrance)
-    side.top_at = now_ + rules_.cooldown * (1 << std::min(side.tops_failed++, most_doublings));
-  else side.top_at = now_ + (*failed.hindrance == Hindrance::passing ? rules_.cooldown : barred_for);
+    runtime.top_at = now_ + rules_.cooldown * (1 << std::min(runtime.tops_failed++, most_doublings));
+  else runtime.top_at = now_ + (*failed.hindrance == Hindrance::passing ? rules_.cooldown : barred_for);
 }
 
 // Its program stays told to yield; what it took all the same is parked by the next method. It stays paused meanwhile,
 // whatever comes of that: its room is not its own, so nothing may be undone that would need it.
 Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
-  if (state_.sides_.at(lease.id).on_top) return lease.id;
+  if (state_.runtime_.at(lease.id).on_top) return lease.id;
   for (const PauseMethod method : pause_methods_of(state_, lease)) {
     if (method == lease.parking->method || method == PauseMethod::cooperative) continue;
-    State::Side& side = state_.sides_.at(lease.id);
+    State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
     if (const Status takes = check_host(lease, host); !takes) {
-      side.top_at = now_ + (swaps_for_good(lease, host) ? barred_for : rules_.cooldown);
+      runtime.top_at = now_ + (swaps_for_good(lease, host) ? barred_for : rules_.cooldown);
       return takes.error();
     }
     const Bytes held = held_by(state_, lease);
     Parking parking = *lease.parking;
     // Of an earlier try nothing came: no more is entered for it.
-    if (!parking.before_top) parking.before_top = Entered{parking.method, parking.entry, parking.settled};
-    side.on_top = method;
+    if (!parking.before_top) parking.before_top = Entered{parking.method, parking.host_bytes, parking.measured};
+    runtime.on_top = method;
     state_.note_asked_on_top(lease, parking);
-    parking.entry = parking.before_top->bytes + held;
-    parking.settled = false;
-    explain(lease, "relapsed",
+    parking.host_bytes = parking.before_top->bytes + held;
+    parking.measured = false;
+    explain(lease, "allocated_while_paused",
             "the " + std::string(to_string(method)) + " is to park up to " + format_size(held) +
                 on_devices(state_, lease) + ", which it took while it was paused; the ledger has entered them",
-            "on_top");
+            "parking_again");
     state_.set_parking(lease, std::move(parking), LeaseState::paused);
     const Duration at_most = driver_time(lease, Move::pause);
     plan_.actions.emplace_back(Park{lease.id, method, at_most, given_up_after * at_most});
@@ -269,25 +270,26 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
 // What is parked, or may be, comes back with the rest of it when it is resumed: by then nobody counts on its room.
 // Where nothing is, it is as if that had never been tried.
 Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
-  const PauseMethod method = *std::exchange(state_.sides_.at(lease.id).on_top, std::nullopt);
+  const PauseMethod method = *std::exchange(state_.runtime_.at(lease.id).on_top, std::nullopt);
   note_unfit(lease, fact);
   if (fact.unfit != Unfit::unvouched && !fact.hindrance) remember_pause(lease, method, fact.done);
   if (!fact.done) {
-    explain(lease, "relapsed", "what it took while it was paused could not be parked: " + fact.detail, "top_failed");
+    explain(lease, "allocated_while_paused", "what it took while it was paused could not be parked: " + fact.detail,
+            "parking_again_failed");
     if (fact.undone && lease.parking->before_top) forget_top(lease);
     try_top_later(lease, fact);
     return lease.id;
   }
-  state_.sides_.at(lease.id).tops_failed = 0;
+  state_.runtime_.at(lease.id).tops_failed = 0;
   Parking parking = *lease.parking;
   const auto before = std::exchange(parking.before_top, std::nullopt);
   State::note_parked_on_top(parking);
   if (fact.bytes && before) {
-    parking.entry = before->bytes + *fact.bytes;
-    parking.settled = true;
+    parking.host_bytes = before->bytes + *fact.bytes;
+    parking.measured = true;
   }
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
-  note("top_parked");
+  note("parked_again");
   touch(lease);
   return lease.id;
 }
@@ -297,12 +299,12 @@ void Stepper::forget_top(Lease& lease) {
   Parking parking = *lease.parking;
   const Entered before = *std::exchange(parking.before_top, std::nullopt);
   parking.method = before.method;
-  parking.entry = before.bytes;
-  parking.settled = before.settled;
-  if (parking.touched) parking.touched->clear();
-  for (Yielded& its : parking.yielded) its.on_top = its.tops = {}, its.of.clear();
+  parking.host_bytes = before.bytes;
+  parking.measured = before.measured;
+  if (parking.locked_processes) parking.locked_processes->clear();
+  for (HeldWhenPaused& its : parking.held_when_paused) its.on_top = its.tops = {}, its.of.clear();
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
-  note("top_forgotten");
+  note("parking_again_dropped");
   touch(lease);
 }
 
@@ -313,12 +315,12 @@ void Stepper::recount_tops(Time began) {
   for (const LeaseId id : away) {
     Lease& lease = *find(id);
     const auto& before = lease.parking->before_top;
-    if (!before || lease.state != LeaseState::paused || state_.sides_.at(id).on_top || !told(lease, began)) continue;
+    if (!before || lease.state != LeaseState::paused || state_.runtime_.at(id).on_top || !told(lease, began)) continue;
     Parking parking = *lease.parking;
-    parking.entry = before->bytes + state_.gone_since_top(lease);
-    parking.settled = before->settled;
+    parking.host_bytes = before->bytes + state_.gone_since_top(lease);
+    parking.measured = before->measured;
     if (parking == *lease.parking) continue;
-    note("recounted");
+    note("parked_again_measured");
     state_.set_parking(lease, std::move(parking), LeaseState::paused);
     touch(lease);
   }

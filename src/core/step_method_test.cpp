@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/cooperating.h"
-#include "core/obedient.h"
+#include "core/testing/cooperating.h"
+#include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -151,7 +151,7 @@ TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
   EXPECT_EQ(w.free(0), free - (5 * GiB - 32 * MiB)) << "nothing is granted against it";
   EXPECT_EQ(w.ordered<PauseAgain>(), 0);
   w.measure(5 * GiB);
-  EXPECT_SAYS(w.why(w.victim, "relapsed"), "holds 5.0 GiB again, of at most 32.0 MiB");
+  EXPECT_SAYS(w.why(w.victim, "allocated_while_paused"), "holds 5.0 GiB again, of at most 32.0 MiB");
   ASSERT_EQ(w.ordered<PauseAgain>(), 1);
   EXPECT_LT(w.trust(), 1);
   ASSERT_TRUE(w.pause().has_value());
@@ -176,18 +176,18 @@ TEST(Cooperation, ALateOrderToParkOnTopIsNobodysWish) {
   w.settle();
   w.run(20 * GiB, 9, "other");
   w.step(Resume{w.victim});
-  ASSERT_TRUE(w.at(w.victim).parking->returns) << "there is no room for it";
+  ASSERT_TRUE(w.at(w.victim).parking->resume_requested) << "there is no room for it";
   w.measure(5 * GiB);
   w.measure(5 * GiB);
   ASSERT_EQ(w.ordered<PauseAgain>(), 1);
   w.measure(Bytes{});
   ASSERT_TRUE(w.step(Pause{w.victim, 0, "it held VRAM", plenty, true}).outcome.has_value());
-  EXPECT_TRUE(w.at(w.victim).parking->returns) << "it waits to come back as before";
+  EXPECT_TRUE(w.at(w.victim).parking->resume_requested) << "it waits to come back as before";
   EXPECT_EQ(w.ordered<Park>(), 1);
   w.measure(5 * GiB);
   w.measure(5 * GiB);
   ASSERT_TRUE(w.pause().has_value());
-  EXPECT_FALSE(w.at(w.victim).parking->returns) << "its owner's word counts, whatever it holds";
+  EXPECT_FALSE(w.at(w.victim).parking->resume_requested) << "its owner's word counts, whatever it holds";
   EXPECT_EQ(w.ordered<Park>(), 2);
 }
 
@@ -229,7 +229,7 @@ TEST(Cooperation, WhatCannotBeParkedOnTopTakesNobodysRoom) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "it comes back when there is room for all of it";
   EXPECT_EQ(w.free(0), free);
   EXPECT_EQ(w.ordered<Unpark>(), 0);
-  EXPECT_SAYS(w.why(w.victim, "relapsed"), "could not be parked: its work was not done in time");
+  EXPECT_SAYS(w.why(w.victim, "allocated_while_paused"), "could not be parked: its work was not done in time");
   w.step(Resume{w.victim});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver) << "nobody knows how far that came";
@@ -240,7 +240,7 @@ TEST(Cooperation, AParkOnTopThatIsUndoneLeavesNothingBehind) {
     Cooperating w;
     w.settle();
     Parking before = *w.at(w.victim).parking;
-    before.yielded[0].of.clear();  // none of them is the driver's
+    before.held_when_paused[0].of.clear();  // none of them is the driver's
     w.measure(5 * GiB);
     w.measure(5 * GiB);
     ASSERT_TRUE(w.pause().has_value());
@@ -250,7 +250,7 @@ TEST(Cooperation, AParkOnTopThatIsUndoneLeavesNothingBehind) {
     w.step(Parked{w.victim, false, "the driver cannot park", {}, true});
     EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
     EXPECT_EQ(*w.told(w.victim).parking, before) << "method and ledger are as they were";
-    EXPECT_EQ(w.state.ledger_entries(), before.entry);
+    EXPECT_EQ(w.state.ledger_entries(), before.host_bytes);
     EXPECT_LT(w.trust(PauseMethod::driver), 1);
     w.restart();
     w.measure(Bytes{});
@@ -272,7 +272,7 @@ TEST(Cooperation, WhatCouldBeSwappedOutIsNotParkedOnTop) {
     w.touching();
     HostMemory host = plenty;
     host.may_swap = swaps;
-    EXPECT_EQ(w.step(Weighed{w.victim, host}).outcome.has_value(), !swaps);
+    EXPECT_EQ(w.step(MeasuredWhileLocked{w.victim, host}).outcome.has_value(), !swaps);
   }
 }
 
@@ -306,7 +306,7 @@ TEST(Cooperation, WhatCameOfAParkOnTopThatNobodyKnowsOfIsMeasured) {
     EXPECT_EQ(w.state.ledger_entries(), 5 * GiB);
     w.measure(4 * GiB);
     EXPECT_EQ(w.state.ledger_entries(), GiB) << "four are on the device still";
-    EXPECT_EQ(w.told(w.victim).parking->entry, GiB) << "and so it is stored";
+    EXPECT_EQ(w.told(w.victim).parking->host_bytes, GiB) << "and so it is stored";
     w.measure(Bytes{});
     EXPECT_EQ(w.state.ledger_entries(), 5 * GiB) << "the driver had not ended";
     w.measure(2 * GiB);
@@ -340,7 +340,7 @@ TEST(Cooperation, WantedBackWhileItIsParkedOnTopItComesBackAfterwards) {
   w.step(Resume{w.victim});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.ordered<Unpark>(), 1) << "carried out after the other";
-  EXPECT_FALSE(w.step(Touching{w.victim, {process(7)}}).outcome.has_value()) << "too late to lock anybody";
+  EXPECT_FALSE(w.step(LockIntent{w.victim, {process(7)}}).outcome.has_value()) << "too late to lock anybody";
   w.step(Parked{w.victim, true, {}, 5 * GiB});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   w.runs();
@@ -369,7 +369,7 @@ TEST(Cooperation, ARestartTellsItToGoOn) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_TRUE(w.newest<Unpark>()->told);
   w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "no other method: the asker is gone";
+  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "no other method: the preemptor is gone";
 }
 
 TEST(Cooperation, EndsWithTheProgramThatSaidIt) {
@@ -401,15 +401,15 @@ TEST(Grants, LetWhatSubletDidNotStartBeParked) {
 }
 
 // Its order is of before the store was read anew: it comes back, and is not parked first.
-TEST(Weighed, WhoComesBackIsNotParked) {
+TEST(MeasuredWhileLocked, WhoComesBackIsNotParked) {
   Card w;
   const LeaseId id = w.start(4 * GiB, Tier::standard);
   w.step(Pause{id, 0, "its owner asked", plenty});
-  EXPECT_TRUE(w.step(Weighed{id, plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(MeasuredWhileLocked{id, plenty}).outcome.has_value());
   w.restart();
   w.measure();
   ASSERT_EQ(w.state_of(id), LeaseState::resuming);
-  EXPECT_FALSE(w.step(Weighed{id, plenty}).outcome.has_value());
+  EXPECT_FALSE(w.step(MeasuredWhileLocked{id, plenty}).outcome.has_value());
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 // What an owner does with its lease while it lives: claim, attach, renew, come and go.
 #include "core/stepper.h"
 
-#include "base/planted.h"
-#include "core/words.h"
+#include "base/mutants.h"
+#include "core/format.h"
 
 namespace sublet::core {
 namespace {
@@ -73,7 +73,7 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     ++lease->generation;
     // Who said how the program yields was one of the program before it.
     if (lease->cooperation && lease->cooperation->process) state_.set_cooperation(*lease, std::nullopt, now_);
-    state_.sides_.at(lease->id).program_ended = false;
+    state_.runtime_.at(lease->id).program_ended = false;
     explain(*lease, "attached",
             "owned by the process tree of pid " + std::to_string(fact.owner.process.pid) +
                 (fact.owner.keeper ? ", kept by pid " + std::to_string(fact.owner.keeper.pid) : ""));
@@ -104,27 +104,27 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
   return lease.id;
 }
 
-Result<LeaseId> Stepper::on(const Woke& fact) {
+Result<LeaseId> Stepper::on(const ClockGap& fact) {
   for (auto& [id, lease] : state_.leases_) {
     bool changed = fact.asleep > Duration{} && state_.sleep_through(lease, fact.asleep);
     // The driver may have returned meanwhile, and only we have not heard of it.
-    if (Time& overdue = state_.sides_.at(id).overdue_at; overdue != Time::never())
+    if (Time& overdue = state_.runtime_.at(id).overdue_at; overdue != Time::never())
       overdue = std::max(overdue, now_ + driver_grace);
-    if (!lease.ended() && !planted(Bug::sleepers_are_late)) {
+    if (!lease.ended() && !mutant(Mutant::sleepers_are_late)) {
       changed |= state_.forgive(lease, rules_, now_);
       state_.stand_still(lease, fact.stood_still);
     }
     state_.schedule(lease, rules_);
-    if (changed) touch(lease), note("forgiven");
+    if (changed) touch(lease), note("deadlines_extended");
   }
   for (auto& [uuid, device] : state_.devices_)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
-  for (auto& [uuid, contest] : state_.contests_)
-    for (auto& [id, turns] : contest)
-      if (turns.since) *turns.since = *turns.since + fact.asleep;
-  for (auto& [waiter, turn] : state_.said_) {
-    turn.said = turn.said + fact.asleep;
-    turn.first = turn.first + fact.asleep;
+  for (auto& [uuid, group] : state_.slice_groups_)
+    for (auto& [id, service] : group)
+      if (service.since) *service.since = *service.since + fact.asleep;
+  for (auto& [waiter, slice] : state_.said_) {
+    slice.said = slice.said + fact.asleep;
+    slice.first = slice.first + fact.asleep;
   }
   // What was read before says nothing of a machine that has slept since: it is too old, and nothing is granted on it.
   if (fact.asleep > Duration{}) want_snapshot();
@@ -136,9 +136,9 @@ Result<LeaseId> Stepper::on(const HeldChanged& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
   if (lease->ended()) return lease->id;
-  State::Side& side = state_.sides_.at(lease->id);
-  side.held = fact.held;
-  if (fact.held) side.grace_until = {};
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
+  runtime.held = fact.held;
+  if (fact.held) runtime.grace_until = {};
   if (lease->owner.kind == OwnerKind::connection) {
     if (fact.held) {
       lease->unheld_since.reset();

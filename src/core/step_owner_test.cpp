@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/testing/world.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -171,13 +171,13 @@ TEST(Attach, BookingOnlyMakesTheEndWaitForAMeasurement) {
   EXPECT_EQ(w.free(0), 18 * GiB);
 }
 
-TEST(Woke, WhoCouldNotReachTheDaemonIsGivenTime) {
+TEST(ClockGap, WhoCouldNotReachTheDaemonIsGivenTime) {
   Owned w;
   const LeaseId token = w.token(10s);
   const LeaseId held = w.hold();
   w.step(HeldChanged{held, false});
   w.now = w.now + 60s;  // nothing ran, not even the timers
-  w.step(Woke{});
+  w.step(ClockGap{});
   EXPECT_EQ(w.state_of(token), LeaseState::active);
   EXPECT_EQ(w.state_of(held), LeaseState::active);
   EXPECT_EQ(w.told(token).expires_at, w.now + w.rules.reconnect) << "and that is stored";
@@ -187,19 +187,19 @@ TEST(Woke, WhoCouldNotReachTheDaemonIsGivenTime) {
   EXPECT_TRUE(w.gone(held));
 }
 
-TEST(Woke, AnOfferStaysOpen) {
+TEST(ClockGap, AnOfferStaysOpen) {
   Owned w;
   const LeaseId holder = w.hold(24 * GiB);
   const LeaseId id = w.token(1h);
   w.step(Release{holder});
   ASSERT_EQ(w.state_of(id), LeaseState::offered);
   w.now = w.now + 60s;
-  w.step(Woke{});
+  w.step(ClockGap{});
   EXPECT_EQ(w.state_of(id), LeaseState::offered);
   EXPECT_TRUE(w.step(Claim{id}).outcome.has_value());
 }
 
-TEST(Woke, WhatRanOutGoesOnWhereItStoodWhenTheMachineFellAsleep) {
+TEST(ClockGap, WhatRanOutGoesOnWhereItStoodWhenTheMachineFellAsleep) {
   Owned w;
   w.rules.reconnect = 1s;
   const LeaseId token = w.token(1h);
@@ -214,7 +214,7 @@ TEST(Woke, WhatRanOutGoesOnWhereItStoodWhenTheMachineFellAsleep) {
   ASSERT_EQ(w.state_of(waiter), LeaseState::offered);
   const Time fell_asleep = w.now;
   w.now = w.now + 10h;
-  w.step(Woke{10h});
+  w.step(ClockGap{10h});
   EXPECT_EQ(w.told(token).expires_at, fell_asleep + 11h) << "and that is stored";
   EXPECT_EQ(w.told(stopped).stop_at, w.now) << "its grace begins anew where it stood";
   EXPECT_GE(*w.told(waiter).offer_ends_at, w.now + w.rules.claim_window);

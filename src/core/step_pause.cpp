@@ -5,9 +5,9 @@
 #include "core/methods.h"
 #include "core/stepper.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "base/size_bounds.h"
-#include "core/words.h"
+#include "core/format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -56,7 +56,7 @@ Status Stepper::check_pause(const Lease& lease, const HostMemory& host) const {
 
 Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   if (const Status may = check_swap(lease, host); !may) return may;
-  if (host.pressure.value_or(0) > rules_.ledger_max_pressure && !planted(Bug::pressure_does_not_matter))
+  if (host.pressure.value_or(0) > rules_.ledger_max_pressure && !mutant(Mutant::pressure_does_not_matter))
     return Error{Code::HostMemory,
                  name_of(lease) + " is not parked in host memory while that is short: for " + percent(*host.pressure) +
                      " of the last 10 s everybody waited for it, and more than " + percent(rules_.ledger_max_pressure) +
@@ -64,7 +64,7 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
                  "try again when it is less, end something that takes host memory, or raise ledger.max_pressure"};
   const Bytes bytes = held_by(state_, lease);
   const Bytes free = state_.ledger_free(rules_, host, lease.uid);
-  if (bytes <= free || planted(Bug::ledger_has_no_limit)) return {};
+  if (bytes <= free || mutant(Mutant::ledger_has_no_limit)) return {};
   const Bytes limit_left = rules_.ledger_limit - state_.ledger_entries();
   const Bytes share_left = State::ledger_share(rules_) - state_.ledger_of(lease.uid);
   const auto [holds, takes] = format_sizes_apart(bytes, free);
@@ -99,15 +99,16 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
   const auto found = find_for(fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
-  const bool relapsed = lease.state == LeaseState::paused && state_.sides_.at(lease.id).relapsed;
+  const bool relapsed = lease.state == LeaseState::paused && state_.runtime_.at(lease.id).relapsed;
   if (lease.state == LeaseState::poisoned) return never_runs_again(lease);
   if (fact.again) return relapsed ? pause_on_top(lease, fact.host) : Result<LeaseId>(lease.id);
   if (lease.parking && lease.state != LeaseState::resuming) {
     if (lease.parking->then_stop)
       return Error{Code::PauseUnsafe, name_of(lease) + " is to be ended as soon as its program runs again",
                    "wait for its end: `sublet wait`"};
-    if (lease.state == LeaseState::paused && lease.parking->returns) give_up_return(lease, "its owner wants it paused");
-    else if (lease.state == LeaseState::pausing && lease.parking->returns) stay_paused(lease);
+    if (lease.state == LeaseState::paused && lease.parking->resume_requested)
+      give_up_return(lease, "its owner wants it paused");
+    else if (lease.state == LeaseState::pausing && lease.parking->resume_requested) stay_paused(lease);
     return relapsed ? pause_on_top(lease, fact.host) : Result<LeaseId>(lease.id);
   }
   if (const Status may = check_pause(lease, fact.host); !may) return may.error();
@@ -116,18 +117,18 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
 }
 
 // `returns`: it waits to come back as soon as it has yielded.
-void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns) {
+void Stepper::begin_pause(Lease& lease, const std::string& reason, bool resume_requested) {
   if (lease.resize) forget_resize(lease, "it is paused");
-  State::Side& side = state_.sides_.at(lease.id);
-  side.tried = 0;
-  side.yields_for = {};
-  side.blocked_by = 0;
-  side.left_alone.hint.clear();
-  side.inhabited.reset();
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.tried = 0;
+  runtime.yields_for = {};
+  runtime.blocked_by = 0;
+  runtime.left_alone.hint.clear();
+  runtime.inhabited.reset();
   Parking parking;
   parking.since = now_;
   parking.reason = reason;
-  parking.returns = returns;
+  parking.resume_requested = resume_requested;
   const auto open = open_methods_of(state_, lease, now_);  // none: its owner wants it tried all the same
   ask_to_yield(lease, open.empty() ? *pause_method_of(state_, lease) : open.front(), std::move(parking));
 }
@@ -136,61 +137,61 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool returns)
 void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   const bool cooperative = method == PauseMethod::cooperative;
   const Bytes held = held_by(state_, lease);
-  State::Side& side = state_.sides_.at(lease.id);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   parking.method = method;
-  parking.entry = planted(Bug::entered_as_used) ? state_.use(lease.id).used : held;
-  parking.settled = false;
+  parking.host_bytes = mutant(Mutant::entered_as_used) ? state_.use(lease.id).used : held;
+  parking.measured = false;
   parking.residue = residue_of(state_, lease, method);
-  parking.touched.emplace();
+  parking.locked_processes.emplace();
   state_.note_asked(lease, parking, rules_, now_);
-  parking.told = parking.told || (cooperative && !planted(Bug::nobody_is_told_to_go_on));
+  parking.told = parking.told || (cooperative && !mutant(Mutant::nobody_is_told_to_go_on));
   explain(lease, "pausing",
           parking.reason + ": its program is asked to yield up to " + format_size(held) + on_devices(state_, lease) +
               (cooperative ? " by itself, within " + format_duration(yield_time(lease)) : " by the driver") +
               "; the ledger has entered them");
-  side.begun = parking.told;
+  runtime.begun = parking.told;
   state_.set_parking(lease, std::move(parking), LeaseState::pausing);
-  if (!planted(Bug::time_runs_while_parked))
+  if (!mutant(Mutant::time_runs_while_parked))
     lease.expires_at.reset();  // its time stands still: who is parked cannot renew
-  side.acting = true;
-  side.relapsed = false;
-  side.next.reset();
-  side.on_top.reset();
-  side.tried |= bit_of(method);
-  side.tops_failed = 0;
-  side.yielded_at.reset();
-  side.held_at.reset();
-  side.undone.reset();
-  side.moved = state_.use(lease.id).used;
-  side.moving_since = now_;
-  side.unlisted.clear();
+  runtime.acting = true;
+  runtime.relapsed = false;
+  runtime.next.reset();
+  runtime.on_top.reset();
+  runtime.tried |= bit_of(method);
+  runtime.tops_failed = 0;
+  runtime.yielded_at.reset();
+  runtime.held_at.reset();
+  runtime.undone.reset();
+  runtime.moved = state_.use(lease.id).used;
+  runtime.moving_since = now_;
+  runtime.unlisted.clear();
   look_at_unlisted(lease);
   const Duration at_most = cooperative ? yield_time(lease) : driver_time(lease, Move::pause);
-  side.overdue = false;
-  side.acting_since = now_;
-  side.overdue_at = cooperative ? Time::never() : now_ + at_most;
+  runtime.overdue = false;
+  runtime.acting_since = now_;
+  runtime.overdue_at = cooperative ? Time::never() : now_ + at_most;
   plan_.actions.emplace_back(Park{lease.id, method, at_most, given_up_after * driver_time(lease, Move::pause)});
   state_.schedule(lease, rules_);
   touch(lease);
 }
 
 // Noted before the driver locks any of them: after a restart that is all there is to say who may have been parked.
-Result<LeaseId> Stepper::on(const Touching& fact) {
+Result<LeaseId> Stepper::on(const LockIntent& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not asked to yield");
-  const State::Side& side = state_.sides_.at(lease->id);
-  const bool on_top = lease->state == LeaseState::paused && side.on_top;
-  const bool asked = lease->state == LeaseState::pausing && side.acting;
+  const State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
+  const bool on_top = lease->state == LeaseState::paused && runtime.on_top;
+  const bool asked = lease->state == LeaseState::pausing && runtime.acting;
   if (!on_top && (!asked || lease->parking->method == PauseMethod::cooperative))
     return not_found(to_string(fact.lease) + " is not asked to yield");
   Parking parking = *lease->parking;
-  if (on_top) parking.method = *side.on_top;
-  if (parking.touched) parking.touched = fact.processes;
+  if (on_top) parking.method = *runtime.on_top;
+  if (parking.locked_processes) parking.locked_processes = fact.processes;
   // Of as many as were not listed yet, or are new.
   const Bytes kept = static_cast<std::int64_t>(fact.processes.size()) * driver_keeps;
   parking.residue = std::max(parking.residue, std::min(kept, lease->vram));
-  note("touching");
-  state_.sides_.at(lease->id).begun = true;
+  note("lock_intent");
+  state_.runtime_.at(lease->id).begun = true;
   state_.set_parking(*lease, std::move(parking), lease->state);
   plan_.actions.emplace_back(Lock{lease->id});
   touch(*lease);
@@ -199,41 +200,41 @@ Result<LeaseId> Stepper::on(const Touching& fact) {
 
 Result<LeaseId> Stepper::on(const Parked& fact) {
   Lease* lease = find(fact.lease);
-  if (lease != nullptr && lease->state == LeaseState::paused && state_.sides_.at(lease->id).on_top)
+  if (lease != nullptr && lease->state == LeaseState::paused && state_.runtime_.at(lease->id).on_top)
     return parked_on_top(*lease, fact);
   if (lease == nullptr || lease->state != LeaseState::pausing)
     return not_found(to_string(fact.lease) + " is not asked to yield");
-  State::Side& side = state_.sides_.at(lease->id);
-  side.acting = false;
-  side.overdue = fact.stuck;
-  side.overdue_at = Time::never();
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
+  runtime.acting = false;
+  runtime.overdue = fact.stuck;
+  runtime.overdue_at = Time::never();
   if (!fact.done) {
-    side.begun |= !fact.undone;
-    if (fact.undone && lease->parking->touched) {
+    runtime.begun |= !fact.undone;
+    if (fact.undone && lease->parking->locked_processes) {
       Parking parking = *lease->parking;
-      parking.touched->clear();
+      parking.locked_processes->clear();
       state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
     }
     note_unfit(*lease, fact);
-    const Time began = side.moving_since;
+    const Time began = runtime.moving_since;
     fail(*lease, fact.detail, fact.hindrance);
     const auto method = pause_method_of(state_, *lease);
-    if (side.undone) side.undone->hint = method ? fact.hint : method.error().hint;
-    if (fact.stuck) side.late_since = began;
+    if (runtime.undone) runtime.undone->hint = method ? fact.hint : method.error().hint;
+    if (fact.stuck) runtime.late_since = began;
     return lease->id;
   }
   if (fact.bytes) {
     Parking parking = *lease->parking;
-    parking.entry = side.parked = *fact.bytes;
-    parking.settled = true;
+    parking.host_bytes = runtime.parked = *fact.bytes;
+    parking.measured = true;
     state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
-    note("yielded");
+    note("bytes_parked");
     touch(*lease);
   }
-  side.yielded_at = now_;
-  side.proofs = 0;
-  side.unverified = false;
-  if (planted(Bug::yielding_is_not_verified)) return settle_down(*lease), lease->id;
+  runtime.yielded_at = now_;
+  runtime.proofs = 0;
+  runtime.unverified = false;
+  if (mutant(Mutant::yielding_is_not_verified)) return settle_down(*lease), lease->id;
   state_.verifying_.insert(lease->id);
   look_again(*lease);
   state_.schedule(*lease, rules_);
@@ -259,17 +260,17 @@ Result<LeaseId> Stepper::on(const Resume& fact) {
 
 void Stepper::want_back(Lease& lease) {
   const bool undoing = lease.state == LeaseState::resuming;
-  if (undoing && !planted(Bug::resumes_get_lost) && std::exchange(state_.sides_.at(lease.id).next, std::nullopt))
+  if (undoing && !mutant(Mutant::resumes_get_lost) && std::exchange(state_.runtime_.at(lease.id).next, std::nullopt))
     state_.room_stale_ = true;
-  if (lease.state == LeaseState::poisoned || lease.parking->returns) return;
-  if (undoing && planted(Bug::resumes_get_lost)) return;
+  if (lease.state == LeaseState::poisoned || lease.parking->resume_requested) return;
+  if (undoing && mutant(Mutant::resumes_get_lost)) return;
   Parking parking = *lease.parking;
-  parking.returns = true;
+  parking.resume_requested = true;
   state_.set_parking(lease, std::move(parking), lease.state);
   touch(lease);
-  note(lease.state == LeaseState::pausing || undoing ? "recalled" : "returning");
+  note(lease.state == LeaseState::pausing || undoing ? "resume_requested_early" : "resume_queued");
   if (lease.state == LeaseState::pausing || undoing) return;  // one thing after the other
-  if (planted(Bug::back_without_room)) return state_.requeue_in_place(lease), bring_back(lease);
+  if (mutant(Mutant::back_without_room)) return state_.requeue_in_place(lease), bring_back(lease);
   state_.requeue_in_place(lease);
   grant_waiting();
   may_be_blocked_.push_back(lease.id);
@@ -278,7 +279,7 @@ void Stepper::want_back(Lease& lease) {
             "wants to come back, at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
                 std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
                 held_clause(state_, rules_, lease, now_),
-            "returning");
+            "resume_queued");
 }
 
 // Its turn: the room is its own before anything is restored into it.
@@ -293,12 +294,12 @@ void Stepper::bring_back(Lease& lease, const std::string& why) {
   state_.note_beside(lease, parking);
   parking.before_top.reset();
   state_.set_parking(lease, std::move(parking), LeaseState::resuming);
-  State::Side& side = state_.sides_.at(lease.id);
-  side.on_top.reset();  // what is still to be parked is brought back after that
-  side.back_at = side.told_since = now_;
-  side.grown.clear();
-  side.moving_since = now_;
-  side.moved = state_.to_move(lease);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.on_top.reset();  // what is still to be parked is brought back after that
+  runtime.back_at = runtime.told_since = now_;
+  runtime.grown.clear();
+  runtime.moving_since = now_;
+  runtime.moved = state_.to_move(lease);
   explain(lease, "resuming", why);
   unpark(lease);
   touch_given(lease);
@@ -307,35 +308,35 @@ void Stepper::bring_back(Lease& lease, const std::string& why) {
 // It yields for somebody else, or was wanted back, and now its owner has it paused.
 void Stepper::stay_paused(Lease& lease) {
   Parking parking = *lease.parking;
-  parking.returns = false;
+  parking.resume_requested = false;
   state_.set_parking(lease, std::move(parking), lease.state);
-  explain(lease, "pausing", "stays paused once it has yielded: its owner wants it paused", "stays");
+  explain(lease, "pausing", "stays paused once it has yielded: its owner wants it paused", "stays_paused");
   touch(lease);
 }
 
 void Stepper::give_up_return(Lease& lease, const std::string& why) {
   state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
-  parking.returns = false;
+  parking.resume_requested = false;
   const bool stop = std::exchange(parking.then_stop, false);
   state_.set_parking(lease, std::move(parking), lease.state);
   explain(lease, "paused", (stop ? "is ended as it is, and does not run again before: " : "stays paused: ") + why,
-          "stays");
+          "stays_paused");
   touch(lease);
   if (stop) end_as_it_is(lease);
 }
 
 void Stepper::unpark(Lease& lease) {
-  State::Side& side = state_.sides_.at(lease.id);
-  side.look_at = Time::never();
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.look_at = Time::never();
   const Parking& parking = *lease.parking;
-  if (!std::exchange(side.acting, true)) {
+  if (!std::exchange(runtime.acting, true)) {
     const Duration at_most = driver_time(lease, Move::resume);
-    side.acting_since = now_;
-    if (!side.overdue && parking.method == PauseMethod::driver)
-      side.overdue_at = now_ + at_most + (parking.told ? rules_.yield_timeout : Duration{});
-    plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout, parking.touched,
-                                      given_up_after * at_most});
+    runtime.acting_since = now_;
+    if (!runtime.overdue && parking.method == PauseMethod::driver)
+      runtime.overdue_at = now_ + at_most + (parking.told ? rules_.yield_timeout : Duration{});
+    plan_.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, rules_.yield_timeout,
+                                      parking.locked_processes, given_up_after * at_most});
   }
   state_.schedule(lease, rules_);
   touch(lease);
@@ -344,21 +345,21 @@ void Stepper::unpark(Lease& lease) {
 // Its lease promises it so much and no more: what it took while it was paused stands in its own way.
 std::string Stepper::beside_text(const Lease& lease) const {
   Bytes beside;
-  for (const Yielded& its : lease.parking->yielded) beside += its.beside;
+  for (const HeldWhenPaused& its : lease.parking->held_when_paused) beside += its.beside;
   if (beside <= Bytes{}) return {};
   return "; its processes took " + format_size(beside) + " while it was paused, and " +
-         format_size(lease.parking->entry) + " are to come back into its " + format_size(lease.vram);
+         format_size(lease.parking->host_bytes) + " are to come back into its " + format_size(lease.vram);
 }
 
 Result<LeaseId> Stepper::on(const DriverReturned& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || lease->state != LeaseState::resuming)
     return not_found(to_string(fact.lease) + " is not being resumed");
-  State::Side& side = state_.sides_.at(lease->id);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
   // How long a late call took is learned like any other: a link that is slow is given the time it takes the next time.
-  if (const auto since = std::exchange(side.late_since, std::nullopt))
-    learn(*lease, Move::pause, side.moved, std::min(now_ - *since, driver_limit));
-  if (!side.acting) look_again(*lease);
+  if (const auto since = std::exchange(runtime.late_since, std::nullopt))
+    learn(*lease, Move::pause, runtime.moved, std::min(now_ - *since, driver_limit));
+  if (!runtime.acting) look_again(*lease);
   return lease->id;
 }
 
@@ -366,37 +367,37 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || lease->state != LeaseState::resuming)
     return not_found(to_string(fact.lease) + " is not being resumed");
-  State::Side& side = state_.sides_.at(lease->id);
-  side.acting = false;
-  side.overdue_at = Time::never();
-  side.overdue = fact.how == Unparked::How::not_yet && fact.code == "stuck";
-  side.no_room = fact.how == Unparked::How::not_yet && fact.no_room;
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
+  runtime.acting = false;
+  runtime.overdue_at = Time::never();
+  runtime.overdue = fact.how == Unparked::How::not_yet && fact.code == "stuck";
+  runtime.no_room = fact.how == Unparked::How::not_yet && fact.no_room;
   if (fact.how == Unparked::How::not_yet) {
-    const Duration pause = std::min(first_retry * (1 << std::min(side.retries, 5)), longest_retry);
-    if (side.retries++ == 0 || fact.code != side.not_back_code)
+    const Duration pause = std::min(first_retry * (1 << std::min(runtime.retries, 5)), longest_retry);
+    if (runtime.retries++ == 0 || fact.code != runtime.not_back_code)
       explain(*lease, "resuming",
               "it does not run yet: " + fact.detail + beside_text(*lease) + "; tried again and again", "not_yet");
-    side.not_back = fact.detail;
-    side.not_back_code = fact.code;
-    side.look_at = now_ + pause;
+    runtime.not_back = fact.detail;
+    runtime.not_back_code = fact.code;
+    runtime.look_at = now_ + pause;
     note_unanswered(*lease, fact);
-    if (side.next) side.next.reset(), state_.room_stale_ = true;  // who waits for its room looks elsewhere
+    if (runtime.next) runtime.next.reset(), state_.room_stale_ = true;  // who waits for its room looks elsewhere
     may_be_blocked_.push_back(lease->id);
-    end_deaf(*lease);
+    end_unresponsive(*lease);
     state_.schedule(*lease, rules_);
     return lease->id;
   }
-  const bool first = side.retries == 0;
-  side.retries = side.unanswered = 0;
-  side.late_since.reset();
-  side.not_back.clear();
-  side.look_at = Time::never();
+  const bool first = runtime.retries == 0;
+  runtime.retries = runtime.unanswered = 0;
+  runtime.late_since.reset();
+  runtime.not_back.clear();
+  runtime.look_at = Time::never();
   const Parking parking = *lease->parking;
-  if (fact.how == Unparked::How::runs && first && side.moving_since > parking.since)
-    learn(*lease, Move::resume, side.moved, now_ - side.moving_since);
-  if (fact.how != Unparked::How::runs || !first || !fact.host || parking.then_stop) side.next.reset();
-  const bool on_a_word = !parking.returns || planted(Bug::next_for_nobody);
-  if (side.next && on_a_word && try_next(*lease, parking, *fact.host)) return lease->id;
+  if (fact.how == Unparked::How::runs && first && runtime.moving_since > parking.since)
+    learn(*lease, Move::resume, runtime.moved, now_ - runtime.moving_since);
+  if (fact.how != Unparked::How::runs || !first || !fact.host || parking.then_stop) runtime.next.reset();
+  const bool on_a_word = !parking.resume_requested || mutant(Mutant::next_for_nobody);
+  if (runtime.next && on_a_word && try_next(*lease, parking, *fact.host)) return lease->id;
   // Not as one that is parked: what it holds on its devices is still to be measured.
   if (fact.how == Unparked::How::never && parking.then_stop && !program_may_live(*lease)) {
     end(*lease, EndReason::released, "it was to end as soon as it ran again, and never will: " + fact.detail);
@@ -404,22 +405,22 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   }
   if (fact.how == Unparked::How::never) {
     Parking kept = parking;
-    if (fact.nothing_parked) kept.entry = {}, kept.settled = true;
+    if (fact.nothing_parked) kept.host_bytes = {}, kept.measured = true;
     kept.reason = fact.nothing_parked ? "its driver failed it for good, and it keeps what it holds on its devices: "
                                       : "its driver failed it for good: ";
     kept.reason += fact.detail;
     kept.then_stop = false;
     state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
-    side.restored_at = now_;
+    runtime.restored_at = now_;
     want_snapshot();
     explain(*lease, "poisoned",
             "its program can never be restored: " + fact.detail +
                 (parking.then_stop ? "; it was to be ended, and is ended as it is" : "; it is kept, and not killed") +
                 (fact.nothing_parked ? ". Nothing of it is in host memory" : ""));
-    if (parking.then_stop && !planted(Bug::deferred_ends_get_lost)) stop_program(*lease);
+    if (parking.then_stop && !mutant(Mutant::deferred_ends_get_lost)) stop_program(*lease);
   } else {
     state_.set_parking(*lease, std::nullopt, LeaseState::active);
-    if (side.next && parking.returns)
+    if (runtime.next && parking.resume_requested)
       undone_.emplace(lease->id, Undone{parking, *fact.host}), state_.room_stale_ = true;
     else runs_again(*lease, parking);
   }
@@ -429,19 +430,19 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
 }
 
 void Stepper::runs_again(Lease& lease, const Parking& parking) {
-  State::Side& side = state_.sides_.at(lease.id);
-  side.next.reset();
-  if (planted(Bug::returns_are_for_all)) state_.resize(lease, lease.asked_vram, now_);
-  if (!planted(Bug::times_do_not_come_back)) start_ttl(lease);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.next.reset();
+  if (mutant(Mutant::returns_are_for_all)) state_.resize(lease, lease.asked_vram, now_);
+  if (!mutant(Mutant::times_do_not_come_back)) start_ttl(lease);
   explain(lease, "resumed",
-          side.begun ? "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began"
-                     : std::string("its program runs on: nothing of it was touched"));
-  side.restored_at = now_;
+          runtime.begun ? "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began"
+                        : std::string("its program runs on: nothing of it was touched"));
+  runtime.restored_at = now_;
   lease.resumed_at = now_;
   want_snapshot();
-  if (side.undone) leave_alone(lease, *std::exchange(side.undone, std::nullopt));
+  if (runtime.undone) leave_alone(lease, *std::exchange(runtime.undone, std::nullopt));
   if (parking.then_stop) {
-    note("back_to_end");
+    note("resumed_to_end");
     return end_as_it_is(lease);
   }
   state_.schedule(lease, rules_);
@@ -452,17 +453,17 @@ void Stepper::runs_again(Lease& lease, const Parking& parking) {
 
 // Longer than that it never took, and never should.
 Duration Stepper::driver_time(const Lease& lease, Move move) const {
-  const Bytes bytes = std::max(state_.sides_.at(lease.id).moved, lease.parking ? lease.parking->entry : Bytes{});
+  const Bytes bytes = std::max(state_.runtime_.at(lease.id).moved, lease.parking ? lease.parking->host_bytes : Bytes{});
   const Prediction takes = state_.costs_.predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes);
   return std::min(takes.longest, driver_limit) + driver_grace;
 }
 
 // The driver may return at any time, and what it did then is what counts; until then nobody counts on it.
 void Stepper::mark_overdue(Lease& lease) {
-  State::Side& side = state_.sides_.at(lease.id);
-  const Duration allowed = side.overdue_at - side.acting_since;
-  side.overdue_at = Time::never();
-  side.overdue = true;
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  const Duration allowed = runtime.overdue_at - runtime.acting_since;
+  runtime.overdue_at = Time::never();
+  runtime.overdue = true;
   const bool out = lease.state == LeaseState::pausing;
   explain(lease, out ? "pausing" : "resuming",
           "stuck: the driver should have " + std::string(out ? "parked" : "brought back") + " its program within " +
@@ -487,7 +488,7 @@ void Stepper::finish_half_done() {
       if (before && !locked && lease->state == LeaseState::paused) forget_top(*lease);
       continue;
     }
-    state_.sides_.at(id).next.reset();
+    state_.runtime_.at(id).next.reset();
     if (lease->state == LeaseState::pausing)
       undo(*lease, "the daemon was restarted in the middle of it", LeftAlone::Ground::undone);
     else note("tried_again"), unpark(*lease);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/pair.h"
+#include "core/testing/two_leases.h"
 
 namespace sublet::core::testing {
 namespace {
 
 TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
-  Pair w;
+  TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
   EXPECT_EQ(w.ordered<Park>(), 1);
@@ -30,7 +30,7 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
 }
 
 TEST(Pause, ItsTimeIsCountedFromWhenItsRoomIsGivenAwayUntilItHasItAgain) {
-  Pair w;
+  TwoLeases w;
   w.pass(1min);
   w.pause();
   w.pass(1s);
@@ -57,7 +57,7 @@ TEST(Pause, ItsTimeIsCountedFromWhenItsRoomIsGivenAwayUntilItHasItAgain) {
 }
 
 TEST(Pause, WhoEndsWhileItIsPausedWasPausedUntilThen) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.parked();
   w.measure(Bytes{});
@@ -71,10 +71,10 @@ TEST(Pause, WhoEndsWhileItIsPausedWasPausedUntilThen) {
 }
 
 TEST(Pause, TimeAsleepIsNoTimeThatAMoveTook) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.now = w.now + 3h;
-  w.step(Woke{.asleep = 3h});
+  w.step(ClockGap{.asleep = 3h});
   w.step(Parked{w.victim, true, {}, 9 * GiB});
   EXPECT_TRUE(w.last.learned.empty()) << "so far that is but said";
   w.measure(Bytes{});
@@ -83,10 +83,10 @@ TEST(Pause, TimeAsleepIsNoTimeThatAMoveTook) {
   EXPECT_EQ(w.last.learned[0].move, Move::pause);
   EXPECT_LT(w.last.learned[0].sample.took, 1min) << "else the next one would be given hours";
 
-  Pair undone;
+  TwoLeases undone;
   undone.pause();
   undone.now = undone.now + 3h;
-  undone.step(Woke{.asleep = 3h});
+  undone.step(ClockGap{.asleep = 3h});
   undone.step(Parked{undone.victim, false, "no"});
   undone.unparked();
   EXPECT_TRUE(undone.last.learned.empty()) << "an undone pause is no resume";
@@ -113,7 +113,7 @@ TEST(Pause, WhatItTakesIsLearnedOfItsDeviceAndOfNoneOfSeveral) {
 }
 
 TEST(Pause, LooksAgainAllTheTimeWhileItVerifies) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.parked();
   EXPECT_TRUE(w.wants_snapshot());
@@ -123,7 +123,7 @@ TEST(Pause, LooksAgainAllTheTimeWhileItVerifies) {
 }
 
 TEST(Pause, ALiarIsUndoneAndNobodyIsGivenItsRoom) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.parked();
   for (int i = 0; i < 3; ++i) w.measure(9 * GiB);
@@ -144,7 +144,7 @@ TEST(Pause, ALiarIsUndoneAndNobodyIsGivenItsRoom) {
 }
 
 TEST(Pause, WhatCannotBeMeasuredIsNotVerified) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.parked();
   for (int i = 0; i < 4; ++i) {
@@ -161,7 +161,7 @@ TEST(Pause, WhatCannotBeMeasuredIsNotVerified) {
 }
 
 TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.step(Parked{w.victim, false, "pid 7 is traced"});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
@@ -178,39 +178,39 @@ TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
 }
 
 TEST(Pause, WhomTheDriverLocksIsStoredBeforeAndAllThatHasToComeBack) {
-  Pair w;
-  EXPECT_FALSE(w.step(Touching{w.victim, {process(7)}}).outcome.has_value()) << "it is not asked to yield";
+  TwoLeases w;
+  EXPECT_FALSE(w.step(LockIntent{w.victim, {process(7)}}).outcome.has_value()) << "it is not asked to yield";
   w.pause();
-  const auto touch = [&w](std::vector<ProcessRef> all) { return w.step(Touching{w.victim, std::move(all)}).outcome; };
+  const auto touch = [&w](std::vector<ProcessRef> all) { return w.step(LockIntent{w.victim, std::move(all)}).outcome; };
   ASSERT_TRUE(touch({process(7)}).has_value());
   ASSERT_TRUE(touch({process(7), process(8)}).has_value()) << "one that came while the first was locked";
   EXPECT_EQ(w.ordered<Lock>(), 2);
   const std::vector<ProcessRef> both{process(7), process(8)};
-  EXPECT_EQ(w.told(w.victim).parking->touched, both);
+  EXPECT_EQ(w.told(w.victim).parking->locked_processes, both);
   w.step(Parked{w.victim, false, "pid 8 uses managed memory"});
-  EXPECT_EQ(w.newest_unpark().touched, both) << "nobody knows how far that came";
+  EXPECT_EQ(w.newest_unpark().locked_processes, both) << "nobody knows how far that came";
   EXPECT_FALSE(touch({process(9)}).has_value()) << "too late";
   w.restart();
-  EXPECT_EQ(w.newest_unpark().touched, both) << "not who lives by now: who was touched";
+  EXPECT_EQ(w.newest_unpark().locked_processes, both) << "not who lives by now: who was touched";
   w.unparked();
   w.pause();
-  EXPECT_EQ(w.at(w.victim).parking->touched, std::vector<ProcessRef>{});
+  EXPECT_EQ(w.at(w.victim).parking->locked_processes, std::vector<ProcessRef>{});
 }
 
 TEST(Pause, WhatIsUndoneAlreadyNeedsNoDriverToComeBack) {
-  Pair w;
+  TwoLeases w;
   w.pause();
-  w.step(Touching{w.victim, {process(7)}});
+  w.step(LockIntent{w.victim, {process(7)}});
   w.step(Parked{w.victim, false, "its work was not done in time", {}, true});
-  EXPECT_EQ(w.newest_unpark().touched, std::vector<ProcessRef>{});
-  Pair never;  // and so it is when the daemon ends before anybody is locked
+  EXPECT_EQ(w.newest_unpark().locked_processes, std::vector<ProcessRef>{});
+  TwoLeases never;  // and so it is when the daemon ends before anybody is locked
   never.pause();
   never.restart();
-  EXPECT_EQ(never.newest_unpark().touched, std::vector<ProcessRef>{});
+  EXPECT_EQ(never.newest_unpark().locked_processes, std::vector<ProcessRef>{});
 }
 
 TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   ASSERT_TRUE(w.resume().has_value());
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
@@ -229,7 +229,7 @@ TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
 }
 
 TEST(Pause, WhatWasJustGivenBackIsInUseThoughNotMeasuredYet) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{w.waiter});
   w.resume();
@@ -242,14 +242,14 @@ TEST(Pause, WhatWasJustGivenBackIsInUseThoughNotMeasuredYet) {
 }
 
 TEST(Pause, ItsTimeStandsStillMeanwhile) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.pass(5h);
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
 }
 
-TEST(Pause, AnOutsiderInItsRoomIsWaitedFor) {
-  Pair w;
+TEST(Pause, AnUnleasedProcessInItsRoomIsWaitedFor) {
+  TwoLeases w;
   w.settle();
   w.step(Release{w.waiter});
   w.measure(Bytes{}, 20 * GiB);
@@ -288,7 +288,7 @@ TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
 }
 
 TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{w.waiter});
   w.resume();
@@ -312,7 +312,7 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
 }
 
 TEST(Pause, WhatSubletDidNotStartIsForItsOwnerToEnd) {
-  Pair w;
+  TwoLeases w;
   Attach attach{w.victim, 0, w.at(w.victim).owner, true, {}};
   const std::string pid = std::to_string(attach.owner.process.pid);
   attach.owner.keeper = {};
@@ -335,7 +335,7 @@ TEST(Pause, WhatSubletDidNotStartIsForItsOwnerToEnd) {
 
 TEST(Pause, AStopThatWaitedForARestoreThatFailedForGoodIsCarriedOut) {
   for (const bool revoke : {false, true}) {
-    Pair w;
+    TwoLeases w;
     w.settle();
     w.step(Release{w.waiter});
     ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = !revoke, .revoke = revoke}).outcome.has_value());
@@ -350,7 +350,7 @@ TEST(Pause, AStopThatWaitedForARestoreThatFailedForGoodIsCarriedOut) {
 }
 
 TEST(Pause, OfWhomNoProgramIsOursTheLeaseEndsThen) {
-  Pair w;
+  TwoLeases w;
   Lease token = wish(2 * GiB, "theirs");
   token.owner.kind = OwnerKind::token;
   const LeaseId theirs = w.submit(token, true);
@@ -371,7 +371,7 @@ TEST(Pause, OfWhomNoProgramIsOursTheLeaseEndsThen) {
 
 TEST(Pause, WhatCanNeverComeBackIsEndedAsItIs) {
   for (const bool revoke : {false, true}) {
-    Pair w;
+    TwoLeases w;
     w.settle();
     w.rules.headroom = 15 * GiB;  // as the next daemon is told
     w.restart();
@@ -386,7 +386,7 @@ TEST(Pause, WhatCanNeverComeBackIsEndedAsItIs) {
 }
 
 TEST(Pause, AStopByForceDoesNotWaitForTheResume) {
-  Pair w;
+  TwoLeases w;
   w.settle();  // and another has its room for as long as it likes
   ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
   EXPECT_EQ(w.signals(w.victim, false), 0) << "it comes back first";
@@ -397,7 +397,7 @@ TEST(Pause, AStopByForceDoesNotWaitForTheResume) {
 }
 
 TEST(Pause, AStopByForceDoesNotWaitUntilItHasYielded) {
-  Pair w;
+  TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
   ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
   EXPECT_EQ(w.signals(w.victim, false), 0) << "it comes back first";
@@ -409,7 +409,7 @@ TEST(Pause, AStopByForceDoesNotWaitUntilItHasYielded) {
 }
 
 TEST(Pause, StoppingWaitsForTheResume) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   EXPECT_EQ(w.step(Release{w.victim}).outcome.error().code, Code::PauseUnsafe);
   ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
@@ -420,7 +420,7 @@ TEST(Pause, StoppingWaitsForTheResume) {
 }
 
 TEST(Pause, DyingWhileParkedFreesLedgerAndResidue) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(ProgramEnded{w.victim, 137, true});
   EXPECT_EQ(w.state.ledger_entries(), Bytes{});
@@ -431,7 +431,7 @@ TEST(Pause, DyingWhileParkedFreesLedgerAndResidue) {
 }
 
 TEST(Pause, WhatHostMemoryCannotTakeIsNotBegun) {
-  Pair w;
+  TwoLeases w;
   const auto refused = w.pause({10 * GiB, std::nullopt});  // 2 GiB of it are kept free
   EXPECT_EQ(refused.error().code, Code::HostMemory);
   EXPECT_SAYS(refused.error().detail, "holds 10.0 GiB, and host memory takes 8.0 GiB more");
@@ -443,7 +443,7 @@ TEST(Pause, WhatHostMemoryCannotTakeIsNotBegun) {
 }
 
 TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
-  Pair w;
+  TwoLeases w;
   EXPECT_EQ(w.step(Pause{w.waiter, 0, "", plenty}).outcome.error().code, Code::Stale) << "it waits";
   const LeaseId by_token = w.submit(wish(GiB));
   EXPECT_EQ(w.step(Pause{by_token, 0, "", plenty}).outcome.error().code, Code::PauseUnsafe);
@@ -454,7 +454,7 @@ TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
 }
 
 TEST(Pause, ResumedWhileItYieldsItComesBackAfterwards) {
-  Pair w;
+  TwoLeases w;
   w.step(Release{w.waiter});
   w.pause();
   ASSERT_TRUE(w.resume().has_value());

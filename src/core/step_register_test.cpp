@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Spot leases of which nothing has said yet how it yields: they have a moment in which it still may.
-#include "core/obedient.h"
 #include "core/rehearse.h"
+#include "core/testing/ideal_executor.h"
 
 #include <numeric>
 
@@ -51,16 +51,17 @@ const std::vector<std::pair<OwnerKind, Pausable>> who_may{
 TEST(Register, WhoMayStillDoItIsNotEndedBefore) {
   for (const auto& [owner, pausable] : who_may) {
     Silent w(owner, pausable);
-    w.pass_until(w.granted() + w.rules.idle_after - 1ms);
+    w.pass_until(w.granted() + w.rules.spot_unused_after - 1ms);
     EXPECT_TRUE(w.lives()) << static_cast<int>(owner) << " " << to_string(pausable);
-    EXPECT_EQ(w.last.wake_at, w.granted() + w.rules.idle_after) << "when it is over is looked at then, and not before";
+    EXPECT_EQ(w.last.wake_at, w.granted() + w.rules.spot_unused_after)
+        << "when it is over is looked at then, and not before";
   }
 }
 
 TEST(Register, WhoNeverDoesIsEndedOnceItsMomentIsOver) {
   for (const auto& [owner, pausable] : who_may) {
     Silent w(owner, pausable);
-    w.pass_until(w.granted() + w.rules.idle_after);
+    w.pass_until(w.granted() + w.rules.spot_unused_after);
     EXPECT_FALSE(w.lives()) << static_cast<int>(owner) << " " << to_string(pausable);
     EXPECT_SAYS(w.why(w.spot, "ended"), pausable == Pausable::driver
                                             ? "cannot be paused: no program of it has come, for 2 min"
@@ -72,7 +73,7 @@ TEST(Register, WhoDoesItInTimeIsAskedAtOnce) {
   for (const auto& [owner, pausable] : who_may) {
     if (pausable == Pausable::driver) continue;
     Silent w(owner, pausable);
-    w.pass(w.rules.idle_after - 1s);
+    w.pass(w.rules.spot_unused_after - 1s);
     ASSERT_TRUE(w.registers().has_value());
     EXPECT_TRUE(w.asked()) << static_cast<int>(owner) << " " << to_string(pausable);
     w.step(HostWeighed{w.spot, plenty});
@@ -106,7 +107,7 @@ TEST(Register, WhomTheDriverWasTriedOnIsNotWaitedFor) {
 
 TEST(Register, WhatItDoesOnItsCardProlongsNothing) {
   Silent w(OwnerKind::process, Pausable::cooperative);
-  const Time ends = w.granted() + w.rules.idle_after;
+  const Time ends = w.granted() + w.rules.spot_unused_after;
   for (Bytes uses = 20 * GiB; w.now + 10s < ends; uses -= 1 * GiB) {
     w.programs[w.spot].second = uses;
     w.pass(9s);
@@ -124,17 +125,17 @@ TEST(Register, ItHasAnotherMomentFromTheEndOfWhoHadRegistered) {
   w.step(Cooperate{w.spot, 0, {}});
   const Time ended = w.now;
   w.ask();
-  w.pass_until(ended + w.rules.idle_after - 1ms);
+  w.pass_until(ended + w.rules.spot_unused_after - 1ms);
   EXPECT_TRUE(w.lives());
-  w.pass_until(ended + w.rules.idle_after);
+  w.pass_until(ended + w.rules.spot_unused_after);
   EXPECT_FALSE(w.lives());
 }
 
 TEST(Register, TimeAsleepIsNoTimeInWhichAnybodyCould) {
   Silent w(OwnerKind::token);
-  const Time ends = w.granted() + w.rules.idle_after + 10min;
+  const Time ends = w.granted() + w.rules.spot_unused_after + 10min;
   w.now = w.now + 10min;
-  w.step(Woke{10min});
+  w.step(ClockGap{10min});
   w.measure();
   w.pass_until(ends - 1ms);
   EXPECT_TRUE(w.lives());
@@ -149,9 +150,9 @@ TEST(Register, ARestartIsAsTheGrant) {
   w.step(HeldChanged{w.urgent, true});
   w.measure();
   const Time restarted = w.now - 20ms;
-  w.pass_until(restarted + w.rules.idle_after - 1ms);
+  w.pass_until(restarted + w.rules.spot_unused_after - 1ms);
   EXPECT_TRUE(w.lives());
-  w.pass_until(restarted + w.rules.idle_after);
+  w.pass_until(restarted + w.rules.spot_unused_after);
   EXPECT_FALSE(w.lives());
 }
 
@@ -165,7 +166,7 @@ TEST(Register, WhoWaitsIsToldWhenItMayBeEnded) {
   ASSERT_TRUE(info.eta);
   EXPECT_NEAR(std::chrono::duration<double>(*info.eta).count(), 90, 1);
   EXPECT_SAYS(info.basis, "it may be ended in about 1 min 30 s; then lease-1 (crawl, ana) cannot be paused");
-  const RoomPlan plan = room_plan(w.state, w.rules, w.at(w.urgent), {}, w.now);
+  const VictimPlan plan = victim_plan(w.state, w.rules, w.at(w.urgent), {}, w.now);
   EXPECT_TRUE(plan.found);
   EXPECT_EQ(plan.wait, 90s);
   EXPECT_SAYS(plan.wait_for, "it may still register");
@@ -191,13 +192,13 @@ TEST(Register, WhatADaemonThatStoodStillCouldNotHearCountsAgainstNobody) {
     if (idles) w.programs[spot].second = {};
     w.measure();
     w.submit(w.want(10 * GiB, Tier::interactive, "chat"), true);
-    w.pass(w.rules.idle_after - 10s);
+    w.pass(w.rules.spot_unused_after - 10s);
     w.measure();
     w.now = w.now + 40s;
-    w.step(Woke{.stood_still = 40s});
+    w.step(ClockGap{.stood_still = 40s});
     w.measure(), w.measure();
     EXPECT_EQ(w.state_of(spot), LeaseState::active);
-    w.live(w.rules.idle_after + 2s);
+    w.live(w.rules.spot_unused_after + 2s);
     EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
   }
 }

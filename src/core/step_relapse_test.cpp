@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a paused program took again, and could not be parked at once, is tried again.
-#include "core/cooperating.h"
+#include "core/testing/cooperating.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -152,7 +152,7 @@ TEST(Relapse, WhoMayBeLockedComesBackBeforeItIsAskedAgain) {
   w.step(Resume{w.victim});
   ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver);
-  EXPECT_EQ(w.newest<Unpark>()->touched, (std::vector<ProcessRef>{process(7)}));
+  EXPECT_EQ(w.newest<Unpark>()->locked_processes, (std::vector<ProcessRef>{process(7)}));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes that change while a lease is active: less at once, more at once or when it is its turn.
 #include "base/size_bounds.h"
-#include "core/held_room.h"
+#include "core/format.h"
+#include "core/nominations.h"
 #include "core/stepper.h"
-#include "core/words.h"
 
 namespace sublet::core {
 namespace {
@@ -57,7 +57,7 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
 
 // What is in use is not given away: nobody could have it.
 Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
-  if (state_.snapshot_began_ < state_.sides_.at(lease.id).restored_at)
+  if (state_.snapshot_began_ < state_.runtime_.at(lease.id).restored_at)
     return Error{Code::InUse, "what the processes of " + name_of(lease) + " were just given back is not measured yet",
                  "try again in a moment"};
   for (const std::string& uuid : lease.devices) {
@@ -93,7 +93,7 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
   lease.resize = Upgrade{fact.vram, keeps_place ? before->queued_at : state_.last_queued_at_};
   state_.requeue_in_place(lease);
   state_.reindex(rules_, now_);
-  const HeldRooms held(state_, rules_, now_);
+  const Nominations held(state_, rules_, now_);
   if (!fact.may_queue && !place(*state_.queue_.key(lease.id), &held)) {
     const std::string shortage = shortage_text(state_, rules_, lease, now_) + held_clause(state_, rules_, lease, now_);
     lease.resize = before;
@@ -101,7 +101,7 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
     state_.last_queued_at_ = last_queued_at;
     return Error{Code::Memory, name_of(lease) + " " + shortage, "let it queue, or ask for less"};
   }
-  if (!keeps_place) drop_word(lease);
+  if (!keeps_place) drop_request(lease);
   state_.room_stale_ = true;  // its place may be the same, and it needs less
   touch(lease);
   grant_waiting();
@@ -132,8 +132,8 @@ void Stepper::forget_resize(Lease& lease, const std::string& why) {
   explain(lease, "resized",
           "waits no longer to grow to " + format_size(lease.resize->vram) + ", and keeps " + format_size(lease.vram) +
               ": " + why,
-          "content");
-  drop_word(lease);
+          "resize_withdrawn");
+  drop_request(lease);
   lease.resize.reset();
   state_.requeue_in_place(lease);
   touch(lease);

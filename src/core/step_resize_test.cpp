@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/obedient.h"
+#include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
 namespace {

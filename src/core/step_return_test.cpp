@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What comes back of a program that was paused, and what is known of it: after a restart, and after a pause that
 // failed.
-#include "core/pair.h"
+#include "core/testing/two_leases.h"
 
 namespace sublet::core::testing {
 namespace {
 
 TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
-  Pair w;
+  TwoLeases w;
   const auto room = [&w] { return w.state.to_restore(w.at(w.victim), uuid_of(0)); };
   w.now = w.now + 20ms;
   w.snapshot({gpu(0, 24 * GiB, {uses(7, 3 * GiB, w.victim), uses(8, 6 * GiB, w.victim)})});
@@ -21,14 +21,14 @@ TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
   w.restart();
   EXPECT_EQ(room().all, 9 * GiB) << "and so after a restart";
   EXPECT_EQ(room().of.size(), 2U);
-  Pair undone;
+  TwoLeases undone;
   undone.pause();
   undone.restart();
   EXPECT_EQ(undone.state.to_restore(undone.at(undone.victim), uuid_of(0)).all, 9 * GiB) << "not all of its lease";
 }
 
 TEST(Pause, WhatComesBackUnlistedIsOfWhomIsBroughtBack) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{w.waiter});
   w.resume();
@@ -72,7 +72,7 @@ TEST(Pause, ACardIsKnownWhileTheOnlyOneThereIsBroughtBack) {
 }
 
 TEST(Pause, WhoEndsMeanwhileKeepsWhatItHasUntilThatIsGone) {
-  Pair w;
+  TwoLeases w;
   const LeaseId other = w.run(6 * GiB, 8, "infer", 1h);
   w.settle();
   w.step(Release{w.waiter});
@@ -91,7 +91,7 @@ TEST(Pause, WhoEndsMeanwhileKeepsWhatItHasUntilThatIsGone) {
 }
 
 TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
-  Pair w;
+  TwoLeases w;
   const auto newest = [&w] {
     Park found;
     for (const Action& action : w.actions)
@@ -118,15 +118,15 @@ TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
 }
 
 TEST(Pause, WhatWasNotMeasuredMayBeAllOfItsLease) {
-  const auto room = [](const Pair& w) { return w.state.to_restore(w.at(w.victim), uuid_of(0)); };
-  Pair unread;
+  const auto room = [](const TwoLeases& w) { return w.state.to_restore(w.at(w.victim), uuid_of(0)); };
+  TwoLeases unread;
   unread.restart();
   ASSERT_TRUE(unread.pause().has_value()) << "before anything was read again";
   EXPECT_EQ(room(unread).all, 10 * GiB);
   EXPECT_TRUE(room(unread).of.empty());
   unread.step(Parked{unread.victim, true, {}, 3 * GiB});
   EXPECT_EQ(room(unread).all, 10 * GiB) << "host memory grows less where nothing was written";
-  Pair back;
+  TwoLeases back;
   back.settle();
   back.step(Release{.lease = back.waiter, .force = true});
   back.resume();
@@ -137,7 +137,7 @@ TEST(Pause, WhatWasNotMeasuredMayBeAllOfItsLease) {
 }
 
 TEST(Pause, WhoHeldMoreThanItsLeaseNeedsItAllToComeBack) {
-  Pair w;
+  TwoLeases w;
   w.measure(12 * GiB);
   w.pause();
   w.step(Parked{w.victim, true, {}, 20 * GiB});
@@ -145,7 +145,7 @@ TEST(Pause, WhoHeldMoreThanItsLeaseNeedsItAllToComeBack) {
 }
 
 TEST(Pause, WhatAProgramHeldBeyondItsLeaseIsKnownAfterARestart) {
-  Pair w;
+  TwoLeases w;
   w.step(Release{.lease = w.waiter, .force = true});
   w.measure(13 * GiB);
   ASSERT_TRUE(w.pause().has_value());
@@ -173,7 +173,7 @@ TEST(Pause, WhatAProgramHeldBeyondItsLeaseIsKnownAfterARestart) {
 }
 
 TEST(Pause, WhatComesBackOfAPauseThatFailsIsPromisedToNobody) {
-  Pair w;
+  TwoLeases w;
   w.step(Release{.lease = w.waiter, .force = true});
   w.measure(13 * GiB);
   ASSERT_TRUE(w.pause().has_value());
@@ -192,7 +192,7 @@ TEST(Pause, WhatComesBackOfAPauseThatFailsIsPromisedToNobody) {
 }
 
 TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{.lease = w.waiter, .force = true});
   w.resume();
@@ -219,9 +219,9 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
 }
 
 TEST(Pause, WhoCannotBeRestoredCanBeGivenUpByHand) {
-  Pair w;
+  TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
-  w.step(Touching{w.victim, {process(7), process(8)}});
+  w.step(LockIntent{w.victim, {process(7), process(8)}});
   w.step(Parked{w.victim, false, "process 8 does not let itself be traced"});
   w.step(Unparked{w.victim, Unparked::How::not_yet, "process 8 does not let itself be traced", {}, false, "no_right"});
   const auto helps = what_would_help(w.state, w.rules, w.at(w.victim), w.now);
@@ -233,7 +233,7 @@ TEST(Pause, WhoCannotBeRestoredCanBeGivenUpByHand) {
 }
 
 TEST(Pause, ARestartUndoesWhatWasHalfDone) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.restart();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
@@ -243,7 +243,7 @@ TEST(Pause, ARestartUndoesWhatWasHalfDone) {
 }
 
 TEST(Pause, ARestartKeepsWhatIsParked) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.resume();
   w.restart();
@@ -259,7 +259,7 @@ TEST(Pause, ARestartKeepsWhatIsParked) {
 }
 
 TEST(Pause, WhoHeldMoreThanItsLeaseGetsThatBackToo) {
-  Pair w;
+  TwoLeases w;
   w.step(Release{.lease = w.waiter, .force = true});
   w.measure(13 * GiB);
   ASSERT_TRUE(w.pause().has_value());
@@ -276,7 +276,7 @@ TEST(Pause, WhoHeldMoreThanItsLeaseGetsThatBackToo) {
 }
 
 TEST(Pause, WhoNeedsMoreThanThereIsComesBackWhereNobodyElseIsPromisedAnything) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{.lease = w.waiter, .force = true});
   w.measure(16 * GiB);
@@ -287,12 +287,12 @@ TEST(Pause, WhoNeedsMoreThanThereIsComesBackWhereNobodyElseIsPromisedAnything) {
 }
 
 TEST(Pause, WhatItTookWhileItWasPausedStandsInItsOwnWayAndItIsToldSo) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{.lease = w.waiter, .force = true});
   w.measure(3 * GiB);
   w.measure(3 * GiB);
-  EXPECT_SAYS(w.why(w.victim, "relapsed"), "holds 3.0 GiB again");
+  EXPECT_SAYS(w.why(w.victim, "allocated_while_paused"), "holds 3.0 GiB again");
   ASSERT_TRUE(w.resume().has_value());
   ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).beside, 3 * GiB);
@@ -310,7 +310,7 @@ TEST(Pause, WhatItTookWhileItWasPausedStandsInItsOwnWayAndItIsToldSo) {
 }
 
 TEST(Pause, WhatItTookWhileItWasPausedComesBackIntoNobodysRoom) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{.lease = w.waiter, .force = true});
   w.measure(3 * GiB);
@@ -333,7 +333,7 @@ TEST(Pause, WhatItTookWhileItWasPausedComesBackIntoNobodysRoom) {
 // Of its processes some may have been restored, before the driver failed another.
 TEST(Poisoned, TheRoomOfWhatFailedForGoodIsNobodysBeforeItIsMeasured) {
   for (const Bytes left : {Bytes{}, 4 * GiB}) {
-    Pair w;
+    TwoLeases w;
     w.settle();
     w.step(Release{w.waiter});
     w.resume();
@@ -350,7 +350,7 @@ TEST(Poisoned, TheRoomOfWhatFailedForGoodIsNobodysBeforeItIsMeasured) {
 }
 
 TEST(Poisoned, NorIsItWhereItsLeaseEndsBeforeThat) {
-  Pair w;
+  TwoLeases w;
   w.settle();
   w.step(Release{w.waiter});
   w.resume();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In safe mode what is there goes on, and nothing new begins.
-#include "core/obedient.h"
-#include "core/pair.h"
+#include "core/testing/ideal_executor.h"
+#include "core/testing/two_leases.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -16,7 +16,7 @@ void refused(const Result<LeaseId>& outcome) {
 }
 
 TEST(SafeMode, RefusesWhatIsNewAndLetsGoOnWhatIsThere) {
-  Pair w;
+  TwoLeases w;
   const LeaseId token = w.submit(GiB);
   w.rules.safe_mode = safe;
   refused(w.ask(wish(GiB)));
@@ -36,7 +36,7 @@ TEST(SafeMode, RefusesWhatIsNewAndLetsGoOnWhatIsThere) {
 }
 
 TEST(SafeMode, WhoWaitsKnowsWhyAndHasItsTurnAfterwards) {
-  Pair w;
+  TwoLeases w;
   w.rules.safe_mode = safe;
   w.step(ProgramEnded{w.victim, 0, false});
   w.measure(Bytes{});
@@ -77,7 +77,7 @@ TEST(SafeMode, NobodyYieldsOrComesBack) {
 }
 
 TEST(SafeMode, AMoveThatWasInterruptedIsTakenBackAfterwards) {
-  Pair w;
+  TwoLeases w;
   w.pause();
   w.rules.safe_mode = safe;
   w.restart();

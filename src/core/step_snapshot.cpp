@@ -2,9 +2,9 @@
 // What the devices report: what of it is believed, who is charged for it, what is thereby measured gone.
 #include "core/stepper.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
+#include "core/format.h"
 #include "core/methods.h"
-#include "core/words.h"
 
 #include <algorithm>
 #include <map>
@@ -174,10 +174,10 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     Lease& lease = state_.leases_.at(id);
     const auto listed = seen.find(id);
     const Charge now = listed == seen.end() ? Charge{} : listed->second;
-    state_.measure(lease, device, now, shows_the_end(lease, began) || planted(Bug::any_reading_settles));
+    state_.measure(lease, device, now, shows_the_end(lease, began) || mutant(Mutant::any_reading_settles));
     lease.peak_used = std::max(lease.peak_used, now.used);
     if (lease.state == LeaseState::paused && now.used > lease.parking->residue) relapsing_.insert(id);
-    if (lease.state == LeaseState::pausing && began < state_.sides_.at(id).yielded_at.value_or(Time::never()))
+    if (lease.state == LeaseState::pausing && began < state_.runtime_.at(id).yielded_at.value_or(Time::never()))
       look_at_unlisted(lease);
     if (lease.parking) may_be_blocked_.push_back(id);
     if (listed != seen.end() && !lease.had_process) {
@@ -203,16 +203,17 @@ Bytes Stepper::kept_by_driver(const Device& device, const DeviceReading& reading
   const auto is_parked = [&listed](ProcessRef process) { return !listed.contains(process); };
   std::int64_t parked = 0;
   for (const Lease* lease : away) {
-    const auto& touched = lease->parking->touched;
-    const auto& yielded = lease->parking->yielded;
-    const auto locked = [&touched](ProcessRef process) {
-      return !touched || std::ranges::find(*touched, process) != touched->end();
+    const auto& locked_processes = lease->parking->locked_processes;
+    const auto& held_when_paused = lease->parking->held_when_paused;
+    const auto locked = [&locked_processes](ProcessRef process) {
+      return !locked_processes || std::ranges::find(*locked_processes, process) != locked_processes->end();
     };
-    for (std::size_t i = 0; i < yielded.size(); ++i) {
+    for (std::size_t i = 0; i < held_when_paused.size(); ++i) {
       if (lease->devices[i] != device.reading.uuid) continue;
       // Where nobody was measured before, any that was locked may have held something.
-      if (yielded[i].of.empty() && touched) parked += std::ranges::count_if(*touched, is_parked);
-      for (const auto& [process, bytes] : yielded[i].of) parked += locked(process) && is_parked(process);
+      if (held_when_paused[i].of.empty() && locked_processes)
+        parked += std::ranges::count_if(*locked_processes, is_parked);
+      for (const auto& [process, bytes] : held_when_paused[i].of) parked += locked(process) && is_parked(process);
     }
   }
   return parked * driver_keeps;
@@ -225,7 +226,7 @@ void Stepper::note_hidden(const Device& device, const DeviceReading& reading, By
   if (grew < Bytes{}) {
     for (const LeaseId id : device.leases) {
       Charge& charge = *state_.charge_at(state_.leases_.at(id), device.reading.uuid);
-      if (charge.hidden > Bytes{}) state_.sides_.at(id).used_until = now_;
+      if (charge.hidden > Bytes{}) state_.runtime_.at(id).used_until = now_;
       charge.hidden = std::max(charge.hidden + grew, Bytes{});
     }
   }
@@ -245,7 +246,7 @@ void Stepper::note_hidden(const Device& device, const DeviceReading& reading, By
 // Whether a reading that was begun then shows what is left of the lease, and nothing of it can become more.
 bool Stepper::shows_the_end(const Lease& lease, Time began) const {
   if (!lease.ended_at) return true;
-  return !may_allocate(lease) && began >= std::max(*lease.ended_at, state_.sides_.at(lease.id).gone_at);
+  return !may_allocate(lease) && began >= std::max(*lease.ended_at, state_.runtime_.at(lease.id).gone_at);
 }
 
 void Stepper::settle_measured(Device& device) {
@@ -293,7 +294,7 @@ void Stepper::adopt_named_devices() {
       touch(lease);
     }
     at = state_.devices_.erase(at);
-    state_.askers_ = {};  // they stand where they stood, and want a device of another name
+    state_.preemptors_ = {};  // they stand where they stood, and want a device of another name
   }
 }
 
@@ -311,7 +312,7 @@ void Stepper::give_up_missing() {
     const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
     for (const LeaseId id : here) {
       Lease& lease = *find(id);
-      if (lease.parking && !planted(Bug::the_parked_go_with_their_card) && waits_for_card(lease, device, over))
+      if (lease.parking && !mutant(Mutant::the_parked_go_with_their_card) && waits_for_card(lease, device, over))
         continue;
       if (!lease.ended()) end_with(lease, device);
       if (device.leases.contains(id)) state_.unbook(lease, device);
@@ -348,14 +349,14 @@ bool Stepper::waits_for_card(Lease& lease, const Device& device, bool over) {
   });
   if (lease.state == LeaseState::paused && beside)
     bring_back(lease, "its device " + name_of(device) + (over ? " is gone for good" : " is gone, and it is to end") +
-                          ": its program is told to go on without it");
+                          ": its program is resumed without it");
   return true;
 }
 
 // Of those whose card is gone. Whoever did not go on when it was told to is not told again.
 bool Stepper::may_be_told_to_go_on(const Lease& lease) const {
   return lease.parking && lease.parking->method == PauseMethod::cooperative && lease.state != LeaseState::poisoned &&
-         state_.sides_.at(lease.id).unanswered == 0;
+         state_.runtime_.at(lease.id).unanswered == 0;
 }
 
 void Stepper::end_with(Lease& lease, const Device& device) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/over.h"
-#include "core/words.h"
-#include "core/world.h"
+#include "core/format.h"
+#include "core/over_limit.h"
+#include "core/testing/world.h"
 
 namespace sublet::core::testing {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases of the tier spot: the only ones that are ended to make room, and only those that can never be parked.
-#include "core/obedient.h"
 #include "core/rehearse.h"
+#include "core/testing/ideal_executor.h"
 
 #include <numeric>
 
@@ -93,7 +93,7 @@ TEST(Spot, NobodysTurnEndsOneThatHostMemoryCouldNeverTake) {
   w.live(10min);
   EXPECT_EQ(w.state_of(first), LeaseState::active);
   EXPECT_EQ(w.state_of(second), LeaseState::queued);
-  EXPECT_TRUE(w.state.turns().empty());
+  EXPECT_TRUE(w.state.slices().empty());
 }
 
 TEST(Spot, OneThatHoldsTooMuchForAMomentIsNotEnded) {
@@ -176,15 +176,15 @@ TEST(Spot, NobodysWordEndsAnEqual) {
   const LeaseId pinned = w.submit(lease, true);
   w.attach(pinned);
   const LeaseId equal = w.start(10 * GiB, Tier::spot, "infer");
-  for (const bool anybodys : {false, true}) {
-    const auto refused = w.step(Preempt{equal, 0, Ordered{1000, anybodys}}).outcome;
+  for (const bool any_user : {false, true}) {
+    const auto refused = w.step(Preempt{equal, 0, PreemptionRequest{1000, any_user}}).outcome;
     ASSERT_FALSE(refused.has_value());
     EXPECT_SAYS(refused.error().detail, "it cannot be paused, and is ended for a higher tier only");
   }
   EXPECT_EQ(w.state_of(pinned), LeaseState::active);
 }
 
-TEST(Spot, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
+TEST(Spot, OneOnSeveralDevicesThatTwoPreemptorsWouldEndEndsOnce) {
   World w;
   const auto cards = [] { return std::vector{gpu(0, 8 * GiB), gpu(1, 8 * GiB)}; };
   w.snapshot(cards());
@@ -195,9 +195,9 @@ TEST(Spot, OneOnSeveralDevicesThatTwoAskersWouldEndEndsOnce) {
   const LeaseId spot = w.submit(both);
   w.pass(20s);  // nothing is known any more, so that both wait
   for (int card = 0; card < 2; ++card) {
-    Lease asker = wish(6 * GiB, "train");
-    asker.wanted_device = uuid_of(card);
-    w.submit(asker);
+    Lease preemptor = wish(6 * GiB, "train");
+    preemptor.wanted_device = uuid_of(card);
+    w.submit(preemptor);
   }
   w.snapshot(cards());
   EXPECT_TRUE(w.gone(spot));
@@ -210,8 +210,8 @@ TEST(Spot, OneIsEndedForNothingOnTheCardOnlyByAReadingFromAfterItsMoment) {
   Card w;
   const LeaseId idle = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
   w.step(Attach{idle, 0, kept_process(50), true, {}});
-  const Time over = *w.at(idle).granted_at + w.rules.idle_after;
-  w.live(w.rules.idle_after - 5s);
+  const Time over = *w.at(idle).granted_at + w.rules.spot_unused_after;
+  w.live(w.rules.spot_unused_after - 5s);
   w.submit(w.want(10 * GiB, Tier::standard), true);
   w.now = over + 2s;
   w.step(Tick{});
@@ -254,11 +254,11 @@ TEST(Spot, AThirdUserSLeaseHasNobodyEnded) {
   const LeaseId urgent = w.submit(w.want(10 * GiB, Tier::standard), true);
   w.live(30s);
   EXPECT_EQ(w.state_of(held), LeaseState::active);
-  const RoomPlan plan = room_plan(w.state, w.rules, w.at(urgent), {}, w.now);
-  const auto is_it = [&](const Spared& spared) { return spared.lease == held; };
-  const auto spared = std::find_if(plan.spared.begin(), plan.spared.end(), is_it);
-  ASSERT_NE(spared, plan.spared.end());
-  EXPECT_SAYS(spared->why, "no more than 18.0 GiB");
+  const VictimPlan plan = victim_plan(w.state, w.rules, w.at(urgent), {}, w.now);
+  const auto is_it = [&](const Ineligible& ineligible) { return ineligible.lease == held; };
+  const auto ineligible = std::find_if(plan.ineligible.begin(), plan.ineligible.end(), is_it);
+  ASSERT_NE(ineligible, plan.ineligible.end());
+  EXPECT_SAYS(ineligible->why, "no more than 18.0 GiB");
   w.step(Release{passing});
   w.live(60s);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);

@@ -2,8 +2,8 @@
 // A new lease: what can be refused at once, its place in the queue, and what is said to one who must wait.
 #include "base/size_bounds.h"
 #include "core/explain.h"
+#include "core/format.h"
 #include "core/stepper.h"
-#include "core/words.h"
 
 #include <algorithm>
 
@@ -36,7 +36,7 @@ std::string waiting_hint(Code code) {
     case Code::GpuLost:
       return "`sublet doctor` says what the driver reports of it; ask for less, or for another device";
     case Code::Settling: return "try again in a moment: what ended holds these bytes until they are measured gone";
-    case Code::External: return "programs under no lease hold the room: end one (`sublet proclist`), or lease it";
+    case Code::External: return "programs without a lease hold the room: end one (`sublet proclist`), or lease it";
     default: return "let it queue, or ask for less";
   }
 }
@@ -132,8 +132,8 @@ LeaseId Stepper::admit(const Submit& fact) {
   lease.had_process = lease.owner.kind == OwnerKind::process;
   if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = now_;
   Lease& kept = state_.add(std::move(lease));
-  state_.sides_.at(kept.id).held = fact.held;
-  if (fact.ordered) order_room(kept, *fact.ordered);
+  state_.runtime_.at(kept.id).held = fact.held;
+  if (fact.preemption_request) request_preemption(kept, *fact.preemption_request);
   enqueue(kept);
   return kept.id;
 }
@@ -172,7 +172,7 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
   // Whose turn has come by time alone is not taken back with a refusal.
   if (!asked.may_queue) grant_waiting();
   const Time last_queued_at = state_.last_queued_at_;
-  const std::vector<HeldRoom> held_rooms = state_.held_rooms_;
+  const std::vector<Nomination> nominations = state_.nominations_;
   const auto reasons = static_cast<std::ptrdiff_t>(plan_.reasons.size());
   const auto transitions = static_cast<std::ptrdiff_t>(plan_.transitions.size());
   const LeaseId id = admit(asked);
@@ -189,7 +189,7 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
     state_.drop(id);
     --state_.last_id_;
     state_.last_queued_at_ = last_queued_at;
-    state_.held_rooms_ = held_rooms;
+    state_.nominations_ = nominations;
     plan_.reasons.erase(plan_.reasons.begin() + reasons, plan_.reasons.end());
     plan_.transitions.erase(plan_.transitions.begin() + transitions, plan_.transitions.end());
     return refusal;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/world.h"
+#include "core/testing/world.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -193,7 +193,7 @@ TEST(SubmitNoQueue, SaysExternalWhenNoLeaseCouldMakeRoom) {
   w.snapshot({gpu(0, 24 * GiB, {uses(4711, 20 * GiB)})});
   const auto refused = w.ask(wish(6 * GiB), false);
   EXPECT_EQ(refused.error().code, Code::External);
-  EXPECT_SAYS(refused.error().detail, "pid 4711 (under no lease) 20.0 GiB");
+  EXPECT_SAYS(refused.error().detail, "pid 4711 (without a lease) 20.0 GiB");
 }
 
 TEST(SubmitNoQueue, SaysSettlingWhenOnlyBytesThatAreBeingMeasuredLack) {
@@ -216,13 +216,14 @@ TEST(Submit, WhatIsRefusedLeavesNoOrderBehind) {
   low.tier = Tier::spot;
   low.pausable = Pausable::no;
   const LeaseId there = w.submit(low, true);
-  Submit refused{.lease = wish(10 * GiB), .may_queue = false, .held = true, .ordered = Ordered{2000, false}};
+  Submit refused{
+      .lease = wish(10 * GiB), .may_queue = false, .held = true, .preemption_request = PreemptionRequest{2000, false}};
   EXPECT_FALSE(w.step(refused).outcome.has_value());
   const LeaseId id = w.submit(wish(10 * GiB), true);
   w.pass(10s);
   EXPECT_EQ(w.state_of(id), LeaseState::queued);
   EXPECT_EQ(w.state_of(there), LeaseState::active) << "nobody ordered anything for that one";
-  EXPECT_TRUE(w.state.makings().empty());
+  EXPECT_TRUE(w.state.plans().empty());
 }
 
 }  // namespace

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that the driver cannot park, and what has changed of one by the time it is locked.
-#include "core/pair.h"
+#include "core/testing/two_leases.h"
 
 namespace sublet::core::testing {
 namespace {
 
 // It was asked of the driver, and came back so.
-void refuse(Pair& w, Unfit unfit, std::string why) {
+void refuse(TwoLeases& w, Unfit unfit, std::string why) {
   ASSERT_TRUE(w.pause().has_value());
   w.step(Parked{w.victim, false, std::move(why), {}, true, unfit});
   w.unparked();
   ASSERT_EQ(w.state_of(w.victim), LeaseState::active);
 }
 
-double trust(const Pair& w) {
+double trust(const TwoLeases& w) {
   const MethodRecord* record = w.state.record(anas("train"), PauseMethod::driver);
   return record == nullptr ? 1 : record->reliability();
 }
 
 TEST(Unfit, WhatTheDriverCannotParkIsNotAskedAgain) {
-  Pair w;
+  TwoLeases w;
   refuse(w, Unfit::never, "pid 7 uses managed memory");
   EXPECT_LT(trust(w), 1);
   const auto again = w.pause();
@@ -34,7 +34,7 @@ TEST(Unfit, WhatTheDriverCannotParkIsNotAskedAgain) {
 }
 
 TEST(Unfit, TheWordOfItsOwnerLiftsWhatOnlyHeCanAnswerFor) {
-  Pair w;
+  TwoLeases w;
   refuse(w, Unfit::unvouched, "nobody can see whether process 7 uses managed memory");
   EXPECT_EQ(trust(w), 1) << "nothing was tried";
   const auto again = w.pause();
@@ -49,7 +49,7 @@ TEST(Unfit, TheWordOfItsOwnerLiftsWhatOnlyHeCanAnswerFor) {
 
 TEST(Unfit, ARestartOfTheDaemonForgetsNothingOfIt) {
   for (const Unfit unfit : {Unfit::never, Unfit::unvouched}) {
-    Pair w;
+    TwoLeases w;
     refuse(w, unfit, "it may use managed memory");
     w.restart();
     w.measure(10 * GiB);
@@ -67,7 +67,7 @@ TEST(Unfit, ARestartOfTheDaemonForgetsNothingOfIt) {
 }
 
 TEST(Unfit, AnotherProgramIsAskedAnew) {
-  Pair w;
+  TwoLeases w;
   refuse(w, Unfit::never, "pid 7 uses managed memory");
   Attach attach{w.victim, 0, w.at(w.victim).owner, true, {}};
   attach.owner.keeper = process(70);
@@ -79,7 +79,7 @@ TEST(Unfit, AnotherProgramIsAskedAnew) {
 }
 
 TEST(Unfit, YieldingByItselfIsLeft) {
-  Pair w;
+  TwoLeases w;
   refuse(w, Unfit::never, "pid 7 uses managed memory");
   Cooperation how;
   how.process = process(7);
@@ -89,7 +89,7 @@ TEST(Unfit, YieldingByItselfIsLeft) {
 }
 
 TEST(Unfit, OfWhatIsLostOnItsDeviceNothingIsEntered) {
-  Pair w;
+  TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
   w.step(Parked{w.victim, false, "the driver failed it"});
   EXPECT_GT(w.state.ledger_entries(), Bytes{});
@@ -98,53 +98,53 @@ TEST(Unfit, OfWhatIsLostOnItsDeviceNothingIsEntered) {
   w.step(lost);
   EXPECT_EQ(w.state_of(w.victim), LeaseState::poisoned);
   EXPECT_EQ(w.state.ledger_entries(), Bytes{});
-  EXPECT_EQ(w.at(w.victim).parking->entry, Bytes{});
+  EXPECT_EQ(w.at(w.victim).parking->host_bytes, Bytes{});
   EXPECT_SAYS(w.why(w.victim, "poisoned"), "Nothing of it is in host memory");
 }
 
-TEST(Weighed, WhatItTookBeforeItWasLockedIsEntered) {
-  Pair w;
+TEST(MeasuredWhileLocked, WhatItTookBeforeItWasLockedIsEntered) {
+  TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
-  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(MeasuredWhileLocked{w.victim, plenty}).outcome.has_value());
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "it has not grown";
   w.measure(12 * GiB);
-  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(MeasuredWhileLocked{w.victim, plenty}).outcome.has_value());
   EXPECT_EQ(w.state.ledger_entries(), 12 * GiB);
   EXPECT_SAYS(w.why(w.victim, "pausing"), "it holds 12.0 GiB now, 2.0 GiB more than when it was asked");
 }
 
-TEST(Weighed, WhatEachHoldsIsNotedForItsWayBack) {
-  Pair w;
+TEST(MeasuredWhileLocked, WhatEachHoldsIsNotedForItsWayBack) {
+  TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
   w.now = w.now + 20ms;
   w.snapshot({gpu(0, 24 * GiB, {uses(7, 5 * GiB, w.victim), uses(8, 6 * GiB, w.victim)})});
-  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(MeasuredWhileLocked{w.victim, plenty}).outcome.has_value());
   const auto needed = w.state.to_restore(w.at(w.victim), w.at(w.victim).devices.front());
   EXPECT_EQ(needed.all, 11 * GiB);
   EXPECT_EQ(needed.of, (std::map<ProcessRef, Bytes>{{process(7), 9 * GiB}, {process(8), 6 * GiB}}));
 }
 
-TEST(Weighed, WhatDoesNotFitAnyMoreIsNotParked) {
-  Pair w;
+TEST(MeasuredWhileLocked, WhatDoesNotFitAnyMoreIsNotParked) {
+  TwoLeases w;
   w.rules.ledger_limit = 11 * GiB;
   ASSERT_TRUE(w.pause().has_value());
   w.measure(12 * GiB);
-  const auto limited = w.step(Weighed{w.victim, plenty}).outcome;
+  const auto limited = w.step(MeasuredWhileLocked{w.victim, plenty}).outcome;
   ASSERT_FALSE(limited.has_value());
   EXPECT_EQ(limited.error().code, Code::HostMemory);
   EXPECT_SAYS(limited.error().detail, "holds 12.0 GiB");
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "as it was";
   w.measure(9 * GiB);
-  EXPECT_TRUE(w.step(Weighed{w.victim, plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(MeasuredWhileLocked{w.victim, plenty}).outcome.has_value());
   // Another of its processes is in a group that takes less.
-  const auto tight = w.step(Weighed{w.victim, {64 * GiB, 3 * GiB}}).outcome;
+  const auto tight = w.step(MeasuredWhileLocked{w.victim, {64 * GiB, 3 * GiB}}).outcome;
   ASSERT_FALSE(tight.has_value());
   EXPECT_SAYS(tight.error().detail, "the control group that is charged takes 3.0 GiB more");
-  const auto swaps = w.step(Weighed{w.victim, {64 * GiB, std::nullopt, true}}).outcome;
+  const auto swaps = w.step(MeasuredWhileLocked{w.victim, {64 * GiB, std::nullopt, true}}).outcome;
   ASSERT_FALSE(swaps.has_value());
   EXPECT_EQ(swaps.error().code, Code::PauseUnsafe);
-  EXPECT_FALSE(w.step(Weighed{w.waiter, plenty}).outcome.has_value()) << "it is not asked to yield";
+  EXPECT_FALSE(w.step(MeasuredWhileLocked{w.waiter, plenty}).outcome.has_value()) << "it is not asked to yield";
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include "core/methods.h"
 #include "core/stepper.h"
 
-#include "base/planted.h"
-#include "core/words.h"
+#include "base/mutants.h"
+#include "core/format.h"
 
 #include <algorithm>
 #include <utility>
@@ -33,13 +33,13 @@ void Stepper::verify_yielding(Time began) {
       state_.verifying_.erase(id);
       continue;
     }
-    State::Side& side = state_.sides_.at(id);
-    if (began < *side.yielded_at || (side.proofs > 0 && began <= side.proven_at)) continue;
+    State::LeaseRuntime& runtime = state_.runtime_.at(id);
+    if (began < *runtime.yielded_at || (runtime.proofs > 0 && began <= runtime.proven_at)) continue;
     const bool gone = yields(*lease, began);
-    if (told(*lease, began) && holds_on(*lease)) side.held_at = began;
-    side.proofs = gone ? side.proofs + 1 : 0;
-    side.proven_at = began;
-    if (side.proofs >= proofs_needed) settle_down(*lease);
+    if (told(*lease, began) && holds_on(*lease)) runtime.held_at = began;
+    runtime.proofs = gone ? runtime.proofs + 1 : 0;
+    runtime.proven_at = began;
+    if (runtime.proofs >= proofs_needed) settle_down(*lease);
   }
 }
 
@@ -60,25 +60,25 @@ bool Stepper::holds_on(const Lease& lease) const {
 
 bool Stepper::yields(const Lease& lease, Time began) const {
   // It is no longer listed, and that proves nothing while as much is used there by nobody who is.
-  const bool seen = state_.unlisted_since_asked(lease) <= reading_slack || planted(Bug::unlisted_is_gone);
+  const bool seen = state_.unlisted_since_asked(lease) <= reading_slack || mutant(Mutant::unlisted_is_gone);
   return told(lease, began) && !holds_on(lease) && seen;
 }
 
 // What no listed process holds of its devices before it yields, but for what may be its own. Of a device that was not
 // read yet when it was asked it is looked at in its first reading.
 void Stepper::look_at_unlisted(const Lease& lease) {
-  State::Side& side = state_.sides_.at(lease.id);
-  side.unlisted.resize(lease.devices.size());
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.unlisted.resize(lease.devices.size());
   for (std::size_t i = 0; i < lease.devices.size(); ++i) {
     const Device& device = state_.devices_.at(lease.devices[i]);
-    if (!side.unlisted[i] && device.read_at)
-      side.unlisted[i] = std::max(device.unlisted - side.charges[i].hidden, Bytes{});
+    if (!runtime.unlisted[i] && device.read_at)
+      runtime.unlisted[i] = std::max(device.unlisted - runtime.charges[i].hidden, Bytes{});
   }
 }
 
 // Longer than the bytes of this consumer ever took to be measured gone.
 Duration Stepper::liar_after(const Lease& lease) const {
-  const Bytes bytes = state_.sides_.at(lease.id).moved;
+  const Bytes bytes = state_.runtime_.at(lease.id).moved;
   const Prediction takes =
       state_.costs_.predict(lease.whose(), lease.devices, lease.parking->method, Move::settle, bytes);
   return std::clamp(takes.longest, std::min(liar_at_least, rules_.verify_timeout), rules_.verify_timeout);
@@ -86,39 +86,40 @@ Duration Stepper::liar_after(const Lease& lease) const {
 
 void Stepper::learn(const Lease& lease, Move move, Bytes bytes, Duration took) {
   const std::string device = lease.devices.size() == 1 ? lease.devices.front() : std::string();
-  if (planted(Bug::moves_look_short)) took /= 8;
+  if (mutant(Mutant::moves_look_short)) took /= 8;
   plan_.learned.push_back({lease.whose(), lease.parking->method, move, {bytes, took}, now_, device});
   state_.costs_.learn(plan_.learned.back());
 }
 
 void Stepper::settle_down(Lease& lease) {
   Parking parking = *lease.parking;
-  const bool returns = std::exchange(parking.returns, false);
+  const bool resume_requested = std::exchange(parking.resume_requested, false);
   state_.verifying_.erase(lease.id);
   state_.note_yielded(lease, parking);
-  drop_word(lease);  // not before: of a pause that fails it keeps its room, and the word that it was given it on
+  drop_request(lease);  // not before: of a pause that fails it keeps its room, and the word that it was given it on
   state_.set_parking(lease, std::move(parking), LeaseState::paused);
-  State::Side& side = state_.sides_.at(lease.id);
-  side.failures = 0;
-  side.barred.reset();
-  if (lease.parking->method == PauseMethod::driver) side.seemed_unfit = false, state_.driver_barred_.reset();
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.failures = 0;
+  runtime.barred.reset();
+  if (lease.parking->method == PauseMethod::driver) runtime.seemed_unfit = false, state_.driver_barred_.reset();
   remember_pause(lease, lease.parking->method, true);
-  learn(lease, Move::pause, side.moved, *side.yielded_at - side.moving_since);  // not before: a liar's word is none
-  learn(lease, Move::settle, side.moved, now_ - *side.yielded_at);
+  learn(lease, Move::pause, runtime.moved,
+        *runtime.yielded_at - runtime.moving_since);  // not before: a liar's word is none
+  learn(lease, Move::settle, runtime.moved, now_ - *runtime.yielded_at);
   explain(lease, "paused",
-          "its bytes are measured gone " + format_duration(now_ - *side.yielded_at) + " after it yielded, " +
+          "its bytes are measured gone " + format_duration(now_ - *runtime.yielded_at) + " after it yielded, " +
               format_duration(now_ - lease.parking->since) + " after it was asked; " +
-              format_size(lease.parking->entry) + " are parked in host memory");
-  side.yielded_at.reset();
-  side.look_at = Time::never();
+              format_size(lease.parking->host_bytes) + " are parked in host memory");
+  runtime.yielded_at.reset();
+  runtime.look_at = Time::never();
   state_.schedule(lease, rules_);
   touch(lease);
   // If that does not make the room that somebody waits for, it is not this one who is to blame.
-  for (const Asker& asker : state_.askers_.in_order()) may_be_blocked_.push_back(asker.key.lease);
+  for (const Preemptor& preemptor : state_.preemptors_.in_order()) may_be_blocked_.push_back(preemptor.key.lease);
   state_.reindex(rules_, now_);
   note_blocked();
   // Who is to end and was stuck, so that it could not be brought back first, is brought back now.
-  if (returns || lease.stop_requested) want_back(lease);
+  if (resume_requested || lease.stop_requested) want_back(lease);
 }
 
 // The method failed: its consumer is trusted less with it, but for what was no doing of its own; and the next one is
@@ -128,43 +129,45 @@ void Stepper::fail(Lease& lease, const std::string& why, std::optional<Hindrance
   const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
   if (!unasked && !hindrance) remember_pause(lease, lease.parking->method, false);
   bar(lease, hindrance, why);
-  State::Side& side = state_.sides_.at(lease.id);
-  side.next.reset();
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  runtime.next.reset();
   for (const PauseMethod method : open_methods_of(state_, lease, now_))
-    if ((side.tried & bit_of(method)) == 0 && !side.next) side.next = method;
+    if ((runtime.tried & bit_of(method)) == 0 && !runtime.next) runtime.next = method;
   std::string then;
-  if (side.next) then = "; then the " + std::string(to_string(*side.next)) + " is tried";
-  if (side.next && lease.parking->returns) then += ", if its room is still wanted";
+  if (runtime.next) then = "; then the " + std::string(to_string(*runtime.next)) + " is tried";
+  if (runtime.next && lease.parking->resume_requested) then += ", if its room is still wanted";
   undo(lease, why + then, hindrance ? LeftAlone::Ground::undone : LeftAlone::Ground::failed);
-  side.undone->why = why;
+  runtime.undone->why = why;
 }
 
 // Not verified is not active: what was begun may still take effect, so it is taken back until the program runs.
 void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground ground) {
-  State::Side& side = state_.sides_.at(lease.id);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   state_.verifying_.erase(lease.id);
-  side.yielded_at.reset();
-  side.moving_since = {};  // what it takes to be undone says nothing of a resume
-  side.undone = LeftAlone{ground, why};
-  side.told_since = now_;
-  if (planted(Bug::undone_is_active)) return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
+  runtime.yielded_at.reset();
+  runtime.moving_since = {};  // what it takes to be undone says nothing of a resume
+  runtime.undone = LeftAlone{ground, why};
+  runtime.told_since = now_;
+  if (mutant(Mutant::undone_is_active))
+    return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
-  explain(lease, "resuming", (side.begun ? "the pause is undone: " : "it is not paused: ") + why, "undone");
+  explain(lease, "resuming", (runtime.begun ? "the pause is undone: " : "it is not paused: ") + why, "undone");
   state_.room_stale_ = true;
   unpark(lease);
 }
 
 // Who fails again and again is left alone for longer and longer; what was not its own fault is tried again soon.
 void Stepper::leave_alone(Lease& lease, LeftAlone why) {
-  State::Side& side = state_.sides_.at(lease.id);
-  const bool failed = why.ground == LeftAlone::Ground::failed || planted(Bug::hosts_refusals_are_faults);
-  const int doublings = failed ? std::min(side.failures, most_doublings) : 0;
-  if (failed && !planted(Bug::failures_do_not_count)) ++side.failures;
-  side.left_alone = std::move(why);
-  side.tried_at = now_;
-  side.spared_until = now_ + rules_.cooldown * (planted(Bug::first_failures_are_free) ? doublings : 1 << doublings);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  const bool failed = why.ground == LeftAlone::Ground::failed || mutant(Mutant::hosts_refusals_are_faults);
+  const int doublings = failed ? std::min(runtime.failures, most_doublings) : 0;
+  if (failed && !mutant(Mutant::failures_do_not_count)) ++runtime.failures;
+  runtime.left_alone = std::move(why);
+  runtime.tried_at = now_;
+  runtime.ineligible_until =
+      now_ + rules_.cooldown * (mutant(Mutant::first_failures_are_free) ? doublings : 1 << doublings);
   state_.room_stale_ = true;
-  look_again_at(side.spared_until);
+  look_again_at(runtime.ineligible_until);
 }
 
 // Whom the driver cannot park here it need not be asked to again and again, nobody is promised its room, and one of the
@@ -172,7 +175,7 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
 // there for a moment only. Its owner may have it tried at any time.
 void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
   if (!by || by == Hindrance::passing) return;
-  std::optional<Barred>& before = state_.sides_.at(lease.id).barred;
+  std::optional<Barred>& before = state_.runtime_.at(lease.id).barred;
   const bool asks = *by != Hindrance::swap;  // else it is weighed once more before it is ended
   const bool again = before && before->by != Hindrance::swap && now_ < before->until + barred_for;
   const bool is_asked_again = asks && lease.tier == Tier::spot && !again;
@@ -185,12 +188,13 @@ void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::st
 
 // The next proof, or the next try.
 void Stepper::look_again(Lease& lease) {
-  State::Side& side = state_.sides_.at(lease.id);
+  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   if (lease.state == LeaseState::resuming) return note("tried_again"), unpark(lease);
-  const bool over = now_ - *side.yielded_at >= rules_.verify_timeout;
-  if (side.held_at) {
-    const bool speaks_for_now = over && *side.held_at == side.proven_at && now_ - *side.held_at <= newest_snapshot;
-    const Duration held_for = (speaks_for_now ? now_ : *side.held_at) - *side.yielded_at;
+  const bool over = now_ - *runtime.yielded_at >= rules_.verify_timeout;
+  if (runtime.held_at) {
+    const bool speaks_for_now =
+        over && *runtime.held_at == runtime.proven_at && now_ - *runtime.held_at <= newest_snapshot;
+    const Duration held_for = (speaks_for_now ? now_ : *runtime.held_at) - *runtime.yielded_at;
     if (held_for >= liar_after(lease))
       return fail(lease, "it said that it has yielded, and " + format_duration(held_for) + " later it still held " +
                              format_size(state_.use(lease.id).used));
@@ -200,14 +204,14 @@ void Stepper::look_again(Lease& lease) {
     const std::string missing = "its bytes were not measured gone within " + format_duration(rules_.verify_timeout);
     return undo(lease, untold.empty() ? missing : "Unverified: " + missing + ": " + untold, LeftAlone::Ground::undone);
   }
-  if (!untold.empty() && !std::exchange(side.unverified, true)) {
+  if (!untold.empty() && !std::exchange(runtime.unverified, true)) {
     explain(lease, "unverified",
             "Unverified: it says that it has yielded, and nobody can tell: " + untold + "; the pause is undone " +
                 format_duration(rules_.verify_timeout) + " after it said so, unless that is measured before");
     touch(lease);
   }
   want_snapshot();
-  side.look_at = now_ + look_interval;
+  runtime.look_at = now_ + look_interval;
 }
 
 }  // namespace sublet::core

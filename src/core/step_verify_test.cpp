@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether who says so has yielded: bytes that vanish from the list without going, cards that cannot be read, and who is
 // to blame when nothing comes of a pause.
-#include "core/attempt.h"
+#include "core/testing/attempt.h"
 #include "core/victims.h"
 
 namespace sublet::core::testing {
@@ -105,14 +105,14 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
   for (int i = 0; i < 3; ++i) {
     w.weighed(HostMemory{4 * GiB, std::nullopt});
     EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
-    EXPECT_EQ(w.standing().spared_until, w.now + w.rules.cooldown) << "no longer each time";
+    EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown) << "no longer each time";
     w.pass(w.rules.cooldown - 20ms);
     w.measure(9 * GiB);
   }
   EXPECT_EQ(w.standing().failures, 0);
   w.weighed(HostMemory{4 * GiB, std::nullopt});
-  const auto spares = spared(w.state, w.rules, Asking{w.at(w.urgent)}, w.at(w.victim),
-                             way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
+  const auto spares = ineligible(w.state, w.rules, PreemptionQuery{w.at(w.urgent)}, w.at(w.victim),
+                                 way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
   ASSERT_TRUE(spares);
   EXPECT_SAYS(spares->why, "it could not be asked");
   EXPECT_SAYS(spares->why, "host memory takes 2.0 GiB more of parked bytes");
@@ -165,7 +165,7 @@ TEST(Blame, WhatCouldNotBeMeasuredIsNobodysFailure) {
   w.runs();
   EXPECT_EQ(w.standing().failures, 0);
   EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::undone);
-  EXPECT_EQ(w.standing().spared_until, w.now + w.rules.cooldown);
+  EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown);
 }
 
 TEST(Unverified, IsToldOnceWithWhatIsWrongWithTheCardAndEndsWithTheProof) {

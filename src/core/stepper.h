@@ -26,10 +26,10 @@ inline constexpr int given_up_after = 3;
 inline constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
 inline constexpr Duration barred_for = std::chrono::minutes(2);  // whoever mends what is in the way need not say so
 
-class HeldRooms;
+class Nominations;
 class NamedFits;
-struct Asking;
-struct Contenders;
+struct PreemptionQuery;
+struct SliceGroup;
 
 class Stepper {
  public:
@@ -46,22 +46,22 @@ class Stepper {
   Result<LeaseId> on(const Resize& fact);  // step_resize.cpp
   Result<LeaseId> on(const Pause& fact);   // step_pause.cpp
   Result<LeaseId> on(const Resume& fact);
-  Result<LeaseId> on(const Preempt& fact);      // step_word.cpp
-  Result<LeaseId> on(const HostWeighed& fact);  // step_room.cpp
-  Result<LeaseId> on(const Touching& fact);     // step_pause.cpp
-  Result<LeaseId> on(const Weighed& fact);
+  Result<LeaseId> on(const Preempt& fact);      // step_request.cpp
+  Result<LeaseId> on(const HostWeighed& fact);  // step_preempt.cpp
+  Result<LeaseId> on(const LockIntent& fact);   // step_pause.cpp
+  Result<LeaseId> on(const MeasuredWhileLocked& fact);
   Result<LeaseId> on(const Parked& fact);
   Result<LeaseId> on(const Unparked& fact);
   Result<LeaseId> on(const DriverReturned& fact);
-  Result<LeaseId> on(const Inhabited& fact);  // step_away.cpp
-  Result<LeaseId> on(const Cooperate& fact);  // step_method.cpp
+  Result<LeaseId> on(const LivenessReport& fact);  // step_away.cpp
+  Result<LeaseId> on(const Cooperate& fact);       // step_method.cpp
   Result<LeaseId> on(const Grant& fact);
   Result<LeaseId> on(const Release& fact);  // step_end.cpp
   Result<LeaseId> on(const ProgramEnded& fact);
   Result<LeaseId> on(const ProgramFailed& fact);
   Result<LeaseId> on(const Snapshot& fact);  // step_snapshot.cpp
   Result<LeaseId> on(const SnapshotFailed& fact);
-  Result<LeaseId> on(const Woke& fact);
+  Result<LeaseId> on(const ClockGap& fact);
   Result<LeaseId> on(const Tick&) { return LeaseId{}; }
 
   // Submitting.
@@ -75,16 +75,16 @@ class Stepper {
 
   // Granting: whoever fits, in order (step_grant.cpp).
   void grant_waiting();
-  struct Turn {
+  struct Placement {
     LeaseId lease;
     std::vector<std::string> devices;
     Bytes vram;  // on each of them
   };
-  std::optional<Turn> next_turn(const NamedFits& named, std::optional<HeldRooms>& rooms);
-  std::optional<Turn> place(const QueueKey& key, const HeldRooms* held) const;
-  std::vector<Bytes> open_rooms(const HeldRooms& held) const;
-  void note_held(const HeldRooms& held);
-  void grant(Lease& lease, const Turn& turn);
+  std::optional<Placement> next_placement(const NamedFits& named, std::optional<Nominations>& rooms);
+  std::optional<Placement> place(const QueueKey& key, const Nominations* held) const;
+  std::vector<Bytes> open_rooms(const Nominations& held) const;
+  void note_held(const Nominations& held);
+  void grant(Lease& lease, const Placement& placement);
   void start_ttl(Lease& lease);
   void reject_hopeless();
 
@@ -101,7 +101,7 @@ class Stepper {
   bool swaps_for_good(const Lease& lease, const HostMemory& host) const;
   Status check_host(const Lease& lease, const HostMemory& host) const;
   Error never_runs_again(const Lease& lease) const;
-  void begin_pause(Lease& lease, const std::string& reason, bool returns);
+  void begin_pause(Lease& lease, const std::string& reason, bool resume_requested);
   void ask_to_yield(Lease& lease, PauseMethod method, Parking parking);
   void learn(const Lease& lease, Move move, Bytes bytes, Duration took);
   Duration liar_after(const Lease& lease) const;
@@ -130,61 +130,61 @@ class Stepper {
   bool orphaned(const Lease& lease) const;
   void end_orphan(Lease& lease);
 
-  // Making room by having others yield (step_room.cpp).
-  void make_room();
+  // Making room by having others yield (step_preempt.cpp).
+  void preempt();
   bool room_stale();
   bool change_matters(const std::vector<std::string>& changed) const;
-  std::vector<Asker> list_askers();
+  std::vector<Preemptor> list_preemptors();
   void add_first_waiters(std::vector<QueueKey>& keys) const;
   void add_parked(std::vector<QueueKey>& keys) const;
   bool give_up();
-  std::vector<LeaseId> askers_in_turn() const;
+  std::vector<LeaseId> preemptors_in_order() const;
   std::vector<std::string> barred_from(const Lease& waiter) const;
-  bool goes_ahead(LeaseId asker, const Making& making) const;
-  bool is_gone_on_with(const Making& making) const;
+  bool goes_ahead(LeaseId preemptor, const PreemptionPlan& preemption) const;
+  bool is_gone_on_with(const PreemptionPlan& preemption) const;
   void look_for_room(const Lease& waiter);
-  RoomPlan plan_on_or_elsewhere(Asking asking) const;
+  VictimPlan plan_on_or_elsewhere(PreemptionQuery query) const;
   bool is_free(const Lease& waiter, const std::vector<std::string>& devices) const;
   void look_again_at(Time at);
-  bool begin_making(Making making);
-  void pass_on(Making& making) const;
-  bool advance(const Making& making);
+  bool begin_plan(PreemptionPlan preemption);
+  void pass_on(PreemptionPlan& preemption) const;
+  bool advance(const PreemptionPlan& preemption);
   bool somebody_yields(const std::vector<std::string>& devices) const;
-  std::string yield_text(const Making& making, const Lease& victim) const;
-  void end_spot(Lease& lease, const Making& making);
+  std::string yield_text(const PreemptionPlan& preemption, const Lease& victim) const;
+  void end_spot(Lease& lease, const PreemptionPlan& preemption);
   void leave_alone(Lease& lease, LeftAlone why);
   void bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why);
-  void refuse_set(const Making& making, const std::string& beyond);
-  void ask_by_next(Lease& victim, const Making& making);
+  void refuse_set(const PreemptionPlan& preemption, const std::string& beyond);
+  void ask_by_next(Lease& victim, const PreemptionPlan& preemption);
   bool swap_may_be_prevented(const Lease& victim) const;
-  void note_begun(const Making& making);
-  bool yields_on_its_word(LeaseId asker, const std::vector<std::string>& devices) const;
+  void note_started(const PreemptionPlan& preemption);
+  bool yields_on_its_request(LeaseId preemptor, const std::vector<std::string>& devices) const;
   void settle_undone();
-  // On somebody's word (step_word.cpp).
-  Error cannot_make_room(const Lease& lease, const RoomPlan& plan) const;
-  void order_room(Lease& lease, const Ordered& by);
-  Tier keeps_out(const Asking& asking, const RoomPlan& plan) const;
-  void keep_word(Lease& lease);
-  void drop_word(Lease& lease);
-  // Among equals (step_turns.cpp).
-  void wait_for_turn(const Lease& waiter, const std::vector<std::string>& barred);
-  const Making* begun_for(LeaseId asker) const;                        // null: nobody was asked for it before this step
-  const Making* begun(LeaseId waiter, const std::string& uuid) const;  // null: its turn there has not
-  void announce_turns_on_several();
+  // On somebody's word (step_request.cpp).
+  Error cannot_make_room(const Lease& lease, const VictimPlan& plan) const;
+  void request_preemption(Lease& lease, const PreemptionRequest& by);
+  Tier keeps_out(const PreemptionQuery& query, const VictimPlan& plan) const;
+  void keep_request(Lease& lease);
+  void drop_request(Lease& lease);
+  // Among equals (step_slices.cpp).
+  void wait_for_slice(const Lease& waiter, const std::vector<std::string>& barred);
+  const PreemptionPlan* started_for(LeaseId preemptor) const;  // null: nobody was asked for it before this step
+  const PreemptionPlan* begun(LeaseId waiter, const std::string& uuid) const;  // null: its turn there has not
+  void announce_slices_on_several();
   std::vector<LeaseId> wanting_several() const;
-  std::optional<NextTurn> turn_on(const Lease& waiter, const Device& device, const std::vector<std::string>& barred);
-  std::optional<NextTurn> turn_on_several(const Lease& waiter, const std::vector<std::string>& barred);
-  bool comes_before(const Lease& waiter, const NextTurn& turn) const;
-  void keep_to_what_was_said(const Lease& waiter, NextTurn& turn) const;
-  bool binds(const SaidTurn& said, const NextTurn& turn) const;
-  void announce(const NextTurn& turn);
+  std::optional<NextSlice> slice_on(const Lease& waiter, const Device& device, const std::vector<std::string>& barred);
+  std::optional<NextSlice> slice_on_several(const Lease& waiter, const std::vector<std::string>& barred);
+  bool comes_before(const Lease& waiter, const NextSlice& slice) const;
+  void keep_to_what_was_said(const Lease& waiter, NextSlice& slice) const;
+  bool binds(const AnnouncedSlice& said, const NextSlice& slice) const;
+  void announce(const NextSlice& slice);
   bool waits_for_reading(const Lease& waiter);
   bool others_come_in_with(const Lease& waiter) const;
-  bool take_turn(const Lease& waiter, const NextTurn& turn);
-  bool go_on_with_turn(const Lease& waiter);
-  void join_contest(const Device& device, const Contenders& contenders);
-  void count_time(LeaseId id, State::Turns& turns);
-  void leave_contests();
+  bool take_slice(const Lease& waiter, const NextSlice& slice);
+  bool continue_slice(const Lease& waiter);
+  void join_slice_group(const Device& device, const SliceGroup& slice_group);
+  void count_time(LeaseId id, State::ServiceTime& service);
+  void leave_slice_groups();
   bool contends(LeaseId id, const Device& device) const;
   bool contested() const;
   // By which method (step_method.cpp).
@@ -206,7 +206,7 @@ class Stepper {
   void end(Lease& lease, EndReason why, std::string text, std::string_view moment = {});
   void stop_program(Lease& lease);
   void end_as_it_is(Lease& lease);
-  void end_deaf(Lease& lease);
+  void end_unresponsive(Lease& lease);
   void note_unanswered(const Lease& lease, const Unparked& fact);
   bool program_may_live(const Lease& lease) const;
   bool may_allocate(const Lease& lease) const;
@@ -257,7 +257,7 @@ class Stepper {
   std::set<LeaseId> relapsing_;          // as State::relapsing_, of the snapshot of this step
   std::optional<std::uint64_t> served_;  // of the queue: its revision when nobody in it could be given room any more
   LeaseId submitted_;                    // its request is open: a grant within this step needs no claim
-  std::vector<LeaseId> may_be_blocked_;  // by outsiders: to be looked at when all is decided
+  std::vector<LeaseId> may_be_blocked_;  // by unleased processes: to be looked at when all is decided
   // Their pause for somebody else was undone in this step, and another method is left: if their room is still wanted
   // they are asked by that one at once.
   struct Undone {
@@ -265,7 +265,7 @@ class Stepper {
     HostMemory host;
   };
   std::map<LeaseId, Undone> undone_;
-  std::vector<Making> made_before_;  // what was being done when it was looked at what is to be done now
+  std::vector<PreemptionPlan> previous_plans_;  // what was being done when it was looked at what is to be done now
   bool snapshot_wanted_ = false;
   std::optional<std::uint32_t> asked_by_;  // on whose word a program ends, while a request is decided
 };

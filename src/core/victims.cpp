@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/victims.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "core/cover.h"
-#include "core/expect.h"
+#include "core/end_estimate.h"
+#include "core/format.h"
 #include "core/ledger_set.h"
 #include "core/methods.h"
-#include "core/turns.h"
-#include "core/words.h"
+#include "core/slices.h"
 
 #include <algorithm>
 #include <map>
@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 constexpr Duration start_again = 60s;
 // What each try that comes to nothing adds to the price, of as many as there will be by how it went before.
 constexpr Duration futile_try = 10s;
-// An asker that takes any device has room made for it on one of so many of the roomiest.
+// An preemptor that takes any device has room made for it on one of so many of the roomiest.
 constexpr std::size_t devices_tried = 16;
 // Once there is a place for it, no more devices are looked at than hold so many: it is to be decided in a moment.
 constexpr std::size_t leases_looked_at = 1000;
@@ -35,16 +35,16 @@ struct OnDevice {
   Duration pause{}, cost{};
   Bytes lacks;        // once all who yield already have done so
   Bytes short_bytes;  // more than 0: all who may be asked are not enough
-  std::vector<Spared> spared;
+  std::vector<Ineligible> ineligible;
   bool found = true;
   std::string why_not;
   bool beyond_ledger = false;
-  bool under_way = false;  // somebody yields there already
-  bool others = false;     // room is made there for another, who stands before it
+  bool in_progress = false;  // somebody yields there already
+  bool others = false;       // room is made there for another, who stands before it
   Time again = Time::never();
 };
 
-// Those who yield for the same asker on other devices, and what they enter in the ledger.
+// Those who yield for the same preemptor on other devices, and what they enter in the ledger.
 struct Taken {
   std::set<LeaseId> leases;
   Bytes all;
@@ -54,16 +54,18 @@ struct Taken {
   }
 };
 
-std::vector<Giver> givers_of(const State& state, const Rules& rules, std::uint32_t asker,
-                             const std::vector<Victim>& victims, const Taken& taken = {}) {
-  std::vector<Giver> givers;
+std::vector<Candidate> givers_of(const State& state, const Rules& rules, std::uint32_t preemptor,
+                                 const std::vector<Victim>& victims, const Taken& taken = {}) {
+  std::vector<Candidate> givers;
   for (const Victim& victim : victims) {
     const std::uint32_t uid = state.find(victim.lease)->uid;
     const auto its = taken.of.find(uid);
-    const Bytes for_user = ledger_left_for(state, rules, uid, asker) - (its == taken.of.end() ? Bytes{} : its->second);
-    givers.push_back({victim.gain, planted(Bug::prices_do_not_matter) ? 1s : victim.cost, victim.enters, victim.stays,
+    const Bytes for_user =
+        ledger_left_for(state, rules, uid, preemptor) - (its == taken.of.end() ? Bytes{} : its->second);
+    givers.push_back({victim.gain, mutant(Mutant::prices_do_not_matter) ? 1s : victim.cost, victim.enters, victim.stays,
                       uid, for_user});
-    if (taken.leases.contains(victim.lease)) givers.back().cost = {}, givers.back().enters = givers.back().stays = {};
+    if (taken.leases.contains(victim.lease))
+      givers.back().cost = {}, givers.back().budget_now = givers.back().budget_later = {};
   }
   return givers;
 }
@@ -87,15 +89,15 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
   }
   victim.method = state.standing(lease.id).next.value_or(way.method);
   const Bytes residue = residue_of(state, lease, victim.method);
-  if (!planted(Bug::nothing_stays_behind)) victim.gain -= residue - std::min(residue, headroom_share(state, device));
+  if (!mutant(Mutant::nothing_stays_behind)) victim.gain -= residue - std::min(residue, headroom_share(state, device));
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
   if (!lease.parking) {  // else the ledger has entered it already
     victim.enters = held_by(state, lease);
     victim.stays = stays_parked(state, lease, victim.method, victim.enters);
   } else {  // on its way back
     Bytes whole;
-    for (const Yielded& its : lease.parking->yielded) whole += its.all;
-    victim.bytes = std::max({victim.bytes, whole, lease.parking->entry});
+    for (const HeldWhenPaused& its : lease.parking->held_when_paused) whole += its.all;
+    victim.bytes = std::max({victim.bytes, whole, lease.parking->host_bytes});
   }
   victim.pause = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::pause, victim.bytes);
   victim.resume = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
@@ -104,55 +106,55 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
 }
 
 // Who could yield is more than host memory takes, in all sets that are enough; the cheapest of them says it.
-void over_ledger(const State& state, const Rules& rules, const Asking& asking, OnDevice& plan,
+void over_ledger(const State& state, const Rules& rules, const PreemptionQuery& query, OnDevice& plan,
                  const std::vector<Victim>& candidates) {
   plan.found = false;
   plan.beyond_ledger = true;
-  if (!asking.told) return;
+  if (!query.told) return;
   std::vector<Victim> victims;
-  const auto chosen = cheapest_cover(givers_of(state, rules, asking.lease.uid, candidates), plan.lacks);
+  const auto chosen = cheapest_cover(givers_of(state, rules, query.lease.uid, candidates), plan.lacks);
   for (const std::size_t i : *chosen) victims.push_back(candidates[i]);
-  plan.why_not = too_many_text(state, rules, asking.lease.uid, victims);
+  plan.why_not = too_many_text(state, rules, query.lease.uid, victims);
 }
 
-OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, const Taken& taken,
-                 Time now) {
+OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device,
+                 const Taken& taken, Time now) {
   OnDevice plan;
   plan.device = &device;
-  const Bytes lacks = plan.lacks = lacking(state, rules, asking, device, now);
+  const Bytes lacks = plan.lacks = lacking(state, rules, query, device, now);
   std::vector<Victim> candidates;
   Bytes gain;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
     const bool leaves = is_leaving(state, lease);
-    plan.under_way |= leaves;
-    if (id == asking.lease.id || lease.ended() || leaves) continue;
-    if (!asking.told && !asking.reaches(lease)) continue;
-    WayToYield way = way_to_yield(state, rules, lease, asking.lease.uid, now);
-    if (asking.patient && way.ends_later()) way = {WayToYield::Kind::end};
-    if (auto left_alone = spared(state, rules, asking, lease, way, now)) {
-      if (asking.told || left_alone->until != Time::never()) plan.spared.push_back(std::move(*left_alone));
+    plan.in_progress |= leaves;
+    if (id == query.lease.id || lease.ended() || leaves) continue;
+    if (!query.told && !query.reaches(lease)) continue;
+    WayToYield way = way_to_yield(state, rules, lease, query.lease.uid, now);
+    if (query.patient && way.ends_later()) way = {WayToYield::Kind::end};
+    if (auto left_alone = ineligible(state, rules, query, lease, way, now)) {
+      if (query.told || left_alone->until != Time::never()) plan.ineligible.push_back(std::move(*left_alone));
       continue;
     }
     candidates.push_back(as_victim(state, lease, way, device, now));
     gain += std::max(candidates.back().gain, Bytes{});
   }
   std::optional<Bytes> place;
-  if (!planted(Bug::ledger_is_asked_one_by_one)) place = ledger_left(state, rules, {}) - taken.all;
+  if (!mutant(Mutant::ledger_is_asked_one_by_one)) place = ledger_left(state, rules, {}) - taken.all;
   // None of them where nothing is lacking.
-  auto chosen = cheapest_cover(givers_of(state, rules, asking.lease.uid, candidates, taken), lacks, place);
-  if (planted(Bug::more_yield_than_need) && chosen && !chosen->empty() && chosen->size() < candidates.size()) {
+  auto chosen = cheapest_cover(givers_of(state, rules, query.lease.uid, candidates, taken), lacks, place);
+  if (mutant(Mutant::more_yield_than_need) && chosen && !chosen->empty() && chosen->size() < candidates.size()) {
     chosen->resize(candidates.size());
     std::iota(chosen->begin(), chosen->end(), std::size_t{0});
   }
   if (!chosen && gain >= lacks) {
-    over_ledger(state, rules, asking, plan, candidates);
+    over_ledger(state, rules, query, plan, candidates);
     return plan;
   }
   if (!chosen) {
     plan.short_bytes = lacks - gain;
     plan.found = false;
-    if (!asking.told) return plan;
+    if (!query.told) return plan;
     plan.why_not = candidates.empty() ? "nobody on " + name_of(device) + " may be asked to yield"
                                       : "all who may be asked to yield on " + name_of(device) + " hold only " +
                                             format_size(gain) + " of the " + format_size(lacks) + " that are lacking";
@@ -167,12 +169,12 @@ OnDevice plan_on(const State& state, const Rules& rules, const Asking& asking, c
 }
 
 // Nothing is paused if the wait that it would save is shorter than what it costs.
-void weigh_wait(const State& state, const Rules& rules, const Asking& asking, OnDevice& plan, Time now) {
+void weigh_wait(const State& state, const Rules& rules, const PreemptionQuery& query, OnDevice& plan, Time now) {
   const bool all_ordered = std::all_of(plan.victims.begin(), plan.victims.end(), [&](const Victim& victim) {
-    return asking.by_order(*state.find(victim.lease));
+    return query.by_request(*state.find(victim.lease));
   });
   if (!plan.found || all_ordered) return;
-  const auto by_itself = room_by_itself(state, rules, asking.lease, *plan.device, now);
+  const auto by_itself = room_by_itself(state, rules, query.lease, *plan.device, now);
   const auto ends = [&](const Victim& victim) { return victim.ends && state.find(victim.lease)->had_process; };
   const bool ended = std::any_of(plan.victims.begin(), plan.victims.end(), ends);
   // A higher tier does not wait for what it costs others to come back, or to start again; who is ended has its grace.
@@ -180,7 +182,7 @@ void weigh_wait(const State& state, const Rules& rules, const Asking& asking, On
   if (!by_itself || *by_itself - now > price) return;
   plan.found = false;
   plan.again = *by_itself + Duration(1);
-  if (!asking.told) return;
+  if (!query.told) return;
   plan.why_not = "the room on " + name_of(*plan.device) + " should be there by itself in " +
                  format_duration(*by_itself - now) + ", and to have others yield takes " + format_duration(price);
 }
@@ -235,20 +237,20 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims) {
   return takes;
 }
 
-Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, const Device& device,
-                 Time now) {
-  return as_victim(state, lease, way_to_yield(state, rules, lease, asker, now), device, now);
+Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor,
+                 const Device& device, Time now) {
+  return as_victim(state, lease, way_to_yield(state, rules, lease, preemptor, now), device, now);
 }
 
 std::vector<Victim> as_victims(const State& state, const Rules& rules, const std::vector<LeaseId>& leases,
-                               std::uint32_t asker, const std::vector<std::string>& devices, Time now) {
+                               std::uint32_t preemptor, const std::vector<std::string>& devices, Time now) {
   std::vector<Victim> victims;
   for (const LeaseId id : leases) {
     std::optional<Victim> victim;
     for (const std::string& uuid : devices) {
       const Device& device = state.devices().at(uuid);
       if (!device.leases.contains(id)) continue;
-      const Victim here = as_victim(state, rules, *state.find(id), asker, device, now);
+      const Victim here = as_victim(state, rules, *state.find(id), preemptor, device, now);
       if (victim) victim->gain += here.gain;
       else victim = here;
     }
@@ -289,8 +291,8 @@ Bytes being_yielded(const State& state, const Device& device) {
   return bytes + device.shrinking + state.in_headroom(residues) - state.in_headroom(device.residues);
 }
 
-Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now) {
-  return state.need(asking.lease, device.reading.uuid) - state.effective_free(device, rules, now) - device.settling -
+Bytes lacking(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device, Time now) {
+  return state.need(query.lease, device.reading.uuid) - state.effective_free(device, rules, now) - device.settling -
          being_yielded(state, device);
 }
 
@@ -319,45 +321,45 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
   if (device.pausing > 0) return true;
   Bytes room = state.effective_free(device, rules, now) + device.settling;
   for (std::size_t tier = 0; tier <= static_cast<std::size_t>(waiter.tier); ++tier)
-    if (!planted(Bug::lower_tiers_go_unseen) || tier == static_cast<std::size_t>(waiter.tier))
+    if (!mutant(Mutant::lower_tiers_go_unseen) || tier == static_cast<std::size_t>(waiter.tier))
       room += device.might_yield[tier].charged;
   return state.need(waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
 }
 
 bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
-  if (!rules.automatic && !planted(Bug::nothing_is_manual)) return false;
-  if (!state.queue().contains(lease.id)) return state.queue().size() < askers;
-  return state.askers().by_rule(lease.id);
+  if (!rules.automatic && !mutant(Mutant::nothing_is_manual)) return false;
+  if (!state.queue().contains(lease.id)) return state.queue().size() < preemptors;
+  return state.preemptors().by_rule(lease.id);
 }
 
 namespace {
 
-OnDevice best_on(const State& state, const Rules& rules, const Asking& asking, const Device& device, const Taken& taken,
-                 Time now) {
+OnDevice best_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device,
+                 const Taken& taken, Time now) {
   // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
-  const bool own_first = asking.ordered && !asking.ordered->anybodys;
+  const bool own_first = query.preemption_request && !query.preemption_request->any_user;
   if (own_first) {
-    Asking word = asking;
+    PreemptionQuery word = query;
     word.by_rules = false;
     OnDevice own = plan_on(state, rules, word, device, taken, now);
-    if (own.found || !may_ask(state, rules, asking.lease)) return own;
+    if (own.found || !may_ask(state, rules, query.lease)) return own;
   }
-  OnDevice plan = plan_on(state, rules, asking, device, taken, now);
-  weigh_wait(state, rules, asking, plan, now);
+  OnDevice plan = plan_on(state, rules, query, device, taken, now);
+  weigh_wait(state, rules, query, plan, now);
   return plan;
 }
 
 // Who is on several of the devices may be enough where others were chosen as well: those are left out, the dearest
 // first.
-void leave_out_needless(const State& state, const Rules& rules, std::uint32_t asker, std::span<const OnDevice> plans,
-                        std::vector<Victim>& victims, Time now) {
+void leave_out_needless(const State& state, const Rules& rules, std::uint32_t preemptor,
+                        std::span<const OnDevice> plans, std::vector<Victim>& victims, Time now) {
   if (plans.size() < 2 || victims.size() < 2) return;
   std::vector<std::vector<Bytes>> gains(plans.size());  // of each victim, on each of the devices
   for (std::size_t on = 0; on < plans.size(); ++on) {
     for (const Victim& victim : victims) {
       const bool there = plans[on].device->leases.contains(victim.lease);
-      gains[on].push_back(there ? as_victim(state, rules, *state.find(victim.lease), asker, *plans[on].device, now).gain
-                                : Bytes{});
+      gains[on].push_back(
+          there ? as_victim(state, rules, *state.find(victim.lease), preemptor, *plans[on].device, now).gain : Bytes{});
     }
   }
   for (std::size_t dearest = victims.size(); dearest-- > 0;) {
@@ -376,16 +378,16 @@ void leave_out_needless(const State& state, const Rules& rules, std::uint32_t as
 }
 
 // Of the first `count` of these devices.
-RoomPlan put_together(const State& state, const Rules& rules, const Asking& asking, const std::vector<OnDevice>& plans,
-                      std::size_t count, Time now) {
-  RoomPlan room;
+VictimPlan put_together(const State& state, const Rules& rules, const PreemptionQuery& query,
+                        const std::vector<OnDevice>& plans, std::size_t count, Time now) {
+  VictimPlan room;
   room.found = plans[count - 1].found;  // those where room can be made come first
   const std::span<const OnDevice> first(plans.data(), count);
   for (const OnDevice& plan : first) {
     room.devices.push_back(plan.device->reading.uuid);
-    room.under_way |= plan.under_way;
+    room.in_progress |= plan.in_progress;
     room.again = std::min(room.again, plan.again);
-    room.spared.insert(room.spared.end(), plan.spared.begin(), plan.spared.end());
+    room.ineligible.insert(room.ineligible.end(), plan.ineligible.begin(), plan.ineligible.end());
     if (!plan.found) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
     room.beyond_ledger |= plan.beyond_ledger;
     for (const Victim& victim : plan.victims) {  // one on several of them yields once
@@ -395,7 +397,7 @@ RoomPlan put_together(const State& state, const Rules& rules, const Asking& aski
     }
   }
   std::sort(room.victims.begin(), room.victims.end());
-  leave_out_needless(state, rules, asking.lease.uid, first, room.victims, now);
+  leave_out_needless(state, rules, query.lease.uid, first, room.victims, now);
   if (!room.found) room.victims.clear();
   for (const Victim& victim : room.victims) room.pause += victim.pause.likely, room.cost += victim.cost;
   return room;
@@ -403,7 +405,7 @@ RoomPlan put_together(const State& state, const Rules& rules, const Asking& aski
 
 // Those who are cheapest on each device are too much together for host memory: on each in turn, those for whom there is
 // place beside those before them; where nobody is left for whom there is, that device comes first.
-std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const Asking& asking,
+std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const PreemptionQuery& query,
                                  const std::vector<OnDevice>& plans, std::size_t count, Time now) {
   std::vector<const Device*> devices;
   for (const OnDevice& plan : plans)
@@ -414,7 +416,7 @@ std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const A
     found.clear();
     std::optional<std::size_t> fails;
     for (std::size_t i = 0; i < devices.size() && found.size() < count; ++i) {
-      OnDevice plan = best_on(state, rules, asking, *devices[i], taken, now);
+      OnDevice plan = best_on(state, rules, query, *devices[i], taken, now);
       if (!plan.found) {
         if (!fails) fails = i;
         continue;
@@ -431,18 +433,19 @@ std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const A
 
 }  // namespace
 
-RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now) {
+VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
   std::vector<OnDevice> plans;
-  const std::vector<const Device*> devices = devices_for(state, asking.lease);
+  const std::vector<const Device*> devices = devices_for(state, query.lease);
   const std::size_t count =
-      asking.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(asking.lease.device_count);
+      query.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(query.lease.device_count);
   std::size_t found = 0, leases = 0;
   for (const Device* device : devices) {
     if (found >= count && leases >= leases_looked_at) break;
-    if (!state.known(*device, rules, now) || !asking.may_be_on(device->reading.uuid)) continue;
-    plans.push_back(best_on(state, rules, asking, *device, {}, now));
-    const Making* making = state.making_on(device->reading.uuid);
-    plans.back().others = making != nullptr && making->asker != asking.lease.id && making->tier >= asking.lease.tier;
+    if (!state.known(*device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
+    plans.push_back(best_on(state, rules, query, *device, {}, now));
+    const PreemptionPlan* preemption = state.plan_on(device->reading.uuid);
+    plans.back().others =
+        preemption != nullptr && preemption->preemptor != query.lease.id && preemption->tier >= query.lease.tier;
     found += plans.back().found && !plans.back().others;
     leases += device->leases.size();
   }
@@ -452,20 +455,20 @@ RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking,
     return a.found ? a.cost < b.cost : a.short_bytes < b.short_bytes;
   });
   if (plans.size() < count || count == 0) {
-    RoomPlan room;
+    VictimPlan room;
     room.why_not = "of the devices that it may use only " + std::to_string(plans.size()) + " are known";
     return room;
   }
-  RoomPlan room = put_together(state, rules, asking, plans, count, now);
-  if (count == 1 || !room.found || beyond_ledger(state, rules, asking.lease.uid, room.victims).empty()) return room;
-  std::vector<OnDevice> others = one_by_one(state, rules, asking, plans, count, now);
+  VictimPlan room = put_together(state, rules, query, plans, count, now);
+  if (count == 1 || !room.found || beyond_ledger(state, rules, query.lease.uid, room.victims).empty()) return room;
+  std::vector<OnDevice> others = one_by_one(state, rules, query, plans, count, now);
   if (others.size() == count) {
-    RoomPlan other = put_together(state, rules, asking, others, count, now);
-    if (beyond_ledger(state, rules, asking.lease.uid, other.victims).empty()) return other;
+    VictimPlan other = put_together(state, rules, query, others, count, now);
+    if (beyond_ledger(state, rules, query.lease.uid, other.victims).empty()) return other;
   }
   room.found = false;
   room.beyond_ledger = true;
-  room.why_not = too_many_text(state, rules, asking.lease.uid, room.victims);
+  room.why_not = too_many_text(state, rules, query.lease.uid, room.victims);
   room.victims.clear();
   room.pause = room.cost = {};
   return room;

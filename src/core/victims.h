@@ -3,43 +3,45 @@
 // reads only.
 #pragma once
 
-#include "core/making.h"
 #include "core/methods.h"
+#include "core/preemption_plan.h"
 #include "core/rules.h"
 #include "core/state.h"
 
 namespace sublet::core {
 
 // Who came back a moment ago is left alone for a moment, by everybody but the critical.
-inline constexpr Duration breath = std::chrono::seconds(2);
+inline constexpr Duration resume_grace = std::chrono::seconds(2);
 
 // So many waiters, the first in the order of those who want the same device, or as many of any, may have others asked
 // without anybody's word; and those who want to come back, as far as they are among the first of more.
-inline constexpr std::size_t askers = 8;
-inline constexpr std::size_t parked_askers = 4 * askers;
+inline constexpr std::size_t preemptors = 8;
+inline constexpr std::size_t parked_preemptors = 4 * preemptors;
 
 // Who asks for room: a waiter, or one that is only thought of (`lease.id` none).
-struct Asking {
+struct PreemptionQuery {
   const Lease& lease;  // its tier, size and devices
-  std::optional<Ordered> ordered{};
+  std::optional<PreemptionRequest> preemption_request{};
   bool told = true;      // reasons are put in words, which takes most of the time: what is only decided needs none
   bool by_rules = true;  // beyond what was ordered, it may have those yield whom anybody in its place may
   // Those count too who may be asked a little later: they are coming back, or are left alone for a while.
   bool patient = false;
   std::vector<std::string> on{};  // only on these devices, uuids; none: on any that it may use
 
-  Ground ground() const { return ordered ? Ground::order : Ground::tier; }
+  Cause cause() const { return preemption_request ? Cause::request : Cause::tier; }
   // The word of an administrator reaches everybody's programs, that of a user the user's own.
-  bool by_order(const Lease& other) const { return ordered && (ordered->anybodys || ordered->uid == other.uid); }
+  bool by_request(const Lease& other) const {
+    return preemption_request && (preemption_request->any_user || preemption_request->uid == other.uid);
+  }
   bool may_be_on(const std::string& device) const;
   // Whether the other yields to this one at all: on that word, or to its tier.
   bool reaches(const Lease& other) const;
 };
 
-// Whether it is this lease's moment to yield to the asker, and the `way` it would: nothing, or why not. Not of turns:
-// turns.h.
-std::optional<Spared> spared(const State& state, const Rules& rules, const Asking& asking, const Lease& lease,
-                             const WayToYield& way, Time now);
+// Whether it is this lease's moment to yield to the preemptor, and the `way` it would: nothing, or why not. Not of
+// turns: slices.h.
+std::optional<Ineligible> ineligible(const State& state, const Rules& rules, const PreemptionQuery& query,
+                                     const Lease& lease, const WayToYield& way, Time now);
 
 // How much longer the lease takes to yield until it is measured gone, or to come back; unset: nobody knows, or it takes
 // longer than it ever should.
@@ -56,13 +58,13 @@ bool passed_over(const State& state, LeaseId id);
 // is undone.
 bool is_leaving(const State& state, const Lease& lease);
 
-// What it would be to have this lease yield on one device, for a lease of the user `asker`.
-Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t asker, const Device& device,
-                 Time now);
+// What it would be to have this lease yield on one device, for a lease of the user `preemptor`.
+Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor,
+                 const Device& device, Time now);
 
 // The same of several leases on several devices, the cheapest first.
 std::vector<Victim> as_victims(const State& state, const Rules& rules, const std::vector<LeaseId>& leases,
-                               std::uint32_t asker, const std::vector<std::string>& devices, Time now);
+                               std::uint32_t preemptor, const std::vector<std::string>& devices, Time now);
 
 // The devices on which room may be made for it: those it is to have, else the roomiest first.
 std::vector<const Device*> devices_for(const State& state, const Lease& lease);
@@ -70,8 +72,8 @@ std::vector<const Device*> devices_for(const State& state, const Lease& lease);
 // What comes free on the device once all who yield already have done so.
 Bytes being_yielded(const State& state, const Device& device);
 
-// What the asker lacks on the device even then; 0 or less: nothing.
-Bytes lacking(const State& state, const Rules& rules, const Asking& asking, const Device& device, Time now);
+// What the preemptor lacks on the device even then; 0 or less: nothing.
+Bytes lacking(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device, Time now);
 
 // False: the waiter surely cannot have room made for it on this device now, by whatever others might yield there.
 bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
@@ -80,7 +82,7 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
 bool may_ask(const State& state, const Rules& rules, const Lease& lease);
 
 // On the cheapest of the devices that it may use.
-RoomPlan plan_room(const State& state, const Rules& rules, const Asking& asking, Time now);
+VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& query, Time now);
 
 // Until when the waiter's room on the device will be there by itself, as far as the ends of the other leases are known.
 std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Lease& waiter, const Device& device,

@@ -53,11 +53,11 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .allow_swap = config.ledger.allow_swap,
                    .verify_timeout = config.pause.verify_timeout,
                    .automatic = config.pause.automatic,
-                   .overhead = config.pause.overhead,
+                   .slice_overhead = config.pause.slice_overhead,
                    .min_residency = config.pause.min_residency > Duration{} ? std::optional(config.pause.min_residency)
                                                                             : std::nullopt,
                    .cooldown = config.pause.cooldown,
-                   .idle_after = config.pause.idle_after,
+                   .spot_unused_after = config.pause.spot_unused_after,
                    .yield_timeout = config.pause.yield_timeout,
                    .orphan_after = config.pause.orphan_after,
                    .forget_after = config.gpu.forget_after,

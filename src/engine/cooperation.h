@@ -46,7 +46,7 @@ class Cooperation {
 
   // Tells the lease's program to yield. Outcomes: `done`, with what its processes grew on the host; `unknown`, for it
   // refused, did not answer in time, or could not be told: whatever it does then, it has to be told to go on; or
-  // `undone`, whoever would have told it is not there (`unreached`) and it knows nothing of it, or who yields for it
+  // `undone`, whoever would have told it is not there (`unreachable`) and it knows nothing of it, or who yields for it
   // has ended (`gone`).
   virtual void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) = 0;
   // Tells it to go on: `done`, or `unknown` when it has not answered in time. It stays told: an answer that comes later

@@ -31,9 +31,9 @@ class DriverAway {
 
  private:
   // With these an order has ended before it came to a driver.
-  static constexpr std::array<std::string_view, 11> unasked{"stopped",  "traced",       "helper",   "withdrawn",
-                                                            "outgrown", "unsaid",       "gone",     "no_right",
-                                                            "internal", "not_dumpable", "unvouched"};
+  static constexpr std::array<std::string_view, 11> unasked{
+      "stopped", "traced",   "helper",   "withdrawn",    "host_memory",     "measure_timeout",
+      "gone",    "no_right", "internal", "not_dumpable", "owner_must_vouch"};
   struct Found {
     Time first, last;  // in a row of tries
   };

@@ -289,7 +289,7 @@ TEST_F(Parking, WhoIsNotSpokenOfWhileAnotherIsLockedLetsAllGo) {
   };
   parker_->park(
       lease, program_, give_up_, [&] { return tree; }, touch, weigh_, into(later));
-  expect(wait(later), Kind::undone, "tied");
+  expect(wait(later), Kind::undone, "shared_memory");
   for (const ProcessRef process : tree) EXPECT_EQ(state(process), "running");
   EXPECT_EQ(show()["calls"]["cuCheckpointProcessLock"], 1) << "none comes late";
   ctl({"clear"});
@@ -305,7 +305,7 @@ TEST_F(Parking, WhoComesWhileTheOthersAreLockedAndIsNotSpokenOfLetsThemGo) {
   const auto later = std::make_shared<std::optional<ParkOutcome>>();
   const auto list = [&] { return ++asked == 1 ? std::vector{first} : std::vector{first, second}; };
   parker_->park(lease, program_, give_up_, list, freely(), weigh_, into(later));
-  expect(wait(later), Kind::undone, "tied");
+  expect(wait(later), Kind::undone, "shared_memory");
   EXPECT_EQ(state(first), "running");
   ctl({"clear"});
   ends_right(first);

@@ -52,7 +52,7 @@ TEST_F(Parking, WhoMayNotBeParkedOnceLockedRunsOn) {
     weighed = std::move(all);
     say("it holds more than host memory takes");
   };
-  expect(park(tree), Kind::undone, "outgrown");
+  expect(park(tree), Kind::undone, "host_memory");
   EXPECT_EQ(weighed, (std::vector{tree[0], tree[2]}));
   EXPECT_EQ(show()["calls"].count("cuCheckpointProcessCheckpoint"), 0);
   for (const ProcessRef process : weighed) EXPECT_EQ(state(process), "running");
@@ -67,7 +67,7 @@ TEST_F(Parking, BeforeThirteenOnlyWhoseOwnerAnswersForItIsTouched) {
   const std::vector<ProcessRef> tree{load()};
   ctl({"set", "driver_version", "12090"});
   const ParkOutcome refused = park(tree);
-  expect(refused, Kind::undone, "unvouched");
+  expect(refused, Kind::undone, "owner_must_vouch");
   EXPECT_NE(refused.detail.find("CUDA 12.9"), std::string::npos) << refused.detail;
   program_.devices = 2;
   program_.vouched = true;
@@ -162,7 +162,7 @@ TEST_F(Parking, WhoMultipliesFasterThanTheyAreLockedRunsOn) {
     return tree;
   };
   parker_->park(lease, {}, give_up_, list, freely(), weigh_, into(later));
-  expect(wait(later), Kind::undone, "grows");
+  expect(wait(later), Kind::undone, "tree_changing");
   for (const ProcessRef process : all) ends_right(process);
 }
 
@@ -203,7 +203,7 @@ TEST_F(Parking, WhoIsNotWeighedInTimeRunsOn) {
     late = std::move(say);
   };
   const ParkOutcome outcome = park(tree);
-  expect(outcome, Kind::undone, "unsaid");
+  expect(outcome, Kind::undone, "measure_timeout");
   EXPECT_EQ(outcome.detail, "what its locked processes hold was not measured and stored within 100 ms");
   for (const ProcessRef process : tree) EXPECT_EQ(state(process), "running");
   late({});  // nobody's any more
@@ -224,7 +224,7 @@ TEST_F(Parking, WhatIsNotStoredInTimeLocksNobody) {
   parker_->park(
       lease, {}, give_up_, [&] { return std::vector{program}; },
       [&](const auto&, std::function<void(bool)> may) { late = std::move(may); }, weigh_, into(later));
-  expect(wait(later), Kind::undone, "unsaid");
+  expect(wait(later), Kind::undone, "measure_timeout");
   late(true);
   EXPECT_EQ(show()["calls"].count("cuCheckpointProcessLock"), 0);
   ends_right(program);

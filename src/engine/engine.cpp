@@ -2,8 +2,8 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
-#include "base/planted.h"
-#include "core/portions.h"
+#include "base/mutants.h"
+#include "core/commit_batches.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -36,10 +36,10 @@ Time Engine::notice() {
   const Time now = clock_.now();
   const Duration away = now - std::exchange(alive_at_, now) - asleep;
   if (asleep > Duration::zero()) fell_asleep(asleep, now);
-  else if (away <= standstill(options_.rules) || planted(Bug::standstills_go_unnoticed)) return now;
+  else if (away <= standstill(options_.rules) || mutant(Mutant::standstills_go_unnoticed)) return now;
   else log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
   const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
-  intend(core::step(state_, options_.rules, core::Woke{asleep, stood_still}, now), now, std::nullopt);
+  intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now, std::nullopt);
   return now;
 }
 
@@ -90,28 +90,28 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
 // be dropped: reconcile() starts again from what is stored. Returns the commit of its first portion; 0: none was
 // needed.
 std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
-  if (!planted(Bug::alarms_need_a_commit) || !plan.changed.empty()) arm(plan.wake_at);
+  if (!mutant(Mutant::alarms_need_a_commit) || !plan.changed.empty()) arm(plan.wake_at);
   if (!store_problem_.empty()) return 0;
   reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
   meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
                         !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() ||
-                        (remembered && !planted(Bug::quiet_answers_get_lost));
+                        (remembered && !mutant(Mutant::quiet_answers_get_lost));
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   bool later = false;
-  core::each_portion(std::move(plan), options_.portion, [&](core::Plan portion) {
+  core::each_commit_batch(std::move(plan), options_.portion, [&](core::Plan portion) {
     if (std::exchange(later, true)) reach(portion.transitions, Failpoints::decided);
     AfterCommit next = what_follows(portion);
-    if (planted(Bug::signals_before_durable))
+    if (mutant(Mutant::signals_before_durable))
       for (const core::Action& action : next.actions)
         if (std::holds_alternative<core::SignalProgram>(action)) perform(action);
     if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt));
     if (to_store && first == 0) first = intended_;
     reach(next.transitions, Failpoints::queued);
     next.sequence = intended_;
-    if (committed_ >= intended_ || planted(Bug::done_before_durable)) start(next);
+    if (committed_ >= intended_ || mutant(Mutant::done_before_durable)) start(next);
     else if (!next.nothing()) after_commit_.push_back(std::move(next));
   });
   pace_probe(now);
@@ -194,7 +194,7 @@ void Engine::perform(const core::Action& action) {
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
     if (lives(returning->lease)) unpark(*returning);
   } else if (const auto* asked = std::get_if<core::WeighHost>(&action)) {
-    if (planted(Bug::weighings_get_lost) && committed_ < intended_) return;
+    if (mutant(Mutant::weighings_get_lost) && committed_ < intended_) return;
     boost::asio::post(io_, [this, lease = asked->lease] { tick(core::HostWeighed{lease, host_memory(find(lease))}); });
   } else if (const auto* again = std::get_if<core::PauseAgain>(&action)) {
     asio::post(io_, [this, lease = again->lease] { pause_again(lease); });
@@ -210,9 +210,9 @@ void Engine::follow_changes(const core::Plan& plan) {
     // Attached in the very step in which it ended, it has not been followed yet, and its program is to be ended.
     if (lease.stop_requested && lease.owner.process && state_.find(lease.id) != nullptr) programs_.follow(lease, false);
     keep_ended(lease);
-    if (planted(Bug::ends_forget_holders)) forget_holders(lease.id);
+    if (mutant(Mutant::ends_forget_holders)) forget_holders(lease.id);
     may_lock(lease.id, false);
-    if (!planted(Bug::ended_and_ordered)) parker_.forget(lease.id);
+    if (!mutant(Mutant::ended_and_ordered)) parker_.forget(lease.id);
     cooperation_.forget(lease);
     unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
@@ -232,11 +232,11 @@ const core::Lease* Engine::find(LeaseId id) const {
 
 void Engine::arm(Time wake_at) {
   if (wake_at == armed_for_) return;
-  if (planted(Bug::alarms_come_no_sooner) && wake_at < armed_for_ && armed_for_ != Time::never()) return;
+  if (mutant(Mutant::alarms_come_no_sooner) && wake_at < armed_for_ && armed_for_ != Time::never()) return;
   armed_for_ = wake_at;
   if (wake_at == Time::never()) return timer_->cancel();
   Duration left = std::max(wake_at - clock_.now(), Duration::zero());
-  if (planted(Bug::alarms_ring_by_the_second)) left = std::chrono::ceil<std::chrono::seconds>(left);
+  if (mutant(Mutant::alarms_ring_by_the_second)) left = std::chrono::ceil<std::chrono::seconds>(left);
   timer_->set(left + std::chrono::milliseconds(1), [this] {
     armed_for_ = Time::never();
     tick(core::Tick{});
@@ -292,7 +292,7 @@ Status Engine::start() {
                       tell_changes();
                     }});
   actor_.start([this] {
-    if (!planted(Bug::who_comes_is_told_nothing)) programs_.introduce_all();
+    if (!mutant(Mutant::who_comes_is_told_nothing)) programs_.introduce_all();
     keep_all_from_swap();
   });
   beat();

@@ -181,7 +181,7 @@ class Engine {
   bool lives(LeaseId lease) const;
   void park(const core::Park& order);
   Parker::Program program_of(LeaseId id) const;
-  void touching(const core::Touching& fact, std::function<void(bool)> may);
+  void touching(const core::LockIntent& fact, std::function<void(bool)> may);
   void may_lock(LeaseId lease, bool may);
   // Processes of a lease that are locked, until it is known whether they may be parked as they are.
   struct Weighing {

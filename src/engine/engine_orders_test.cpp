@@ -25,7 +25,7 @@ TEST_F(EngineOrders, AnActorThatIsLostWithItsOrderCountsAgainstNobody) {
   cooperate();
   pause();
   settle();
-  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "unreached", .detail = "the actor is not there"});
+  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "unreachable", .detail = "the actor is not there"});
   settle();
   EXPECT_EQ(cooperation_->orders, (std::vector<std::string>{"yield", "resume"}));
   EXPECT_EQ(engine_->state().record({0, "ana"}, core::PauseMethod::cooperative), nullptr);
@@ -187,7 +187,8 @@ TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
   parker_->ask_for(own);
   settle();
   parker_->weigh({own}, [](const std::string& said) { ADD_FAILURE() << "nobody waits any more: " << said; });
-  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::undone, .code = "unsaid", .detail = "too late"});
+  parker_->waiting.extract(id_).mapped()(
+      {.kind = ParkOutcome::Kind::undone, .code = "measure_timeout", .detail = "too late"});
   settle();
   parker_->answer(id_);
   settle();

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "engine/park_hint.h"
 #include "gpu/checkpoint_line.h"
 
@@ -19,8 +19,8 @@ namespace {
 // What no process of the lease has to answer for.
 std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
   // An actor that was lost with its order may have told the program: that is taken back, and is no fault of it either.
-  const bool nobodys = outcome.kind == ParkOutcome::Kind::undone || outcome.code == "unreached";
-  if (!nobodys || planted(Bug::hindrances_are_faults)) return std::nullopt;
+  const bool nobodys = outcome.kind == ParkOutcome::Kind::undone || outcome.code == "unreachable";
+  if (!nobodys || mutant(Mutant::hindrances_are_faults)) return std::nullopt;
   constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},
@@ -28,17 +28,17 @@ std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
       {"no_driver", core::Hindrance::passing},  // it is being installed, or its module loaded
       {"traced", core::Hindrance::passing},
       {"stopped", core::Hindrance::passing},
-      {"outgrown", core::Hindrance::passing},   // host memory is short, or its tree swaps
-      {"withdrawn", core::Hindrance::passing},  // what was to be stored first could not be
-      {"unsaid", core::Hindrance::passing},     // the store, or a card's reading, takes its time
-      {"helper", core::Hindrance::passing},     // there was none
-      {"gone", core::Hindrance::passing},       // who was to be told, or all that could be parked, has just ended
-      {"unreached", core::Hindrance::passing},  // who would have told it is not there
+      {"host_memory", core::Hindrance::passing},      // host memory is short, or its tree swaps
+      {"withdrawn", core::Hindrance::passing},        // what was to be stored first could not be
+      {"measure_timeout", core::Hindrance::passing},  // the store, or a card's reading, takes its time
+      {"helper", core::Hindrance::passing},           // there was none
+      {"gone", core::Hindrance::passing},             // who was to be told, or all that could be parked, has just ended
+      {"unreachable", core::Hindrance::passing},      // who would have told it is not there
       {"internal", core::Hindrance::passing},
   }};
   const auto found = std::ranges::find(known, outcome.code, [](const auto& one) { return one.first; });
   if (found == known.end()) return std::nullopt;
-  return planted(Bug::what_passes_lasts) ? core::Hindrance::program : found->second;
+  return mutant(Mutant::what_passes_lasts) ? core::Hindrance::program : found->second;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   // Without an actor nobody keeps anybody from swap, whatever the last one could.
   std::optional<proc::SwapStopper> by;
   const bool ready = actor_.ready();
-  if (ready || planted(Bug::any_actor_will_do)) by = {lease->uid, actor_.introduction().uid == 0};
+  if (ready || mutant(Mutant::any_actor_will_do)) by = {lease->uid, actor_.introduction().uid == 0};
   core::HostMemory memory = host_.memory(charged_of(*lease), by);
   memory.keeper_away = !ready;
   return memory;
@@ -66,7 +66,7 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
   return programs_.tree(lease);
 }
 
-// Where processes under no lease use the card, its free bytes are anybody's until the restore takes them; where it is
+// Where processes without a lease use the card, its free bytes are anybody's until the restore takes them; where it is
 // seen to be full, they are taken, by a program that uses more than its lease, say, or one that is not listed; and a
 // program that took bytes again while it was parked may have taken them out of the room for its own restore, which
 // would fail for good without it. So may one that held more than its lease gives it, and one of whose processes some
@@ -79,13 +79,13 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     const auto device = state_.devices().find(uuid);
     if (device == state_.devices().end()) continue;
     core::State::ToRestore needed = state_.to_restore(*lease, uuid);
-    const bool shared = device->second.unleased > Bytes{} && !planted(Bug::nobody_else_allocates);
+    const bool shared = device->second.unleased > Bytes{} && !mutant(Mutant::nobody_else_allocates);
     const core::DeviceReading& seen = device->second.reading;
     // What it is seen to hold there is what it took since, or was never parked: host memory tells which.
     const Bytes left = state_.charge(id, uuid).used;
     const bool holds = left > lease->parking->residue;
     const bool fits = needed.all <= seen.total - seen.driver_reserved - seen.used;
-    const bool alone = !shared && !holds && fits && lease->parking->settled;
+    const bool alone = !shared && !holds && fits && lease->parking->measured;
     if (alone && needed.all + needed.beside <= lease->vram) continue;
     std::optional<Bytes> most;
     // What it keeps need not be listed.
@@ -101,7 +101,7 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
 // One that ended before the order was durable is not parked any more: nobody would bring its program back.
 bool Engine::lives(LeaseId id) const {
   const core::Lease* lease = state_.find(id);
-  return (lease != nullptr && !lease->ended()) || planted(Bug::orders_for_the_dead);
+  return (lease != nullptr && !lease->ended()) || mutant(Mutant::orders_for_the_dead);
 }
 
 void Engine::not_killed(LeaseId lease, const std::string& why) {
@@ -174,14 +174,14 @@ void Engine::park_by_driver(const core::Park& order) {
 }
 
 // What is locked has to be stored first: whoever comes after us has to know whom to unlock.
-void Engine::touching(const core::Touching& fact, std::function<void(bool)> may) {
+void Engine::touching(const core::LockIntent& fact, std::function<void(bool)> may) {
   if (!may_decide()) return may(false);
   locks_waiting_.insert_or_assign(fact.lease, std::move(may));
   const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
   const bool refused = !plan.outcome.has_value();
   intend(std::move(plan), now, std::nullopt);
-  if (refused || planted(Bug::locked_before_durable)) may_lock(fact.lease, !refused);
+  if (refused || mutant(Mutant::locked_before_durable)) may_lock(fact.lease, !refused);
 }
 
 void Engine::may_lock(LeaseId lease, bool may) {
@@ -208,7 +208,7 @@ void Engine::measure_weighed(Time began) {
     // Nobody is to be kept from swap any more: that was done before they were locked.
     const Time now = notice();
     core::Plan plan =
-        core::step(state_, options_.rules, core::Weighed{lease, host_.memory(weighing.processes, {})}, now);
+        core::step(state_, options_.rules, core::MeasuredWhileLocked{lease, host_.memory(weighing.processes, {})}, now);
     const std::string why_not = plan.outcome ? std::string() : plan.outcome.error().detail;
     if (why_not.empty()) {
       // What each of them holds is what their way back is made sure of by: it is stored before it is parked.
@@ -220,7 +220,7 @@ void Engine::measure_weighed(Time began) {
     }
     intend(std::move(plan), now, std::nullopt);
     if (!why_not.empty()) weighing.say(why_not);
-    else if (planted(Bug::parked_before_durable)) may_lock(lease, true);
+    else if (mutant(Mutant::parked_before_durable)) may_lock(lease, true);
   }
 }
 
@@ -234,7 +234,7 @@ void Engine::nothing_weighed(const std::string& problem) {
 // it may be kept all the same, by its owner.
 void Engine::keep_from_swap(LeaseId lease, const std::vector<ProcessRef>& processes,
                             std::function<void(std::string)> done) {
-  if (options_.rules.allow_swap || planted(Bug::swap_is_not_prevented) || processes.empty() ||
+  if (options_.rules.allow_swap || mutant(Mutant::swap_is_not_prevented) || processes.empty() ||
       !host_.memory({}, {}).may_swap)
     return done({});
   const std::vector<std::string> groups = host_.swap_groups(processes);
@@ -244,7 +244,7 @@ void Engine::keep_from_swap(LeaseId lease, const std::vector<ProcessRef>& proces
 }
 
 void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::function<void(std::string)> done) {
-  if (planted(Bug::groups_are_asked_once))
+  if (mutant(Mutant::groups_are_asked_once))
     std::erase_if(left, [this](const MaySwap& its) { return !host_.memory({&its.process, 1}, {}).may_swap; });
   if (left.empty()) return done({});
   const MaySwap next = std::move(left.back());
@@ -266,7 +266,7 @@ void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::
 
 // Whoever came while the others were kept, or has left their groups. "": nobody did.
 std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const {
-  if (options_.rules.allow_swap || planted(Bug::swap_is_not_prevented) || processes.empty()) return {};
+  if (options_.rules.allow_swap || mutant(Mutant::swap_is_not_prevented) || processes.empty()) return {};
   if (!host_.memory(processes, {}).may_swap) return {};
   for (const ProcessRef& process : processes)
     if (host_.memory({&process, 1}, {}).may_swap)
@@ -276,7 +276,7 @@ std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const
 
 // Of one that is not parked any more, durably; of most nobody is kept.
 void Engine::let_swap(LeaseId lease) {
-  if (planted(Bug::once_kept_always_kept)) return;
+  if (mutant(Mutant::once_kept_always_kept)) return;
   if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
   programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
     if (!why_not.empty()) log::warn("{}: its control group is still kept from swap: {}", to_string(lease), why_not);
@@ -288,12 +288,12 @@ void Engine::let_swap(LeaseId lease) {
 // was kept for that one: whatever it finds kept it takes over without asking for a right.
 void Engine::keep_all_from_swap() {
   const std::uint64_t number = ++naming_;
-  if (planted(Bug::who_comes_keeps_nobody) || !actor_.ready()) return;
+  if (mutant(Mutant::who_comes_keeps_nobody) || !actor_.ready()) return;
   // Called once by each, and at last by us.
   const auto named = std::make_shared<std::size_t>(state_.away().size() + 1);
   const auto one_named = [this, number, named] {
     if (--*named != 0 || number != naming_ || !store_problem_.empty()) return;
-    if (!planted(Bug::who_comes_keeps_the_rest)) programs_.all_are_kept();
+    if (!mutant(Mutant::who_comes_keeps_the_rest)) programs_.all_are_kept();
   };
   if (!state_.away().empty()) programs_.scan();
   for (const LeaseId id : state_.away()) {
@@ -326,9 +326,9 @@ void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& 
             done ? fmt::format("{} processes yielded in {}", outcome.parked.size(), format_duration(outcome.took))
                  : "not parked: " + outcome.detail);
   core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == ParkOutcome::Kind::undone};
-  fact.may_be_by_chance = outcome.code == "tied";
+  fact.may_be_by_chance = outcome.code == "shared_memory";
   if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
-  if (outcome.code == "unvouched") fact.unfit = core::Unfit::unvouched;
+  if (outcome.code == "owner_must_vouch") fact.unfit = core::Unfit::unvouched;
   fact.stuck = outcome.code == "stuck";
   fact.hindrance = hindrance_in(outcome);
   const bool by_driver = method == core::PauseMethod::driver;
@@ -353,18 +353,18 @@ void Engine::unpark(const core::Unpark& order) {
   // but could take back what is asked of it next.
   const core::Lease* known = state_.find(lease);
   if (known != nullptr && known->state != core::LeaseState::resuming) return;
-  if (parker_.busy(lease) && !planted(Bug::two_orders_at_once)) {
-    if (planted(Bug::returns_ask_again)) return boost::asio::post(io_, [this, order] { unpark(order); });
-    if (!planted(Bug::returns_wait_for_nobody)) unparks_waiting_.insert_or_assign(lease, order);
+  if (parker_.busy(lease) && !mutant(Mutant::two_orders_at_once)) {
+    if (mutant(Mutant::returns_ask_again)) return boost::asio::post(io_, [this, order] { unpark(order); });
+    if (!mutant(Mutant::returns_wait_for_nobody)) unparks_waiting_.insert_or_assign(lease, order);
     return;
   }
   begin_moving(lease);
   if (order.method != core::PauseMethod::driver) return tell_to_go_on(order);
-  parker_.unpark(lease, order.touched ? *order.touched : tree_of(lease), room_for(lease), order.give_up,
-                 [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
+  parker_.unpark(lease, order.locked_processes ? *order.locked_processes : tree_of(lease), room_for(lease),
+                 order.give_up, [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
                    if (epoch != store_epoch_) return;
-                   const bool tell = order.told && !planted(Bug::restored_is_running);
+                   const bool tell = order.told && !mutant(Mutant::restored_is_running);
                    if (tell && outcome.kind == ParkOutcome::Kind::done) return tell_to_go_on(order);
                    unparked(order.lease, outcome);
                  });
@@ -383,7 +383,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   using How = core::Unparked::How;
   How how = How::not_yet;
   if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
-  else if (planted(Bug::unknown_is_running) && outcome.kind == ParkOutcome::Kind::unknown) how = How::runs;
+  else if (mutant(Mutant::unknown_is_running) && outcome.kind == ParkOutcome::Kind::unknown) how = How::runs;
   else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
   if (how != How::runs) log::warn("{}: its program does not run again: {}", to_string(lease), outcome.detail);
   const core::Lease* known = state_.find(lease);

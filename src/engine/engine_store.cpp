@@ -4,7 +4,7 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "store/secret.h"
 
 #include <boost/asio/post.hpp>
@@ -31,7 +31,7 @@ std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration
       moved = true;
     };
     move(lease.expires_at), move(lease.stop_at);
-    if (lease.parking) move(lease.parking->deserted_since);
+    if (lease.parking) move(lease.parking->orphaned_since);
     if (moved) changed.push_back(lease);
   }
   return changed;
@@ -49,9 +49,9 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
     lease.ended_at = now;
     lease.count_parked(now);
     // Nothing of it is parked any more, and it waits for nothing.
-    if (!planted(Bug::reboots_keep_parking)) lease.parking.reset();
+    if (!mutant(Mutant::reboots_keep_parking)) lease.parking.reset();
     lease.resize.reset();
-    lease.ordered.reset();
+    lease.preemption_request.reset();
     lease.offer_ends_at.reset();
     lease.unheld_since.reset();
     ++lease.generation;
@@ -86,18 +86,18 @@ store::Events Engine::events() {
 
 void Engine::committed(std::uint64_t sequence) {
   committed_ = std::max(committed_, sequence);
-  const std::uint64_t done = committed_ + (planted(Bug::one_commit_early) ? 1 : 0);
+  const std::uint64_t done = committed_ + (mutant(Mutant::one_commit_early) ? 1 : 0);
   while (!after_commit_.empty() && after_commit_.front().sequence <= done) {
     const AfterCommit ready = std::move(after_commit_.front());
     after_commit_.pop_front();
     for (const LeaseId id : ready.changed) {
       const auto last = changed_in_.find(id);
       if (last == changed_in_.end()) continue;
-      if (last->second <= ready.sequence || planted(Bug::earlier_commits_do)) changed_in_.erase(last);
+      if (last->second <= ready.sequence || mutant(Mutant::earlier_commits_do)) changed_in_.erase(last);
     }
     start(ready);
   }
-  if (log_.committed(planted(Bug::told_before_durable) ? intended_ : committed_)) {
+  if (log_.committed(mutant(Mutant::told_before_durable) ? intended_ : committed_)) {
     for (const auto& timer : followers_) timer->cancel();
   }
   while (!durable_waiters_.empty() && durable_waiters_.front().sequence <= committed_) {
@@ -109,13 +109,13 @@ void Engine::committed(std::uint64_t sequence) {
 
 std::uint64_t Engine::intended_of(LeaseId lease) const {
   const auto last = changed_in_.find(lease);
-  return last == changed_in_.end() || planted(Bug::changes_look_durable) ? 0 : last->second;
+  return last == changed_in_.end() || mutant(Mutant::changes_look_durable) ? 0 : last->second;
 }
 
 asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
   const std::uint64_t epoch = store_epoch_;
   if (!store_problem_.empty()) co_return false;
-  if (committed_ >= sequence || planted(Bug::answered_before_durable)) co_return true;
+  if (committed_ >= sequence || mutant(Mutant::answered_before_durable)) co_return true;
   const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
       [this, sequence](auto handler) {
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
@@ -136,12 +136,12 @@ void Engine::store_failed(Error error) {
   store_problem_since_ = clock_.now();
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
   for (const AfterCommit& next : after_commit_) ends_in_doubt_.insert(next.ended.begin(), next.ended.end());
-  if (!planted(Bug::lost_decisions_are_done)) after_commit_.clear();
+  if (!mutant(Mutant::lost_decisions_are_done)) after_commit_.clear();
   changed_in_.clear();
   for (auto& [lease, may] : std::exchange(locks_waiting_, {}))
-    if (!planted(Bug::locks_wait_for_ever)) may(false);
+    if (!mutant(Mutant::locks_wait_for_ever)) may(false);
   for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters)
-    waiter.resume(planted(Bug::lost_is_durable));
+    waiter.resume(mutant(Mutant::lost_is_durable));
   reconcile();
 }
 
@@ -163,7 +163,7 @@ Status Engine::open_store() {
   auto loaded = store_.open(events());
   if (!loaded) return loaded.error();
   // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
-  if (!planted(Bug::time_goes_back)) clock_.go_on_from(loaded->last_time);
+  if (!mutant(Mutant::time_goes_back)) clock_.go_on_from(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
   // In microseconds of that line: greater than whatever an earlier run gave.
   cooperation_.number_from(static_cast<std::uint64_t>(now.ns / 1000));
@@ -176,13 +176,13 @@ Status Engine::open_store() {
     restart = lose_all(std::exchange(loaded->leases, {}), now);
   } else if (loaded->clock_offset_ns) {
     restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
-    restart.transitions = {"moved"};
+    restart.transitions = {"deadlines_extended_at_start"};
   }
   // By one commit, however many they are: nobody is given room by it, and half of it would be wrong for ever.
-  if (!planted(Bug::reboots_by_halves)) restart.givers = restart.changed.size();
+  if (!mutant(Mutant::reboots_by_halves)) restart.givers = restart.changed.size();
   // An id that was given out and not stored is not given out again: somebody may still hold it.
   const std::uint64_t last_id =
-      planted(Bug::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
+      mutant(Mutant::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
   std::set<core::Consumer> grants;
   for (core::Grant& grant : loaded->grants) grants.insert({grant.uid, std::move(grant.consumer)});
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
@@ -198,7 +198,7 @@ Status Engine::open_store() {
   unparks_waiting_.clear();
   recently_ended_.clear();
   recently_ended_order_.clear();
-  if (!restart.changed.empty() && !planted(Bug::jumps_are_not_stored)) intend(std::move(restart), now, std::nullopt);
+  if (!restart.changed.empty() && !mutant(Mutant::jumps_are_not_stored)) intend(std::move(restart), now, std::nullopt);
   meter_.reset(state_, now);
   tokens_.clear();
   for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));
@@ -219,7 +219,7 @@ void Engine::adopt(Time now) {
     leases.push_back(lease);
   }
   for (const core::Lease& lease : leases) {
-    const bool program = lease.owner.kind == core::OwnerKind::process && !planted(Bug::restarts_watch_nobody);
+    const bool program = lease.owner.kind == core::OwnerKind::process && !mutant(Mutant::restarts_watch_nobody);
     if (program) programs_.follow(lease, true);
     if (!lease.booked.empty()) programs_.book(lease);
     if (!lease.ended()) cooperation_.adopt(lease);
@@ -236,7 +236,7 @@ void Engine::adopt(Time now) {
   for (const LeaseId lease : held) {
     const core::Lease* live = state_.find(lease);
     if (live == nullptr || live->ended()) forget_holders(lease);
-    else if (holders_.contains(lease) && !planted(Bug::held_are_forgotten)) tick(core::HeldChanged{lease, true});
+    else if (holders_.contains(lease) && !mutant(Mutant::held_are_forgotten)) tick(core::HeldChanged{lease, true});
   }
   tick(core::Tick{});
   for (const auto& [lease, timer] : watchers_) timer->cancel();  // whoever waits looks at what is there now

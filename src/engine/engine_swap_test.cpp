@@ -76,7 +76,7 @@ class SomePrograms final : public Programs {
   bool signal(LeaseId, int, std::uint32_t) override { return true; }
   bool keeper_alive(LeaseId) const override { return true; }
   void wake_keeper(LeaseId, std::uint32_t) override {}
-  void tell(LeaseId, ProcessRef, int, std::function<void(Told)> done) override { done({}); }
+  void tell(LeaseId, ProcessRef, int, std::function<void(SignalResult)> done) override { done({}); }
   void keep_from_swap(LeaseId, ProcessRef process, bool keep, std::function<void(std::string)> done) override {
     if (!keep) return kept.clear();
     kept.push_back(process.pid);

@@ -220,8 +220,8 @@ TEST(Engine, WhatAnEarlierBootParkedIsParkedNoMore) {
   lease.state = core::LeaseState::paused;
   lease.devices = {"GPU-1"};
   lease.resize = core::Upgrade{2 * GiB, {}};
-  lease.parking = core::Parking{.since = {}, .reason = "somebody asked", .entry = GiB, .residue = {}};
-  lease.parking->yielded = {{GiB}};
+  lease.parking = core::Parking{.since = {}, .reason = "somebody asked", .host_bytes = GiB, .residue = {}};
+  lease.parking->held_when_paused = {{GiB}};
   ASSERT_TRUE(store.open({}));
   store::Batch batch;
   batch.changed = {lease};
@@ -336,10 +336,10 @@ TEST(Engine, AJumpOfTheClockChangesNoPlaceInTheQueue) {
   parked.id = {1};
   parked.state = core::LeaseState::paused;
   parked.devices = {"GPU-1"};
-  parked.parking = core::Parking{.since = clock.now(), .reason = "somebody asked", .entry = GiB, .residue = {}};
-  parked.parking->yielded = {{GiB}};
-  parked.parking->returns = true;
-  parked.parking->deserted_since = clock.now();
+  parked.parking = core::Parking{.since = clock.now(), .reason = "somebody asked", .host_bytes = GiB, .residue = {}};
+  parked.parking->held_when_paused = {{GiB}};
+  parked.parking->resume_requested = true;
+  parked.parking->orphaned_since = clock.now();
   core::Lease waits = wish().lease;
   waits.id = {2};
   waits.queued_at = clock.now() + std::chrono::minutes(10);
@@ -358,7 +358,7 @@ TEST(Engine, AJumpOfTheClockChangesNoPlaceInTheQueue) {
   const core::State& state = world.engine->state();
   EXPECT_LT(state.queue().place(parked.id), state.queue().place(waits.id));
   EXPECT_EQ(state.find(parked.id)->parking->since, clock.now());
-  EXPECT_EQ(state.find(parked.id)->parking->deserted_since, clock.now() + jump) << "that is a time limit";
+  EXPECT_EQ(state.find(parked.id)->parking->orphaned_since, clock.now() + jump) << "that is a time limit";
 }
 
 }  // namespace

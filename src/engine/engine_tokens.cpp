@@ -3,8 +3,8 @@
 // answer may be remembered.
 #include "engine/engine.h"
 
+#include "base/mutants.h"
 #include "base/number.h"
-#include "base/planted.h"
 #include "store/secret.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ Status Engine::may_decide() const {
 
 std::optional<store::Remembered> Engine::remembered_answer(const Remember& remember, const Answered& answer,
                                                            Time now) const {
-  if (remember.key.empty() || planted(Bug::answers_are_not_kept)) return std::nullopt;
+  if (remember.key.empty() || mutant(Mutant::answers_are_not_kept)) return std::nullopt;
   return store::Remembered{remember.uid, remember.key, remember.fingerprint, answer.status, answer.body, now};
 }
 

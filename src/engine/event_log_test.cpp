@@ -146,8 +146,8 @@ TEST_F(Log, APlansReasonsBecomeEventsOfTheirLeases) {
   ended.end_reason = core::EndReason::released;
   ended.tag = "night";
   core::Plan plan = plan_about({lease_of(7), ended});
-  plan.reasons.push_back({LeaseId{9}, noon, "held", "room is held for it"});
-  plan.reasons.push_back({LeaseId{10}, noon, "held", "nobody knows it"});
+  plan.reasons.push_back({LeaseId{9}, noon, "capacity_reserved", "room is reserved for it"});
+  plan.reasons.push_back({LeaseId{10}, noon, "capacity_reserved", "nobody knows it"});
   const core::Lease unchanged = lease_of(9);
   const auto events = of_plan(plan, [&](LeaseId id) { return id.number == 9 ? &unchanged : nullptr; });
   ASSERT_EQ(events.size(), 3U) << "each reason of a lease that is known";

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "engine/answer_file.h"
-#include "engine/patience.h"
+#include "engine/deadline.h"
 #include "engine/webhook.h"
 #include "proc/host_memory.h"
 
@@ -82,7 +82,7 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
     bool untold = false;  // it is certain that the yield never reached it: nobody needs to be told to go on
     YieldAnswer answer = YieldAnswer::resumed;
     Done done;          // who waits for what comes of the order
-    Patience patience;  // theirs: looked at whether it lives, has written its answer, or is over its time
+    Deadline deadline;  // theirs: looked at whether it lives, has written its answer, or is over its time
     bool owed = false;  // told to yield, and not told since that it may go on
     std::optional<core::Lease> ended{};  // as its lease has, which need not be stored yet
     bool let_go = false;                 // that is stored
@@ -105,7 +105,7 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
   void later(void (State::*what)(LeaseId), LeaseId lease);
   void say_last_word(LeaseId lease);
   void end(LeaseId lease);
-  void could_not(LeaseId lease, std::uint64_t number, const Told& what);
+  void could_not(LeaseId lease, std::uint64_t number, const SignalResult& what);
   ParkOutcome yielded(LeaseId lease, const Entry& entry) const;
   std::string name_of(const Entry& entry) const;
   std::string file_of(LeaseId lease) const { return fmt::format("{}/{}-yield", answers_dir, sublet::to_string(lease)); }
@@ -156,7 +156,7 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
     entry.how = *lease.cooperation;
     entry.uid = lease.uid;
   }
-  entry.patience = Patience(monotonic_ns(), at_most);
+  entry.deadline = Deadline(monotonic_ns(), at_most);
   entry.done = std::move(done);
   if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // told already
     look_later(lease.id, entry);
@@ -175,7 +175,7 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
   }
   entry.untold = false;
   entry.owed = kind == Kind::yield;
-  entry.order = {.kind = kind, .number = ++last, .deadline_ns = entry.patience.until_ns(), .reason = reason};
+  entry.order = {.kind = kind, .number = ++last, .deadline_ns = entry.deadline.until_ns(), .reason = reason};
   entry.answered = false;
   if (kind == Kind::yield) {
     entry.before.clear();
@@ -196,7 +196,7 @@ void LocalCooperation::State::tell(LeaseId lease, Entry& entry) {
       ::unlink(file_of(lease).c_str());  // what it says there answers what it is told now
       const bool yields = entry.order.kind == Kind::yield;
       programs.tell(lease, entry.how.process, yields ? entry.how.pause_signal : entry.how.resume_signal,
-                    [weak = weak_from_this(), lease, number](const Told& what) {
+                    [weak = weak_from_this(), lease, number](const SignalResult& what) {
                       const auto self = weak.lock();
                       if (self && !what.problem.empty()) self->could_not(lease, number, what);
                     });
@@ -215,7 +215,7 @@ void LocalCooperation::State::call(LeaseId lease, const Entry& entry) {
     body["reason"] = order.reason;
   }
   asio::co_spawn(
-      io, call_webhook(io, entry.how.address, entry.uid, body.dump(), entry.patience.given() + call_over),
+      io, call_webhook(io, entry.how.address, entry.uid, body.dump(), entry.deadline.given() + call_over),
       [weak = weak_from_this(), lease, number = order.number](const std::exception_ptr& failure, WebhookReply reply) {
         const auto self = weak.lock();
         if (!self) return;
@@ -255,7 +255,7 @@ void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const 
 // --- what comes of it
 
 void LocalCooperation::State::look_later(LeaseId lease, Entry& entry) {
-  entry.look.expires_after(Patience::interval);
+  entry.look.expires_after(Deadline::interval);
   entry.look.async_wait([weak = weak_from_this(), lease, number = entry.order.number](const auto& error) {
     const auto self = weak.lock();
     if (self && !error) self->look(lease, number);
@@ -266,8 +266,8 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
   Entry* entry = find(lease, number);
   if (entry == nullptr || entry->answered) return;
   const bool yields = entry->order.kind == Kind::yield;
-  const bool over = entry->patience.over(monotonic_ns());
-  entry->order.deadline_ns = entry->patience.until_ns();
+  const bool over = entry->deadline.over(monotonic_ns());
+  entry->order.deadline_ns = entry->deadline.until_ns();
   if (entry->how.way == CooperationWay::signal) {
     const auto said = read_said(file_of(lease), entry->uid);
     if (said && fits(entry->order.kind, said->answer)) return take(lease, *entry, said->answer, said->detail);
@@ -285,7 +285,7 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
     return later(&State::say_last_word, lease);
   }
   if (entry->done && over) {
-    const std::string within = format_duration(entry->patience.given());
+    const std::string within = format_duration(entry->deadline.given());
     // Nobody waits for its yield any more; for its going on somebody always does.
     if (yields) entry->answered = true;
     finish(*entry, failed("late", fmt::format("{} has not answered within {}, told to {}", name_of(*entry), within,
@@ -296,7 +296,7 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
   look_later(lease, *entry);
 }
 
-void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, const Told& what) {
+void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, const SignalResult& what) {
   Entry* entry = find(lease, number);
   if (entry == nullptr || entry->answered) return;
   if (entry->how.process && !lives(entry->how.process)) return look(lease, number);
@@ -314,7 +314,7 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
   // By a way that does not work it is not asked again and again; to go on it is told as soon as it may be.
   const bool blamed = what.by_program || (yields && what.lasts);
   ParkOutcome outcome =
-      failed(blamed ? "untold" : "unreached",
+      failed(blamed ? "notify_failed" : "unreachable",
              fmt::format("{} cannot be told to {}: {}", name_of(*entry), yields ? "yield" : "go on", what.problem));
   if (!blamed && entry->untold) outcome.kind = ParkOutcome::Kind::undone;
   finish(*entry, std::move(outcome));
@@ -362,7 +362,7 @@ ParkOutcome LocalCooperation::State::yielded(LeaseId lease, const Entry& entry) 
 }
 
 void LocalCooperation::State::finish(Entry& entry, ParkOutcome outcome) {
-  outcome.took = Duration(monotonic_ns() - entry.patience.began_ns());
+  outcome.took = Duration(monotonic_ns() - entry.deadline.began_ns());
   if (const Done done = std::exchange(entry.done, nullptr)) done(std::move(outcome));  // may forget the entry
 }
 
@@ -480,8 +480,7 @@ void LocalCooperation::forget(const core::Lease& lease) {
   entry.done = nullptr;
   if (is_told) return;   // what it answers counts; it is told again all the same
   if (entry.yields()) {  // what it answers is still looked for
-    return log::info("{} has ended while its program yields: it is told to go on after that",
-                     sublet::to_string(lease.id));
+    return log::info("{} has ended while its program yields: it is resumed after that", sublet::to_string(lease.id));
   }
   entry.answered = true;
   entry.look.cancel();

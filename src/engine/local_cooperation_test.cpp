@@ -52,7 +52,7 @@ TEST_F(ToldBySignals, WhoCannotBeReachedIsSaidNothingOfAndKnowsNothing) {
   world.io.poll();
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->kind, Kind::undone);
-  EXPECT_EQ(outcome->code, "unreached");
+  EXPECT_EQ(outcome->code, "unreachable");
   follow();
   resume();
   world.io.poll();
@@ -66,7 +66,7 @@ TEST_F(ToldBySignals, WhoHasNoHandlerIsToBlame) {
   yield();
   world.actor.answer(actor::Code::unhandled);
   ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->code, "untold");
+  EXPECT_EQ(outcome->code, "notify_failed");
   EXPECT_EQ(outcome->kind, Kind::unknown);
 }
 
@@ -76,13 +76,13 @@ TEST_F(ToldBySignals, AWayThatMayNotBeUsedDoesNotWork) {
   yield();
   world.actor.answer(actor::Code::wrong_user);
   ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->code, "untold");
+  EXPECT_EQ(outcome->code, "notify_failed");
   yield();
   world.actor.answer(actor::Code::ok);
   resume();
   world.actor.answer(actor::Code::wrong_user);
   ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->code, "unreached");
+  EXPECT_EQ(outcome->code, "unreachable");
 }
 
 TEST_F(ToldBySignals, WhoMayHaveBeenToldIsToldToGoOn) {
@@ -116,7 +116,7 @@ TEST_F(ToldBySignals, ALeaseMayEndByWhatComesOfTellingIt) {
   int times = 0;
   cooperation.resume(world.lease, 10s, [&](const ParkOutcome& its) {
     ++times;
-    EXPECT_EQ(its.code, "unreached");
+    EXPECT_EQ(its.code, "unreachable");
     core::Lease ended = world.lease;
     ended.stop_requested = true;
     cooperation.forget(ended);

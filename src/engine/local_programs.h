@@ -42,7 +42,7 @@ class LocalPrograms final : public Programs {
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
-  void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(Told)> done) override;
+  void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(SignalResult)> done) override;
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
   // Has the actor start what parks one process of a lease (local_checkpoint_helper.h). `to_bring_back`: it need not be

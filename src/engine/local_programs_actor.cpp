@@ -126,10 +126,10 @@ bool LocalPrograms::signal(LeaseId lease, int signal, std::uint32_t asked_by) {
   return true;
 }
 
-void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::function<void(Told)> done) {
+void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::function<void(SignalResult)> done) {
   const auto program = find(lease);
   if (!program || !program->introduced) {
-    Told told;
+    SignalResult told;
     told.problem = program && !program->refusal.empty() ? program->refusal : "the actor does not follow its program";
     told.lasts = program && (!program->refusal.empty() || !program->proven);
     return boost::asio::post(io_, [done = std::move(done), told] { done(told); });
@@ -140,7 +140,7 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
                            .main_start = process.start_ticks,
                            .signal = signal};
   actor_.order(order, {}, [done = std::move(done)](const actor::Reply& reply) {
-    Told told;
+    SignalResult told;
     if (reply.code != actor::Code::ok) told.problem = to_string(reply.code);
     using actor::Code;
     told.by_program = reply.code == Code::unhandled || reply.code == Code::gone;

@@ -72,10 +72,10 @@ TEST(Programs, AnActorThatRefusesAProgramIsNotAskedToEndIt) {
 // Of whom nobody has been told it cannot be told either; and that is said later, like all else.
 TEST(Programs, WhatBecameOfASignalSaysWhoseDoingItIs) {
   World world;
-  std::vector<Told> said;
+  std::vector<SignalResult> said;
   const auto tell = [&] {
     world.programs.tell(world.lease.id, world.lease.owner.process, SIGUSR1,
-                        [&said](const Told& told) { said.push_back(told); });
+                        [&said](const SignalResult& told) { said.push_back(told); });
   };
   tell();
   EXPECT_TRUE(said.empty()) << "who asks may not be ready for it";

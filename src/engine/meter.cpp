@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/meter.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 
 #include <algorithm>
 
@@ -47,7 +47,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
     entry.reserved = lease.reserved();
     follow_pause(entry, lease, plan);
     follow_waits(entry, lease);
-    if (!lease.ended() || planted(Bug::ends_are_not_counted)) continue;
+    if (!lease.ended() || mutant(Mutant::ends_are_not_counted)) continue;
     ++ended_[lease.end_reason];
     if (--of_user_[entry.uid] == 0) of_user_.erase(entry.uid);
     live_.erase(lease.id);

@@ -15,7 +15,7 @@
 namespace sublet::engine {
 
 // What became of a signal to a program.
-struct Told {
+struct SignalResult {
   std::string problem{};       // why it was not sent; "": it was
   bool by_program = false;     // the program's own doing, that it was not
   bool lasts = false;          // it may not be, and will not be allowed to soon: no right, or no proof of which it is
@@ -50,7 +50,7 @@ class Programs {
   // --- looking ---
   // Judges anew who belongs to whom.
   virtual void scan() = 0;
-  // The link of a process to its lease by the last scan or the one before; null: under no lease.
+  // The link of a process to its lease by the last scan or the one before; null: without a lease.
   virtual const proc::Member* member(ProcessRef process) const = 0;
   // The living processes of the program itself, by the last scan: what is merely booked to its lease is not of it.
   virtual std::vector<ProcessRef> tree(LeaseId lease) const = 0;
@@ -71,7 +71,7 @@ class Programs {
   // Lets a keeper that is stopped (Ctrl-Z) go on, so that it can do its part.
   virtual void wake_keeper(LeaseId lease, std::uint32_t asked_by) = 0;
   // Sends a signal to one process of the program, if that has a handler for it.
-  virtual void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(Told)> done) = 0;
+  virtual void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(SignalResult)> done) = 0;
   // Keeps what the process takes of memory from being written to a swap device, or lets it be again, for its whole
   // control group. `done`: "" or why not.
   virtual void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) = 0;

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "engine/patience.h"
+#include "engine/deadline.h"
 #include "proc/listener.h"
 
 #include <fmt/format.h>
@@ -124,8 +124,8 @@ asio::awaitable<WebhookReply> exchange(Socket& socket, const WebhookAddress& to,
 // Returns when the time is over, or when nobody waits for that any more.
 asio::awaitable<void> run_out(asio::io_context& io, Duration at_most) {
   asio::steady_timer timer(io);
-  for (Patience patience(monotonic_ns(), at_most); !patience.over(monotonic_ns());) {
-    timer.expires_after(Patience::interval);
+  for (Deadline deadline(monotonic_ns(), at_most); !deadline.over(monotonic_ns());) {
+    timer.expires_after(Deadline::interval);
     if (const auto [error] = co_await timer.async_wait(quiet); error) co_return;
   }
 }

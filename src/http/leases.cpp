@@ -165,12 +165,12 @@ Response rehearsed(const Call& call, const Asked& asked) {
   if (!found) return problem(found.error());
   JsonText out;
   out.begin_object().field("would", core::to_string(found->would)).key("devices").begin_array();
-  const bool known = found->would == core::Would::make_room;
+  const bool known = found->would == core::Would::preempt;
   for (const std::string& device : known ? found->room.devices : found->lease.devices) out.value(device);
   out.end_array().field("vram_bytes", found->lease.vram.count).key("queue");
   if (found->queue.place > 0) write_queue_info(out, found->queue);
   else out.value(nullptr);
-  out.key("room").begin_object();
+  out.key("preemption").begin_object();
   write_room(out, found->room, engine.state());
   return as_json(200, out.end_object().end_object().take());
 }

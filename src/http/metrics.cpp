@@ -49,7 +49,7 @@ double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 void gpus(Page& page, const engine::Engine& engine) {
   const core::State& state = engine.state();
   page.metric("sublet_gpu_memory_bytes", "gauge",
-              "Memory of a card: leased; unmanaged (listed processes under no lease); unaccounted (held by what is in "
+              "Memory of a card: leased; unmanaged (listed processes without a lease); unaccounted (held by what is in "
               "no list); driver (its own reserve); free (may still be promised)");
   for (const auto& [uuid, device] : state.devices()) {
     const auto row = [&, &uuid = uuid](const char* what, Bytes bytes) {

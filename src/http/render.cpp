@@ -2,7 +2,7 @@
 #include "http/render.h"
 
 #include "core/blocked.h"
-#include "core/over.h"
+#include "core/over_limit.h"
 
 #include <fmt/format.h>
 
@@ -93,7 +93,7 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.field("since", format_rfc3339(parking.since));
   maybe_time(out, "until", parked_until(lease, engine, foretold));
   out.field("reason", parking.reason);
-  out.field("returns", parking.returns).field("stuck", engine.state().stuck(lease.id));
+  out.field("resume_requested", parking.resume_requested).field("stuck", engine.state().stuck(lease.id));
   out.field("begun", engine.state().begun(lease.id));
   out.field("residue_bytes", parking.residue.count);
   const auto progress = engine.progress(lease);
@@ -109,12 +109,12 @@ void write_blocked(JsonText& out, const std::optional<core::Blocked>& blocked) {
     return;
   }
   out.begin_object().field("code", to_string(blocked->code)).field("text", blocked->text);
-  out.key("outsiders").begin_array();
-  for (const core::Outsider& outsider : blocked->outsiders) {
+  out.key("unleased_processes").begin_array();
+  for (const core::UnleasedProcess& unleased : blocked->unleased_processes) {
     out.begin_object();
-    maybe_pid(out, "pid", outsider.process);
-    maybe_text(out, "program", outsider.name);
-    out.field("device", outsider.device).field("bytes", outsider.bytes.count).end_object();
+    maybe_pid(out, "pid", unleased.process);
+    maybe_text(out, "program", unleased.name);
+    out.field("device", unleased.device).field("bytes", unleased.bytes.count).end_object();
   }
   out.end_array().end_object();
 }
@@ -154,10 +154,10 @@ void write_queue_info(JsonText& out, const core::QueueInfo& info) {
     maybe_text(out, "lease", holder.lease ? to_string(holder.lease) : std::string());
     out.field("what", holder.what).field("bytes", holder.bytes.count).end_object();
   }
-  out.end_array().key("held_devices").begin_array();
-  for (const std::string& device : info.held_devices) out.value(device);
+  out.end_array().key("reserved_devices").begin_array();
+  for (const std::string& device : info.reserved_devices) out.value(device);
   out.end_array();
-  maybe_text(out, "held_for", info.held_for ? to_string(info.held_for) : std::string());
+  maybe_text(out, "reserved_for", info.reserved_for ? to_string(info.reserved_for) : std::string());
   out.field("eta_seconds", info.eta ? std::optional(whole_seconds(*info.eta)) : std::nullopt);
   out.field("basis", info.basis).end_object();
 }
@@ -175,7 +175,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   write_asked(out, lease);
   out.field("reserved_bytes", lease.reserved().count);
   out.field("used_bytes", live ? state.use(lease.id).used.count : 0)
-      .field("parked_bytes", lease.parked() ? lease.parking->entry.count : 0);
+      .field("parked_bytes", lease.parked() ? lease.parking->host_bytes.count : 0);
   out.field("over_bytes", core::over_size(state, lease).count);
   out.field("peak_used_bytes", lease.peak_used.count).field("generation", lease.generation);
   out.field("exit_status", lease.exit_status);
@@ -196,8 +196,8 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   const bool may_be_blocked = detailed || lease.parking;
   write_blocked(out, may_be_blocked ? core::what_blocks(state, engine.rules(), lease, engine.now()) : std::nullopt);
   write_parking(out, lease, engine, *foretold);
-  const auto turn = core::leaves_in(state, lease.id, engine.now());
-  out.field("next_turn_seconds", turn ? std::optional(whole_seconds(*turn)) : std::nullopt);
+  const auto slice = core::leaves_in(state, lease.id, engine.now());
+  out.field("next_slice_seconds", slice ? std::optional(whole_seconds(*slice)) : std::nullopt);
   out.end_object();
 }
 

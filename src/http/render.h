@@ -4,7 +4,7 @@
 
 #include "base/json_text.h"
 #include "core/explain.h"
-#include "core/making.h"
+#include "core/preemption_plan.h"
 #include "engine/engine.h"
 #include "http/message.h"
 
@@ -19,7 +19,7 @@ std::string render_lease(const core::Lease& lease, const engine::Engine& engine,
                          bool detailed);
 void write_queue_info(JsonText& out, const core::QueueInfo& info);
 // The fields of a plan to make room, into an object that was begun.
-void write_room(JsonText& out, const core::RoomPlan& room, const core::State& state);
+void write_room(JsonText& out, const core::VictimPlan& room, const core::State& state);
 json render_device(const core::Device& device, const engine::Engine& engine, Time now);
 
 }  // namespace sublet::http

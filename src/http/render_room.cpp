@@ -14,7 +14,7 @@ void write_victim(JsonText& out, const core::Victim& victim, const core::State& 
   out.field("consumer", lease != nullptr ? lease->consumer : "").field("user", lease != nullptr ? lease->user : "");
   out.field("tier", core::to_string(lease != nullptr ? lease->tier : core::Tier::standard));
   out.field("method", victim.ends ? std::string_view("end") : core::to_string(victim.method));
-  out.field("bytes", victim.bytes.count).field("gain_bytes", victim.gain.count);
+  out.field("bytes", victim.bytes.count).field("freed_bytes", victim.gain.count);
   out.field("pause_ms", ms(victim.pause.likely)).field("pause_p95_ms", ms(victim.pause.at_most));
   out.field("resume_ms", ms(victim.resume.likely)).field("cost_ms", ms(victim.cost));
   out.field("samples", victim.pause.samples);
@@ -29,19 +29,19 @@ void write_victim(JsonText& out, const core::Victim& victim, const core::State& 
 
 }  // namespace
 
-void write_room(JsonText& out, const core::RoomPlan& room, const core::State& state) {
+void write_room(JsonText& out, const core::VictimPlan& room, const core::State& state) {
   out.field("found", room.found).field("why_not", room.why_not).key("devices").begin_array();
   for (const std::string& device : room.devices) out.value(device);
   out.end_array().key("victims").begin_array();
   for (const core::Victim& victim : room.victims) write_victim(out, victim, state);
-  out.end_array().field("under_way", room.under_way).field("pause_ms", ms(room.pause));
+  out.end_array().field("in_progress", room.in_progress).field("pause_ms", ms(room.pause));
   out.field("wait_ms", room.wait ? std::optional(ms(*room.wait)) : std::nullopt).field("wait_for", room.wait_for);
-  out.field("cost_ms", ms(room.cost)).field("short_bytes", room.short_bytes.count).key("spared").begin_array();
-  for (const core::Spared& spared : room.spared) {
-    out.begin_object().field("lease", to_string(spared.lease)).field("why", spared.why).end_object();
+  out.field("cost_ms", ms(room.cost)).field("short_bytes", room.short_bytes.count).key("ineligible").begin_array();
+  for (const core::Ineligible& ineligible : room.ineligible) {
+    out.begin_object().field("lease", to_string(ineligible.lease)).field("why", ineligible.why).end_object();
   }
-  out.end_array().field("away_ms", room.away ? std::optional(ms(*room.away)) : std::nullopt);
-  out.field("away_basis", room.away_basis).field("hint", room.hint);
+  out.end_array().field("paused_for_ms", room.paused_for ? std::optional(ms(*room.paused_for)) : std::nullopt);
+  out.field("paused_for_basis", room.paused_for_basis).field("hint", room.hint);
 }
 
 }  // namespace sublet::http

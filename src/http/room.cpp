@@ -19,12 +19,12 @@ using core::LeaseState;
 constexpr std::int64_t longest_hold = 7 * 86400;  // seconds
 
 // An admin may have anybody's programs yield, others their own: those of the lease's user, whoever has its token.
-core::Ordered ordered_by(const engine::Peer& peer, std::uint32_t own) {
+core::PreemptionRequest requested_by(const engine::Peer& peer, std::uint32_t own) {
   const bool admin = peer.role == engine::Role::admin;
   return {admin ? peer.uid : own, admin};
 }
 
-std::string room_with_lease(const core::RoomPlan& room, const Lease& lease, const engine::Engine& engine,
+std::string room_with_lease(const core::VictimPlan& room, const Lease& lease, const engine::Engine& engine,
                             const engine::Peer& peer) {
   JsonText out;
   out.begin_object();
@@ -65,11 +65,11 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
                     : lease.ended() ? "ask for a new lease"
                                     : fmt::format("`sublet why {}` says how far it is", to_string(lease.id))});
   }
-  const core::Ordered by = ordered_by(peer, lease.uid);
-  core::RoomPlan room;
+  const core::PreemptionRequest by = requested_by(peer, lease.uid);
+  core::VictimPlan room;
   room.found = true;  // it has its room already
   room.devices = lease.devices;
-  if (waits) room = core::room_plan(engine.state(), engine.rules(), lease, by, engine.now());
+  if (waits) room = core::victim_plan(engine.state(), engine.rules(), lease, by, engine.now());
   if (wish.preview) {
     core::weigh_host(room, engine.state(), engine.rules(), lease.uid, engine.host_memory());
     return as_json(200, room_with_lease(room, lease, engine, peer));
@@ -110,17 +110,17 @@ Result<FreeWish> read_free(Call& call) {
   wish.asked.token = new_secret(call.request);
   lease.token = store::hash_secret(wish.asked.token.text);
   wish.asked.submit.held = true;
-  wish.asked.submit.ordered = ordered_by(peer, peer.uid);
+  wish.asked.submit.preemption_request = requested_by(peer, peer.uid);
   return wish;
 }
 
-Error cannot_free(const Lease& lease, const core::RoomPlan& room, const core::State& state) {
+Error cannot_free(const Lease& lease, const core::VictimPlan& room, const core::State& state) {
   std::string text = fmt::format("{} cannot be made free: {}", format_size(lease.vram), room.why_not);
-  for (const core::Spared& spared : room.spared) {
-    const Lease* other = state.find(spared.lease);
-    text += fmt::format("; {} ({}, {}): {}", to_string(spared.lease), other->consumer, other->user, spared.why);
+  for (const core::Ineligible& ineligible : room.ineligible) {
+    const Lease* other = state.find(ineligible.lease);
+    text += fmt::format("; {} ({}, {}): {}", to_string(ineligible.lease), other->consumer, other->user, ineligible.why);
   }
-  return {Code::Undrainable, std::move(text), room.hint};
+  return {Code::CannotPreempt, std::move(text), room.hint};
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ Reply post_free(Call& call) {
   if (wish->preview) return as_json(200, room.take());
   if (found->would == core::Would::wait && !found->room.found)
     return problem(cannot_free(wish->asked.submit.lease, found->room, engine.state()));
-  wish->asked.more = "\"room\":" + std::string(room.text());
+  wish->asked.more = "\"preemption\":" + std::string(room.text());
   return submit(call, std::move(wish->asked));
 }
 

@@ -108,9 +108,9 @@ class MakingRoom : public testing::Test {
 TEST_F(MakingRoom, AUserHasHisOwnYieldAndAnAdminAnybodys) {
   EXPECT_EQ(ask(ben, "/v1/preempt", {{"lease", bens_}, {"preview", true}}), 200);
   EXPECT_FALSE(answer_["found"]);
-  EXPECT_EQ(answer_["spared"][0]["lease"], "lease-1");
+  EXPECT_EQ(answer_["ineligible"][0]["lease"], "lease-1");
   EXPECT_EQ(ask(ben, "/v1/preempt", {{"lease", bens_}}), 409);
-  EXPECT_EQ(answer_["code"], "Undrainable");
+  EXPECT_EQ(answer_["code"], "CannotPreempt");
   EXPECT_EQ(ask(ben, "/v1/preempt", {{"lease", anas_}, {"preview", true}}), 403);
   for (const auto& [peer, lease] : {std::pair(ana, anas_), std::pair(admin, bens_), std::pair(admin, anas_)}) {
     EXPECT_EQ(ask(peer, "/v1/preempt", {{"lease", lease}, {"preview", true}}), 200) << lease;

@@ -47,11 +47,11 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
 }
 
 // Who is under no live lease and holds VRAM: named, so that people see why there is less than they thought.
-json outsiders(const engine::Engine& engine, const engine::Peer& viewer) {
+json unleased_processes(const engine::Engine& engine, const engine::Peer& viewer) {
   json rows = json::array();
   for (const auto& [uuid, device] : engine.state().devices()) {
     for (const core::ProcessUse& use : device.reading.processes) {
-      // A leased program is an outsider on a card that its lease is not on.
+      // A leased program is an unleased process on a card that its lease is not on.
       if (!device.leases.contains(use.lease) || lease_ended(use, engine))
         rows.push_back(process_row(use, device, engine, viewer));
     }
@@ -92,8 +92,8 @@ json ledger_entry(const core::Lease& lease, const engine::Engine& engine) {
           {"consumer", lease.consumer},
           {"user", lease.user},
           {"class", "parked"},
-          {"bytes", lease.parking->entry.count},
-          {"settled", lease.parking->settled},
+          {"bytes", lease.parking->host_bytes.count},
+          {"settled", lease.parking->measured},
           {"swapped_bytes", swapped == engine.swapped().end() ? 0 : swapped->second.count}};
 }
 
@@ -200,7 +200,7 @@ Reply get_status(Call& call) {
                    {"devices", all_devices(engine)},
                    {"leases", counts(engine.state())},
                    {"ledger", ledger(engine)},
-                   {"outsiders", outsiders(engine, call.request.peer)},
+                   {"unleased_processes", unleased_processes(engine, call.request.peer)},
                    {"waiting_bytes", engine.state().queue().waiting_bytes().count},
                    {"warnings", std::move(warnings)},
                    {"program_env", std::move(environment)}},

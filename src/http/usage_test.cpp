@@ -85,7 +85,7 @@ TEST(Usage, WhoHasBegunMayWaitToo) {
   usage.add(grows);
   usage.add(paused);
   EXPECT_EQ(usage.total()["waiting"], 1) << "nobody wants the other back yet";
-  paused.parking->returns = true;
+  paused.parking->resume_requested = true;
   usage.add(paused);
   EXPECT_EQ(usage.total()["waiting"], 2);
   EXPECT_EQ(usage.total()["active"], 3);

@@ -48,7 +48,7 @@ client::Patience patience(const Listener& listener) {
 
 std::string news(const client::Lease& lease) {
   if (lease.state == "active") return lease.id + " runs again";
-  if (lease.state == "paused" && !lease.returns)
+  if (lease.state == "paused" && !lease.resume_requested)
     return fmt::format("{0} is paused: {1}; `sublet resume {0}` brings it back", lease.id, lease.pause_reason);
   if (lease.state == "paused")
     return fmt::format("{0} is paused; `sublet why {0}` says for whom, and when it comes back", lease.id);
@@ -261,7 +261,7 @@ void Keeper::tell_unheard(const char* signal) {
   if (lease_.state == "poisoned") return listener_.say(news(lease_));
   if (lease_.state != "paused" && lease_.state != "pausing" && lease_.state != "resuming") return;
   const std::string when =
-      lease_.state == "paused" && !lease_.returns ? fmt::format(" (`sublet resume {}`)", lease_.id) : "";
+      lease_.state == "paused" && !lease_.resume_requested ? fmt::format(" (`sublet resume {}`)", lease_.id) : "";
   listener_.say(
       fmt::format("{} is {}: its program has got {} and lives; it may act on that only when it runs again{}. "
                   "`kill -KILL {}` ends it as it is",

@@ -195,7 +195,7 @@ TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
       ::kill(::getpid(), SIGINT);
       return FakeServer::Out{};
     }
-    return reply(lease("paused", {{"pause", {{"reason", "its owner asked for it"}, {"returns", false}}}}));
+    return reply(lease("paused", {{"pause", {{"reason", "its owner asked for it"}, {"resume_requested", false}}}}));
   });
   client.set_interrupt(events.interrupt());
   Listener listener{[&](const std::string& line) {
@@ -213,8 +213,8 @@ TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
 }
 
 TEST(News, OfAPauseSaysWhatEndsIt) {
-  const auto told = [](bool returns) {
-    const json pause{{"reason", "its owner asked for it"}, {"returns", returns}};
+  const auto told = [](bool resume_requested) {
+    const json pause{{"reason", "its owner asked for it"}, {"resume_requested", resume_requested}};
     return news(*client::parse_lease(json{{"id", "lease-7"}, {"state", "paused"}, {"pause", pause}}));
   };
   EXPECT_EQ(told(true), "lease-7 is paused; `sublet why lease-7` says for whom, and when it comes back");

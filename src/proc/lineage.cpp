@@ -9,7 +9,7 @@ namespace sublet::proc {
 namespace {
 
 struct Belonging {
-  LeaseId lease;  // none: under no lease
+  LeaseId lease;  // none: without a lease
   Link link = Link::owner;
 };
 

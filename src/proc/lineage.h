@@ -58,7 +58,7 @@ struct Lineage {
   std::vector<Member> members;  // living ones, ordered by process, each once
   std::vector<MemberGroup> groups;
 
-  const Member* find(ProcessRef process) const;  // null: under no lease
+  const Member* find(ProcessRef process) const;  // null: without a lease
 };
 
 // `before` is the previous pass (empty at first). What it says of leases that are not in `roots` is

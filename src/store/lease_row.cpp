@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/lease_row.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "store/history.h"
 
 #include <fmt/format.h>
@@ -89,30 +89,30 @@ bool decode_booked(std::string_view text, std::vector<core::Booked>& booked) {
 
 constexpr std::string_view not_noted = "?";  // whom the driver touched, by a version that did not note it
 
-std::string encode_touched(const std::optional<std::vector<ProcessRef>>& touched) {
-  if (!touched) return std::string(not_noted);
+std::string encode_touched(const std::optional<std::vector<ProcessRef>>& locked_processes) {
+  if (!locked_processes) return std::string(not_noted);
   std::string text;
-  for (const ProcessRef& process : *touched) text += fmt::format("{} {}\n", process.pid, process.start_ticks);
+  for (const ProcessRef& process : *locked_processes) text += fmt::format("{} {}\n", process.pid, process.start_ticks);
   return text;
 }
 
-bool decode_touched(std::string_view text, std::optional<std::vector<ProcessRef>>& touched) {
-  touched.reset();
+bool decode_touched(std::string_view text, std::optional<std::vector<ProcessRef>>& locked_processes) {
+  locked_processes.reset();
   if (text == not_noted) return true;
-  touched.emplace();
-  if (planted(Bug::touched_is_forgotten)) return true;
+  locked_processes.emplace();
+  if (mutant(Mutant::touched_is_forgotten)) return true;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
-    if (!decode_process(line, touched->emplace_back())) return false;
+    if (!decode_process(line, locked_processes->emplace_back())) return false;
     text.remove_prefix(std::min(line.size() + 1, text.size()));
   }
   return true;
 }
 
 // "all kept on_top tops beside[ pid start_ticks bytes]…" for each device
-std::string encode_yielded(const std::vector<core::Yielded>& yielded) {
+std::string encode_yielded(const std::vector<core::HeldWhenPaused>& held_when_paused) {
   std::string text;
-  for (const auto& [all, of, kept, on_top, tops, beside] : yielded) {
+  for (const auto& [all, of, kept, on_top, tops, beside] : held_when_paused) {
     text += fmt::format("{} {} {} {} {}", all.count, kept.count, on_top.count, tops.count, beside.count);
     for (const auto& [process, bytes] : of)
       text += fmt::format(" {} {} {}", process.pid, process.start_ticks, bytes.count);
@@ -121,11 +121,11 @@ std::string encode_yielded(const std::vector<core::Yielded>& yielded) {
   return text;
 }
 
-bool decode_yielded(std::string_view text, std::vector<core::Yielded>& yielded) {
+bool decode_yielded(std::string_view text, std::vector<core::HeldWhenPaused>& held_when_paused) {
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    core::Yielded& its = yielded.emplace_back();
+    core::HeldWhenPaused& its = held_when_paused.emplace_back();
     for (Bytes* bytes : {&its.all, &its.kept, &its.on_top, &its.tops, &its.beside}) {
       if (line.empty() || !take_bytes(line, *bytes)) return false;
     }
@@ -202,12 +202,12 @@ std::optional<core::Parking> read_parking(Decoder& column) {
   core::Parking parking;
   parking.since = column.time();
   parking.reason = column.row.text();
-  parking.entry = column.bytes();
-  parking.settled = column.boolean();
+  parking.host_bytes = column.bytes();
+  parking.measured = column.boolean();
   parking.residue = column.bytes();
-  parking.returns = column.boolean() && !planted(Bug::parking_half_stored);
+  parking.resume_requested = column.boolean() && !mutant(Mutant::parking_half_stored);
   parking.then_stop = column.boolean();
-  parking.told = column.boolean() && !planted(Bug::told_is_forgotten);
+  parking.told = column.boolean() && !mutant(Mutant::told_is_forgotten);
   if (method.empty()) return std::nullopt;
   const auto known = core::parse_pause_method(method);
   if (!known) column.good = false;
@@ -224,7 +224,7 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
   how.address = column.row.text();
   how.pause_signal = column.integer<int>();
   how.resume_signal = column.integer<int>();
-  if (way.empty() || planted(Bug::manners_are_forgotten)) return std::nullopt;
+  if (way.empty() || mutant(Mutant::manners_are_forgotten)) return std::nullopt;
   const auto known = core::parse_cooperation_way(way);
   if (!known) column.good = false;
   how.way = known.value_or(core::CooperationWay::poll);
@@ -233,17 +233,17 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
 
 // What an earlier version parked and did not note may be all that its lease gives it.
 void read_yielded(Decoder& column, core::Lease& lease) {
-  std::vector<core::Yielded> yielded;
-  if (!decode_yielded(column.row.text(), yielded)) column.good = false;
-  if (planted(Bug::yielded_is_forgotten)) yielded.clear();
+  std::vector<core::HeldWhenPaused> held_when_paused;
+  if (!decode_yielded(column.row.text(), held_when_paused)) column.good = false;
+  if (mutant(Mutant::yielded_is_forgotten)) held_when_paused.clear();
   const std::string method = column.row.text();
   core::Entered before;
   before.bytes = column.bytes();
-  before.settled = column.boolean();
+  before.measured = column.boolean();
   if (!lease.parking) return;
-  if (yielded.empty()) yielded.assign(lease.devices.size(), {.all = lease.vram});
-  if (yielded.size() != lease.devices.size()) column.good = false;
-  lease.parking->yielded = std::move(yielded);
+  if (held_when_paused.empty()) held_when_paused.assign(lease.devices.size(), {.all = lease.vram});
+  if (held_when_paused.size() != lease.devices.size()) column.good = false;
+  lease.parking->held_when_paused = std::move(held_when_paused);
   if (method.empty()) return;
   const auto known = core::parse_pause_method(method);
   if (!known) column.good = false;
@@ -254,7 +254,7 @@ void read_yielded(Decoder& column, core::Lease& lease) {
 std::optional<core::Upgrade> read_resize(Decoder& column) {
   const auto vram = column.row.maybe_integer();
   const auto since = column.maybe_time();
-  if (!vram || !since || planted(Bug::growths_are_forgotten)) return std::nullopt;
+  if (!vram || !since || mutant(Mutant::growths_are_forgotten)) return std::nullopt;
   if (*vram < 0 || *vram > (1LL << 62)) column.good = false;
   return core::Upgrade{{*vram}, *since};
 }
@@ -263,17 +263,17 @@ std::optional<core::Sized> read_sized(Decoder& column) {
   const auto mean = column.row.maybe_integer();
   const auto until = column.maybe_time();
   const auto parked = column.maybe_time();
-  if (!mean || !until || !parked || planted(Bug::sizes_are_forgotten)) return std::nullopt;
+  if (!mean || !until || !parked || mutant(Mutant::sizes_are_forgotten)) return std::nullopt;
   if (*mean < 0 || *mean > (1LL << 62)) column.good = false;
   return core::Sized{{*mean}, *until, Duration(parked->ns)};
 }
 
-std::optional<core::Ordered> read_ordered(Decoder& column) {
+std::optional<core::PreemptionRequest> read_preemption_request(Decoder& column) {
   const auto uid = column.row.maybe_integer();
-  const bool anybodys = column.boolean();
-  if (!uid || planted(Bug::words_are_forgotten)) return std::nullopt;
+  const bool any_user = column.boolean();
+  if (!uid || mutant(Mutant::words_are_forgotten)) return std::nullopt;
   if (*uid < 0 || *uid > std::numeric_limits<std::uint32_t>::max()) column.good = false;
-  return core::Ordered{static_cast<std::uint32_t>(*uid), anybodys};
+  return core::PreemptionRequest{static_cast<std::uint32_t>(*uid), any_user};
 }
 
 std::optional<core::UnfitFor> read_unfit(Decoder& column) {
@@ -319,7 +319,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
                pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
-               sized, parking, cooperation, unfit, ordered, had_process, lapsed_offers, exit_status, stop_requested,
+               sized, parking, cooperation, unfit, request, had_process, lapsed_offers, exit_status, stop_requested,
                created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at,
                unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
@@ -339,25 +339,25 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << (resize ? std::optional(resize->queued_at.ns) : std::nullopt) << number(inode);
   const core::Parking& parked = parking ? *parking : no_parking;
   statement << (parking ? to_string(parked.method) : std::string_view()) << parked.since.ns << parked.reason
-            << parked.entry.count << std::int64_t{parked.settled} << parked.residue.count
-            << std::int64_t{parked.returns} << std::int64_t{parked.then_stop} << std::int64_t{parked.told};
+            << parked.host_bytes.count << std::int64_t{parked.measured} << parked.residue.count
+            << std::int64_t{parked.resume_requested} << std::int64_t{parked.then_stop} << std::int64_t{parked.told};
   const core::Cooperation& how = cooperation ? *cooperation : no_cooperation;
   statement << (cooperation ? to_string(how.way) : std::string_view()) << how.residue.count
             << std::int64_t{how.process.pid} << number(how.process.start_ticks) << how.address
             << std::int64_t{how.pause_signal} << std::int64_t{how.resume_signal} << number(resumed_at)
-            << (ordered ? std::optional(std::int64_t{ordered->uid}) : std::nullopt)
-            << std::int64_t{ordered && ordered->anybodys};
-  statement.copy(encode_touched(parked.touched));
-  statement.copy(encode_yielded(parked.yielded));
+            << (request ? std::optional(std::int64_t{request->uid}) : std::nullopt)
+            << std::int64_t{request && request->any_user};
+  statement.copy(encode_touched(parked.locked_processes));
+  statement.copy(encode_yielded(parked.held_when_paused));
   const auto& top = parked.before_top;
   statement << (top ? to_string(top->method) : std::string_view()) << (top ? top->bytes.count : std::int64_t{0})
-            << std::int64_t{top && top->settled} << (ordered ? number(ordered->given_at) : std::nullopt);
+            << std::int64_t{top && top->measured} << (request ? number(request->given_at) : std::nullopt);
   statement << (unfit ? to_string(unfit->kind) : std::string_view())
             << (unfit ? std::string_view(unfit->why) : std::string_view()) << std::int64_t{parked_for.count()}
             << number(parked_at) << std::int64_t{nameless} << (sized ? std::optional(sized->mean.count) : std::nullopt)
             << (sized ? std::optional(sized->until.ns) : std::nullopt)
             << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt)
-            << number(parked.deserted_since);
+            << number(parked.orphaned_since);
   statement << number(run_of(lease))
             << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
 }
@@ -391,9 +391,9 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.devices = decode_devices(row.text());
   lease.had_process = column.boolean();
   lease.lapsed_offers = column.integer<int>();
-  if (planted(Bug::lapses_are_forgotten)) lease.lapsed_offers = 0;
+  if (mutant(Mutant::lapses_are_forgotten)) lease.lapsed_offers = 0;
   if (const auto status = row.maybe_integer()) lease.exit_status = static_cast<int>(*status);
-  lease.stop_requested = column.boolean() && !planted(Bug::stops_are_forgotten);
+  lease.stop_requested = column.boolean() && !mutant(Mutant::stops_are_forgotten);
   lease.created_at = column.time();
   lease.queued_at = column.time();
   lease.granted_at = column.maybe_time();
@@ -412,21 +412,21 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.parking = read_parking(column);
   lease.cooperation = read_cooperation(column);
   lease.resumed_at = column.maybe_time();
-  if (planted(Bug::returns_are_forgotten)) lease.resumed_at.reset();
-  lease.ordered = read_ordered(column);
-  std::optional<std::vector<ProcessRef>> touched;
-  if (!decode_touched(row.text(), touched)) column.good = false;
-  if (lease.parking) lease.parking->touched = std::move(touched);
+  if (mutant(Mutant::returns_are_forgotten)) lease.resumed_at.reset();
+  lease.preemption_request = read_preemption_request(column);
+  std::optional<std::vector<ProcessRef>> locked_processes;
+  if (!decode_touched(row.text(), locked_processes)) column.good = false;
+  if (lease.parking) lease.parking->locked_processes = std::move(locked_processes);
   read_yielded(column, lease);
   const auto ordered_at = column.maybe_time();
-  if (lease.ordered) lease.ordered->given_at = ordered_at;
+  if (lease.preemption_request) lease.preemption_request->given_at = ordered_at;
   lease.unfit = read_unfit(column);
   lease.parked_for = Duration(column.time().ns);
   lease.parked_at = column.maybe_time();
   lease.nameless = column.boolean();
   lease.sized = read_sized(column);
-  const auto deserted_since = column.maybe_time();
-  if (lease.parking) lease.parking->deserted_since = deserted_since;
+  const auto orphaned_since = column.maybe_time();
+  if (lease.parking) lease.parking->orphaned_since = orphaned_since;
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

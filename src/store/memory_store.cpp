@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/memory_store.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "store/failed_reader.h"
 #include "store/history.h"
 
@@ -69,9 +69,9 @@ void MemoryStore::pump(std::size_t at_most) {
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count));
     tables_.prune(limits_);
     if (events_.committed)
-      events_.committed(last_sequence_ - (planted(Bug::commits_are_told_early) ? 0 : queue_.size()));
+      events_.committed(last_sequence_ - (mutant(Mutant::commits_are_told_early) ? 0 : queue_.size()));
   }
-  if (!queue_.empty() && !planted(Bug::reads_overtake)) return;
+  if (!queue_.empty() && !mutant(Mutant::reads_overtake)) return;
   std::vector<std::function<void(Reader&)>> reads;
   reads.swap(reads_);
   for (auto& work : reads) work(tables_);
@@ -82,7 +82,7 @@ void MemoryStore::pump(std::size_t at_most) {
 void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
   for (const core::Lease& lease : batch.changed) {
     assert(lease.id && "a lease without an id");
-    if (planted(Bug::torn_batches) && &lease != &batch.changed.front()) break;
+    if (mutant(Mutant::torn_batches) && &lease != &batch.changed.front()) break;
     Row& row = leases[lease.id];
     row.lease = lease;
     if (lease.ended() && !lease.had_process) row.settled = true;
@@ -90,7 +90,7 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
   }
   for (const LeaseId id : batch.settled) {
     if (const auto found = leases.find(id); found != leases.end() && found->second.lease.ended()) {
-      found->second.settled = !planted(Bug::settled_comes_back);
+      found->second.settled = !mutant(Mutant::settled_comes_back);
     }
   }
   for (const core::Reason& reason : batch.reasons) {

@@ -21,26 +21,26 @@ std::string schema_of(const std::filesystem::path& path) {
 }
 
 void expect_parked(const core::Parking& parking, int version) {
-  EXPECT_EQ(parking.entry, 5 * GiB);
-  EXPECT_TRUE(parking.settled && parking.returns && !parking.then_stop);
+  EXPECT_EQ(parking.host_bytes, 5 * GiB);
+  EXPECT_TRUE(parking.measured && parking.resume_requested && !parking.then_stop);
   const std::vector<ProcessRef> noted{{4321, 987654}, {4322, 987655}};
-  EXPECT_EQ(parking.touched, version >= 12 ? std::optional(noted) : std::nullopt)
+  EXPECT_EQ(parking.locked_processes, version >= 12 ? std::optional(noted) : std::nullopt)
       << "whom an earlier version parked nobody knows";
-  ASSERT_EQ(parking.yielded.size(), version >= 4 ? 2U : 1U);
+  ASSERT_EQ(parking.held_when_paused.size(), version >= 4 ? 2U : 1U);
   if (version < 13) {
-    for (const core::Yielded& its : parking.yielded)
-      EXPECT_EQ(its, (core::Yielded{.all = 6 * GiB})) << "all it may hold";
+    for (const core::HeldWhenPaused& its : parking.held_when_paused)
+      EXPECT_EQ(its, (core::HeldWhenPaused{.all = 6 * GiB})) << "all it may hold";
     EXPECT_FALSE(parking.before_top);
     return;
   }
-  const core::Yielded first{7 * GiB, {{noted[0], 4 * GiB}, {noted[1], 3 * GiB}}, 4 * MiB};
-  EXPECT_EQ(parking.yielded[0], first);
-  EXPECT_EQ(parking.yielded[1], (core::Yielded{GiB, {}, {}, 2 * GiB, 1536 * MiB}));
+  const core::HeldWhenPaused first{7 * GiB, {{noted[0], 4 * GiB}, {noted[1], 3 * GiB}}, 4 * MiB};
+  EXPECT_EQ(parking.held_when_paused[0], first);
+  EXPECT_EQ(parking.held_when_paused[1], (core::HeldWhenPaused{GiB, {}, {}, 2 * GiB, 1536 * MiB}));
   EXPECT_EQ(parking.before_top, (core::Entered{core::PauseMethod::cooperative, 4 * GiB, true}));
-  EXPECT_EQ(parking.deserted_since, version >= 19 ? std::optional(Time{1795276803700000000}) : std::nullopt);
+  EXPECT_EQ(parking.orphaned_since, version >= 19 ? std::optional(Time{1795276803700000000}) : std::nullopt);
 }
 
-core::Ordered word_in(int version) {
+core::PreemptionRequest word_in(int version) {
   return {1000, true, version >= 13 ? std::optional(Time{1795276801700000000}) : std::nullopt};
 }
 
@@ -133,7 +133,8 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       expect_moves(loaded->moves, migration.version);
       const bool newest = migration.version >= 11;
       EXPECT_EQ(active.resumed_at.has_value(), newest);
-      EXPECT_EQ(loaded->leases[1].ordered, newest ? std::optional(word_in(migration.version)) : std::nullopt);
+      EXPECT_EQ(loaded->leases[1].preemption_request,
+                newest ? std::optional(word_in(migration.version)) : std::nullopt);
       const core::LearnedRecord record{{1000, "serve"}, core::PauseMethod::cooperative, {5, 3}};
       // Whose it was nobody knew before: there is no lease of that name.
       EXPECT_EQ(loaded->records, std::vector<core::LearnedRecord>(migration.version >= 17 ? 1 : 0, record));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/sqlite_store.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "store/failed_reader.h"
 #include "store/files.h"
 #include "store/schema.h"
@@ -185,7 +185,7 @@ void SqliteStore::read(std::function<void(Reader&)> work) {
 }
 
 bool SqliteStore::maybe_remembered(std::uint32_t uid, std::string_view key) const {
-  return keys_.contains(uid, key) && !planted(Bug::keys_are_forgotten);
+  return keys_.contains(uid, key) && !mutant(Mutant::keys_are_forgotten);
 }
 
 std::optional<DiskRoom> SqliteStore::disk_room() const {
@@ -237,10 +237,10 @@ SqliteStore::Work SqliteStore::next_work(std::size_t at_most) {
   }
   work.batches.assign(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
   queue_.erase(queue_.begin(), end);
-  if (planted(Bug::batches_in_disorder)) std::reverse(work.batches.begin(), work.batches.end());
+  if (mutant(Mutant::batches_in_disorder)) std::reverse(work.batches.begin(), work.batches.end());
   being_written_ = work.batches.size();
   // A read sees all that was intended before it, so it waits while some of that is still queued.
-  if (queue_.empty() || planted(Bug::reads_overtake)) work.reads.swap(reads_);
+  if (queue_.empty() || mutant(Mutant::reads_overtake)) work.reads.swap(reads_);
   work.last = stopping_ && queue_.empty();
   return work;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/tables.h"
 
-#include "base/planted.h"
+#include "base/mutants.h"
 #include "store/lease_row.h"
 
 #include <fmt/format.h>
@@ -78,12 +78,12 @@ Status Tables::begin() { return begin_.run(); }
 Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   for (const core::Lease& lease : batch.changed) {
     assert(lease.id && "a lease without an id");
-    if (planted(Bug::torn_batches) && &lease != &batch.changed.front()) break;
+    if (mutant(Mutant::torn_batches) && &lease != &batch.changed.front()) break;
     if (auto done = put_lease(lease); !done) return done;
     if (lease.ended()) ++counts_[lease.uid].at_most;
   }
   for (const LeaseId id : batch.settled) {
-    settle_ << (planted(Bug::settled_comes_back) ? 0 : number(id.number));
+    settle_ << (mutant(Mutant::settled_comes_back) ? 0 : number(id.number));
     if (auto done = settle_.run(); !done) return done;
   }
   for (const core::Reason& reason : batch.reasons) {
@@ -345,9 +345,9 @@ Status Tables::load_meta(Loaded& loaded) {
     if (!row) return row.error();
     if (!*row) return {};
     const std::string key = rows.text();
-    if (key == "last_id" && !planted(Bug::last_id_of_the_living))
+    if (key == "last_id" && !mutant(Mutant::last_id_of_the_living))
       newest_id_ = loaded.last_id = static_cast<std::uint64_t>(rows.integer());
-    else if (key == "last_time" && !planted(Bug::times_are_not_kept)) loaded.last_time.ns = rows.integer();
+    else if (key == "last_time" && !mutant(Mutant::times_are_not_kept)) loaded.last_time.ns = rows.integer();
     else if (key == "boot_id") loaded.boot_id = rows.text();
     else if (key == "clock_offset") loaded.clock_offset_ns = rows.integer();
     else if (key == "life") loaded.life = rows.text();
@@ -359,7 +359,7 @@ Status Tables::load_last_event(Loaded& loaded) {
   Statement newest(*database_, "SELECT coalesce(max(number), 0) FROM events");
   const auto row = newest.step();
   if (!row) return row.error();
-  loaded.last_event = planted(Bug::events_count_anew) ? 0 : static_cast<std::uint64_t>(newest.integer());
+  loaded.last_event = mutant(Mutant::events_count_anew) ? 0 : static_cast<std::uint64_t>(newest.integer());
   return {};
 }
 

@@ -149,16 +149,16 @@ inline core::Lease full_lease() {
   lease.sized = core::Sized{{(1LL << 62) - 5}, {29}, Duration(30)};
   lease.parking =
       core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
-  lease.parking->touched = {{{4711, UINT64_MAX}, {4712, 5}}};
-  lease.parking->yielded = {
+  lease.parking->locked_processes = {{{4711, UINT64_MAX}, {4712, 5}}};
+  lease.parking->held_when_paused = {
       {{14}, {{{4711, UINT64_MAX}, {(1LL << 62) - 4}}, {{4712, 5}, {15}}}, {16}, {17}, {18}, {19}},
       {{20}, {}, {21}, {22}, {23}, {24}}};
   lease.parking->before_top = core::Entered{core::PauseMethod::cooperative, {25}, true};
-  lease.parking->deserted_since = Time{31};
+  lease.parking->orphaned_since = Time{31};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
   lease.unfit = core::UnfitFor{core::Unfit::never, "it's why"};
-  lease.ordered = core::Ordered{4'294'967'293U, true, Time{26}};
+  lease.preemption_request = core::PreemptionRequest{4'294'967'293U, true, Time{26}};
   lease.resumed_at = Time{13};
   lease.parked_for = Duration(27);
   lease.parked_at = Time{28};

@@ -269,7 +269,7 @@ def test_a_lease_whose_processes_hold_vram_is_in_use(start_daemon):
     wait_until(lambda: api.lease(lease["id"])["used_bytes"] >= GIB, "its use is measured")
     row = next(p for p in api.get("/v1/processes")["processes"] if p["pid"] == program.pid)
     assert (row["lease"], row["link"], row["lease_ended"]) == (lease["id"], "attached", False)
-    assert api.get("/v1/status")["outsiders"] == []
+    assert api.get("/v1/status")["unleased_processes"] == []
     refused = api.post(f"/v1/leases/{lease['id']}/release", {})
     assert (refused.status, refused["code"]) == (409, "InUse")
     daemon.restart()  # what was booked is booked again
@@ -281,9 +281,9 @@ def test_a_lease_whose_processes_hold_vram_is_in_use(start_daemon):
     assert program.poll() is None  # a program that Sublet did not start is never signalled for that
     row, = (p for p in api.get("/v1/processes")["processes"] if p["pid"] == program.pid)
     assert (row["lease"], row["lease_ended"]) == (lease["id"], True)
-    assert api.get("/v1/status")["outsiders"] == [row], "every list says that it is under no lease"
+    assert api.get("/v1/status")["unleased_processes"] == [row], "every list says that it is without a lease"
     assert f"{lease['id']} (ended)" in daemon.cli("proclist").stdout
-    assert f"({lease['id']} has ended)" in daemon.cli("status").stdout.split("under no lease:")[1]
+    assert f"({lease['id']} has ended)" in daemon.cli("status").stdout.split("without a lease:")[1]
     program.kill()
     wait_until(lambda: api.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "its bytes are measured gone")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pause may meet: bytes that vanish from the list without going, words and askers that come and go while it is
-undone, a driver that does not return, a host that takes no more."""
+"""What a pause may meet: bytes that vanish from the list without going, words and preemptors that come and go while
+it is undone, a driver that does not return, a host that takes no more."""
 import contextlib
 import http.server
 import json
@@ -41,7 +41,8 @@ def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
     daemon.ctl("fault", "nvml-error")  # the two readings that would show them gone are never had
     daemon.ctl("clear", "checkpoint-hang")
     wait_until(lambda: reasons(daemon, "victim", "unverified"), "it is told")
-    asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--", "true")
+    preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
+                             "true")
     now = lease_of(daemon, "victim")
     assert now["state"] == "pausing" and "gpu0 was last read" in now["pause"]["problem"]
     assert "cannot be verified: gpu0 was last read" in daemon.cli("ps").stdout
@@ -49,9 +50,9 @@ def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
     assert paused.wait(timeout=60) == 1
     assert "Unverified: its bytes were not measured gone within 5 s: gpu0 was last read" in paused.communicate()[1]
     assert len(reasons(daemon, "victim", "unverified")) == 1
-    assert asker.poll() is None and lease_of(daemon, "asker")["state"] == "queued"
+    assert preemptor.poll() is None and lease_of(daemon, "preemptor")["state"] == "queued"
     daemon.ctl("clear")
-    assert asker.wait(timeout=60) == 0, "made to yield again, and measured"
+    assert preemptor.wait(timeout=60) == 0, "made to yield again, and measured"
     assert reasons(daemon, "victim", "paused")
     until(daemon, "victim", "active")
     ends_well(daemon, "victim", victim)
@@ -142,17 +143,17 @@ def test_the_next_method_is_tried_for(daemon, stays):
     goes_on = threading.Event()
     with hook(goes_on) as address:
         victim = refusing(daemon, address)
-        asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--",
+        preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                              "simgpu-load", "--alloc", "256MiB", "--seconds", "1", "--verify")
         until(daemon, "victim", "resuming")
         assert "if its room is still wanted" in reasons(daemon, "victim", "resuming")[0]
         if not stays:
-            asker.send_signal(signal.SIGINT)
-            asker.wait(timeout=60)
-            until(daemon, "asker", "ended")
+            preemptor.send_signal(signal.SIGINT)
+            preemptor.wait(timeout=60)
+            until(daemon, "preemptor", "ended")
         goes_on.set()
         if stays:
-            assert asker.wait(timeout=60) == 0, asker.communicate()
+            assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
             assert "by the driver" in reasons(daemon, "victim", "pausing")[-1]
         until(daemon, "victim", "active")
         assert len(reasons(daemon, "victim", "pausing")) == (2 if stays else 1)
@@ -175,12 +176,12 @@ def stuck(daemon, tag):
 def test_while_the_driver_hangs_the_next_one_is_asked(daemon, hang):
     first, second = two(daemon)
     daemon.ctl("fault", hang, "--pid", pid_of(daemon, "first"))
-    asker = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "asker", "--tier", "interactive", "--",
+    preemptor = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "preemptor", "--tier", "interactive", "--",
                          "simgpu-load", "--alloc", "256MiB", "--seconds", "600", "--verify")
     until(daemon, "first", "pausing")
     wait_until(lambda: stuck(daemon, "first"), "it takes longer than it should", timeout=60)
     until(daemon, "second", "paused")
-    until(daemon, "asker", "active")
+    until(daemon, "preemptor", "active")
     it = lease_of(daemon, "first")
     assert it["state"] == "pausing" and it["reserved_bytes"] == 1800 * MIB, "it keeps its room"
     assert it["pause"]["progress"]["late"] and it["pause"]["progress"]["moved_bytes"] <= 256 * MIB
@@ -190,7 +191,7 @@ def test_while_the_driver_hangs_the_next_one_is_asked(daemon, hang):
     daemon.ctl("clear")
     until(daemon, "first", "paused", "active")
     assert not stuck(daemon, "first")
-    ends_well(daemon, "asker", asker)
+    ends_well(daemon, "preemptor", preemptor)
     for tag, child in (("first", first), ("second", second)):
         until(daemon, tag, "active")
         ends_well(daemon, tag, child)
@@ -204,8 +205,8 @@ def test_a_restore_that_hangs_is_told_and_holds_up_nobody(daemon):
     wait_until(lambda: stuck(daemon, "first"), "it takes longer than it should", timeout=60)
     assert lease_of(daemon, "first")["state"] == "resuming"
     assert "stuck: the driver does not return" in daemon.cli("ps").stdout
-    asker = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tier", "interactive", "--", "true")
-    assert asker.wait(timeout=60) == 0, asker.communicate()
+    preemptor = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tier", "interactive", "--", "true")
+    assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
     assert reasons(daemon, "second", "paused")
     daemon.ctl("clear")
     for tag, child in (("first", first), ("second", second)):
@@ -230,13 +231,14 @@ def test_who_is_stuck_can_be_ended(daemon):
 def test_what_the_host_refuses_is_nobodys_failure(start_daemon):
     daemon = start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n')
     run(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
-    asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--", "true")
-    until(daemon, "asker", "queued")
+    preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
+                             "true")
+    until(daemon, "preemptor", "queued")
 
     def why():
-        return str(daemon.get("/v1/leases/asker/why").body.get("helps"))
+        return str(daemon.get("/v1/leases/preemptor/why").body.get("helps"))
     wait_until(lambda: "host memory takes no more than 256 MiB of parked bytes now" in why(), "it says so")
     assert "a pause of it failed" not in why()
     assert not reasons(daemon, "batch", "pausing")
     assert daemon.cli("stop", "batch").returncode == 0
-    assert asker.wait(timeout=60) == 0
+    assert preemptor.wait(timeout=60) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While a program is paused: outsiders in its place, nobody left, host memory shared and watched, how far it is."""
+"""While a program is paused: unleased processes in its place, nobody left, host memory shared and watched, progress."""
 import contextlib
 import os
 import re
@@ -35,61 +35,62 @@ def texts(daemon, tag, code):
     return [reason["text"] for reason in daemon.get(f"/v1/leases/{tag}/why")["reasons"] if reason["code"] == code]
 
 
-# --- outsiders ---
+# --- unleased processes ---
 
-def test_an_outsider_in_its_place_is_named_and_when_it_leaves_the_program_comes_back(daemon):
+def test_an_unleased_process_in_its_place_is_named_and_when_it_leaves_the_program_comes_back(daemon):
     first = run(daemon, "first", "3GiB", "1GiB")
     assert daemon.cli("pause", "first").returncode == 0
     assert lease_of(daemon, "first")["blocked"] is None
-    outsider = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
-    wait_until(lambda: used_on_card(daemon) > 2 * GIB, "somebody under no lease took the room")
+    unleased = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 2 * GIB, "somebody without a lease took the room")
     done = daemon.cli("resume", "first", "--wait", "1s")
     assert done.returncode == 124, done.stderr
-    assert f"ResumeBlocked: pid {outsider.pid} (simgpu-load) holds 2." in done.stderr, done.stderr
+    assert f"ResumeBlocked: pid {unleased.pid} (simgpu-load) holds 2." in done.stderr, done.stderr
     blocked = wait_until(lambda: lease_of(daemon, "first")["blocked"], "it says who")
     assert blocked["code"] == "ResumeBlocked"
-    (who,) = blocked["outsiders"]
-    assert (who["pid"], who["program"]) == (outsider.pid, "simgpu-load") and who["bytes"] > 2 * GIB
-    reason = f"ResumeBlocked: pid {outsider.pid} (simgpu-load"
+    (who,) = blocked["unleased_processes"]
+    assert (who["pid"], who["program"]) == (unleased.pid, "simgpu-load") and who["bytes"] > 2 * GIB
+    reason = f"ResumeBlocked: pid {unleased.pid} (simgpu-load"
     assert reason in daemon.cli("ps", check=0).stdout
     assert reason in daemon.cli("why", "first", check=0).stdout
     assert len(texts(daemon, "first", "blocked")) == 1, "told once"
     assert daemon.cards()["calls"].get("cuCheckpointProcessRestore", 0) == 0, "no restore is tried meanwhile"
     assert lease_of(daemon, "first")["state"] == "paused"
-    outsider.kill()
-    outsider.wait()
+    unleased.kill()
+    unleased.wait()
     until(daemon, "first", "active")
     ends_well(daemon, "first", first)
 
 
-def test_an_outsider_that_comes_while_it_is_verified_is_named_and_the_victim_not_blamed(daemon):
+def test_an_unleased_process_that_comes_while_it_is_verified_is_named_and_the_victim_not_blamed(daemon):
     batch = run(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     daemon.ctl("fault", "checkpoint-hang")
     urgent = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "urgent", "--tier", "interactive", "--",
                           "simgpu-load", "--alloc", "1GiB", "--seconds", "1", "--verify")
     until(daemon, "batch", "pausing")
-    outsider = daemon.spawn("simgpu-load", "--alloc", "900MiB", "--seconds", "600")
+    unleased = daemon.spawn("simgpu-load", "--alloc", "900MiB", "--seconds", "600")
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["other_bytes"] >= 900 * MIB, "it is there")
     daemon.ctl("clear")
-    said = wait_until(lambda: texts(daemon, "urgent", "blocked"), "the outsider is named")
-    assert said[0].startswith("External: pid ") and f"pid {outsider.pid} (simgpu-load, under no lease)" in said[0], said
+    said = wait_until(lambda: texts(daemon, "urgent", "blocked"), "the unleased process is named")
+    assert said[0].startswith("External: pid "), said
+    assert f"pid {unleased.pid} (simgpu-load, without a lease)" in said[0], said
     # What it was paused for came to nothing, and that is not its fault: its pause counts as one that went well.
     assert texts(daemon, "batch", "paused")
     assert not any("still held" in text for text in texts(daemon, "batch", "resuming"))
-    outsider.kill()
-    outsider.wait()
+    unleased.kill()
+    unleased.wait()
     assert urgent.wait(timeout=90) == 0, urgent.communicate()
     until(daemon, "batch", "active")
     ends_well(daemon, "batch", batch)
 
 
-def test_who_waits_for_an_outsider_is_told_so(daemon):
-    outsider = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+def test_who_waits_for_an_unleased_process_is_told_so(daemon):
+    unleased = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     wait_until(lambda: used_on_card(daemon) > 2 * GIB, "it holds its bytes")
     waits = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 60, "tag": "waits"})
     assert waits.status == 202 and waits["blocked"]["code"] == "External"
-    assert waits["blocked"]["outsiders"][0]["pid"] == outsider.pid
-    assert f"External: pid {outsider.pid} (simgpu-load)" in daemon.cli("ps", check=0).stdout
+    assert waits["blocked"]["unleased_processes"][0]["pid"] == unleased.pid
+    assert f"External: pid {unleased.pid} (simgpu-load)" in daemon.cli("ps", check=0).stdout
 
 
 # --- nobody left ---

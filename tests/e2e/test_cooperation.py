@@ -166,7 +166,7 @@ def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
     program = start(daemon, "again-at-usr1")
     assert daemon.cli("pause", "it").returncode == 0
     os.kill(program_pid(program), signal.SIGUSR1)
-    wait_until(lambda: any(reason["code"] == "relapsed" for reason in reasons(daemon)), "it is seen")
+    wait_until(lambda: any(reason["code"] == "allocated_while_paused" for reason in reasons(daemon)), "it is seen")
     assert "nothing is granted against them" in str(reasons(daemon))
     wait_until(lambda: lease_of(daemon, "it")["pause"]["method"] == "driver", "the driver parks what it took")
     assert lease_of(daemon, "it")["state"] == "paused", "and it stays so meanwhile"

@@ -34,7 +34,7 @@ def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "interactive")
     paused = until(daemon, "batch", "paused")
     assert "to make room for" in paused["pause"]["reason"] and "interactive" in paused["pause"]["reason"]
-    assert paused["pause"]["returns"] is True
+    assert paused["pause"]["resume_requested"] is True
     until_filled(daemon, "urgent", "1GiB")
     ends_well(daemon, "urgent", urgent)
     until(daemon, "batch", "active")
@@ -101,7 +101,7 @@ def test_of_two_that_host_memory_does_not_take_both_neither_is_asked(start_daemo
 
 
 def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(start_daemon):
-    daemon = start_parking(start_daemon, 'idle_after = "15s"\n')
+    daemon = start_parking(start_daemon, 'spot_unused_after = "15s"\n')
     spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
     until(daemon, "spot", "active")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
@@ -115,7 +115,7 @@ def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(s
 
 
 def test_a_spot_program_is_not_ended_for_a_gap_in_its_use(start_daemon):
-    daemon = start_parking(start_daemon, 'idle_after = "5s"\n')
+    daemon = start_parking(start_daemon, 'spot_unused_after = "5s"\n')
     script = "simgpu-load --alloc 2GiB --seconds 8; sleep 1; exec simgpu-load --alloc 2GiB --seconds 60"
     spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sh", "-c", script)
     until(daemon, "spot", "active")
@@ -157,11 +157,11 @@ def test_a_spot_lease_of_a_token_has_a_moment_to_register(daemon):
 
 
 def test_a_spot_lease_of_which_nothing_ever_registers_is_ended_when_its_moment_is_over(start_daemon):
-    daemon = start_parking(start_daemon, 'idle_after = "4s"\n')
+    daemon = start_parking(start_daemon, 'spot_unused_after = "4s"\n')
     spot = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "spot"})
     assert run(daemon, "urgent", "2GiB", "1GiB", seconds=1).wait(timeout=60) == 0
     assert until(daemon, spot["id"], "ended")["end_reason"] == "revoked"
-    assert "nothing has said how it yields, for 4 s (`pause.idle_after`)" in \
+    assert "nothing has said how it yields, for 4 s (`pause.spot_unused_after`)" in \
         str(daemon.get(f"/v1/leases/{spot['id']}/why")["reasons"][-1:])
 
 
@@ -211,7 +211,7 @@ def back_and_whole(daemon, batch):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_the_asker_goes_in_the_middle(daemon):
+def test_the_preemptor_goes_in_the_middle(daemon):
     batch, urgent = in_the_middle(daemon, "2GiB", "1GiB")
     urgent.send_signal(signal.SIGINT)
     assert urgent.wait(timeout=60) == 130
@@ -219,17 +219,17 @@ def test_the_asker_goes_in_the_middle(daemon):
     back_and_whole(daemon, batch)
 
 
-def test_an_outsider_takes_the_room_and_is_named(daemon):
+def test_an_unleased_process_takes_the_room_and_is_named(daemon):
     batch, urgent = in_the_middle(daemon, "3GiB", "2GiB")
-    outsider = daemon.spawn("simgpu-load", "--alloc", "900MiB", "--seconds", "600")
+    unleased = daemon.spawn("simgpu-load", "--alloc", "900MiB", "--seconds", "600")
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["other_bytes"] >= 900 * MIB, "it is there")
     daemon.ctl("clear")
     until(daemon, "batch", "paused", "resuming", "active")
-    said = wait_until(lambda: (lambda text: text if f"pid {outsider.pid}" in text else None)(
-        str(daemon.get("/v1/leases/urgent/why").body)), "the outsider is named")
+    said = wait_until(lambda: (lambda text: text if f"pid {unleased.pid}" in text else None)(
+        str(daemon.get("/v1/leases/urgent/why").body)), "the unleased process is named")
     assert "still held" not in str(daemon.get("/v1/leases/batch/why").body), said
-    outsider.kill()
-    outsider.wait()
+    unleased.kill()
+    unleased.wait()
     assert urgent.wait(timeout=60) == 0, urgent.communicate()
     back_and_whole(daemon, batch)
 
@@ -248,7 +248,7 @@ def test_whoever_waits_for_a_turn_is_told_when_it_comes_each_time(daemon):
     for waits, has in (("second", "first"), ("first", "second"), ("second", "first")):
         def is_told():
             eta = (lease_of(daemon, waits).get("queue") or {}).get("eta_seconds")
-            return eta is not None and lease_of(daemon, has).get("next_turn_seconds") is not None
+            return eta is not None and lease_of(daemon, has).get("next_slice_seconds") is not None
         wait_until(is_told, f"{waits} is told when its turn comes, and {has} when it leaves")
         until(daemon, waits, "active")
     for tag, child in children.items():
@@ -264,7 +264,8 @@ def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon)
 
     def is_told():
         told = str([lease_of(daemon, tag).get("queue") for tag in children])
-        return re.search(r"its own turn on gpu0 comes after that of lease-\d \(\w+, .+\), which begins in about", told)
+        return re.search(r"its own time slice on gpu0 comes after that of lease-\d \(\w+, .+\), which begins in about",
+                         told)
 
     wait_until(is_told, "one of them comes after the other")
     for tag, child in children.items():
@@ -275,7 +276,7 @@ def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon)
 def test_nobody_leaves_for_a_turn_who_ends_as_soon_by_itself(start_daemon):
     """To yield and to come back would take as long as is left of its time, and save nobody anything."""
     config = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
-              '[pause]\nmin_residency = "10s"\noverhead = 1.0\n')
+              '[pause]\nmin_residency = "10s"\nslice_overhead = 1.0\n')
     daemon = start_daemon("1x4GiB,checkpoint_us=3000000,restore_us=3000000", config=config)
     first = filled(daemon, "first", "2500MiB", "1GiB", "--ttl", "11s")
     second = run(daemon, "second", "2500MiB", "1GiB")
@@ -293,7 +294,7 @@ def test_an_equal_and_a_lower_tier_together_make_room(daemon):
     both = run(daemon, "both", "3500MiB", "1GiB")
     until_filled(daemon, "both", "1GiB")
     reasons = {tag: str(daemon.get(f"/v1/leases/{tag}/why").body.get("reasons")) for tag in ("equal", "low")}
-    assert "for the turn of" in reasons["equal"]
+    assert "for the time slice of" in reasons["equal"]
     assert "to make room for" in reasons["low"]
     ends_well(daemon, "both", both)
     for tag, child in (("equal", equal), ("low", low)):
@@ -306,9 +307,10 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     first = filled(daemon, "first", "2500MiB", "2GiB")
     second = run(daemon, "second", "2500MiB", "2GiB")
     until(daemon, "second", "active")
-    assert "pausing" in codes(daemon, "first") and "for the turn of" in str(daemon.get("/v1/leases/first/why").body)
-    wait_until(lambda: lease_of(daemon, "second").get("next_turn_seconds") is not None
-               or lease_of(daemon, "first")["state"] == "active", "the next turn is announced")
+    assert "pausing" in codes(daemon, "first")
+    assert "for the time slice of" in str(daemon.get("/v1/leases/first/why").body)
+    wait_until(lambda: lease_of(daemon, "second").get("next_slice_seconds") is not None
+               or lease_of(daemon, "first")["state"] == "active", "the next time slice is announced")
     until(daemon, "first", "active")
     ends_well(daemon, "first", first)
     until_filled(daemon, "second", "2GiB")

@@ -27,7 +27,7 @@ def test_a_refusal_says_when_the_turn_comes_and_who_else_can(system):
         assert done.returncode == 1 and re.search(f"hint: .*{ways}", done.stderr), done.stderr
         preview = system.cli(BEN, *arguments, "--preview")
         assert preview.returncode == 1 and re.search(f"hint: .*{ways}", preview.stdout), preview.stdout
-    turn = r"hint: it waits for about (9|10) min.*: its turn comes then: lease-1 \(hers, .*\) yields"
+    turn = r"hint: it waits for about (9|10) min.*: its time slice comes then: lease-1 \(hers, .*\) yields"
     assert re.search(turn, system.cli(BEN, "preempt", "his").stderr)
     why = system.cli(BEN, "why", "his", check=0).stdout
     assert "its owner or an admin can pause it (`sublet pause lease-1`)" in why and "preempt" not in why

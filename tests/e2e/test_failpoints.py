@@ -86,11 +86,11 @@ def lapsed(client):
 
 
 @scenario()
-def held(client):
+def capacity_reserved(client):
     first, large = client.ask(2), client.queue(3)
-    client.until(large, lambda lease: lease["queue"]["held_devices"])
+    client.until(large, lambda lease: lease["queue"]["reserved_devices"])
     small = client.queue(1)  # it would fit, and would keep the large one waiting
-    assert client.get(f"/v1/leases/{small}")["queue"]["held_for"] == large
+    assert client.get(f"/v1/leases/{small}")["queue"]["reserved_for"] == large
     client.act(first, "release")
     client.until(large, lambda lease: lease["state"] != "queued")
 
@@ -232,7 +232,7 @@ def lost(client, lease):
 
 
 @scenario()
-def content(client):
+def resize_withdrawn(client):
     """It waits to grow, and then wants to keep what it has."""
     lease = client.ask(1)
     client.ask(2)
@@ -263,7 +263,7 @@ def exited(client):
 
 
 @scenario()
-def forgiven(client):
+def deadlines_extended(client):
     """The daemon stands still while somebody has an offer."""
     first, second = client.ask(3), client.queue(2)
     client.act(first, "release")
@@ -287,7 +287,7 @@ def moved_stage(client):
 
 
 @scenario(stage=moved_stage)
-def moved(client, lease):
+def deadlines_extended_at_start(client, lease):
     assert client.get(f"/v1/leases/{lease}")["state"] == "active", "what nobody could foresee counts against nobody"
 
 

@@ -308,13 +308,13 @@ def test_a_program_at_work(scene):
 
 
 def test_somebody_under_no_lease(scene):
-    outsider = scene.daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
-    scene.hide_pid(outsider.pid)
+    unleased = scene.daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    scene.hide_pid(unleased.pid)
     wait_until(lambda: scene.daemon.get("/v1/devices")["devices"][0]["other_bytes"] > 2048 * MIB, "it is seen")
     scene.run("status")
     scene.run("proclist")
     scene.run("run", "--vram", "3GiB", "--no-wait", "--", "true")
-    scene.check("outsider")
+    scene.check("unleased")
 
 
 def test_the_gpu_cannot_be_read(start_daemon):

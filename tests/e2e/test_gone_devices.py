@@ -117,7 +117,7 @@ def parked_on_the_large_card(start_daemon, forget):
 def test_who_is_parked_waits_for_its_lost_card_and_comes_back(start_daemon):
     daemon, program = parked_on_the_large_card(start_daemon, "1h")
     blocked = wait_until(lambda: lease(daemon, "it")["blocked"], "it is told what it waits for")
-    assert blocked["code"] == "ResumeBlocked" and blocked["outsiders"] == [], blocked
+    assert blocked["code"] == "ResumeBlocked" and blocked["unleased_processes"] == [], blocked
     assert "gpu1" in blocked["text"] and "has been gone for" in blocked["text"] and "GPU is lost" in blocked["text"]
     now = lease(daemon, "it")
     assert now["state"] == "paused" and now["parked_bytes"] > 0, now

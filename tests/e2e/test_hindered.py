@@ -9,7 +9,7 @@ from tests.support.parking import CONFIG, ends_well, lease_of, quick_checkpoints
 from tests.support.sublet import GIB, wait_until
 
 OLD = "1x4GiB,driver_version=12060"
-CONFIG += 'idle_after = "2s"\n'  # and so long a spot lease has to register
+CONFIG += 'spot_unused_after = "2s"\n'  # and so long a spot lease has to register
 
 
 def start(daemon, tag, *run):
@@ -35,7 +35,7 @@ def is_not_asked_again(daemon, tag):
     """Nor is anything promised to who waits."""
     waits = lease_of(daemon, tag)
     assert waits["queue"]["eta_seconds"] is None, waits["queue"]
-    assert daemon.get("/v1/leases/it")["next_turn_seconds"] is None
+    assert daemon.get("/v1/leases/it")["next_slice_seconds"] is None
     assert len(reasons(daemon, "it", "pausing")) == 1, "it was found out once"
 
 

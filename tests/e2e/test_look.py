@@ -103,7 +103,7 @@ def test_proclist_names_the_program_that_nobody_leased(daemon):
     wait_until(lambda: daemon.json("proclist")["processes"], "the program is seen")
     line, = daemon.cli("proclist", "--no-header", "-o", "pid,lease,used", check=0).stdout.splitlines()
     assert line.split()[1] == "none"
-    wait_until(lambda: "under no lease" in daemon.cli("status", check=0).stdout, "status subtracts it")
+    wait_until(lambda: "without a lease" in daemon.cli("status", check=0).stdout, "status subtracts it")
 
 
 def test_what_is_wrong_with_the_gpus_is_loud(daemon):

@@ -81,7 +81,7 @@ def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
     assert lease_of(daemon, "first")["id"] in done.stdout and "driver" in done.stdout
     paused = lease_of(daemon, "first")
     assert paused["state"] == "paused", paused
-    assert paused["pause"]["reason"].startswith("on the word of its owner to make room for "), paused["pause"]
+    assert paused["pause"]["reason"].startswith("requested by its owner to make room for "), paused["pause"]
     until_filled(daemon, "second", "1GiB")
     ends_well(daemon, "second", second)
     until(daemon, "first", "active")
@@ -96,7 +96,7 @@ def test_who_had_to_wait_for_it_does_not_take_its_room_back(willing):
     assert willing.cli("preempt", "low").returncode == 0
     until(willing, "above", "paused")
     helps = wait_until(lambda: [text for text in willing.get("/v1/leases/above/why")["helps"] if waits["id"] in text
-                                and "has its room on the word of" in text], "it is told why it does not come back")
+                                and "has its room, requested by" in text], "it is told why it does not come back")
     assert len(helps) == 1, helps
     until_filled(willing, "low", "1GiB")
     ends_well(willing, "low", low)
@@ -110,7 +110,7 @@ def test_who_cannot_be_asked_is_named_with_the_reason(daemon):
     program(daemon, "pinned", "3GiB", "1GiB", "--pausable", "no")
     waiter(daemon, "new", "2GiB")
     refused = daemon.api().post("/v1/preempt", {"lease": "new"})
-    assert (refused.status, refused["code"]) == (409, "Undrainable")
+    assert (refused.status, refused["code"]) == (409, "CannotPreempt")
     assert "pinned" in refused["detail"] and lease_of(daemon, "pinned")["id"] in refused["detail"]
     done = daemon.cli("preempt", "new")
     assert done.returncode == 1 and "no room can be made" in done.stderr and "pinned" in done.stderr, done.stderr
@@ -347,8 +347,8 @@ def test_room_for_something_outside_is_kept_and_given_back(daemon):
     kept = lease_of(daemon, "lease-2")
     assert (kept["consumer"], kept["state"], kept["owner"]["kind"]) == ("free", "active", "token")
     assert lease_of(daemon, "first")["state"] == "paused"
-    outsider = daemon.spawn("simgpu-load", "--alloc", "1GiB", "--seconds", "1", "--verify")
-    assert outsider.wait(timeout=60) == 0, outsider.communicate()[1]
+    unleased = daemon.spawn("simgpu-load", "--alloc", "1GiB", "--seconds", "1", "--verify")
+    assert unleased.wait(timeout=60) == 0, unleased.communicate()[1]
     assert daemon.cli("release", "lease-2").returncode == 0
     until(daemon, "first", "active")
     assert first.poll() is None
@@ -358,7 +358,7 @@ def test_when_the_time_is_over_they_come_back(daemon):
     program(daemon, "first", "3GiB", "2GiB")
     reply = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB, "device": "gpu0", "hold_seconds": 1,
                                            "wait_seconds": 60})
-    assert reply.status == 201 and reply["room"]["victims"][0]["lease"] == "lease-1" and reply["token"]
+    assert reply.status == 201 and reply["preemption"]["victims"][0]["lease"] == "lease-1" and reply["token"]
     until(daemon, "first", "active")
     assert lease_of(daemon, reply["id"])["end_reason"] == "expired"
 
@@ -378,7 +378,7 @@ def test_ctrl_c_gives_up_the_room(daemon):
 def test_what_cannot_be_made_free_is_refused(daemon):
     program(daemon, "pinned", "3GiB", "1GiB", "--pausable", "no")
     refused = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB})
-    assert (refused.status, refused["code"]) == (409, "Undrainable") and "lease-1" in refused["detail"], refused
+    assert (refused.status, refused["code"]) == (409, "CannotPreempt") and "lease-1" in refused["detail"], refused
     done = daemon.cli("free", "2GiB")
     assert done.returncode == 1 and "2.0 GiB cannot be made free: nobody on gpu0" in done.stderr, done.stderr
     assert daemon.cli("free", "9GiB", "--preview").returncode == 1

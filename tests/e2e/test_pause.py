@@ -281,7 +281,7 @@ def why(daemon, tag):
 
 
 def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
-    '''One of two is parked, the other cannot be, and somebody under no lease took the room of the first.'''
+    '''One of two is parked, the other cannot be, and somebody without a lease took the room of the first.'''
     one = "simgpu-load --alloc 1GiB --seconds 600 --verify"
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "two", "--", "sh", "-c",
                            f"{one} & first=$!; {one}; code=$?; kill $first; wait $first && exit 1; exit $code")
@@ -291,15 +291,15 @@ def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
     daemon.ctl("fault", "checkpoint-hang", "--pid", max(pids))
     asked = daemon.spawn("sublet", "pause", "two")
     wait_until(lambda: used_on_card(daemon) < 2 * GIB, "one of them is parked")
-    outsider = daemon.spawn("simgpu-load", "--alloc", "2400MiB", "--seconds", "600")
-    wait_until(lambda: used_on_card(daemon) > 3 * GIB, "somebody under no lease took its room")
+    unleased = daemon.spawn("simgpu-load", "--alloc", "2400MiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 3 * GIB, "somebody without a lease took its room")
     daemon.ctl("fault", "checkpoint-fail", "--pid", max(pids))
     daemon.ctl("clear", "checkpoint-hang")
     wait_until(lambda: "it does not run yet" in why(daemon, "two"), "it is told that there is no room")
     assert lease_of(daemon, "two")["state"] == "resuming", why(daemon, "two")
-    assert str(outsider.pid) in why(daemon, "two"), "and who is in the way"
+    assert str(unleased.pid) in why(daemon, "two"), "and who is in the way"
     daemon.ctl("clear")
-    os.kill(outsider.pid, signal.SIGTERM)
+    os.kill(unleased.pid, signal.SIGTERM)
     until(daemon, "two", "active")
     assert asked.wait(60) == 1, asked.communicate()
     assert daemon.get("/v1/ledger")["entries"] == []
@@ -323,10 +323,10 @@ def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(da
     daemon.kill()
     daemon.ctl("fault", "checkpoint-fail", "--pid", max(pids))
     daemon.ctl("clear", "checkpoint-hang")
-    outsider = daemon.spawn("simgpu-load", "--alloc", "512MiB", "--seconds", "600")
+    unleased = daemon.spawn("simgpu-load", "--alloc", "512MiB", "--seconds", "600")
     daemon.start()
     until(daemon, "two", "active")
-    assert daemon.get("/v1/ledger")["entries"] == [] and outsider.poll() is None
+    assert daemon.get("/v1/ledger")["entries"] == [] and unleased.poll() is None
     os.kill(max(pids), signal.SIGTERM)
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
@@ -350,11 +350,11 @@ def test_what_a_program_held_beyond_its_lease_is_waited_for_after_a_restart_too(
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
-def test_a_lease_of_all_the_card_comes_back_beside_an_outsider(daemon):
+def test_a_lease_of_all_the_card_comes_back_beside_an_unleased_process(daemon):
     '''There is room for what comes back and for little else: neither the margin nor the context of who holds the room
     for it may be in its way, nor what the driver keeps of a parked process, which is in no list.'''
     daemon.spawn("simgpu-load", "--alloc", "200MiB", "--seconds", "600")
-    wait_until(lambda: used_on_card(daemon) > 200 * MIB, "an outsider is there")
+    wait_until(lambda: used_on_card(daemon) > 200 * MIB, "an unleased process is there")
     free = wait_until(lambda: (lambda card: card["effective_free_bytes"] if card["other_bytes"] > 200 * MIB else 0)(
         daemon.get("/v1/devices")["devices"][0]), "and counted")
     context = 4 * GIB // 16
@@ -381,17 +381,17 @@ def test_a_restore_that_fails_is_final_and_told(daemon):
     assert program.wait(timeout=60) != 0 and not living(pid)
 
 
-def test_an_outsider_in_its_room_is_named_and_no_restore_is_tried(daemon):
+def test_an_unleased_process_in_its_room_is_named_and_no_restore_is_tried(daemon):
     start(daemon, "first", "3GiB")
     assert daemon.cli("pause", "first").returncode == 0
-    outsider = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
-    wait_until(lambda: used_on_card(daemon) > 2 * GIB, "somebody under no lease took the room")
+    unleased = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: used_on_card(daemon) > 2 * GIB, "somebody without a lease took the room")
     done = daemon.cli("resume", "first", "--no-wait")
     assert done.returncode == 0, done.stderr
     queue = lease_of(daemon, "first")["queue"]
-    assert any(str(outsider.pid) in holder["what"] for holder in queue["holders"]), queue
+    assert any(str(unleased.pid) in holder["what"] for holder in queue["holders"]), queue
     assert lease_of(daemon, "first")["state"] == "paused"
-    outsider.kill()
+    unleased.kill()
     until(daemon, "first", "active")
 
 

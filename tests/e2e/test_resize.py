@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases that change their size, and room that is held for those who have waited long."""
+"""Leases that change their size, and room that is reserved for those who have waited long."""
 import re
 import threading
 
@@ -186,17 +186,17 @@ def test_room_is_held_for_who_has_waited_long(patient):
     api = patient.api()
     holder = token_lease(api, vram_bytes=2 * GIB)
     large = token_lease(api, vram_bytes=3 * GIB)
-    assert large["state"] == "queued" and large["queue"]["held_devices"] == []
+    assert large["state"] == "queued" and large["queue"]["reserved_devices"] == []
     # What is free is not given to small ones for ever: soon it is held.
-    held = wait_until(lambda: lease(patient, large["id"])["queue"]["held_devices"], "room to be held")
+    held = wait_until(lambda: lease(patient, large["id"])["queue"]["reserved_devices"], "room to be held")
     assert held == [patient.json("gpus")["devices"][0]["uuid"]]
     small = token_lease(api, vram_bytes=GIB)
-    assert small["state"] == "queued" and small["queue"]["held_for"] == large["id"]
+    assert small["state"] == "queued" and small["queue"]["reserved_for"] == large["id"]
     why = patient.cli("why", small["id"]).stdout
-    assert f"is held for {large['id']}" in why, why
-    assert "held for it" in patient.cli("why", large["id"]).stdout
+    assert f"is reserved for {large['id']}" in why, why
+    assert "reserved for it" in patient.cli("why", large["id"]).stdout
     refused = patient.cli("run", "--vram", "1GiB", "--no-wait", "--", "true")
-    assert refused.returncode == 75 and f"held for {large['id']}" in refused.stderr, refused.stderr
+    assert refused.returncode == 75 and f"reserved for {large['id']}" in refused.stderr, refused.stderr
     assert api.post(f"/v1/leases/{holder['id']}/release", {}).status == 200
     assert wait_until(lambda: lease(patient, large["id"])["state"] != "queued", "the large one's turn")
     api.close()

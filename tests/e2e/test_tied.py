@@ -51,20 +51,20 @@ def why(daemon, tag="it"):
 def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon, count, exporter):
     daemon = start_parking(start_daemon)
     program = start(daemon, count, exporter)
-    asker = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "asker", "--tier", "interactive", "--",
+    preemptor = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                          "simgpu-load", "--alloc", "64MiB", "--seconds", "1")
     for times in (1, 2):  # once, it may be by chance
         wait_until(lambda: calls(daemon, "Lock") == times, "one is locked, and the driver is asked for the next")
         until(daemon, "it", "active")
         assert states(daemon) == ["running"] * count, "none is left locked"
-    wait_until(lambda: SHARES in why(daemon, "asker"), "the asker is told why it does not yield")
+    wait_until(lambda: SHARES in why(daemon, "preemptor"), "the preemptor is told why it does not yield")
     done = daemon.cli("pause", "it")
     assert done.returncode == 1 and "the driver cannot park it" in done.stderr and SHARES in done.stderr, done.stderr
     assert calls(daemon, "Lock") == calls(daemon, "Unlock") == 2, "it is not asked again, and no lock came late"
     assert calls(daemon, "Checkpoint") == 0
-    assert daemon.get("/v1/ledger")["entries"] == [] and lease_of(daemon, "asker")["state"] == "queued"
+    assert daemon.get("/v1/ledger")["entries"] == [] and lease_of(daemon, "preemptor")["state"] == "queued"
     ends_right(daemon, program)
-    assert asker.wait(60) == 0, asker.communicate()
+    assert preemptor.wait(60) == 0, preemptor.communicate()
 
 
 def test_who_was_locked_when_all_helpers_died_is_unlocked_first(start_daemon):
@@ -147,11 +147,11 @@ def test_a_slow_link_is_known_the_next_time_after_a_restart_too(start_daemon):
     def yields():
         """To one that needs its room, over a link that takes half as long again as the driver is given by default."""
         daemon.ctl("fault", "bandwidth", "--bandwidth", "55MiB/s")
-        asker = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "asker", "--tier", "interactive", "--",
+        preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                              "simgpu-load", "--alloc", "64MiB", "--seconds", "0")
         until(daemon, "it", "paused")
         daemon.ctl("clear")
-        assert asker.wait(60) == 0, asker.communicate()
+        assert preemptor.wait(60) == 0, preemptor.communicate()
         until(daemon, "it", "active")
 
     yields()

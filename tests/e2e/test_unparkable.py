@@ -71,8 +71,8 @@ class Stage:
         until_filled(self.daemon, "it", "256MiB")
         return started
 
-    def asker(self, vram="3500MiB"):
-        return self.daemon.spawn("sublet", "run", "--vram", vram, "--tag", "asker", "--tier", "interactive", "--",
+    def preemptor(self, vram="3500MiB"):
+        return self.daemon.spawn("sublet", "run", "--vram", vram, "--tag", "preemptor", "--tier", "interactive", "--",
                                  "simgpu-load", "--alloc", "64MiB", "--seconds", "1")
 
     def calls(self, name):
@@ -109,32 +109,33 @@ def stage(start_daemon):
 def test_a_driver_that_undoes_it_is_asked_once(stage, kind):
     its = stage("2x4GiB,driver_version=13000" if kind == "peer" else "1x4GiB,driver_version=13000")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
-    asker = its.asker()
+    preemptor = its.preemptor()
     wait_until(lambda: "uses what the driver cannot park" in its.why(), "it is asked, and cannot")
-    wait_until(lambda: "managed memory, memory shared with other processes" in its.why("asker"), "the asker is told so")
+    wait_until(lambda: "managed memory, memory shared with other processes" in its.why("preemptor"),
+               "the preemptor is told so")
     until(its.daemon, "it", "active")
     assert its.calls("Checkpoint") == 1
     its.refused("cannot be paused: the driver cannot park it")
-    assert lease_of(its.daemon, "asker")["state"] == "queued"
+    assert lease_of(its.daemon, "preemptor")["state"] == "queued"
     assert its.calls("Checkpoint") == 1, "it is not tried again on the same program"
     assert its.daemon.get("/v1/ledger")["entries"] == []
     its.ends_right(program)
-    assert asker.wait(timeout=60) == 0, asker.communicate()
+    assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
 
 
 @pytest.mark.parametrize("kind", ["plain", "managed", "shared", "peer"])
 def test_a_driver_that_destroys_by_trying_is_not_asked(stage, kind):
     its = stage("2x4GiB,driver_version=12090" if kind == "peer" else "1x4GiB,driver_version=12090")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
-    asker = its.asker()
+    preemptor = its.preemptor()
     says = "is on 2 devices" if kind == "peer" else "nobody can see whether"
     wait_until(lambda: says in its.why(), "it is told why it is not paused")
     until(its.daemon, "it", "active")
     its.refused(says)
-    assert lease_of(its.daemon, "asker")["state"] == "queued"
+    assert lease_of(its.daemon, "preemptor")["state"] == "queued"
     assert its.calls("Lock") == 0, "nothing of it was touched"
     its.ends_right(program)
-    assert asker.wait(timeout=60) == 0, asker.communicate()
+    assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
 
 
 def test_before_13_the_word_of_its_owner_counts(stage):
@@ -143,8 +144,8 @@ def test_before_13_the_word_of_its_owner_counts(stage):
     its.tried()
     assert "sublet pause --grant trainer" in its.refused("cannot be paused") + its.refused("CUDA 12.8")
     assert its.daemon.cli("pause", "--grant", "trainer").returncode == 0
-    asker = its.asker()
-    assert asker.wait(timeout=60) == 0, asker.communicate()
+    preemptor = its.preemptor()
+    assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
     assert "paused" in [reason["code"] for reason in its.daemon.get("/v1/leases/it/why")["reasons"]]
     until(its.daemon, "it", "active")
     its.ends_right(program)
@@ -208,12 +209,12 @@ def test_a_restart_of_the_daemon_asks_nobody_again(stage, version, kind, says):
     assert before == ((1, 1, 1) if kind == "managed" else (0, 0, 1))
     its.daemon.restart()
     its.refused(says)
-    asker = its.asker()
-    wait_until(lambda: says in its.why("asker"), "the asker is told why nobody yields")
+    preemptor = its.preemptor()
+    wait_until(lambda: says in its.why("preemptor"), "the preemptor is told why nobody yields")
     assert asked() == before, "the driver is not asked again"
     assert lease_of(its.daemon, "it")["state"] == "active"
     its.ends_right(program)
-    assert asker.wait(timeout=60) == 0, asker.communicate()
+    assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
 
 
 def test_what_holds_for_a_program_holds_for_it_alone(stage):

@@ -10,7 +10,7 @@ CONFIG = """
 [lease]
 grace = "1s"
 [pause]
-idle_after = "2s"
+spot_unused_after = "2s"
 cooldown = "1s"
 """
 SCRIPT = """

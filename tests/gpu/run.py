@@ -103,7 +103,7 @@ class Job:
         self.step("the third waits, with place, bytes short and holders", queue.get("place") == 1 and
                   queue["short_bytes"] == vram - self.device()["effective_free_bytes"] and len(queue["holders"]) >= 2,
                   f"{queue.get('short_bytes', 0) / GIB:.2f} GiB short; {queue.get('basis')}")
-        self.outsider(min(GIB, free // 20))
+        self.unleased(min(GIB, free // 20))
         self.kills(names[0])
         self.stage.sublet("stop", self.lease(names[0])["id"])
         self.step("the first was stopped, its status is known", first.wait() == 143 and
@@ -122,14 +122,14 @@ class Job:
         self.step("the card is as it was", self.device()["used_bytes"] <= used_before + 64 * MIB,
                   f"{self.device()['used_bytes'] / MIB:.0f} MiB used, {used_before / MIB:.0f} before")
 
-    def outsider(self, size):
+    def unleased(self, size):
         stranger = self.stage.spawn("stranger", *self.program(size, 600))
         def row():
             rows = [p for p in self.ask("proclist")["processes"] if p["pid"] == stranger.pid]
             return rows[0] if rows and (rows[0]["used_bytes"] or 0) >= size else None
-        seen = self.until(row, "the outsider is listed")
-        self.step("a program under no lease is seen, named and subtracted", seen and row()["lease"] is None and
-                  self.device()["other_bytes"] >= size, f"{self.device()['other_bytes'] / MIB:.0f} MiB under no lease")
+        seen = self.until(row, "the unleased process is listed")
+        self.step("a program without a lease is seen, named and subtracted", seen and row()["lease"] is None and
+                  self.device()["other_bytes"] >= size, f"{self.device()['other_bytes'] / MIB:.0f} MiB without a lease")
         stranger.terminate()
         stranger.wait()
 

@@ -105,7 +105,7 @@ void Clients::submit(Random& random) {
   if (lease.owner.kind == OwnerKind::token || random.chance(10)) lease.ttl = random.time(5s, 90s);
   submit.may_queue = random.chance(85);
   submit.held = random.chance(70);
-  if (random.chance(5)) submit.ordered = core::Ordered{lease.uid, random.chance(50)};
+  if (random.chance(5)) submit.preemption_request = core::PreemptionRequest{lease.uid, random.chance(50)};
   const bool stays = random.chance(85);
   const std::uint64_t before = daemon_->engine().state().last_id();
   send(nullptr, submit, random.chance(60));
@@ -185,13 +185,13 @@ void Clients::act(Random& random) {
 void Clients::preempt(Client& client, Random& random) {
   const core::Lease* lease = seen(client.lease);
   const std::uint32_t uid = lease == nullptr ? 1000 : lease->uid;
-  send(&client, core::Preempt{client.lease, 0, {.uid = uid, .anybodys = random.chance(50)}}, random.chance(30));
+  send(&client, core::Preempt{client.lease, 0, {.uid = uid, .any_user = random.chance(50)}}, random.chance(30));
 }
 
 // It is still on its way to where it says how it yields: its program is only importing, or it has none yet.
 bool Clients::silent(Client& client, const core::Lease& lease, Random& random) {
   if (config_.late_words <= 0 || lease.tier != core::Tier::spot || lease.cooperation) return false;
-  if (!client.speaks_after) client.speaks_after = random.time(0s, 2 * config_.rules.idle_after);
+  if (!client.speaks_after) client.speaks_after = random.time(0s, 2 * config_.rules.spot_unused_after);
   return daemon_->engine().now() < *lease.granted_at + *client.speaks_after;
 }
 

@@ -27,13 +27,13 @@ Config::Config(std::uint64_t with) : seed(with) {
   rules.verify_timeout = random.time(2s, 20s);
   rules.forget_after = 2min;
   rules.grace = random.time(5s, 30s);
-  rules.idle_after = 30s;
+  rules.spot_unused_after = 30s;
 
   const auto some = [&random](double likely, double most) {
     return random.chance(likely) ? most * static_cast<double>(random.between(1, 10)) / 10 : 0.0;
   };
   if (!honest) {
-    outsiders = some(60, 3);
+    unleased_processes = some(60, 3);
     over_use = some(40, 10);
     lies = some(40, 15);
     missing = some(40, 10);
@@ -70,7 +70,7 @@ void Config::draw_limits() {
   if (random.chance(70)) rules.orphan_after = random.time(10s, 2min);
   if (random.chance(30)) rules.ledger_user_share = std::array{0.25, 0.5, 1.0}[random.below(3)];
   if (random.chance(40)) rules.ledger_max_pressure = std::array{0.0, 0.02, 0.3, 1.0}[random.below(4)];
-  if (random.chance(30)) rules.overhead = std::array{0.03, 0.05, 0.2, 0.5}[random.below(4)];
+  if (random.chance(30)) rules.slice_overhead = std::array{0.03, 0.05, 0.2, 0.5}[random.below(4)];
   rules.automatic = !random.chance(10);
   pressed = some(30, 40);
   swap = random.chance(20);
@@ -93,29 +93,30 @@ void Config::draw_limits() {
 
 void Config::calm() {
   was_slow |= slow_commits > 0;
-  for (double* rate :
-       {&outsiders, &over_use,     &lies,         &missing,    &lost_cards,   &ghosts,      &refusals,     &unknowns,
-        &stuck,     &liars,        &final_faults, &short_host, &pressed,      &relapses,    &actor_faults, &forkers,
-        &rude,      &store_faults, &crashes,      &stalls,     &dumb_clients, &slow_commits})
+  for (double* rate : {&unleased_processes, &over_use, &lies,  &missing,      &lost_cards, &ghosts,  &refusals,
+                       &unknowns,           &stuck,    &liars, &final_faults, &short_host, &pressed, &relapses,
+                       &actor_faults,       &forkers,  &rude,  &store_faults, &crashes,    &stalls,  &dumb_clients,
+                       &slow_commits})
     *rate = 0;
   quiet = true;
 }
 
 std::string Config::text() const {
   return fmt::format(
-      "{} cards, {}, {} store, outsiders {} over_use {} lies {} missing {} lost {} ghosts {} refusals {} unknowns {} "
+      "{} cards, {}, {} store, unleased processes {} over_use {} lies {} missing {} lost {} ghosts {} refusals {} "
+      "unknowns {} "
       "stuck {} liars {} final {} short {} store_faults {} slow {} crashes {} stalls {} dumb {} deaf {} cooperative {} "
       "rude {} "
       "late words {} booked {} relapses {} forkers {} pressed {} actor {} ({}) {}{}{}orphans {:.0f} s share {} "
       "pressure {} overhead "
       "{}{}",
-      cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", outsiders, over_use, lies, missing,
-      lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults, slow_commits,
-      crashes, stalls, dumb_clients, deaf_programs, cooperative, rude, late_words, booked, relapses, forkers, pressed,
-      actor ? "lives" : "none", actor_faults, swap ? rules.allow_swap ? "swap allowed, " : "swap, " : "",
-      old_driver ? "old driver, " : "", rules.automatic ? "" : "nothing automatic, ",
-      std::chrono::duration<double>(rules.orphan_after).count(), rules.ledger_user_share, rules.ledger_max_pressure,
-      rules.overhead, crowd ? ", then a crowd" : "");
+      cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", unleased_processes, over_use, lies,
+      missing, lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults,
+      slow_commits, crashes, stalls, dumb_clients, deaf_programs, cooperative, rude, late_words, booked, relapses,
+      forkers, pressed, actor ? "lives" : "none", actor_faults,
+      swap ? rules.allow_swap ? "swap allowed, " : "swap, " : "", old_driver ? "old driver, " : "",
+      rules.automatic ? "" : "nothing automatic, ", std::chrono::duration<double>(rules.orphan_after).count(),
+      rules.ledger_user_share, rules.ledger_max_pressure, rules.slice_overhead, crowd ? ", then a crowd" : "");
 }
 
 }  // namespace sublet::sim

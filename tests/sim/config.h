@@ -25,17 +25,17 @@ struct Config {
   bool honest = false;
 
   // Percent of the occasions.
-  double outsiders = 0;      // processes under no lease
-  double over_use = 0;       // programs that take more than their lease
-  double lies = 0;           // readings that cannot be true
-  double missing = 0;        // readings from which on a process is not listed for a while
-  double lost_cards = 0;     // fall off the bus, for a while
-  double ghosts = 0;         // freed bytes that the card gives back late
-  double refusals = 0;       // park: cannot be done, undone
-  double unknowns = 0;       // park and unpark: nobody knows how far it came
-  double stuck = 0;          // never answers
-  double liars = 0;          // says that it has yielded, and has not, or not all, or late, or takes it again
-  double cooperative = 0;    // programs that yield by themselves
+  double unleased_processes = 0;  // processes without a lease
+  double over_use = 0;            // programs that take more than their lease
+  double lies = 0;                // readings that cannot be true
+  double missing = 0;             // readings from which on a process is not listed for a while
+  double lost_cards = 0;          // fall off the bus, for a while
+  double ghosts = 0;              // freed bytes that the card gives back late
+  double refusals = 0;            // park: cannot be done, undone
+  double unknowns = 0;            // park and unpark: nobody knows how far it came
+  double stuck = 0;               // never answers
+  double liars = 0;               // says that it has yielded, and has not, or not all, or late, or takes it again
+  double cooperative = 0;         // programs that yield by themselves
   double rude = 0;           // of those: that refuse, are late or deaf; and, unless honest, that lie or do it by halves
   double relapses = 0;       // of those that yield by themselves: that take it again
   double final_faults = 0;   // restore: never again

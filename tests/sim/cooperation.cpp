@@ -72,7 +72,7 @@ void SimCooperation::could_not(LeaseId lease, const Order& order) {
     const auto found = orders_.find(lease);
     if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
     Order& its = found->second;
-    ParkOutcome outcome = failed("unreached", "it cannot be told: the actor is not there");
+    ParkOutcome outcome = failed("unreachable", "it cannot be told: the actor is not there");
     if (its.kind == Kind::yield) {
       its.answered = its.untold = true;
       outcome.kind = ParkOutcome::Kind::undone;

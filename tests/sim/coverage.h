@@ -15,11 +15,11 @@ namespace sublet::sim {
 
 // What came of an order where it was not done, by its word (engine::ParkOutcome::code).
 inline constexpr std::array<std::string_view, 26> park_failures{
-    "gone", "no_right", "not_dumpable", "unvouched", "traced", "stopped", "unsupported_driver", "no_driver", "no_cuda",
-    "wrong_state", "timeout", "not_parkable", "no_room", "driver", "stuck", "helper", "grows", "failed", "withdrawn",
-    "outgrown", "unsaid", "tied",
+    "gone", "no_right", "not_dumpable", "owner_must_vouch", "traced", "stopped", "unsupported_driver", "no_driver",
+    "no_cuda", "wrong_state", "timeout", "not_parkable", "no_room", "driver", "stuck", "helper", "tree_changing",
+    "failed", "withdrawn", "host_memory", "measure_timeout", "shared_memory",
     // of a program that yields by itself
-    "refused", "late", "unreached", "swap"};
+    "refused", "late", "unreachable", "swap"};
 
 // Why nobody was asked at all, by the words of the refusal.
 struct PauseRefusal {
@@ -34,7 +34,7 @@ inline constexpr std::array<PauseRefusal, 14> pause_refusals{{
     {"not-said-how", "its program has not said how it yields"},
     {"no-program", "it has no program of its own"},
     {"not-granted", "nobody granted that it be parked"},
-    {"unvouched", "the driver parks it on its owner's word only"},
+    {"owner_must_vouch", "the driver parks it on its owner's word only"},
     {"unfit", "the driver cannot park it"},
     {"may-swap", "may write what is parked to its swap device"},
     {"pressure", "while that is short"},

@@ -144,9 +144,9 @@ void Daemon::turn() {
   while (done < most_at_once && io_.poll_one() > 0) ++done;
   verdict_.expect(done < most_at_once, "never-rests", [this] {
     std::string text = "one thing follows from another without end, at one and the same moment";
-    for (const core::Making& making : engine_->state().makings()) {
-      text += fmt::format("; {} has others yield:", to_string(making.asker));
-      for (const core::Victim& victim : making.victims) text += " " + to_string(victim.lease);
+    for (const core::PreemptionPlan& plan : engine_->state().plans()) {
+      text += fmt::format("; {} has others yield:", to_string(plan.preemptor));
+      for (const core::Victim& victim : plan.victims) text += " " + to_string(victim.lease);
     }
     return text;
   });
@@ -194,8 +194,8 @@ void Daemon::decide(const core::Fact& asked, const std::string& key, const Told&
         answer.lease = lease.id;
         answer.generation = lease.generation;
         const auto* submit = std::get_if<core::Submit>(&fact);
-        if (std::holds_alternative<core::Preempt>(fact) || (submit != nullptr && submit->ordered))
-          oracle_.ordered(lease.id);
+        if (std::holds_alternative<core::Preempt>(fact) || (submit != nullptr && submit->preemption_request))
+          oracle_.requested(lease.id);
         return engine::Answered{
             200, fmt::format("{} {} {}", to_string(lease.id), core::to_string(lease.state), lease.generation)};
       });

@@ -107,7 +107,9 @@ class SimPrograms final : public engine::Programs {
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
-  void tell(LeaseId, ProcessRef, int, std::function<void(engine::Told)> done) override { done({"nobody hears it"}); }
+  void tell(LeaseId, ProcessRef, int, std::function<void(engine::SignalResult)> done) override {
+    done({"nobody hears it"});
+  }
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }

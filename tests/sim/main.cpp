@@ -3,8 +3,8 @@
 #include "shrink.h"
 
 #include "base/log.h"
-#ifdef SUBLET_PLANT_BUGS
-#include "bugs.h"
+#ifdef SUBLET_MUTANTS
+#include "mutants.h"
 #endif
 
 #include <fmt/format.h>
@@ -30,9 +30,9 @@ struct Arguments {
   std::optional<std::uint64_t> from;
   std::optional<std::uint64_t> steps;
   bool trace = false;
-  bool bugs = false;
+  bool mutants = false;
   bool coverage = false;
-  std::string_view bug;  // this one alone
+  std::string_view mutant;  // this one alone
 };
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -43,10 +43,10 @@ int usage() {
       "usage: sim [--steps N] [--from SEED] [--coverage]  as many steps, of runs with new seeds (2000000); what was "
       "met how often\n"
       "       sim --seed N [--steps N] [--trace]          one run of so many events, again\n");
-#ifdef SUBLET_PLANT_BUGS
+#ifdef SUBLET_MUTANTS
   fmt::print(stderr,
-             "       sim --bugs                           find every planted bug\n"
-             "       sim --bug NAME [...]                 as above, with that one planted\n");
+             "       sim --mutants                           find every mutant\n"
+             "       sim --mutant NAME [...]                 as above, with that one planted\n");
 #endif
   return 2;
 }
@@ -55,7 +55,7 @@ int usage() {
 void report(const Arguments& arguments, std::uint64_t seed, std::size_t events, const Outcome& outcome) {
   fmt::print("FAILED: {}: {}\n", outcome.invariant, outcome.detail);
   fmt::print("  seed {}, {} events, after {} steps; world: {}\n", seed, events, outcome.steps, Config(seed).text());
-  const std::string planted = arguments.bug.empty() ? "" : fmt::format(" --bug {}", arguments.bug);
+  const std::string planted = arguments.mutant.empty() ? "" : fmt::format(" --mutant {}", arguments.mutant);
   fmt::print("  replay: ./dev sim{} --seed {} --steps {} --trace\n", planted, seed, events);
 }
 
@@ -112,37 +112,37 @@ int campaign(Arguments arguments) {
   return all.steps < steps_of_a_campaign || all.met.complete() ? 0 : 1;
 }
 
-#ifdef SUBLET_PLANT_BUGS
-int find_bugs() {
+#ifdef SUBLET_MUTANTS
+int find_mutants() {
   constexpr int most_runs = 1000;
   constexpr const char* row = "{:<26}  {:<6}  {:<64} {:>4} {:>8}  {}\n";
-  fmt::print(row, "bug", "where", "what it does", "seed", "steps", "found as");
+  fmt::print(row, "mutant", "where", "what it does", "seed", "steps", "found as");
   int missed = 0;
-  for (const BugInfo& bug : planted_bugs()) {
-    planted_bug = bug.bug;
+  for (const MutantInfo& mutant : all_mutants()) {
+    active_mutant = mutant.mutant;
     std::uint64_t seed = 0, steps = 0;
     Outcome outcome;
     for (int run = 0; run < most_runs && !outcome.failed(); ++run) {
       do ++seed;
-      while (bug.can_show != nullptr && !bug.can_show(Config(seed)));
+      while (mutant.can_show != nullptr && !mutant.can_show(Config(seed)));
       outcome = run_apart(seed, draw_events(Config(seed), events_of_a_run));
       steps += outcome.steps;
     }
     if (!outcome.failed()) ++missed;
-    fmt::print(row, bug.name, bug.where, bug.what, outcome.failed() ? std::to_string(seed) : "-", steps,
+    fmt::print(row, mutant.name, mutant.where, mutant.what, outcome.failed() ? std::to_string(seed) : "-", steps,
                outcome.failed() ? outcome.invariant : "NOT FOUND");
     std::fflush(stdout);
   }
-  fmt::print("{} of {} planted bugs were found\n", planted_bugs().size() - static_cast<std::size_t>(missed),
-             planted_bugs().size());
+  fmt::print("{} of {} mutants were found\n", all_mutants().size() - static_cast<std::size_t>(missed),
+             all_mutants().size());
   return missed == 0 ? 0 : 1;
 }
 
 bool plant(std::string_view name) {
   if (name.empty()) return true;
-  if (const BugInfo* bug = find_bug(name)) return planted_bug = bug->bug, true;
-  fmt::print(stderr, "sim: no bug is called '{}'. There are:\n", name);
-  for (const BugInfo& bug : planted_bugs()) fmt::print(stderr, "  {:<26}  {}\n", bug.name, bug.what);
+  if (const MutantInfo* mutant = find_mutant(name)) return active_mutant = mutant->mutant, true;
+  fmt::print(stderr, "sim: no mutant is called '{}'. There are:\n", name);
+  for (const MutantInfo& mutant : all_mutants()) fmt::print(stderr, "  {:<26}  {}\n", mutant.name, mutant.what);
   return false;
 }
 #endif
@@ -153,15 +153,15 @@ std::optional<Arguments> parse(int argc, char** argv) {
     const std::string_view word = argv[i];
     if (word == "--trace") {
       arguments.trace = true;
-    } else if (word == "--bugs") {
-      arguments.bugs = true;
+    } else if (word == "--mutants") {
+      arguments.mutants = true;
     } else if (word == "--coverage") {
       arguments.coverage = true;
     } else {
       if (i + 1 == argc) return std::nullopt;
       const char* text = argv[++i];
-      if (word == "--bug") {
-        arguments.bug = text;
+      if (word == "--mutant") {
+        arguments.mutant = text;
         continue;
       }
       std::uint64_t number = 0;
@@ -185,12 +185,12 @@ int main(int argc, char** argv) {
   if (!arguments) return sim::usage();
   log::init("sim", arguments->trace);
   if (!arguments->trace) log::silence();
-#ifdef SUBLET_PLANT_BUGS
-  if (arguments->bugs) return sim::find_bugs();
-  if (!sim::plant(arguments->bug)) return 2;
+#ifdef SUBLET_MUTANTS
+  if (arguments->mutants) return sim::find_mutants();
+  if (!sim::plant(arguments->mutant)) return 2;
 #else
-  if (arguments->bugs || !arguments->bug.empty()) {
-    fmt::print(stderr, "sim: no bugs are planted in what is shipped; sim_planted has them\n");
+  if (arguments->mutants || !arguments->mutant.empty()) {
+    fmt::print(stderr, "sim: what is shipped has no mutants; sim_mutants has them\n");
     return 2;
   }
 #endif

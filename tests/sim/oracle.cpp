@@ -38,10 +38,10 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   said_at_.clear();
   to_blame_.clear();
   returns_by_.clear();
-  makings_.clear();
+  plans_.clear();
   named_at_.clear(), silent_.clear(), told_since_.clear(), heard_from_ = now;
   looked_.reset(), looked_at_ = {};
-  forget_turns();
+  forget_slices();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
@@ -59,7 +59,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
 
 void Oracle::lagged(Time now) {
   lagged_at_ = now;
-  forget_turns();
+  forget_slices();
   for (auto& [id, by] : returns_by_) by = std::max(by, now + napped_ + 15s);
 }
 
@@ -170,9 +170,9 @@ void Oracle::intended(const store::Batch& batch) {
   for (const core::Reason& reason : batch.reasons) {
     if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
     last_words_[reason.lease] = reason.text;
-    const bool ends_for_turn =
-        reason.text.starts_with("for the turn of ") && reason.text.find("cannot be paused") != std::string::npos;
-    verdict_.expect(!ends_for_turn, "turn-ends-somebody", [&] { return to_string(reason.lease) + ": " + reason.text; });
+    const bool for_slice = reason.text.starts_with("for the time slice of ");
+    const bool ends = for_slice && reason.text.find("cannot be paused") != std::string::npos;
+    verdict_.expect(!ends, "turn-ends-somebody", [&] { return to_string(reason.lease) + ": " + reason.text; });
     if (reason.code == "blocked") check_named(reason);
     verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",
                     [&] { return "an empty reason for " + to_string(reason.lease); });
@@ -246,11 +246,12 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   verdict_.expect(lease.parking.has_value() == yields, "parking-state", name);
   if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active)) {
     check_ledger_entry(lease);
-    if (lease.parking && lease.parking->returns) check_displaced(lease, batch.now), check_left_alone(lease, batch.now);
-    if (lease.parking && before != nullptr) check_turn(lease, batch.now);
+    const core::Parking* const parking = lease.parking ? &*lease.parking : nullptr;
+    if (parking && parking->resume_requested) check_displaced(lease, batch.now), check_left_alone(lease, batch.now);
+    if (parking && before != nullptr) check_slice(lease, batch.now);
     const bool agreed = lease.owner.keeper || engine_->state().granted(lease.whose());
-    verdict_.expect(!lease.parking || lease.parking->method != core::PauseMethod::driver || agreed,
-                    "parked-without-leave", [&] { return name() + ": nobody agreed to that"; });
+    verdict_.expect(!parking || parking->method != core::PauseMethod::driver || agreed, "parked-without-leave",
+                    [&] { return name() + ": nobody agreed to that"; });
   }
   if (lease.state == LeaseState::active && before != nullptr && before->parking) {
     verdict_.expect(!world_.waits_for_the_driver(lease.id), "never-restored",
@@ -265,9 +266,9 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     check_limits(lease);
     asked_now_.insert(lease.id);
   }
-  const Bytes entered = before != nullptr && before->parking ? before->parking->entry : Bytes{};
-  const bool measured = std::ranges::find(batch.transitions, "recounted") != batch.transitions.end();
-  if (lease.parking && !lease.parking->settled && lease.parking->entry > entered && !measured) check_share(lease);
+  const Bytes entered = before != nullptr && before->parking ? before->parking->host_bytes : Bytes{};
+  const bool measured = std::ranges::find(batch.transitions, "parked_again_measured") != batch.transitions.end();
+  if (lease.parking && !lease.parking->measured && lease.parking->host_bytes > entered && !measured) check_share(lease);
   check_time_parked(before, lease, batch.now);
   if (before != nullptr) follow_undo(*before, lease, batch);
   if (lease.state == LeaseState::pausing) check_method(before, lease, batch.now);
@@ -312,8 +313,7 @@ void Oracle::check_transition(const Lease& before, const Lease& lease) {
 
 // ------------------------------------------------------------------------------------------------ promises
 
-// What comes back with a lease: what its processes yielded, which may be all that it was promised, and what they took
-// since.
+// Comes back with a lease: what its processes yielded, at most all that it was promised, and what they took since.
 void Oracle::follow_return(const Lease* before, const Lease& lease) {
   const LeaseState was = before == nullptr ? LeaseState::queued : before->state;
   for (const std::string& uuid : lease.devices) {
@@ -360,10 +360,10 @@ void Oracle::follow_word(const Lease* before, const Lease& lease, Time now) {
   const bool as_wanted = before != nullptr && (!before->resize || lease.vram == wanted);
   // It had yielded, and was given room again, all in one step.
   const bool anew = before != nullptr && before->state == LeaseState::pausing && lease.state == LeaseState::resuming &&
-                    !lease.ordered;
+                    !lease.preemption_request;
   if (!has_room(lease) || waits(lease) || lapsed || more || anew) word_at_.erase(lease.id);
-  else if (before != nullptr && waits(*before) && before->ordered && as_wanted)
-    word_at_[lease.id] = {now, *before->ordered};
+  else if (before != nullptr && waits(*before) && before->preemption_request && as_wanted)
+    word_at_[lease.id] = {now, *before->preemption_request};
 }
 
 // What was decided and not stored has not happened; all else holds over a restart as it did before.
@@ -392,10 +392,10 @@ void Oracle::follow_restart() {
   for (auto& [key, given] : given_) given.resize(1);
   std::erase_if(word_at_, [&](const auto& entry) {
     const Lease* lease = durable(entry.first);
-    return lease == nullptr || !lease->ordered || !has_room(*lease) || waits(*lease);
+    return lease == nullptr || !lease->preemption_request || !has_room(*lease) || waits(*lease);
   });
   // Another word, later than the one that is stored, may have been lost.
-  for (auto& [id, word] : word_at_) word.at = std::min(word.at, durable(id)->ordered->given_at.value_or(word.at));
+  for (auto& [id, by] : word_at_) by.at = std::min(by.at, durable(id)->preemption_request->given_at.value_or(by.at));
 }
 
 // What must be counted as taken there, by what was read and what was promised since.

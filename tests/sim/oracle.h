@@ -30,9 +30,9 @@ class Oracle {
   // Called as it happens.
   void reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void intended(const store::Batch& batch);
-  void ordered(LeaseId lease) { ordered_.insert(lease); }  // room is to be made for it
-  bool wanted_back(LeaseId lease, bool back);              // its owner's last word, and what that was before
-  void revoked(LeaseId lease) { revoked_.insert(lease); }  // somebody wants it taken
+  void requested(LeaseId lease) { requested_.insert(lease); }  // room is to be made for it
+  bool wanted_back(LeaseId lease, bool back);                  // its owner's last word, and what that was before
+  void revoked(LeaseId lease) { revoked_.insert(lease); }      // somebody wants it taken
   void told(LeaseId lease, std::uint64_t generation);
   void answers(LeaseId lease, const engine::ParkOutcome& outcome);  // who was asked to yield
   void unreached(LeaseId lease);                                    // nobody could tell it to go on
@@ -86,8 +86,8 @@ class Oracle {
   void check_end(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_room(const Lease& lease, Time now, bool wakes);
   void check_displaced(const Lease& lease, Time now);
-  void check_turn(const Lease& lease, Time now);
-  void check_begun(const core::Making& making, Time now);
+  void check_slice(const Lease& lease, Time now);
+  void check_begun(const core::PreemptionPlan& preemption, Time now);
   void check_quantum(const Lease& lease, const Lease& next, Time now);
   Time quantum_over(const Lease& lease, const Lease& next) const;
   void note_promised(const core::State& state);
@@ -118,22 +118,22 @@ class Oracle {
   Bytes settling(const Lease& ended, const std::string& device, const Reading& reading) const;
   Bytes coming_free(const std::string& device, const Reading& reading, const std::vector<core::Victim>& victims) const;
   struct Seen {
-    std::vector<LeaseId> victims, with;  // who yields, and who else comes in by the same turn
+    std::vector<LeaseId> victims, beneficiaries;  // who yields, and who else comes in by the same turn
     std::vector<std::string> devices;
     Time since;          // decided then
     bool again = false;  // for the second time
   };
-  void check_making(const core::State& state, const core::Making& making, const Seen& decided, Time now);
-  void check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
-                      Time now);
+  void check_plan(const core::State& state, const core::PreemptionPlan& preemption, const Seen& decided, Time now);
+  void check_cheapest(const core::State& state, const core::PreemptionPlan& preemption, const Reading& reading,
+                      Bytes lacks, Time now);
   Bytes in_headroom(const std::string& device) const;
   Bytes residues(const std::string& device) const;
   Bytes ledger_left() const;
-  void check_host_room(const core::Making& making);
+  void check_host_room(const core::PreemptionPlan& preemption);
   void check_stays_out(const Lease& before, const Lease& lease, const store::Batch& batch);
-  void check_makings(const core::State& state, Time now);
-  void check_outsiders_named(const core::State& state, Time now);
-  void check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);
+  void check_plans(const core::State& state, Time now);
+  void check_unleased_named(const core::State& state, Time now);
+  void check_unleased_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);
 
   // Turns (oracle_shares.cpp, oracle_announced.cpp).
   struct Contest {
@@ -151,12 +151,12 @@ class Oracle {
     bool fair = true;                            // nothing but turns has decided who has the device
     bool settled = false;                        // and all who have their room can be paused
   };
-  void forget_turns() { contests_.clear(), announced_.clear(), entering_.clear(), stands_.clear(), unasked_.clear(); }
+  void forget_slices() { contests_.clear(), announced_.clear(), entering_.clear(), stands_.clear(), unasked_.clear(); }
   void follow_contests(const core::State& state, Time now);
   void follow_contest(const std::string& device, const std::vector<const Lease*>& members, bool alone,
                       const core::State& state, Time now);
   void count_shares(Contest& contest, const std::vector<const Lease*>& members, const std::string& device, Time now);
-  bool takes_turns(const core::State& state, const Lease& lease, const std::string& device, Time now) const;
+  bool takes_slices(const core::State& state, const Lease& lease, const std::string& device, Time now) const;
   bool starts_up(const Lease& lease, const std::string& device) const;
   bool waits_on(const Lease& lease, const std::string& device) const;
   Bytes keeps(const Lease& lease) const;
@@ -168,12 +168,12 @@ class Oracle {
   void check_announced(const core::State& state, Time now);
   void check_entered(const core::State& state);
   void check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced, Time now);
-  bool takes_fair_turns(LeaseId id) const;
+  bool takes_fair_slices(LeaseId id) const;
   void check_asked_for(LeaseId next, Time now);
-  void check_turns_due(const core::State& state, Time now);
-  void check_leaves(const core::Making& making, const std::string& device, Time now);
+  void check_slices_due(const core::State& state, Time now);
+  void check_leaves(const core::PreemptionPlan& preemption, const std::string& device, Time now);
   // Whether anything happens at all (oracle_progress.cpp).
-  bool surely_yields(const core::State& state, const Lease& lease, const std::string& device, core::Tier asker,
+  bool surely_yields(const core::State& state, const Lease& lease, const std::string& device, core::Tier preemptor,
                      Time now) const;
   bool somebody_moves(const core::State& state, const std::string& device) const;
   void check_progress(const core::State& state, Time now);
@@ -183,7 +183,7 @@ class Oracle {
   void follow_silent(const Lease* before, const Lease& lease, Time now);
   Time silent_since(const Lease& lease) const;
   bool in_its_moment(const Lease& lease, Time now) const;
-  bool surely_ends(const core::State& state, const Lease& lease, core::Tier asker, Time now) const;
+  bool surely_ends(const core::State& state, const Lease& lease, core::Tier preemptor, Time now) const;
 
   bool stands_before(const Lease& a, const Lease& b, Time now) const;
   bool end_is_known(const Lease& lease, Time now) const;
@@ -198,7 +198,7 @@ class Oracle {
   void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);
 
   // Limits (oracle_limits.cpp).
-  static std::optional<LeaseId> asker_of(const std::string& reason);
+  static std::optional<LeaseId> preemptor_of(const std::string& reason);
   void check_limits(const Lease& lease);
   void check_host(LeaseId id, double pressure) const;
   bool swaps(LeaseId id) const;          // what is parked of it may be written to the swap device
@@ -224,7 +224,7 @@ class Oracle {
 
   struct Word {
     Time at;  // since when it has that room
-    core::Ordered by;
+    core::PreemptionRequest by;
   };
 
   const Config& config_;
@@ -239,7 +239,7 @@ class Oracle {
   std::map<LeaseId, End> ends_;              // of leases that had a process, until a later reading
   std::set<LeaseId> held_;                   // by connections of this life
   std::map<LeaseId, Time> unheld_;           // connection leases that nobody holds, since
-  std::set<LeaseId> ordered_, revoked_;      // on somebody's word
+  std::set<LeaseId> requested_, revoked_;    // on somebody's word
   std::set<LeaseId> displaced_;              // pausing for somebody else
   std::map<LeaseId, Time> back_at_;          // runs again since, after a pause
   std::map<LeaseId, Time> told_since_;       // is to run again since, after a pause or an undone one
@@ -264,13 +264,13 @@ class Oracle {
   std::map<std::string, Bytes> kept_;    // of each card, by those who come back by the newest decision, until then
   std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
   std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
-  std::vector<Lease> waited_;                         // who is given room by what was stored last, as they were before
-  std::map<LeaseId, std::set<LeaseId>> turns_begun_;  // who is to leave, by for whom
+  std::vector<Lease> waited_;                          // who is given room by what was stored last, as they were before
+  std::map<LeaseId, std::set<LeaseId>> slices_begun_;  // who is to leave, by for whom
   std::map<std::pair<LeaseId, LeaseId>, Time> promised_;  // to the first, who waits: the second may leave for it then
   std::map<LeaseId, Time> used_at_;                       // the last reading that showed it use anything
   std::map<LeaseId, Time> silent_;                        // who had registered for it has ended, or withdrew, then
   Time heard_from_;                                       // nobody could before: no daemon ran, or all slept
-  std::map<LeaseId, Seen> makings_;                       // who is to yield, by for whom
+  std::map<LeaseId, Seen> plans_;                         // who is to yield, by for whom
   std::map<LeaseId, Time> named_at_;                      // the reading by which it was seen who is in its way
   std::set<LeaseId> over_;                                // ended, once and for all
   std::uint64_t last_id_ = 0;

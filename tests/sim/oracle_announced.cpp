@@ -21,15 +21,15 @@ std::string not_kept(LeaseId id, Time at, Time now, std::string_view what) {
 }  // namespace
 
 // Whoever waits was told of a moment; at that moment it is looked at.
-void Oracle::check_turns_due(const core::State& state, Time now) {
+void Oracle::check_slices_due(const core::State& state, Time now) {
   constexpr Duration late = 2ms;  // an alarm may ring a little after its time
-  for (const auto& [uuid, turn] : state.turns()) {
+  for (const auto& [uuid, slice] : state.slices()) {
     // One that is due on several waits for whoever has room made on one of them, or has begun.
-    const auto being_made = [&state](const std::string& device) { return state.making_on(device) != nullptr; };
-    if (turn.devices.size() > 1 && std::ranges::any_of(turn.devices, being_made)) continue;
-    verdict_.expect(now <= turn.at + late, "turn-overdue", [&, &uuid = uuid, &turn = turn] {
-      return fmt::format("the turn of {} on {} should have begun {} ago", to_string(turn.enters.front()), uuid,
-                         format_duration(now - turn.at));
+    const auto being_made = [&state](const std::string& device) { return state.plan_on(device) != nullptr; };
+    if (slice.devices.size() > 1 && std::ranges::any_of(slice.devices, being_made)) continue;
+    verdict_.expect(now <= slice.at + late, "turn-overdue", [&, &uuid = uuid, &slice = slice] {
+      return fmt::format("the turn of {} on {} should have begun {} ago", to_string(slice.enters.front()), uuid,
+                         format_duration(now - slice.at));
     });
   }
 }
@@ -37,11 +37,11 @@ void Oracle::check_turns_due(const core::State& state, Time now) {
 void Oracle::check_announced(const core::State& state, Time now) {
   if (!config_.quiet) return;
   std::map<LeaseId, Time> announced;
-  for (const auto& [uuid, turn] : state.turns()) {
+  for (const auto& [uuid, slice] : state.slices()) {
     const auto contest = contests_.find(uuid);
     if (contest == contests_.end() || !contest->second.fair) continue;
-    for (const LeaseId id : turn.enters)
-      if (state.making_for(id) == nullptr) announced[id] = turn.at;  // else its own has begun before
+    for (const LeaseId id : slice.enters)
+      if (state.plan_for(id) == nullptr) announced[id] = slice.at;  // else its own has begun before
   }
   if (trace_ && announced != announced_)
     for (const auto& [id, at] : announced)
@@ -72,21 +72,21 @@ void Oracle::check_entered(const core::State& state) {
       for (const LeaseId other : its.enters) {
         const bool late = waiting.contains(other) && state.need(leases_.at(other), uuid) <= there;
         verdict_.expect(!late, "turn-for-others", [&] {
-          return fmt::format("{} was given room on {} that was made for the turn of {}", to_string(id), uuid,
+          return fmt::format("{} was given room on {} that was made for the time slice of {}", to_string(id), uuid,
                              to_string(other));
         });
       }
     }
     its.waiting = std::move(waiting);
-    const core::Making* making = state.making_on(uuid);
-    its.begun = making != nullptr && making->its_turn && enters(making->asker);
+    const core::PreemptionPlan* plan = state.plan_on(uuid);
+    its.begun = plan != nullptr && plan->by_slice && enters(plan->preemptor);
     if (its.begun) continue;
-    const auto turn = state.turns().find(uuid);
-    its.enters = turn == state.turns().end() ? std::vector<LeaseId>() : turn->second.enters;
+    const auto slice = state.slices().find(uuid);
+    its.enters = slice == state.slices().end() ? std::vector<LeaseId>() : slice->second.enters;
   }
 }
 
-bool Oracle::takes_fair_turns(LeaseId id) const {
+bool Oracle::takes_fair_slices(LeaseId id) const {
   const auto lease = leases_.find(id);
   return lease != leases_.end() && waits(lease->second) &&
          std::ranges::any_of(contests_, [id](const auto& on) { return on.second.fair && on.second.had.contains(id); });
@@ -97,7 +97,7 @@ bool Oracle::takes_fair_turns(LeaseId id) const {
 void Oracle::check_asked_for(LeaseId next, Time now) {
   const auto announced = announced_.find(next);
   const bool changed = changes_ != announced_after_ + 1;
-  if (announced == announced_.end() || changed || !takes_fair_turns(next)) return;
+  if (announced == announced_.end() || changed || !takes_fair_slices(next)) return;
   verdict_.expect(now >= announced->second, "turn-too-early",
                   [&] { return not_kept(next, announced->second, now, "it has begun"); });
 }
@@ -105,13 +105,13 @@ void Oracle::check_asked_for(LeaseId next, Time now) {
 void Oracle::check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced,
                         Time now) {
   const auto says = [&](const char* what) { return [=] { return not_kept(id, at, now, what); }; };
-  if (!takes_fair_turns(id)) return;
-  verdict_.expect(now >= at || state.making_for(id) == nullptr, "turn-too-early", says("it has begun"));
+  if (!takes_fair_slices(id)) return;
+  verdict_.expect(now >= at || state.plan_for(id) == nullptr, "turn-too-early", says("it has begun"));
   if (const auto still = announced.find(id); still != announced.end()) {
     verdict_.expect(still->second == at, "turn-put-off", says("it is said to begin at another time"));
     return;
   }
-  const bool begun = std::ranges::any_of(state.makings(), [](const core::Making& making) { return making.its_turn; });
+  const bool begun = std::ranges::any_of(state.plans(), [](const core::PreemptionPlan& plan) { return plan.by_slice; });
   verdict_.expect(begun, "turn-forgotten", says("nothing is said of it any more, and none has begun"));
 }
 

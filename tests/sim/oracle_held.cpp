@@ -67,13 +67,13 @@ void Oracle::follow_back(const Lease& parked, Time now) {
 // `was`: as it stood when it waited for that.
 void Oracle::follow_given(const Lease* was, const Lease& lease, Time now) {
   const bool grows = was != nullptr && was->reserves() && !was->parked();
-  const bool for_it = std::ranges::any_of(makings_, [&lease](const auto& of) {  // others yielded for it
-    const auto& with = of.second.with;
+  const bool for_it = std::ranges::any_of(plans_, [&lease](const auto& of) {  // others yielded for it
+    const auto& with = of.second.beneficiaries;
     return of.first == lease.id || std::find(with.begin(), with.end(), lease.id) != with.end();
   });
   const bool cleared =
       std::ranges::any_of(lease.devices, [&](const auto& device) { return cleared_.contains(device); });
-  const bool may = lease.pausable != core::Pausable::no || lease.ordered;
+  const bool may = lease.pausable != core::Pausable::no || lease.preemption_request;
   for (const std::string& device : lease.devices) {
     auto& given = given_[{lease.id, device}];
     if (!grows) given.clear();
@@ -131,7 +131,7 @@ void Oracle::check_left_over(const Lease& was, const Lease& given, const std::st
   verdict_.expect(here + least + since + others <= all, "head-crowded-out", [&] {
     return fmt::format(
         "{} was given room on {}, and {} stands before it: of {} it has {} and needs {}, {} are others', "
-        "and {} were given since room is held for it",
+        "and {} were given since room is reserved for it",
         to_string(given.id), device, to_string(waiter->id), format_size(all), format_size(here), format_size(least),
         format_size(others), format_size(since));
   });

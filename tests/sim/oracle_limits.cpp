@@ -16,7 +16,7 @@ using core::LeaseState;
 using namespace std::chrono_literals;
 
 // By the words of the reason: "to make room for lease-7 (…", "for the turn of lease-7: …".
-std::optional<LeaseId> Oracle::asker_of(const std::string& reason) {
+std::optional<LeaseId> Oracle::preemptor_of(const std::string& reason) {
   constexpr std::string_view name = "lease-";
   const auto at = reason.find(name);
   if (at == std::string::npos) return std::nullopt;
@@ -29,9 +29,10 @@ void Oracle::check_limits(const Lease& lease) {
   const auto says = [&lease](const std::string& what) {
     return [&lease, what] { return to_string(lease.id) + " is asked to yield: " + what; };
   };
-  const auto asker = asker_of(lease.parking->reason);
-  verdict_.expect(config_.rules.automatic || !lease.parking->returns || (asker && ordered_.contains(*asker)),
-                  "displaced-unordered", says("nobody ordered that, and nothing is automatic"));
+  const auto preemptor = preemptor_of(lease.parking->reason);
+  verdict_.expect(
+      config_.rules.automatic || !lease.parking->resume_requested || (preemptor && requested_.contains(*preemptor)),
+      "displaced-unordered", says("nobody ordered that, and nothing is automatic"));
   check_host(lease.id, world_.ram().pressure().value_or(0));
   const bool by_actor = engine_->actor().ready() && engine_->actor().introduction().uid == 0;
   verdict_.expect(!config_.keeps_from_swap() || !world_.may_swap(lease.id, by_actor, looked_at_),
@@ -62,18 +63,18 @@ void Oracle::check_host(LeaseId id, double pressure) const {
 
 // What a user's leases have entered, with what this one enters, is within that user's part of the ledger.
 void Oracle::check_share(const Lease& lease) const {
-  Bytes entries = lease.parking->entry;
+  Bytes entries = lease.parking->host_bytes;
   bool others = false;
   for (const auto& [id, other] : leases_) {
     if (other.ended() || id == lease.id) continue;
     others |= other.uid != lease.uid;
-    if (other.uid == lease.uid && other.parking) entries += other.parking->entry;
+    if (other.uid == lease.uid && other.parking) entries += other.parking->host_bytes;
   }
   const Bytes share{static_cast<std::int64_t>(static_cast<double>(config_.rules.ledger_limit.count) *
                                               config_.rules.ledger_user_share)};
   verdict_.expect(!others || entries <= share, "beyond-share", [&] {
     return fmt::format("{} is entered with {}, its user's leases with {}, and one user may take {}",
-                       to_string(lease.id), format_size(lease.parking->entry), format_size(entries),
+                       to_string(lease.id), format_size(lease.parking->host_bytes), format_size(entries),
                        format_size(share));
   });
 }
@@ -86,11 +87,11 @@ void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
     check_host(id, world_.ram().least_pressure());  // when that was decided: by now it is stored
   const Lease* stored = weighed.empty() ? nullptr : store_->find(id);
   const bool yields = stored != nullptr && lease != leases_.end() && lease->second.state == LeaseState::pausing;
-  verdict_.expect(!yields || (stored->parking && stored->parking->yielded == lease->second.parking->yielded),
-                  "parked-undurably", [&] {
-                    return fmt::format("{} is to be parked as it was weighed, and what it holds is not stored",
-                                       to_string(id));
-                  });
+  verdict_.expect(
+      !yields || (stored->parking && stored->parking->held_when_paused == lease->second.parking->held_when_paused),
+      "parked-undurably", [&] {
+        return fmt::format("{} is to be parked as it was weighed, and what it holds is not stored", to_string(id));
+      });
   const auto swaps = [this](ProcessRef ref) {
     const auto process = world_.processes().find(ref);
     return process != world_.processes().end() && world_.ram().may_swap(process->second.group, false);
@@ -104,13 +105,13 @@ void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
 
 void Oracle::check_nothing_automatic(const core::State& state) {
   if (config_.rules.automatic) return;
-  for (const core::Making& making : state.makings()) {
-    verdict_.expect(making.ground == core::Ground::order && ordered_.contains(making.asker), "made-unordered", [&] {
-      return fmt::format("room is made for {} ({}), and nobody ordered that", to_string(making.asker),
-                         static_cast<int>(making.ground));
+  for (const core::PreemptionPlan& plan : state.plans()) {
+    verdict_.expect(plan.cause == core::Cause::request && requested_.contains(plan.preemptor), "made-unordered", [&] {
+      return fmt::format("room is made for {} ({}), and nobody ordered that", to_string(plan.preemptor),
+                         static_cast<int>(plan.cause));
     });
   }
-  verdict_.expect(state.turns().empty(), "made-unordered", [] { return std::string("a turn is announced"); });
+  verdict_.expect(state.slices().empty(), "made-unordered", [] { return std::string("a turn is announced"); });
 }
 
 // The daemon goes by what was read in this step: one from before the machine slept, say, it does not take.
@@ -175,7 +176,7 @@ void Oracle::keep_deserted(Time now) {
   for (auto& [id, since] : deserted_) since = since + lost;
   std::erase_if(deserted_, [this](const auto& its) {
     const auto lease = leases_.find(its.first);
-    return lease == leases_.end() || !lease->second.parking || !lease->second.parking->deserted_since;
+    return lease == leases_.end() || !lease->second.parking || !lease->second.parking->orphaned_since;
   });
 }
 

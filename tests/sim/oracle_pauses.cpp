@@ -19,10 +19,10 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
   const auto says = [&](const char* what) {
     return [&lease, what] { return fmt::format("{} has to make room: {}", to_string(lease.id), what); };
   };
-  bool claimed = false, by_order = false, critical = false;
+  bool claimed = false, by_request = false, critical = false;
   for (const auto& [id, other] : leases_) {
     const bool waits = other.state == LeaseState::queued || other.waits_in_place();
-    by_order |= waits && ordered_.contains(id);
+    by_request |= waits && requested_.contains(id);
     claimed |= id != lease.id && waits && other.tier >= lease.tier;
     const bool beside = std::any_of(other.devices.begin(), other.devices.end(), [&](const std::string& uuid) {
       return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
@@ -38,55 +38,56 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
   const std::string& reason = lease.parking->reason;
   const auto word = word_at_.find(lease.id);
   if (word != word_at_.end() && reason.starts_with(by_tier)) {
-    const auto asker = parse_lease_id(reason.substr(by_tier.size(), reason.find(' ', by_tier.size()) - by_tier.size()));
-    const auto found = asker ? leases_.find(*asker) : leases_.end();
-    const core::Ordered& by = word->second.by;
-    const bool reached = found != leases_.end() && (by.anybodys || by.uid == found->second.uid);
+    const auto preemptor =
+        parse_lease_id(reason.substr(by_tier.size(), reason.find(' ', by_tier.size()) - by_tier.size()));
+    const auto found = preemptor ? leases_.find(*preemptor) : leases_.end();
+    const core::PreemptionRequest& by = word->second.by;
+    const bool reached = found != leases_.end() && (by.any_user || by.uid == found->second.uid);
     verdict_.expect(!reached || found->second.waits_since() > word->second.at, "against-a-word", [&] {
       return fmt::format("{} has its room on somebody's word, and yields to {} that had to wait for it",
-                         to_string(lease.id), to_string(*asker));
+                         to_string(lease.id), to_string(*preemptor));
     });
   }
-  verdict_.expect(claimed || by_order, "displaced-for-nobody", says("nobody of its tier or above waits"));
+  verdict_.expect(claimed || by_request, "displaced-for-nobody", says("nobody of its tier or above waits"));
   const auto back = back_at_.find(lease.id);
-  verdict_.expect(by_order || critical || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",
+  verdict_.expect(by_request || critical || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",
                   says("it has run again for less than two seconds"));
   const Time since = std::max(back == back_at_.end() ? Time{} : back->second, lease.granted_at.value_or(Time{}));
-  verdict_.expect(!reason.starts_with("for the turn of ") || now - since >= 10s, "turn-too-soon",
+  verdict_.expect(!reason.starts_with("for the time slice of ") || now - since >= 10s, "turn-too-soon",
                   says("it has had its room for less than ten seconds"));
 }
 
 // No more than a tenth of the time goes into switching: who leaves had its room for as long as its way out and the way
 // in of whose turn it is are worth, by what was learned of both; and that one is worth the next switch.
-void Oracle::check_turn(const Lease& lease, Time now) {
-  constexpr std::string_view by_turn = "for the turn of ";
+void Oracle::check_slice(const Lease& lease, Time now) {
+  constexpr std::string_view by_turn = "for the time slice of ";
   const std::string& reason = lease.parking->reason;
   if (!reason.starts_with(by_turn)) return;
   const auto id = parse_lease_id(reason.substr(by_turn.size(), reason.find(' ', by_turn.size()) - by_turn.size()));
   const auto found = id ? leases_.find(*id) : leases_.end();
   if (found == leases_.end()) return;
   check_asked_for(*id, now);
-  const auto begun = turns_begun_.find(*id);
-  if (begun == turns_begun_.end() || !begun->second.contains(lease.id)) check_quantum(lease, found->second, now);
-  turns_begun_[*id].insert(lease.id);  // by one method after the other
+  const auto begun = slices_begun_.find(*id);
+  if (begun == slices_begun_.end() || !begun->second.contains(lease.id)) check_quantum(lease, found->second, now);
+  slices_begun_[*id].insert(lease.id);  // by one method after the other
 }
 
 // Who is to leave when a turn begins, or goes on, leaves, whatever is learned of what that takes until the others have.
-void Oracle::check_begun(const core::Making& making, Time now) {
-  const auto asker = leases_.find(making.asker);
-  if (making.ground == core::Ground::order && making.begun) return;  // it may go on as the turn that it was before
-  if (!making.its_turn || !making.begun || asker == leases_.end()) {
-    turns_begun_.erase(making.asker);
+void Oracle::check_begun(const core::PreemptionPlan& plan, Time now) {
+  const auto preemptor = leases_.find(plan.preemptor);
+  if (plan.cause == core::Cause::request && plan.started) return;  // it may go on as the turn that it was before
+  if (!plan.by_slice || !plan.started || preemptor == leases_.end()) {
+    slices_begun_.erase(plan.preemptor);
     return;
   }
-  std::set<LeaseId>& leave = turns_begun_[making.asker];
-  for (const core::Victim& victim : making.victims) {
+  std::set<LeaseId>& leave = slices_begun_[plan.preemptor];
+  for (const core::Victim& victim : plan.victims) {
     const auto lease = leases_.find(victim.lease);
-    if (lease == leases_.end() || lease->second.tier != asker->second.tier) continue;
+    if (lease == leases_.end() || lease->second.tier != preemptor->second.tier) continue;
     const bool newly = leave.insert(victim.lease).second;
-    if (newly && lease->second.state == LeaseState::active) check_quantum(lease->second, asker->second, now);
-    // It goes on as the turn of the next of these once the asker is in.
-    for (const LeaseId other : making.with) turns_begun_[other].insert(victim.lease);
+    if (newly && lease->second.state == LeaseState::active) check_quantum(lease->second, preemptor->second, now);
+    // It goes on as the turn of the next of these once the preemptor is in.
+    for (const LeaseId other : plan.beneficiaries) slices_begun_[other].insert(victim.lease);
   }
 }
 
@@ -98,10 +99,10 @@ Time Oracle::quantum_over(const Lease& lease, const Lease& next) const {
     Bytes bytes = its.reserves() ? Bytes{} : its.vram;
     if (its.parking && !is_leaving) {
       by = its.parking->method;
-      const bool measured = its.parking->settled && by == core::PauseMethod::driver;
-      if (measured) bytes = its.parking->entry;
+      const bool measured = its.parking->measured && by == core::PauseMethod::driver;
+      if (measured) bytes = its.parking->host_bytes;
       else
-        for (const core::Yielded& yielded : its.parking->yielded) bytes += yielded.all;
+        for (const core::HeldWhenPaused& yielded : its.parking->held_when_paused) bytes += yielded.all;
     } else if (its.reserves()) {
       for (const std::string& uuid : its.devices) bytes += seen_to_use(its.id, uuid).value_or(Bytes{});
     }
@@ -111,7 +112,7 @@ Time Oracle::quantum_over(const Lease& lease, const Lease& next) const {
   const Duration away = takes(next, core::Move::pause) + in;
   const Duration switching = takes(lease, core::Move::pause, /*is_leaving=*/true) + (next.parking ? in : Duration{});
   const auto quantum =
-      Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / config_.rules.overhead));
+      Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / config_.rules.slice_overhead));
   const Duration least = std::max(quantum, config_.rules.min_residency.value_or(std::max<Duration>(10s, 10 * away)));
   const auto back = back_at_.find(lease.id);
   const Time since = std::max(back == back_at_.end() ? Time{} : back->second, lease.granted_at.value_or(Time{}));
@@ -130,22 +131,22 @@ void Oracle::note_promised(const core::State& state) {
     const auto its = promised.insert(*before).first;
     its->second = std::min(its->second, before->second);
   };
-  for (const auto& [uuid, turn] : state.turns()) {
-    for (const LeaseId next : turn.enters)
-      for (const LeaseId leaves : turn.leaves) note(next, leaves, true);
+  for (const auto& [uuid, slice] : state.slices()) {
+    for (const LeaseId next : slice.enters)
+      for (const LeaseId leaves : slice.leaves) note(next, leaves, true);
     // All who come in by one turn are told of the same moment.
-    for (const LeaseId leaves : turn.leaves) {
+    for (const LeaseId leaves : slice.leaves) {
       Time first = Time::never();
-      for (const LeaseId next : turn.enters)
+      for (const LeaseId next : slice.enters)
         if (const auto its = promised.find({next, leaves}); its != promised.end()) first = std::min(first, its->second);
-      for (const LeaseId next : turn.enters)
+      for (const LeaseId next : slice.enters)
         if (const auto its = promised.find({next, leaves}); its != promised.end()) its->second = first;
     }
   }
-  for (const core::Making& making : state.makings()) {
-    if (!making.its_turn) continue;  // it has come, and host memory is weighed
+  for (const core::PreemptionPlan& plan : state.plans()) {
+    if (!plan.by_slice) continue;  // it has come, and host memory is weighed
     for (const auto& [pair, at] : promised_)
-      if (pair.first == making.asker) note(pair.first, pair.second, false);
+      if (pair.first == plan.preemptor) note(pair.first, pair.second, false);
   }
   promised_ = std::move(promised);
 }
@@ -169,9 +170,9 @@ void Oracle::check_method(const Lease* before, const Lease& lease, Time now) {
   if (before != nullptr && before->state == LeaseState::pausing) return;
   const P needed = lease.parking->method == core::PauseMethod::driver ? P::driver : P::cooperative;
   verdict_.expect(lease.pausable == P::automatic || lease.pausable == needed, "method-not-allowed", says);
-  verdict_.expect(lease.parking->returns || !wanted_back_.contains(lease.id), "resume-lost", says);
+  verdict_.expect(lease.parking->resume_requested || !wanted_back_.contains(lease.id), "resume-lost", says);
   const bool next = before != nullptr && before->state == LeaseState::resuming;
-  if (next && lease.parking->returns) check_displaced(lease, now);
+  if (next && lease.parking->resume_requested) check_displaced(lease, now);
 }
 
 // Who is to end once it runs again, is told to when it does, or when it turns out that it never will.
@@ -213,8 +214,8 @@ void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::B
   });
   if (lease.state == LeaseState::pausing) to_blame_.erase(lease.id);
   if (lease.state == LeaseState::pausing && before.state != LeaseState::pausing) {
-    const double hides = config_.ghosts + config_.missing + config_.lies + config_.lost_cards + config_.outsiders +
-                         config_.stalls + config_.liars;
+    const double hides = config_.ghosts + config_.missing + config_.lies + config_.lost_cards +
+                         config_.unleased_processes + config_.stalls + config_.liars;
     if (hides == 0) measurable_.insert(lease.id);
     else measurable_.erase(lease.id);
   }
@@ -278,14 +279,14 @@ void Oracle::check_left_parked(const Lease& before, const Lease& lease) {
 void Oracle::answers(LeaseId id, const engine::ParkOutcome& outcome) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end() || lease->second.state != LeaseState::pausing) return;
-  static const std::set<std::string_view> forgiven{"withdrawn",    "unsaid", "outgrown",  "no_right",
-                                                   "not_dumpable", "traced", "stopped",   "unsupported_driver",
-                                                   "no_driver",    "helper", "unreached", "gone"};
+  static const std::set<std::string_view> forgiven{
+      "withdrawn", "measure_timeout",    "host_memory", "no_right", "not_dumpable", "traced",
+      "stopped",   "unsupported_driver", "no_driver",   "helper",   "unreachable",  "gone"};
   if (outcome.kind == engine::ParkOutcome::Kind::done) said_at_[id] = engine_->now() + napped_;
   else if (!forgiven.contains(outcome.code)) refuses_.insert(id);
   else if (outcome.kind == engine::ParkOutcome::Kind::undone) hindered_.insert(id);
-  static const std::set<std::string_view> over_soon{"withdrawn", "unsaid",    "outgrown",  "traced",
-                                                    "stopped",   "no_driver", "unreached", "gone"};
+  static const std::set<std::string_view> over_soon{"withdrawn", "measure_timeout", "host_memory", "traced",
+                                                    "stopped",   "no_driver",       "unreachable", "gone"};
   const bool barred = engine_->state().barred(id, core::PauseMethod::driver, engine_->now()) != nullptr;
   if (over_soon.contains(outcome.code) && !barred) passing_.insert(id);
 }
@@ -349,9 +350,9 @@ void Oracle::check_yielded(const Lease& lease) {
   Bytes parked;
   for (const std::string& uuid : lease.devices) parked += world_.parked_by(lease.id, *world_.card_of(uuid));
   const bool honest = lease.parking->method == core::PauseMethod::driver && config_.honest;
-  verdict_.expect(!honest || lease.parking->entry >= parked, "ledger-short", [&] {
+  verdict_.expect(!honest || lease.parking->host_bytes >= parked, "ledger-short", [&] {
     return fmt::format("{} is entered with {}, and {} of it are parked", to_string(lease.id),
-                       format_size(lease.parking->entry), format_size(parked));
+                       format_size(lease.parking->host_bytes), format_size(parked));
   });
   for (const std::string& uuid : lease.devices) {
     const auto found = readings_.find(uuid);
@@ -382,7 +383,8 @@ void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end()) return;
   const auto& parking = lease->second.parking;
-  if (parking && parking->settled && parking->entry <= Bytes{}) return;  // said, as far as was measured, to be nothing
+  if (parking && parking->measured && parking->host_bytes <= Bytes{})
+    return;  // said, as far as was measured, to be nothing
   for (const std::string& uuid : lease->second.devices) {
     const std::size_t card = *world_.card_of(uuid);
     // Of more than its size what was not listed when it was asked was known to nobody.
@@ -399,27 +401,27 @@ void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
     verdict_.expect(sure || (free >= parked && !shared), "restored-while-blocked", [&, &uuid = uuid] {
       return fmt::format("{} is to get {} back on {}, {} are seen to be free there{}", to_string(id),
                          format_size(parked), uuid, format_size(free),
-                         shared ? ", and programs under no lease use it" : "");
+                         shared ? ", and programs without a lease use it" : "");
     });
   }
 }
 
 void Oracle::check_ledger_entry(const Lease& lease) {
-  Bytes entries = lease.parking->entry, uses;
+  Bytes entries = lease.parking->host_bytes, uses;
   for (const auto& [id, other] : leases_) {
-    if (id != lease.id && other.parking && !other.ended()) entries += other.parking->entry;
+    if (id != lease.id && other.parking && !other.ended()) entries += other.parking->host_bytes;
   }
   for (const std::string& uuid : lease.devices) {
     if (const auto used = seen_to_use(lease.id, uuid)) uses += std::max(lease.vram, *used);
   }
   verdict_.expect(entries <= config_.rules.ledger_limit, "ledger-limit", [&] {
-    return fmt::format("{} is entered with {}, {} in all", to_string(lease.id), format_size(lease.parking->entry),
+    return fmt::format("{} is entered with {}, {} in all", to_string(lease.id), format_size(lease.parking->host_bytes),
                        format_size(entries));
   });
   verdict_.expect(lease.pausable != core::Pausable::no, "pinned-and-paused", [&] { return to_string(lease.id); });
-  verdict_.expect(readings_.empty() || lease.parking->entry >= uses || !unread_.empty(), "ledger-entry", [&] {
-    return fmt::format("{} is entered with {}, and holds {}", to_string(lease.id), format_size(lease.parking->entry),
-                       format_size(uses));
+  verdict_.expect(readings_.empty() || lease.parking->host_bytes >= uses || !unread_.empty(), "ledger-entry", [&] {
+    return fmt::format("{} is entered with {}, and holds {}", to_string(lease.id),
+                       format_size(lease.parking->host_bytes), format_size(uses));
   });
 }
 

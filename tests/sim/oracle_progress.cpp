@@ -24,17 +24,17 @@ constexpr std::size_t asks = 8;        // so many of those who wait
 
 // Programs of a lower tier that Sublet started, whose pauses never failed, and of which something could be parked: of
 // those there is no doubt that they could be asked, and could be when it was decided.
-bool Oracle::surely_yields(const core::State& state, const Lease& lease, const std::string& device, core::Tier asker,
-                           Time now) const {
-  const bool lower = lease.state == LeaseState::active && is_on(lease, device) && lease.tier < asker;
+bool Oracle::surely_yields(const core::State& state, const Lease& lease, const std::string& device,
+                           core::Tier preemptor, Time now) const {
+  const bool lower = lease.state == LeaseState::active && is_on(lease, device) && lease.tier < preemptor;
   const bool program = lease.owner.kind == core::OwnerKind::process && lease.owner.keeper && !lease.cooperation;
   const bool may = lease.pausable == core::Pausable::automatic || lease.pausable == core::Pausable::driver;
-  if (!lower || !program || !may || lease.unfit || lease.ordered || lease.stop_requested) return false;
+  if (!lower || !program || !may || lease.unfit || lease.preemption_request || lease.stop_requested) return false;
   const core::Standing standing = state.standing(lease.id);
   const core::MethodRecord* record = state.record(lease.whose(), PauseMethod::driver);
   if (driver_barred(lease.id)) return false;
   return core::held_by(state, lease) <= core::ledger_left(state, config_.rules, lease.uid) &&
-         now - standing.restored > 3s && standing.spared_until + 3s <= now &&
+         now - standing.restored > 3s && standing.ineligible_until + 3s <= now &&
          (record == nullptr || record->reliability() >= 1);
 }
 
@@ -49,12 +49,12 @@ bool Oracle::somebody_moves(const core::State& state, const std::string& device)
 
 // Those whom it has to wait for are asked one after the other, without a pause between them.
 void Oracle::check_under_way(const core::State& state, Time now) {
-  if (stands_.empty() && state.makings().empty()) return;
+  if (stands_.empty() && state.plans().empty()) return;
   std::map<LeaseId, Stands> stands;
-  for (const core::Making& making : state.makings()) {
-    std::vector<std::string> devices = making.devices;
+  for (const core::PreemptionPlan& plan : state.plans()) {
+    std::vector<std::string> devices = plan.devices;
     std::vector<LeaseId> victims;
-    for (const core::Victim& victim : making.victims) {
+    for (const core::Victim& victim : plan.victims) {
       victims.push_back(victim.lease);
       if (const auto its = leases_.find(victim.lease); its != leases_.end())
         devices.insert(devices.end(), its->second.devices.begin(), its->second.devices.end());
@@ -63,16 +63,16 @@ void Oracle::check_under_way(const core::State& state, Time now) {
       return !state.devices().contains(device) || known(device, now) == nullptr || somebody_moves(state, device);
     });
     if (moves) continue;
-    const auto before = stands_.find(making.asker);
+    const auto before = stands_.find(plan.preemptor);
     const bool same = before != stands_.end() && before->second.victims == victims;
-    Stands& its = stands[making.asker] = {same ? before->second.since : now + napped_, victims};
+    Stands& its = stands[plan.preemptor] = {same ? before->second.since : now + napped_, victims};
     verdict_.expect(now - its.since <= asked_within + commits_before * config_.longest_commit(), "nobody-moves", [&] {
       std::string who;
       for (const LeaseId id : victims)
         if (const Lease* lease = state.find(id))
           who += fmt::format(" {} ({})", to_string(id), core::to_string(lease->state));
       return fmt::format("{} ago it was decided who makes room for {}, and nobody was asked since:{}",
-                         format_duration(now - its.since), to_string(making.asker), who);
+                         format_duration(now - its.since), to_string(plan.preemptor), who);
     });
   }
   stands_ = std::move(stands);
@@ -107,7 +107,7 @@ bool Oracle::could_ask(const core::State& state, const Lease& waiter, Time now) 
   if (!one || !state.devices().contains(device)) return false;
   if (waiter.pausable == core::Pausable::no || waiter.ordered) return false;  // the one may be kept out by held room
   const Reading* reading = known(device, now);
-  if (reading == nullptr || state.making_on(device) != nullptr || somebody_moves(state, device)) return false;
+  if (reading == nullptr || state.plan_on(device) != nullptr || somebody_moves(state, device)) return false;
   const Bytes free = state.effective_free(state.devices().at(device), config_.rules, now);
   if (free != capacity(*reading) - claimed(device, *reading)) return false;
   Bytes gain, held;

@@ -31,18 +31,18 @@ bool Oracle::in_its_moment(const Lease& lease, Time now) const {
   const bool by_itself = lease.pausable == Pausable::automatic || lease.pausable == Pausable::cooperative;
   const bool comes = lease.pausable == Pausable::driver && lease.owner.kind == core::OwnerKind::connection;
   const bool may = (by_itself && !lease.cooperation && !lease.unfit) || (comes && !lease.had_process);
-  return may && now - silent_since(lease) < config_.rules.idle_after;
+  return may && now - silent_since(lease) < config_.rules.spot_unused_after;
 }
 
 // It allows nothing but to be asked itself, and nothing has said how for long enough.
-bool Oracle::surely_ends(const core::State& state, const Lease& lease, core::Tier asker, Time now) const {
-  const bool spot = lease.tier == core::Tier::spot && lease.tier < asker && lease.state == LeaseState::active;
+bool Oracle::surely_ends(const core::State& state, const Lease& lease, core::Tier preemptor, Time now) const {
+  const bool spot = lease.tier == core::Tier::spot && lease.tier < preemptor && lease.state == LeaseState::active;
   const bool silent = lease.pausable == Pausable::cooperative && !lease.cooperation;
   const bool ours = (lease.owner.kind == core::OwnerKind::process && lease.owner.keeper) || !lease.had_process;
   const core::Standing standing = state.standing(lease.id);
-  return spot && silent && ours && !lease.ordered && !lease.stop_requested && now - standing.restored > 3s &&
-         standing.spared_until + 3s <= now &&
-         now - std::max(silent_since(lease), heard_from_) > config_.rules.idle_after + 3s;
+  return spot && silent && ours && !lease.preemption_request && !lease.stop_requested && now - standing.restored > 3s &&
+         standing.ineligible_until + 3s <= now &&
+         now - std::max(silent_since(lease), heard_from_) > config_.rules.spot_unused_after + 3s;
 }
 
 }  // namespace sublet::sim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is checked of who yields for whom: nobody does for nothing, of those who surely could the cheapest do, and an
-// outsider that has taken the room is named.
+// unleased process that has taken the room is named.
 // The sums are the oracle's own; where the engine, for its own reasons, promises less than they allow, nothing is said.
 #include "core/blocked.h"
 #include "core/methods.h"
@@ -95,30 +95,31 @@ Bytes Oracle::coming_free(const std::string& device, const Reading& reading,
 // -------------------------------------------------------------------------------- who yields
 
 // All of them are needed, and together they are enough. Of a set that is gone through already, less is left each time.
-void Oracle::check_making(const core::State& state, const core::Making& making, const Seen& decided, Time now) {
-  const auto asker = leases_.find(making.asker);
-  const auto& victims = making.victims;
-  if (asker == leases_.end()) return;
+void Oracle::check_plan(const core::State& state, const core::PreemptionPlan& preemption, const Seen& decided,
+                        Time now) {
+  const auto preemptor = leases_.find(preemption.preemptor);
+  const auto& victims = preemption.victims;
+  if (preemptor == leases_.end()) return;
   const bool ends = std::ranges::any_of(victims, [&](const core::Victim& victim) {
     const auto its = leases_.find(victim.lease);
-    return victim.ends && (its == leases_.end() || its->second.tier >= asker->second.tier);
+    return victim.ends && (its == leases_.end() || its->second.tier >= preemptor->second.tier);
   });
-  verdict_.expect(making.ground != core::Ground::turn || !ends, "turn-ends-somebody",
-                  [&] { return "for the turn of " + to_string(making.asker); });
-  const Lease& its = asker->second;
+  verdict_.expect(preemption.cause != core::Cause::slice || !ends, "turn-ends-somebody",
+                  [&] { return "for the time slice of " + to_string(preemption.preemptor); });
+  const Lease& its = preemptor->second;
   const std::size_t wanted = its.waits_in_place() ? its.devices.size() : static_cast<std::size_t>(its.device_count);
-  verdict_.expect(making.devices.size() == wanted, "room-by-halves", [&] {
+  verdict_.expect(preemption.devices.size() == wanted, "room-by-halves", [&] {
     return fmt::format("{} wants {} devices, and has room made on {}", to_string(its.id), wanted,
-                       making.devices.size());
+                       preemption.devices.size());
   });
-  if (making.ground == core::Ground::order || victims.empty()) return;
+  if (preemption.cause == core::Cause::request || victims.empty()) return;
   struct Here {
     std::string device;
     const Reading* reading;
     Bytes lacks;  // once all who yield already have done so
   };
   std::vector<Here> everywhere;
-  for (const std::string& device : making.devices) {
+  for (const std::string& device : preemption.devices) {
     const Reading* reading = known(device, now);
     if (reading == nullptr) return;
     const Bytes free = capacity(*reading) - claimed(device, *reading);
@@ -145,9 +146,9 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
       return sum >= here.lacks;
     });
   };
-  if (!decided.again && making.ground == core::Ground::tier) check_host_room(making);
+  if (!decided.again && preemption.cause == core::Cause::tier) check_host_room(preemption);
   const auto says = [&] {
-    std::string text = "for " + to_string(making.asker) + " would yield";
+    std::string text = "for " + to_string(preemption.preemptor) + " would yield";
     for (const Here& here : everywhere) {
       text += fmt::format("; on {}, where {} is lacking:", here.device, format_size(here.lacks));
       for (const core::Victim& victim : victims)
@@ -155,13 +156,13 @@ void Oracle::check_making(const core::State& state, const core::Making& making, 
     }
     return text;
   };
-  const bool its_turn = making.ground == core::Ground::turn;  // then they are chosen by what they have had
+  const bool by_slice = preemption.cause == core::Cause::slice;  // then they are chosen by what they have had
   // Who may be asked only since it was decided is found when the first has yielded, and all is decided anew.
-  if (decided.again && !its_turn && everywhere.size() == 1 && now - lagged_at_ > decided_anew)
-    check_cheapest(state, making, *everywhere.front().reading, everywhere.front().lacks, decided.since);
+  if (decided.again && !by_slice && everywhere.size() == 1 && now - lagged_at_ > decided_anew)
+    check_cheapest(state, preemption, *everywhere.front().reading, everywhere.front().lacks, decided.since);
   if (decided.again) return;
   verdict_.expect(enough({}), "victims-too-few", says);
-  if (its_turn) return;
+  if (by_slice) return;
   // Who makes room elsewhere was asked after these were chosen, and what it leaves here is looked at in the next step.
   const bool beside = std::ranges::any_of(asked_now_, [&](LeaseId id) {
     const bool chosen = std::ranges::find(victims, id, &core::Victim::lease) != victims.end();
@@ -178,7 +179,7 @@ Bytes Oracle::ledger_left() const {
   std::map<std::uint32_t, Bytes> of;
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
-    const Bytes entry = lease.parking ? lease.parking->entry : Bytes{};
+    const Bytes entry = lease.parking ? lease.parking->host_bytes : Bytes{};
     all += entry, of[lease.uid] += entry;
   }
   Bytes left = config_.rules.ledger_limit - all;
@@ -189,14 +190,14 @@ Bytes Oracle::ledger_left() const {
 
 // Each of them enters all that it holds when those before it have left there what they use: if the last is refused
 // then, the first was parked for nothing.
-void Oracle::check_host_room(const core::Making& making) {
+void Oracle::check_host_room(const core::PreemptionPlan& preemption) {
   Bytes taken;
   for (const auto& [id, lease] : leases_) {
     if (!lease.parking || lease.ended()) continue;
-    if (lease.state == LeaseState::pausing && !lease.parking->settled) return;  // nobody is asked before it is
-    taken += lease.parking->entry;
+    if (lease.state == LeaseState::pausing && !lease.parking->measured) return;  // nobody is asked before it is
+    taken += lease.parking->host_bytes;
   }
-  for (const core::Victim& victim : making.victims) {
+  for (const core::Victim& victim : preemption.victims) {
     const Lease& lease = leases_.at(victim.lease);
     if (victim.ends || lease.state != LeaseState::active) continue;
     Bytes enters, stays;
@@ -206,7 +207,7 @@ void Oracle::check_host_room(const core::Making& making) {
     }
     verdict_.expect(taken + enters <= config_.rules.ledger_limit, "beyond-ledger", [&] {
       return fmt::format("for {} would yield {} in the end, which enters {} where {} are taken",
-                         to_string(making.asker), to_string(lease.id), format_size(enters), format_size(taken));
+                         to_string(preemption.preemptor), to_string(lease.id), format_size(enters), format_size(taken));
     });
     taken += stays;
   }
@@ -214,19 +215,19 @@ void Oracle::check_host_room(const core::Making& making) {
 
 // Those are tried of whom there is no doubt that they could be asked, and could be when it was decided: programs of a
 // lower tier that Sublet started, whose pauses never failed. What it costs them is what was learned of them.
-void Oracle::check_cheapest(const core::State& state, const core::Making& making, const Reading& reading, Bytes lacks,
-                            Time now) {
+void Oracle::check_cheapest(const core::State& state, const core::PreemptionPlan& preemption, const Reading& reading,
+                            Bytes lacks, Time now) {
   struct Candidate {
     LeaseId lease;
     Bytes gain;
     Duration cost{};
     Bytes held;
   };
-  const std::string& device = making.devices.front();
-  const Lease& asker = leases_.at(making.asker);
+  const std::string& device = preemption.devices.front();
+  const Lease& preemptor = leases_.at(preemption.preemptor);
   std::vector<Candidate> sure;
   for (const auto& [id, lease] : leases_) {
-    if (!surely_yields(state, lease, device, asker.tier, now)) continue;
+    if (!surely_yields(state, lease, device, preemptor.tier, now)) continue;
     Bytes bytes;
     for (const std::string& uuid : lease.devices) {
       const auto used = seen_to_use(id, uuid);
@@ -243,7 +244,7 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
   if (sure.size() > tried_by_force) return;
   // What was learned since may have changed what they cost.
   Duration cost{};
-  for (const core::Victim& victim : making.victims) {
+  for (const core::Victim& victim : preemption.victims) {
     const auto same = std::ranges::find(sure, victim.lease, &Candidate::lease);
     cost += same == sure.end() ? victim.cost : std::min(victim.cost, same->cost);
   }
@@ -253,9 +254,10 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
       if ((set >> i & 1) != 0) all.gain += sure[i].gain, all.cost += sure[i].cost, all.held += sure[i].held;
     if (all.held > ledger_left()) continue;
     verdict_.expect(all.gain < lacks || all.cost >= cost, "dearer-than-needed", [&] {
-      std::string text = fmt::format("{} that {} lacks on {} cost {}, and could cost {}; chosen:", format_size(lacks),
-                                     to_string(making.asker), device, format_duration(cost), format_duration(all.cost));
-      for (const core::Victim& victim : making.victims) text += " " + to_string(victim.lease);
+      std::string text =
+          fmt::format("{} that {} lacks on {} cost {}, and could cost {}; chosen:", format_size(lacks),
+                      to_string(preemption.preemptor), device, format_duration(cost), format_duration(all.cost));
+      for (const core::Victim& victim : preemption.victims) text += " " + to_string(victim.lease);
       text += "; instead of";
       for (std::size_t i = 0; i < sure.size(); ++i)
         if ((set >> i & 1) != 0) text += " " + to_string(sure[i].lease) + " with " + format_size(sure[i].gain);
@@ -268,37 +270,38 @@ void Oracle::check_cheapest(const core::State& state, const core::Making& making
 // to be asked for it could be, and would be enough without what this one takes again.
 void Oracle::check_stays_out(const Lease& before, const Lease& lease, const store::Batch& batch) {
   const Time now = batch.now;
-  if (!before.parking->reason.starts_with("on the word of ") || lease.parking->then_stop) return;  // it is to end
-  const auto asker = leases_.find(asker_of(before.parking->reason).value_or(LeaseId{}));
-  if (asker == leases_.end() || !waits(asker->second) || !asker->second.ordered) return;
-  const auto made = makings_.find(asker->first);
-  if (made == makings_.end() || made->second.victims.empty()) return;
+  if (!before.parking->reason.starts_with("requested by ") || lease.parking->then_stop) return;  // it is to end
+  const auto preemptor = leases_.find(preemptor_of(before.parking->reason).value_or(LeaseId{}));
+  if (preemptor == leases_.end() || !waits(preemptor->second) || !preemptor->second.preemption_request) return;
+  const auto made = plans_.find(preemptor->first);
+  if (made == plans_.end() || made->second.victims.empty()) return;
   const core::State& state = engine_->state();
-  const auto& word = *asker->second.ordered;
+  const auto& word = *preemptor->second.preemption_request;
   // By now it is free elsewhere, or comes there by itself.
-  const core::RoomPlan plan = core::plan_room(state, config_.rules, core::Asking{asker->second, word}, now);
+  const core::VictimPlan plan =
+      core::plan_victims(state, config_.rules, core::PreemptionQuery{preemptor->second, word}, now);
   if (plan.found && plan.victims.empty() && plan.devices != made->second.devices) return;
   Bytes held;
   for (const LeaseId id : made->second.victims) {
     const Lease* victim = state.find(id);
-    const bool reached = victim != nullptr && (word.anybodys || word.uid == victim->uid);
+    const bool reached = victim != nullptr && (word.any_user || word.uid == victim->uid);
     if (!reached || victim->state != LeaseState::active || victim->stop_requested) return;
     const bool resized = std::ranges::any_of(
         batch.reasons, [id](const core::Reason& reason) { return reason.lease == id && reason.code == "resized"; });
     if (resized) return;  // all is decided anew
-    if (state.standing(id).spared_until > now) return;
-    if (!core::way_to_yield(state, config_.rules, *victim, asker->second.uid, now).parks()) return;
+    if (state.standing(id).ineligible_until > now) return;
+    if (!core::way_to_yield(state, config_.rules, *victim, preemptor->second.uid, now).parks()) return;
     held += core::held_by(state, *victim);
   }
   if (held > ledger_left()) return;
   bool in_its_way = false;
   for (const std::string& device : made->second.devices) {
-    const core::Making* making = state.making_on(device);
-    if (known(device, now) == nullptr || (making != nullptr && making->asker != asker->first)) return;
+    const core::PreemptionPlan* preemption = state.plan_on(device);
+    if (known(device, now) == nullptr || (preemption != nullptr && preemption->preemptor != preemptor->first)) return;
     const core::Device& its = state.devices().at(device);
     Bytes room = state.effective_free(its, config_.rules, now) - config_.rules.headroom;
     if (is_on(lease, device)) {
-      in_its_way |= state.effective_free(its, config_.rules, now) < state.need(asker->second, device);
+      in_its_way |= state.effective_free(its, config_.rules, now) < state.need(preemptor->second, device);
       room += state.charged(lease, device) - before.parking->residue;
     }
     for (const LeaseId id : made->second.victims) {
@@ -307,36 +310,38 @@ void Oracle::check_stays_out(const Lease& before, const Lease& lease, const stor
       if (method && is_on(victim, device))
         room += state.charged(victim, device) - core::residue_of(state, victim, *method);
     }
-    if (room < state.need(asker->second, device)) return;
+    if (room < state.need(preemptor->second, device)) return;
   }
   verdict_.expect(!in_its_way, "back-before-the-word", [&] {
     return fmt::format("{} has yielded for {}, and comes back while others are still to be asked for it",
-                       to_string(lease.id), to_string(asker->first));
+                       to_string(lease.id), to_string(preemptor->first));
   });
 }
 
 // Looked at when it has changed: what is being made is decided anew at each change. What it costs is looked at a step
 // later: somebody else may have been given room by that very step.
-void Oracle::check_makings(const core::State& state, Time now) {
-  if (makings_.empty() && state.makings().empty()) return;
+void Oracle::check_plans(const core::State& state, Time now) {
+  if (plans_.empty() && state.plans().empty()) return;
   std::map<LeaseId, Seen> seen;
-  for (const core::Making& making : state.makings()) {
-    check_begun(making, now);
-    Seen& its = seen[making.asker];
-    for (const core::Victim& victim : making.victims) its.victims.push_back(victim.lease);
-    its.with = making.with;
-    its.devices = making.devices;
-    const auto before = makings_.find(making.asker);
-    const bool same = before != makings_.end() && before->second.victims == its.victims;
+  for (const core::PreemptionPlan& preemption : state.plans()) {
+    check_begun(preemption, now);
+    Seen& its = seen[preemption.preemptor];
+    for (const core::Victim& victim : preemption.victims) its.victims.push_back(victim.lease);
+    its.beneficiaries = preemption.beneficiaries;
+    its.devices = preemption.devices;
+    const auto before = plans_.find(preemption.preemptor);
+    const bool same = before != plans_.end() && before->second.victims == its.victims;
     its.again = same;
     its.since = same ? before->second.since : now;
-    if (!same || !before->second.again) check_making(state, making, its, now);
-    if (!same && making.its_turn && making.devices.size() == 1) check_leaves(making, making.devices.front(), now);
+    if (!same || !before->second.again) check_plan(state, preemption, its, now);
+    if (!same && preemption.by_slice && preemption.devices.size() == 1)
+      check_leaves(preemption, preemption.devices.front(), now);
   }
-  makings_ = std::move(seen);
+  plans_ = std::move(seen);
   const auto comes_in = [this](LeaseId id) {
-    return std::ranges::any_of(makings_, [id](const auto& making) {
-      return making.first == id || std::ranges::find(making.second.with, id) != making.second.with.end();
+    return std::ranges::any_of(plans_, [id](const auto& preemption) {
+      return preemption.first == id ||
+             std::ranges::find(preemption.second.beneficiaries, id) != preemption.second.beneficiaries.end();
     });
   };
   const auto is_under_way = [this](LeaseId id) {
@@ -344,16 +349,16 @@ void Oracle::check_makings(const core::State& state, Time now) {
     return lease != leases_.end() && is_moved(lease->second);
   };
   // Who is on the way back because one method failed is asked by the next.
-  std::erase_if(turns_begun_, [&](const auto& begun) {
+  std::erase_if(slices_begun_, [&](const auto& begun) {
     return !comes_in(begun.first) && std::ranges::none_of(begun.second, is_under_way);
   });
 }
 
-// -------------------------------------------------------------------------------- outsiders
+// -------------------------------------------------------------------------------- unleased processes
 
-// Who could come back if nobody under no lease held the room is told who does. Once for each reading: nothing else says
-// anything new of outsiders.
-void Oracle::check_outsiders_named(const core::State& state, Time now) {
+// Who could come back if nobody without a lease held the room is told who does. Once for each reading: nothing else
+// says anything new of unleased processes.
+void Oracle::check_unleased_named(const core::State& state, Time now) {
   for (const LeaseId id : state.away()) {
     const auto found = leases_.find(id);
     if (found == leases_.end() || !found->second.waits_in_place() || found->second.devices.size() != 1) continue;
@@ -361,36 +366,36 @@ void Oracle::check_outsiders_named(const core::State& state, Time now) {
     if (reading == nullptr || !reading->of.contains(LeaseId{})) continue;
     if (Time& last = named_at_[id]; last < reading->began) last = reading->began;
     else continue;
-    check_outsiders_named(state, found->second, *reading, now);
+    check_unleased_named(state, found->second, *reading, now);
   }
 }
 
-void Oracle::check_outsiders_named(const core::State& state, const Lease& lease, const Reading& reading, Time now) {
+void Oracle::check_unleased_named(const core::State& state, const Lease& lease, const Reading& reading, Time now) {
   const std::string& device = lease.devices.front();
-  Bytes leases, outsiders;
+  Bytes leases, unleased_processes;
   for (const auto& [id, other] : leases_) {
     if (id == lease.id || !is_on(other, device)) continue;
     if (other.reserves()) leases += counted(other, device, reading);
     else if (other.ended()) leases += settling(other, device, reading);
   }
-  // Those that are really under no lease, and were seen.
+  // Those that are really without a lease, and were seen.
   for (const auto& [ref, process] : world_.processes())
-    if (!process.lease) outsiders += process.held[*world_.card_of(device)];
-  outsiders = std::min(outsiders, reading.of.at(LeaseId{}));
+    if (!process.lease) unleased_processes += process.held[*world_.card_of(device)];
+  unleased_processes = std::min(unleased_processes, reading.of.at(LeaseId{}));
   const auto asked = asked_.find({lease.id, device});
   const Bytes held = std::max(lease.vram, asked == asked_.end() ? Bytes{} : asked->second) + reading.used_by(lease.id);
   const Bytes most = std::max(held, state.charge(lease.id, device).needed);  // what it took while it was paused, too
   const Bytes all = capacity(reading);
-  if (leases + most > all || leases + lease.vram + outsiders - in_headroom(device) <= all) return;
+  if (leases + most > all || leases + lease.vram + unleased_processes - in_headroom(device) <= all) return;
   // Who has ended and whose program may live is charged by the engine for longer than it is seen from here.
   const Bytes free = state.effective_free(state.devices().at(device), config_.rules, now);
   if (free != all - claimed(device, reading)) return;
   const auto blocked = core::what_blocks(state, config_.rules, lease, now);
-  const bool named = blocked && blocked->code == Code::ResumeBlocked && !blocked->outsiders.empty() &&
+  const bool named = blocked && blocked->code == Code::ResumeBlocked && !blocked->unleased_processes.empty() &&
                      blocked->text.starts_with("ResumeBlocked: pid ");
-  verdict_.expect(named, "outsiders-unnamed", [&] {
-    return fmt::format("{} waits to come back, {} on {} are under no lease, and it needs {}: {}", to_string(lease.id),
-                       format_size(outsiders), device, format_size(lease.vram), blocked ? blocked->text : "");
+  verdict_.expect(named, "unleased-unnamed", [&] {
+    return fmt::format("{} waits to come back, {} on {} are without a lease, and it needs {}: {}", to_string(lease.id),
+                       format_size(unleased_processes), device, format_size(lease.vram), blocked ? blocked->text : "");
   });
 }
 

@@ -46,17 +46,17 @@ bool Oracle::starts_up(const Lease& lease, const std::string& device) const {
 }
 
 // It may be asked at any time, or comes into it when it may have its room; and it wants no other device.
-bool Oracle::takes_turns(const core::State& state, const Lease& lease, const std::string& device, Time now) const {
+bool Oracle::takes_slices(const core::State& state, const Lease& lease, const std::string& device, Time now) const {
   const bool here = lease.device_count == 1 && (config_.cards.size() == 1 || lease.wanted_device == device);
   const bool waits_first = lease.state == LeaseState::queued;
-  if (!here || lease.resize || lease.ordered || lease.unfit || lease.stop_requested) return false;
+  if (!here || lease.resize || lease.preemption_request || lease.unfit || lease.stop_requested) return false;
   if (end_is_known(lease, now)) return false;  // it may be worth while to wait for that
   if (lease.pausable != core::Pausable::automatic || lease.state == LeaseState::offered) return false;
   if (waits_first) return lease.min_vram <= Bytes{};
   if (driver_barred(lease.id)) return false;
   if (starts_up(lease, device)) return now - std::max(*lease.granted_at, lease.resumed_at.value_or(Time{})) < start_up;
   return lease.owner.kind == core::OwnerKind::process && lease.owner.keeper && state.standing(lease.id).failures == 0 &&
-         state.standing(lease.id).spared_until <= now;
+         state.standing(lease.id).ineligible_until <= now;
 }
 
 void Oracle::follow_contests(const core::State& state, Time now) {
@@ -85,7 +85,7 @@ void Oracle::follow_contest(const std::string& device, const std::vector<const L
   Bytes all;
   contest.settled = true;
   for (const Lease* lease : members) {
-    contest.fair &= lease->tier == members.front()->tier && takes_turns(state, *lease, device, now);
+    contest.fair &= lease->tier == members.front()->tier && takes_slices(state, *lease, device, now);
     contest.settled &= !starts_up(*lease, device);
     all += lease->vram;
   }
@@ -95,7 +95,7 @@ void Oracle::follow_contest(const std::string& device, const std::vector<const L
                   all <= place && members.size() <= 8 && state.snapshot_problem().empty();
   if (!contest.fair) return;
   note_quantum(contest, members, *reading, device);
-  if (contest.settled && contest.moving == 0 && state.making_on(device) == nullptr)
+  if (contest.settled && contest.moving == 0 && state.plan_on(device) == nullptr)
     check_shares(contest, members, device, now);
   check_switching(contest, device, now);
 }
@@ -154,7 +154,7 @@ void Oracle::note_quantum(Contest& contest, const std::vector<const Lease*>& mem
     most.out = std::max(most.out, all.out), most.in = std::max(most.in, all.in);
   }
   const auto switching = static_cast<double>((most.out + most.in).count());
-  const Duration quantum(static_cast<std::int64_t>(switching / std::min(config_.rules.overhead, 0.1)));
+  const Duration quantum(static_cast<std::int64_t>(switching / std::min(config_.rules.slice_overhead, 0.1)));
   contest.quantum = std::max({contest.quantum, quantum, config_.rules.min_residency.value_or(10s)});
 }
 
@@ -171,8 +171,8 @@ void Oracle::check_shares(const Contest& contest, const std::vector<const Lease*
   for (const Lease* lease : members) {
     const Duration had = contest.had.at(lease->id);
     // For one that has waited long room may be held.
-    const bool held = std::ranges::any_of(engine_->state().held_rooms(),
-                                          [lease](const core::HeldRoom& room) { return room.waiter == lease->id; });
+    const bool held = std::ranges::any_of(engine_->state().nominations(),
+                                          [lease](const core::Nomination& room) { return room.waiter == lease->id; });
     const bool stays = held || (!waits(*lease) && had <= enough);
     if (lease != next) taken += stays ? std::max(lease->vram, reading->used_by(lease->id)) : keeps(*lease);
   }
@@ -192,7 +192,7 @@ void Oracle::check_switching(const Contest& contest, const std::string& device, 
   Duration all = contest.moved;
   for (const LeaseId id : contest.movers)
     if (const auto worked = contest.worked.find(id); worked != contest.worked.end()) all += worked->second;
-  const double may = by_chance * config_.rules.overhead * static_cast<double>(all.count());
+  const double may = by_chance * config_.rules.slice_overhead * static_cast<double>(all.count());
   const double took = static_cast<double>((contest.moved - 2 * contest.longest).count());
   verdict_.expect(took <= may, "switching-takes-too-much", [&] {
     return fmt::format("on {} turns took {} of {}", device, format_duration(contest.moved), format_duration(all));
@@ -200,7 +200,7 @@ void Oracle::check_switching(const Contest& contest, const std::string& device, 
 }
 
 // Whoever would fit beside those who come in and those who stay is not asked to leave.
-void Oracle::check_leaves(const core::Making& making, const std::string& device, Time now) {
+void Oracle::check_leaves(const core::PreemptionPlan& plan, const std::string& device, Time now) {
   const auto contest = contests_.find(device);
   const Reading* reading = known(device, now);
   if (contest == contests_.end() || !contest->second.fair || reading == nullptr) return;
@@ -208,7 +208,7 @@ void Oracle::check_leaves(const core::Making& making, const std::string& device,
   std::optional<Bytes> smallest;  // of those who leave
   for (const auto& [id, had] : contest->second.had) {
     const Lease& lease = leases_.at(id);
-    const bool asked = std::ranges::any_of(making.victims, [id = id](const auto& of) { return of.lease == id; });
+    const bool asked = std::ranges::any_of(plan.victims, [id = id](const auto& of) { return of.lease == id; });
     const bool leaves = asked || lease.state == LeaseState::pausing;
     keep += keeps(lease);
     if (leaves) smallest = std::min(smallest.value_or(lease.vram), lease.vram);
@@ -218,7 +218,7 @@ void Oracle::check_leaves(const core::Making& making, const std::string& device,
   const Bytes least = smallest.value_or(Bytes{});
   verdict_.expect(!smallest || stays + comes + least + keep > capacity(*reading), "leaves-for-nothing", [&] {
     return fmt::format("on {} of {} somebody with {} leaves for {}, and fits beside {} that stay and {} that come",
-                       device, format_size(capacity(*reading)), format_size(least), to_string(making.asker),
+                       device, format_size(capacity(*reading)), format_size(least), to_string(plan.preemptor),
                        format_size(stays), format_size(comes));
   });
 }

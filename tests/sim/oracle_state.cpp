@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 void Oracle::after_step(bool overdue) {
   if (engine_ == nullptr || verdict_.failed()) return;
-  if (!engine_->store_problem().empty()) return forget_turns();
+  if (!engine_->store_problem().empty()) return forget_slices();
   const core::State& state = engine_->state();
   const Time now = engine_->now();
   verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });
@@ -39,17 +39,17 @@ void Oracle::after_step(bool overdue) {
     check_nothing_automatic(state);
   }
   if (was_told(state)) follow_deserted(), check_swapped(state);
-  check_makings(state, now);
-  check_outsiders_named(state, now);
+  check_plans(state, now);
+  check_unleased_named(state, now);
   check_under_way(state, now);
   note_promised(state);
-  if (!overdue) check_due(now), check_deserted(state), check_stuck(state, now), check_turns_due(state, now);
+  if (!overdue) check_due(now), check_deserted(state), check_stuck(state, now), check_slices_due(state, now);
   check_durable();
 }
 
 void Oracle::slept(Duration asleep) {
   for (auto& [id, by] : returns_by_) by = by + asleep;
-  forget_turns();
+  forget_slices();
   napped_ += asleep;
   heard_from_ = last_now_ + asleep;
   for (auto& [id, at] : said_at_) at = at + asleep;
@@ -65,7 +65,7 @@ void Oracle::follow_driver(const core::State& state, Time now) {
     if (!moving || moving->move != core::Move::pause) {
       returns_by_.erase(id);
     } else if (!returns_by_.contains(id)) {
-      const Bytes bytes = std::max(moving->bytes, lease.parking->entry);
+      const Bytes bytes = std::max(moving->bytes, lease.parking->host_bytes);
       const auto takes =
           state.costs().predict(lease.whose(), lease.devices, lease.parking->method, core::Move::pause, bytes);
       returns_by_[id] = now + takes.longest + late;
@@ -77,10 +77,10 @@ void Oracle::follow_driver(const core::State& state, Time now) {
 // Who waits is not kept waiting by a driver that does not return.
 void Oracle::check_stuck(const core::State& state, Time now) {
   if (returns_by_.empty()) return;
-  for (const core::Making& making : state.makings()) {
-    if (!making.victims.empty()) continue;
+  for (const core::PreemptionPlan& plan : state.plans()) {
+    if (!plan.victims.empty()) continue;
     bool any = false, in_time = false;
-    for (const std::string& uuid : making.devices) {
+    for (const std::string& uuid : plan.devices) {
       for (const LeaseId id : state.devices().at(uuid).leases) {
         const auto by = returns_by_.find(id);
         const bool yields = state.find(id)->state == LeaseState::pausing;
@@ -90,8 +90,8 @@ void Oracle::check_stuck(const core::State& state, Time now) {
         in_time |= state.standing(id).next && !state.stuck(id);  // asked by its next method in a moment
       }
     }
-    verdict_.expect(!any || in_time, "held-up", [&making] {
-      return to_string(making.asker) + " waits for nobody but those whose driver does not return";
+    verdict_.expect(!any || in_time, "held-up", [&plan] {
+      return to_string(plan.preemptor) + " waits for nobody but those whose driver does not return";
     });
   }
 }
@@ -126,8 +126,8 @@ void Oracle::check_sums(const core::State& state, Time now) {
     live += !lease.ended();
     booked += lease.reserves() ? lease.devices.size() : 0;
     if (lease.parking && !lease.ended()) {
-      entries += lease.parking->entry;
-      if (!lease.parking->settled) unsettled += lease.parking->entry;
+      entries += lease.parking->host_bytes;
+      if (!lease.parking->measured) unsettled += lease.parking->host_bytes;
     }
     const auto kept = leases_.find(id);
     verdict_.expect(kept != leases_.end() && kept->second.state == lease.state &&
@@ -210,13 +210,13 @@ void Oracle::check_queue(const core::State& state, Time now) {
 
 // Nobody waits who fits, unless room is held, or being made, for somebody else.
 void Oracle::check_served(const core::State& state, Time now) {
-  if (state.queue().empty() || !state.held_rooms().empty()) return;
+  if (state.queue().empty() || !state.nominations().empty()) return;
   for (const auto& [id, lease] : state.leases()) {
     if (!state.queue().contains(id)) continue;
     const auto fits = [&, &waiter = lease](const std::string& uuid, const core::Device& device) {
       if (!state.known(device, config_.rules, now)) return false;
-      const core::Making* making = state.making_on(uuid);  // is kept for whom it is made, but from higher tiers
-      if (making != nullptr && making->asker != waiter.id && waiter.tier <= making->tier) return false;
+      const core::PreemptionPlan* plan = state.plan_on(uuid);  // is kept for whom it is made, but from higher tiers
+      if (plan != nullptr && plan->preemptor != waiter.id && waiter.tier <= plan->tier) return false;
       const Bytes held = waiter.waits_in_place() ? state.charged(waiter, uuid) : Bytes{};
       const Bytes whole =
           waiter.parking ? std::max(waiter.vram, state.charge(waiter.id, uuid).needed) : waiter.wanted_vram();
@@ -286,10 +286,10 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   });
   // Told to go on, and its program waits to be told all the same.
   const auto told = told_since_.find(lease.id);
-  const bool deaf = before != nullptr && before->state == LeaseState::resuming && before->parking->told &&
-                    world_.rests(lease.id) && told != told_since_.end() &&
-                    now - told->second >= config_.rules.idle_after;
-  const bool whole = before == nullptr || !before->parking || resumed || deaf;
+  const bool unresponsive = before != nullptr && before->state == LeaseState::resuming && before->parking->told &&
+                            world_.rests(lease.id) && told != told_since_.end() &&
+                            now - told->second >= config_.rules.spot_unused_after;
+  const bool whole = before == nullptr || !before->parking || resumed || unresponsive;
   verdict_.expect(!displaced || (lease.tier == core::Tier::spot && whole), "ended-without-word",
                   says("nobody asked for that, and it is not of the tier spot"));
   using P = core::Pausable;
@@ -309,12 +309,12 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   const auto used = used_at_.find(lease.id);
   const Time since = std::max({lease.granted_at.value_or(now), lease.resumed_at.value_or(Time{}),
                                used == used_at_.end() ? Time{} : used->second});
-  const bool idles = !by_itself && now - since >= config_.rules.idle_after &&
+  const bool idles = !by_itself && now - since >= config_.rules.spot_unused_after &&
                      std::ranges::all_of(lease.devices, [&](const std::string& device) {
                        return seen_to_use(lease.id, device).value_or(Bytes{}) == Bytes{};
                      });
   verdict_.expect(!displaced || !((by_itself && !swaps(lease.id)) || (by_driver && !driver_barred(lease.id))) ||
-                      never_fits() || idles || deaf,
+                      never_fits() || idles || unresponsive,
                   "pausable-and-ended", says("it could have been paused"));
   verdict_.expect(!displaced || never_fits() || swaps(lease.id) || !in_its_moment(lease, now), "ended-in-its-moment",
                   says("it could still have said how it yields"));

@@ -159,9 +159,9 @@ void Orders::answered(LeaseId lease, ProcessRef process, const gpu::CheckpointRe
 // None before it is durable who is: a daemon that comes back knows nobody else.
 void Orders::check_lock(LeaseId lease, ProcessRef process) const {
   const core::Lease* durable = life_->store.find(lease);
-  const bool known = durable != nullptr && durable->parking && durable->parking->touched;
-  const auto& touched = known ? *durable->parking->touched : std::vector<ProcessRef>();
-  const bool noted = std::find(touched.begin(), touched.end(), process) != touched.end();
+  const bool known = durable != nullptr && durable->parking && durable->parking->locked_processes;
+  const auto& locked_processes = known ? *durable->parking->locked_processes : std::vector<ProcessRef>();
+  const bool noted = std::find(locked_processes.begin(), locked_processes.end(), process) != locked_processes.end();
   expect(noted || life_->reconciled, "locked-unnoted", lease,
          [&] { return fmt::format("process {} is locked, and that is not stored", process.pid); });
 }

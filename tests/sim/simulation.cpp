@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 const char* to_string(Kind kind) {
   static constexpr std::array names{"next",        "submit",   "act",       "work",        "retry",
-                                    "blunder",     "outsider", "lose_card", "lose_keeper", "kill_program",
+                                    "blunder",     "unleased", "lose_card", "lose_keeper", "kill_program",
                                     "store_fault", "stall",    "sleep",     "crash"};
   static_assert(names.size() == kinds);
   return names[static_cast<std::size_t>(kind)];
@@ -25,7 +25,7 @@ std::vector<Event> draw_events(const Config& config, std::size_t count) {
                                           25,
                                           4,
                                           config.dumb_clients,
-                                          config.outsiders * 2,
+                                          config.unleased_processes * 2,
                                           config.lost_cards,
                                           0.3,
                                           0.7,
@@ -98,7 +98,7 @@ void Simulation::happen(const Event& event) {
     case Kind::work: clients_.work(random); break;
     case Kind::retry: clients_.retry(random); break;
     case Kind::blunder: clients_.blunder(random); break;
-    case Kind::outsider: world_.disturb(random); break;
+    case Kind::unleased: world_.disturb(random); break;
     case Kind::lose_card: {
       const std::size_t card = random.below(config_.cards.size());
       world_.lose_card(card, !world_.lost(card));
@@ -175,7 +175,7 @@ bool Simulation::run_until(const std::function<bool()>& done, Duration at_most) 
 void Simulation::wind_down() {
   config_.calm();
   world_.heal();
-  world_.end_outsiders();
+  world_.end_unleased();
   disk_.heal();
   while (!daemon_) {
     agenda_.happen();

@@ -16,7 +16,7 @@ enum class Kind {
   work,
   retry,
   blunder,
-  outsider,
+  unleased,
   lose_card,
   lose_keeper,
   kill_program,

@@ -23,7 +23,7 @@ namespace sublet::sim {
 
 struct Process {
   ProcessRef ref;
-  LeaseId lease;                // whose program it is; none: an outsider
+  LeaseId lease;                // whose program it is; none: an unleased process
   std::vector<Bytes> held;      // on each card
   std::vector<Bytes> parked;    // on the host, by the driver
   std::vector<Bytes> put_away;  // on the host, by itself
@@ -115,9 +115,9 @@ class World {
   void note_forced(LeaseId lease) { forced_.insert(lease); }
   bool forced(LeaseId lease) const { return forced_.contains(lease); }
 
-  // --- outsiders ---
+  // --- unleased processes ---
   void disturb(Random& random);
-  void end_outsiders();
+  void end_unleased();
   const Process* process(std::int32_t pid) const;
 
   // --- parking, as it really happens ---

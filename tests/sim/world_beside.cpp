@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is there beside programs that do their work: processes that the driver does not list, outsiders, the swap
-// device.
+// What is there beside programs that do their work: processes that the driver does not list, unleased processes, the
+// swap device.
 #include "world.h"
 
 #include <algorithm>
@@ -40,20 +40,21 @@ Bytes World::unseen(LeaseId lease, std::size_t card) const {
   return found == unseen_.end() ? Bytes{} : found->second;
 }
 
-// ------------------------------------------------------------------------------------------------ outsiders
+// ------------------------------------------------------------------------------------------------ unleased processes
 
 void World::disturb(Random& random) {
-  std::vector<Process*> outsiders;
+  std::vector<Process*> unleased_processes;
   for (auto& [ref, process] : processes_) {
-    if (!process.lease) outsiders.push_back(&process);
+    if (!process.lease) unleased_processes.push_back(&process);
   }
-  if (!outsiders.empty() && random.chance(40)) return end_process(random.pick(outsiders)->ref);
-  Process& process = outsiders.empty() || random.chance(50) ? add_process({}) : *random.pick(outsiders);
+  if (!unleased_processes.empty() && random.chance(40)) return end_process(random.pick(unleased_processes)->ref);
+  Process& process =
+      unleased_processes.empty() || random.chance(50) ? add_process({}) : *random.pick(unleased_processes);
   const std::size_t card = random.below(cards_.size());
   process.held[card] += std::clamp(random.between(1, 16) * 512 * MiB, Bytes{}, std::max(room(card), Bytes{}));
 }
 
-void World::end_outsiders() {
+void World::end_unleased() {
   std::vector<ProcessRef> all;
   for (const auto& [ref, process] : processes_) {
     if (!process.lease) all.push_back(ref);

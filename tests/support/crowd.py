@@ -11,11 +11,11 @@ from .sublet import GIB, MIB, wait_until
 CARD = 4 * GIB
 CONTEXT = 64 * MIB
 SPEC = f"1x4GiB,context_bytes={CONTEXT}"
-OUTSIDER = 16 * MIB  # beside its context; one at a time, so that the headroom is enough for it
+UNLEASED = 16 * MIB  # beside its context; one at a time, so that the headroom is enough for it
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "160MiB"\n'
           '[lease]\nlinger = "1s"\nreconnect = "10s"\ngrace = "2s"\n'
           '[pause]\nverify_timeout = "5s"\nyield_timeout = "5s"\ncooldown = "500ms"\nmin_residency = "1500ms"\n'
-          'overhead = 1.0\n')
+          'slice_overhead = 1.0\n')
 PATIENCE = 300  # seconds until a program has surely ended that was to end long ago
 
 # How a program can be made to yield: flags of `sublet run`, flags of the program.
@@ -56,10 +56,10 @@ class Crowd:
     def __init__(self, daemon, rng):
         self.daemon, self.rng = daemon, rng
         self.living, self.started = [], 0
-        self.outsider = None
+        self.unleased = None
         self.robbed = False  # one that takes what is others' was ever there
         self.sums = {"programs": 0, "pauses": 0, "verified": 0, "faults": 0, "kills": 0, "revoked": 0,
-                     "poisoned": 0, "outsiders": 0, "out of memory": 0}
+                     "poisoned": 0, "unleased_processes": 0, "out of memory": 0}
         self.wrong = []
 
     def start(self, kind, vram, seconds, tier=None):
@@ -131,13 +131,13 @@ class Crowd:
         except OSError:
             return []
 
-    def let_an_outsider_in(self):
-        """Under no lease, and no larger than the headroom: nobody may notice."""
-        if self.outsider is not None and self.outsider.poll() is None:
+    def let_an_unleased_process_in(self):
+        """Without a lease, and no larger than the headroom: nobody may notice."""
+        if self.unleased is not None and self.unleased.poll() is None:
             return
-        self.outsider = self.daemon.spawn("simgpu-load", "--alloc", f"{OUTSIDER // MIB}MiB", "--seconds",
+        self.unleased = self.daemon.spawn("simgpu-load", "--alloc", f"{UNLEASED // MIB}MiB", "--seconds",
                                           f"{self.rng.uniform(0.2, 3):.1f}s")
-        self.sums["outsiders"] += 1
+        self.sums["unleased_processes"] += 1
 
     def kill_a_program(self):
         """Its tree, by a signal that is nobody's we know."""
@@ -184,11 +184,11 @@ class Crowd:
         sums = self.sums
         return (f"| {what} | {seed} | {seconds:.0f} s | {sums['programs']} | {sums['pauses']} | "
                 f"{sums['verified'] / GIB:.1f} GiB | {sums['faults']} | {sums['kills']} | {sums['revoked']} | "
-                f"{sums['poisoned']} | {sums['outsiders']} | {sums['out of memory']} |")
+                f"{sums['poisoned']} | {sums['unleased_processes']} | {sums['out of memory']} |")
 
 
 HEAD = ("| run | seed | time | programs | pauses | bytes verified | faults injected | killed | spot ended | "
-        "poisoned | outsiders | out of memory seen |\n|" + 12 * " --- |")
+        "poisoned | unleased processes | out of memory seen |\n|" + 12 * " --- |")
 
 
 def moment(seconds):
@@ -231,7 +231,7 @@ def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
         if time.monotonic() >= next_trouble:
             next_trouble = time.monotonic() + rng.uniform(0.5, 5)
             rng.choice((crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.fault, crowd.kill_a_program,
-                        crowd.let_an_outsider_in, crowd.let_an_outsider_in, crowd.kill_the_daemon))()
+                        crowd.let_an_unleased_process_in, crowd.let_an_unleased_process_in, crowd.kill_the_daemon))()
         moment(0.05)
     crowd.finish()
     # Of a few, chance may have all fit.

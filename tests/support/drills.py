@@ -79,12 +79,12 @@ class Stage(Retrying):
             wait_until(lambda: self.get(f"/v1/leases/{tag}/cooperate")["registered"], "it has registered")
         return keeper
 
-    def asker(self, vram="2GiB", alloc="1536MiB", seconds=1):
+    def preemptor(self, vram="2GiB", alloc="1536MiB", seconds=1):
         """One of a higher tier, whose memory is not there beside that of the others."""
-        return self.program("asker", vram, alloc, "--tier", "interactive", seconds=seconds)
+        return self.program("preemptor", vram, alloc, "--tier", "interactive", seconds=seconds)
 
-    def outsider(self, alloc):
-        """One under no lease, once it is seen."""
+    def unleased(self, alloc):
+        """One without a lease, once it is seen."""
         child = self.daemon.spawn("simgpu-load", "--alloc", alloc, "--seconds", "600")
         wait_until(lambda: self.get("/v1/devices")["devices"][0]["other_bytes"] >= int(alloc[:-3]) * MIB, "it is seen")
         return child
@@ -166,11 +166,11 @@ class Stage(Retrying):
 
 # --- nothing goes wrong ---
 
-@drill("pausing", "touching", "yielded", "paused", "granted", "returning", "resuming", "resumed")
+@drill("pausing", "lock_intent", "bytes_parked", "paused", "granted", "resume_queued", "resuming", "resumed")
 def makes_room(stage):
     victim = stage.filled("victim")
     stage.begins()
-    stage.done(stage.asker())
+    stage.done(stage.preemptor())
     stage.leaves("victim", victim)
 
 
@@ -179,7 +179,7 @@ def two_make_room(stage):
     """Neither alone is enough."""
     victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
     stage.begins()
-    stage.done(stage.asker("3600MiB", "2560MiB"))
+    stage.done(stage.preemptor("3600MiB", "2560MiB"))
     for tag, victim in victims.items():
         stage.leaves(tag, victim)
 
@@ -190,7 +190,7 @@ def yields_badly(stage, how, *more):
     # What it copies to the host by itself is there in full.
     victim = stage.filled("victim", "2500MiB", "256MiB", load=("--on-pause", how, *more))
     stage.begins()
-    stage.done(stage.asker("3GiB"))
+    stage.done(stage.preemptor("3GiB"))
     stage.leaves("victim", victim)
 
 
@@ -214,17 +214,17 @@ def never_gets_to_it(stage):
     yields_badly(stage, "deaf")
 
 
-@drill("relapsed", "on_top", "top_parked")
+@drill("allocated_while_paused", "parking_again", "parked_again")
 def allocates_again(stage):
     """While it is paused, and the room that it made is another's."""
     victim = stage.filled("victim", "3GiB", "256MiB", load=("--on-pause", "again-at-usr1"))
     stage.begins()
-    asker = stage.asker("2GiB", "1024MiB", seconds=600)
-    stage.has("asker", "1024MiB")
+    preemptor = stage.preemptor("2GiB", "1024MiB", seconds=600)
+    stage.has("preemptor", "1024MiB")
     stage.holds_again("victim")
     stage.until("victim", lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver" or
                 stage.restarts)
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     stage.leaves("victim", victim)
 
 
@@ -235,10 +235,10 @@ def stopped(stage):
     pid = stage.pid("victim")
     os.kill(pid, signal.SIGSTOP)
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     wait_until(lambda: stage.texts("victim", "resuming"), "it is found out and undone")
     os.kill(pid, signal.SIGCONT)
-    stage.done(asker)
+    stage.done(preemptor)
     stage.leaves("victim", victim)
 
 
@@ -252,7 +252,7 @@ signal.pause()
 """
 
 
-@drill("displaced", "killing", "settled")
+@drill("spot_ended", "killing", "settled")
 def deaf_spot(stage):
     """One that may be ended, and does not end by itself."""
     quick_checkpoints(stage.daemon)
@@ -261,9 +261,9 @@ def deaf_spot(stage):
     stage.runs += 1
     stage.has("spot", "1024MiB")
     stage.begins()
-    asker = stage.asker("3GiB", "2560MiB")
+    preemptor = stage.preemptor("3GiB", "2560MiB")
     stage.is_gone("spot", spot, "revoked")
-    stage.done(asker)
+    stage.done(preemptor)
 
 
 @drill("cooperates", "pausing", "paused", "resumed")
@@ -271,22 +271,23 @@ def registers_late(stage):
     """One that may be ended, and says how it yields only when its room is asked for already."""
     spot = stage.ask(3, tier="spot")
     stage.begins()
-    asker = stage.asker()
-    wait_until(lambda: "it may still register" in str(stage.get("/v1/leases/asker/why").body), "it is told until when")
+    preemptor = stage.preemptor()
+    wait_until(lambda: "it may still register" in str(stage.get("/v1/leases/preemptor/why").body),
+               "it is told until when")
     stage.hook(spot)
-    stage.done(asker)
+    stage.done(preemptor)
     stage.state(spot, "active")
     # It is not, before the card was read once since it has its room again.
     wait_until(lambda: stage.act(spot, "release").status == 200, "it is released")
 
 
-@drill("displaced", more='idle_after = "2s"\n')
+@drill("spot_ended", more='spot_unused_after = "2s"\n')
 def registers_never(stage):
     spot = stage.ask(3, tier="spot")
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     stage.ends(spot, "revoked")
-    stage.done(asker)
+    stage.done(preemptor)
 
 
 # --- programs that die ---
@@ -295,16 +296,16 @@ def dies_on_its_way_out(stage, call):
     victim = stage.filled("victim")
     stage.fault(f"{call}-hang")
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     stage.hangs()
     stage.state("victim", "pausing")
     stage.dies("victim")
     stage.is_gone("victim", victim)
-    stage.done(asker)
+    stage.done(preemptor)
     stage.clear()
 
 
-@drill("touching", "owner_gone")
+@drill("lock_intent", "owner_gone")
 def dies_while_it_is_locked(stage):
     dies_on_its_way_out(stage, "lock")
 
@@ -318,20 +319,20 @@ def dies_while_it_is_copied(stage):
 def dies_while_it_is_parked(stage):
     victim = stage.filled("victim")
     stage.begins()
-    asker = stage.asker(seconds=600)
-    stage.has("asker", "1536MiB")
+    preemptor = stage.preemptor(seconds=600)
+    stage.has("preemptor", "1536MiB")
     stage.dies("victim")
     stage.is_gone("victim", victim)
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
 
 
 def dies_on_its_way_back(stage, call):
     victim = stage.filled("victim")
     stage.begins()
-    asker = stage.asker(seconds=600)
-    stage.has("asker", "1536MiB")
+    preemptor = stage.preemptor(seconds=600)
+    stage.has("preemptor", "1536MiB")
     stage.fault(f"{call}-hang")
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     stage.hangs()
     stage.state("victim", "resuming")
     stage.dies("victim")
@@ -354,12 +355,12 @@ def outlives_its_keeper(stage):
     """Nobody is left who would speak for it, and it has its turn all the same."""
     victim = stage.filled("victim")
     stage.begins()
-    asker = stage.asker(seconds=600)
-    stage.has("asker", "1536MiB")
+    preemptor = stage.preemptor(seconds=600)
+    stage.has("preemptor", "1536MiB")
     victim.kill()
     victim.wait()
     pid = stage.pid("victim")
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     stage.state("victim", "active")
     assert living(pid) and stage.pid("victim") == pid
     stage.dies("victim")

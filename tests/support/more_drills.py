@@ -15,14 +15,14 @@ def copy_fails_half_way(stage):
     victim = stage.filled("victim")
     stage.fault("checkpoint-fail", "--after", "50")
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     lost = stage.state("victim", "poisoned")
     assert lost["used_bytes"] >= 2560 * MIB and living(lost["owner"]["pid"])
-    assert stage.get("/v1/leases/asker")["state"] == "queued"
+    assert stage.get("/v1/leases/preemptor")["state"] == "queued"
     assert stage.get("/v1/ledger")["entries"][0]["bytes"] == 0, "nothing of it is in host memory"
     stage.dies("victim")
     stage.is_gone("victim", victim)
-    stage.done(asker)
+    stage.done(preemptor)
 
 
 @drill("undone", "resumed", "paused")
@@ -31,11 +31,11 @@ def copy_fails(stage):
     victim = stage.filled("victim")
     stage.fault("checkpoint-fail")
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     wait_until(lambda: stage.texts("victim", "resuming"), "it is undone")
     stage.state("victim", "active")
     stage.clear()
-    stage.done(asker)
+    stage.done(preemptor)
     stage.leaves("victim", victim)
 
 
@@ -44,10 +44,10 @@ def restore_fails(stage):
     """Although its room was kept for it."""
     victim = stage.filled("victim")
     stage.begins()
-    asker = stage.asker(seconds=600)
-    stage.has("asker", "1536MiB")
+    preemptor = stage.preemptor(seconds=600)
+    stage.has("preemptor", "1536MiB")
     stage.fault("restore-fail")
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     lost = stage.state("victim", "poisoned")
     assert living(lost["owner"]["pid"]), "it is kept, not killed"
     stage.clear()
@@ -59,25 +59,25 @@ def hangs_on_the_way_out(stage, call):
     victim = stage.filled("victim")
     stage.fault(f"{call}-hang")
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     stage.hangs()
     stage.state("victim", "pausing")
     stage.clear()
-    stage.done(asker)
+    stage.done(preemptor)
     stage.leaves("victim", victim)
 
 
-@drill("pausing", "touching", "paused")
+@drill("pausing", "lock_intent", "paused")
 def lock_hangs(stage):
     hangs_on_the_way_out(stage, "lock")
 
 
-@drill("touching", "yielded", "paused")
+@drill("lock_intent", "bytes_parked", "paused")
 def checkpoint_hangs(stage):
     hangs_on_the_way_out(stage, "checkpoint")
 
 
-@drill("pausing", "touching", "yielded")
+@drill("pausing", "lock_intent", "bytes_parked")
 def state_hangs(stage):
     hangs_on_the_way_out(stage, "state")
 
@@ -85,10 +85,10 @@ def state_hangs(stage):
 def hangs_on_the_way_back(stage, call):
     victim = stage.filled("victim")
     stage.begins()
-    asker = stage.asker(seconds=600)
-    stage.has("asker", "1536MiB")
+    preemptor = stage.preemptor(seconds=600)
+    stage.has("preemptor", "1536MiB")
     stage.fault(f"{call}-hang")
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     stage.hangs()
     stage.clear()
     stage.leaves("victim", victim)
@@ -110,7 +110,7 @@ def driver_never_returns(stage):
     victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
     stage.fault("checkpoint-hang", "--pid", stage.pid("one"))
     stage.begins()
-    stage.done(stage.asker("1800MiB", "1280MiB"))
+    stage.done(stage.preemptor("1800MiB", "1280MiB"))
     stage.clear()
     for tag, victim in victims.items():
         stage.leaves(tag, victim)
@@ -119,73 +119,73 @@ def driver_never_returns(stage):
 # --- others ---
 
 @drill("pausing", "cancelled", "resumed")
-def asker_goes(stage):
+def preemptor_goes(stage):
     victim = stage.filled("victim")
     stage.fault("checkpoint-hang")
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     stage.state("victim", "pausing")
-    asker.send_signal(signal.SIGINT)
-    assert stage.ended(asker) == 128 + signal.SIGINT, asker.communicate()
+    preemptor.send_signal(signal.SIGINT)
+    assert stage.ended(preemptor) == 128 + signal.SIGINT, preemptor.communicate()
     stage.clear()
     stage.leaves("victim", victim)
 
 
 @drill("pausing", "cancelled", "resumed")
-def asker_is_killed(stage):
+def preemptor_is_killed(stage):
     """Nobody gives its place in the queue back."""
     victim = stage.filled("victim")
     stage.fault("checkpoint-hang")
     stage.begins()
-    asker = stage.asker()
+    preemptor = stage.preemptor()
     stage.state("victim", "pausing")
-    asker.kill()
-    asker.wait()
+    preemptor.kill()
+    preemptor.wait()
     stage.clear()
-    stage.state("asker", "ended")
+    stage.state("preemptor", "ended")
     stage.leaves("victim", victim)
 
 
 @drill("paused", "blocked", "resumed")
-def outsider_while_it_is_verified(stage):
+def unleased_while_it_is_verified(stage):
     """It is named, and the victim not blamed."""
     victim = stage.filled("victim", "3GiB", "2048MiB")
     stage.fault("checkpoint-hang")
     stage.begins()
-    asker = stage.asker("3GiB", "2048MiB")
+    preemptor = stage.preemptor("3GiB", "2048MiB")
     stage.state("victim", "pausing")
-    outsider = stage.outsider("900MiB")
+    unleased = stage.unleased("900MiB")
     stage.clear()
     stage.state("victim", "paused", "resuming", "active")
 
     def named():
         # As why its room is not there; or, after a crash, as one of two who hold memory: the victim has its own again.
-        told = str(stage.texts("asker", "blocked")) + str(stage.get("/v1/leases/asker")["queue"])
-        return f"pid {outsider.pid} " in told
-    wait_until(named, "the outsider is named")
+        told = str(stage.texts("preemptor", "blocked")) + str(stage.get("/v1/leases/preemptor")["queue"])
+        return f"pid {unleased.pid} " in told
+    wait_until(named, "the unleased process is named")
     assert not any("still held" in text for text in stage.texts("victim", "resuming"))
-    outsider.kill()
-    outsider.wait()
-    stage.done(asker)
+    unleased.kill()
+    unleased.wait()
+    stage.done(preemptor)
     stage.leaves("victim", victim)
 
 
-@drill("returning", "blocked", "resuming")
-def outsider_before_it_comes_back(stage):
+@drill("resume_queued", "blocked", "resuming")
+def unleased_before_it_comes_back(stage):
     """It is named, and no restore is tried, which would be the end of the victim."""
     victim = stage.filled("victim")
     stage.begins()
-    asker = stage.asker("2GiB", "256MiB", seconds=600)
-    stage.has("asker", "256MiB")
-    outsider = stage.outsider("1536MiB")
+    preemptor = stage.preemptor("2GiB", "256MiB", seconds=600)
+    stage.has("preemptor", "256MiB")
+    unleased = stage.unleased("1536MiB")
     before = stage.restores()
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     blocked = stage.until("victim", lambda now: now["blocked"])
-    assert [each["pid"] for each in blocked["blocked"]["outsiders"]] == [outsider.pid]
-    stage.says("victim", "blocked", f"pid {outsider.pid} ")
+    assert [each["pid"] for each in blocked["blocked"]["unleased_processes"]] == [unleased.pid]
+    stage.says("victim", "blocked", f"pid {unleased.pid} ")
     assert blocked["state"] == "paused" and stage.restores() == before
-    outsider.kill()
-    outsider.wait()
+    unleased.kill()
+    unleased.wait()
     stage.leaves("victim", victim)
 
 
@@ -198,12 +198,13 @@ def ledger_is_full(stage):
     stage.pause("other")
     victim = stage.filled("victim", "2300MiB", "2048MiB")
     stage.begins()
-    asker = stage.asker("3GiB", "2048MiB")
-    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/asker/why").body), "it is told why it waits")
+    preemptor = stage.preemptor("3GiB", "2048MiB")
+    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/preemptor/why").body),
+               "it is told why it waits")
     assert not stage.texts("victim", "pausing"), "a pause that does not fit is not begun"
     stage.dies("other")
     stage.is_gone("other", other)
-    stage.done(asker)
+    stage.done(preemptor)
     stage.leaves("victim", victim)
 
 
@@ -213,13 +214,14 @@ def host_memory_is_short(stage):
     victim = stage.filled("victim")
     has_memory(stage.daemon.dir, GIB + 512 * MIB)
     stage.begins()
-    asker = stage.asker(seconds=600)
-    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/asker/why").body), "it is told why it waits")
+    preemptor = stage.preemptor(seconds=600)
+    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/preemptor/why").body),
+               "it is told why it waits")
     assert not stage.texts("victim", "pausing"), "a pause that does not fit is not begun"
     has_memory(stage.daemon.dir, 16 * GIB)
-    stage.has("asker", "1536MiB")
+    stage.has("preemptor", "1536MiB")
     has_memory(stage.daemon.dir, 256 * MIB)
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     stage.leaves("victim", victim)
 
 
@@ -228,11 +230,11 @@ def time_of_a_token(stage):
     """It stands still while its lease is paused, and then starts whole."""
     victim, _ = stage.hooked(3, tier="batch", ttl_seconds=5)
     stage.begins()
-    asker = stage.asker(seconds=600)
-    stage.has("asker", "1536MiB")
+    preemptor = stage.preemptor(seconds=600)
+    stage.has("preemptor", "1536MiB")
     assert stage.get(f"/v1/leases/{victim}")["expires_at"] is None
     stage.ends(stage.ask(vram_bytes=MIB, ttl_seconds=6), "expired")  # it began later, and had more
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     back = stage.state(victim, "active")
     assert back["expires_at"] and back["ttl_seconds"] == 5
     stage.ends(victim, "expired")
@@ -243,10 +245,10 @@ def nobody_is_left(stage):
     """Paused for another, with no process that could come back."""
     victim, _ = stage.hooked(3, tier="batch")
     stage.begins()
-    asker = stage.asker(seconds=600)
-    stage.has("asker", "1536MiB")
+    preemptor = stage.preemptor(seconds=600)
+    stage.has("preemptor", "1536MiB")
     stage.ends(victim, "expired")
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
 
 
 HOURS = 3 * 3600  # more than `pause.orphan_after`, and less than answers are remembered
@@ -258,19 +260,19 @@ def time_jumps(stage, *jump):
     token = stage.ask(vram_bytes=MIB, ttl_seconds=600)
     stage.fault("checkpoint-hang")
     stage.begins()
-    asker = stage.asker(seconds=600)
+    preemptor = stage.preemptor(seconds=600)
     stage.state("victim", "pausing")
     has_slept(stage.daemon.dir, *jump)
     stage.clear()
-    stage.has("asker", "1536MiB")
+    stage.has("preemptor", "1536MiB")
     has_slept(stage.daemon.dir, *(2 * seconds for seconds in jump))
-    stage.leaves("asker", asker)
+    stage.leaves("preemptor", preemptor)
     stage.leaves("victim", victim)
     stage.act(token, "release")
     stage.ends(token, "released")
 
 
-@drill("forgiven", "paused", "resumed", more='orphan_after = "1h"\n', command=with_sleep)
+@drill("deadlines_extended", "paused", "resumed", more='orphan_after = "1h"\n', command=with_sleep)
 def machine_sleeps(stage):
     time_jumps(stage, HOURS)
 

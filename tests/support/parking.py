@@ -10,7 +10,7 @@ from tests.support.sublet import GIB, MIB, wait_until
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "64MiB"\n'
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "2s"\n'
           '[pause]\nverify_timeout = "5s"\nyield_timeout = "20s"\ncooldown = "500ms"\nmin_residency = "1500ms"\n'
-          'overhead = 1.0\n')
+          'slice_overhead = 1.0\n')
 
 
 def start_parking(start_daemon, config=""):

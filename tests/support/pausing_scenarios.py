@@ -33,7 +33,7 @@ def parked(client):
 
 # --- a program that is parked by the driver ---
 
-@scenario("pausing", "touching", "yielded", "paused", "resuming", "resumed")
+@scenario("pausing", "lock_intent", "bytes_parked", "paused", "resuming", "resumed")
 def parked_and_back(client):
     keeper, lease = parked(client)
     now = client.resume(lease["id"])
@@ -56,18 +56,19 @@ def poisoned(client):
 @scenario()
 def blocked(client):
     keeper, lease = parked(client)
-    outsider = client.daemon.spawn("simgpu-load", "--alloc", "3500MiB", "--seconds", "600")
-    wait_until(lambda: client.get("/v1/devices")["devices"][0]["other_bytes"] > 3 * GIB, "an outsider took its place")
+    unleased = client.daemon.spawn("simgpu-load", "--alloc", "3500MiB", "--seconds", "600")
+    wait_until(lambda: client.get("/v1/devices")["devices"][0]["other_bytes"] > 3 * GIB,
+               "an unleased process took its place")
     client.act(lease["id"], "resume")
     now = client.until(lease["id"], lambda now: now["blocked"])
-    assert now["state"] == "paused" and now["blocked"]["outsiders"][0]["pid"] == outsider.pid
-    outsider.kill()
-    outsider.wait()
+    assert now["state"] == "paused" and now["blocked"]["unleased_processes"][0]["pid"] == unleased.pid
+    unleased.kill()
+    unleased.wait()
     client.until(lease["id"], lambda now: now["state"] == "active")
     end(client, keeper, lease)
 
 
-@scenario("deferred", "back_to_end", grace="30s")  # it checks its bytes first
+@scenario("deferred", "resumed_to_end", grace="30s")  # it checks its bytes first
 def ended_while_parked(client):
     keeper, lease = parked(client)
     client.act(lease["id"], "release", {"stop": True})
@@ -90,7 +91,7 @@ def holding_again(client):
     return loaded(client, "--on-pause", "again-at-usr1")
 
 
-@scenario("relapsed", "on_top", "top_parked")
+@scenario("allocated_while_paused", "parking_again", "parked_again")
 def parked_on_top(client):
     keeper, lease = holding_again(client)
     client.act(lease["id"], "pause")
@@ -102,7 +103,7 @@ def parked_on_top(client):
 
 
 @scenario()
-def top_failed(client):
+def parking_again_failed(client):
     keeper, lease = holding_again(client)
     client.daemon.ctl("fault", "checkpoint-fail")
     client.act(lease["id"], "pause")
@@ -137,13 +138,13 @@ def back_after_that(client, staged):
     end(client, keeper, lease)
 
 
-@scenario(stage=killed_on_top("touching.decided=kill"))
-def top_forgotten(client, staged):
+@scenario(stage=killed_on_top("lock_intent.decided=kill"))
+def parking_again_dropped(client, staged):
     back_after_that(client, staged)
 
 
-@scenario(stage=killed_on_top("top_parked.decided=kill"))
-def recounted(client, staged):
+@scenario(stage=killed_on_top("parked_again.decided=kill"))
+def parked_again_measured(client, staged):
     keeper, lease = staged
     wait_until(lambda: client.disturbed() or client.get("/v1/ledger")["entries"][0]["bytes"],
                "what came of it is measured")
@@ -190,7 +191,7 @@ def not_yet(client):
 
 
 @scenario()
-def recalled(client):
+def resume_requested_early(client):
     lease, hook = client.hooked()
     hook.may_answer.clear()
     assert client.act(lease, "pause")["state"] in ("pausing", "active")
@@ -200,7 +201,7 @@ def recalled(client):
 
 
 @scenario()
-def returning(client):
+def resume_queued(client):
     lease, _ = client.hooked(3)
     client.pause(lease)
     other = client.ask(3)
@@ -211,7 +212,7 @@ def returning(client):
 
 
 @scenario()
-def stays(client):
+def stays_paused(client):
     lease, _ = client.hooked(3)
     client.pause(lease)
     other = client.ask(3)
@@ -223,7 +224,7 @@ def stays(client):
     client.resume(lease)
 
 
-@scenario("deserted", "orphaned", orphan_after="1s")
+@scenario("liveness_changed", "orphaned", orphan_after="1s")
 def orphaned(client):
     lease, _ = client.hooked()
     client.pause(lease)
@@ -237,7 +238,7 @@ def cooperates(client):
 
 
 @scenario()
-def withdrawn(client):
+def cooperation_withdrawn(client):
     lease, _ = client.hooked()
     client.delete(f"/v1/leases/{lease}/cooperate")
     assert client.get(f"/v1/leases/{lease}/cooperate")["registered"] is None
@@ -245,7 +246,7 @@ def withdrawn(client):
 
 # --- room for others ---
 
-@scenario("ordered", "word_kept")
+@scenario("preemption_requested", "request_kept")
 def room_on_a_word(client):
     victim, _ = client.hooked(3)
     waiter = client.queue(2)
@@ -259,7 +260,7 @@ def room_on_a_word(client):
 
 
 @scenario()
-def displaced(client):
+def spot_ended(client):
     spot = client.ask(3, tier="spot", pausable="no")
     above = client.ask(2)
     client.ends(spot, "revoked")
@@ -274,13 +275,13 @@ def granted_consumers(client):
 
 
 @scenario()
-def permitted(client):
+def grant_given(client):
     client.post(GRANT, {})
     assert granted_consumers(client) == ["train"]
 
 
 @scenario()
-def forbidden(client):
+def grant_removed(client):
     client.post(GRANT, {})
     client.delete(GRANT)
     assert granted_consumers(client) == []

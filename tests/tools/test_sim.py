@@ -18,11 +18,11 @@ def run(*arguments, program=SIM):
 
 
 @pytest.fixture(scope="module")
-def planted():
-    """The program with the bugs in it, which only these tests need: it is built when they run."""
-    built = subprocess.run(["cmake", "--build", BUILD, "--target", "sim_planted"], capture_output=True, text=True)
+def mutants():
+    """The program with the mutants in it, which only these tests need: it is built when they run."""
+    built = subprocess.run(["cmake", "--build", BUILD, "--target", "sim_mutants"], capture_output=True, text=True)
     assert built.returncode == 0, built.stdout[-4000:]
-    return BUILD / "test" / "sim_planted"
+    return BUILD / "test" / "sim_mutants"
 
 
 def test_two_million_steps_hold_every_invariant_and_meet_everything():
@@ -62,10 +62,10 @@ def test_bad_arguments_are_refused(arguments):
     assert "usage: sim" in done.stderr
 
 
-def test_every_planted_bug_is_found(planted):
-    done = run("--bugs", program=planted)
+def test_every_mutant_is_found(mutants):
+    done = run("--mutants", program=mutants)
     assert done.returncode == 0, done.stdout
-    found = re.search(r"^(\d+) of (\d+) planted bugs were found$", done.stdout, re.M)
+    found = re.search(r"^(\d+) of (\d+) mutants were found$", done.stdout, re.M)
     assert found and found[1] == found[2] and int(found[1]) >= 30
     rows = re.findall(r"^([a-z_]+) +(core|engine|store) ", done.stdout, re.M)
     where = [place for _, place in rows]
@@ -73,26 +73,26 @@ def test_every_planted_bug_is_found(planted):
     assert 2 * where.count("core") <= len(where), "the loop around the core, and the store, are tried as hard"
 
 
-def test_what_is_found_is_made_small_and_can_be_replayed(planted):
-    bug = "done_before_durable"
-    done = run("--bug", bug, "--seed", 1, program=planted)
+def test_what_is_found_is_made_small_and_can_be_replayed(mutants):
+    mutant = "done_before_durable"
+    done = run("--mutant", mutant, "--seed", 1, program=mutants)
     assert done.returncode == 1
     invariant = re.search(r"^FAILED: ([a-z-]+): ", done.stdout, re.M)[1]
     least, events = map(int, re.search(r"the least that fails so, (\d+) of (\d+) events", done.stdout).groups())
     assert least < events / 10
     assert re.search(rf"^  {invariant}: ", done.stdout, re.M), "the small run fails in the same way"
-    replay = re.search(rf"replay: ./dev sim --bug {bug} --seed (\d+) --steps (\d+)", done.stdout)
-    again = run("--bug", bug, "--seed", replay[1], "--steps", replay[2], program=planted)
+    replay = re.search(rf"replay: ./dev sim --mutant {mutant} --seed (\d+) --steps (\d+)", done.stdout)
+    again = run("--mutant", mutant, "--seed", replay[1], "--steps", replay[2], program=mutants)
     assert again.stdout == done.stdout
 
 
-def test_a_bug_that_there_is_not_is_refused_with_the_names_of_those_there_are(planted):
+def test_a_mutant_that_there_is_not_is_refused_with_the_names_of_those_there_are(mutants):
     for name in ("28", "done", "none"):
-        done = run("--bug", name, "--seed", 1, program=planted)
-        assert done.returncode == 2 and f"no bug is called '{name}'" in done.stderr
+        done = run("--mutant", name, "--seed", 1, program=mutants)
+        assert done.returncode == 2 and f"no mutant is called '{name}'" in done.stderr
         assert re.search(r"^  done_before_durable +actions do not wait", done.stderr, re.M)
 
 
-def test_what_is_shipped_has_no_bugs_planted():
-    done = run("--bugs")
-    assert done.returncode == 2 and "no bugs are planted" in done.stderr
+def test_what_is_shipped_has_no_mutants():
+    done = run("--mutants")
+    assert done.returncode == 2 and "has no mutants" in done.stderr

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/end_estimate.h"
+
+namespace sublet::core {
+namespace {
+
+std::optional<Duration> median_run(const State& state, const Lease& lease) {
+  const ConsumerHistory* history = lease.nameless ? nullptr : state.history(lease.whose());
+  return history == nullptr ? std::nullopt : history->median;
+}
+
+std::string median_text(const State& state, const Lease& lease) {
+  const std::size_t count = state.history(lease.whose())->runs.size();
+  return (count == 1 ? "the one earlier run" : "the median of " + std::to_string(count) + " earlier runs") + " of '" +
+         lease.consumer + "'";
+}
+
+}  // namespace
+
+Expected expected_end(const State& state, const Rules& rules, const Lease& lease, Time start, Time now) {
+  if (lease.ended()) return {Basis::settling, {}};
+  if (lease.stop_requested && lease.stop_at) {
+    const Time killed = *lease.stop_at + rules.grace;
+    return {killed > now ? Basis::stopping : Basis::stop_overdue, killed};
+  }
+  // A token's owner renews as long as it likes; for the others the time limit is one.
+  if (lease.owner.kind != OwnerKind::token && lease.ttl) {
+    const Time limit = lease.expires_at.value_or(start + *lease.ttl);
+    return {limit > now ? Basis::limit : Basis::limit_overdue, limit};
+  }
+  const std::optional<Duration> run = median_run(state, lease);
+  if (!run) return {};
+  // What already takes longer than it used to may take for ever: no promise that it ends now.
+  return {start + *run > now ? Basis::history : Basis::history_overdue, start + *run};
+}
+
+std::string expected_text(const State& state, const Lease& lease, Basis basis, Time start, Time now) {
+  switch (basis) {
+    case Basis::settling: return "has ended, and its bytes are not measured gone yet";
+    case Basis::stopping: return "is being stopped, at the latest by force";
+    case Basis::stop_overdue: return "was told to stop and still lives";
+    case Basis::limit: return "ends at its time limit";
+    case Basis::limit_overdue: return "is past its time limit";
+    case Basis::history: return "by " + median_text(state, lease);
+    case Basis::history_overdue:
+      return "has run for " + format_duration(now - start) + ", longer than " + median_text(state, lease) + " (" +
+             format_duration(*median_run(state, lease)) + ")";
+    case Basis::nothing: break;
+  }
+  const std::string limit = lease.ttl ? "its owner may renew it beyond its time limit" : "no time limit";
+  return "has no known end: " + limit +
+         (lease.nameless ? ", and its name says nothing of what runs"
+                         : ", and no earlier run of '" + lease.consumer + "' to go by");
+}
+
+}  // namespace sublet::core

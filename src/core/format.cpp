@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/format.h"
+
+#include "base/size_bounds.h"
+
+#include <algorithm>
+#include <climits>
+
+namespace sublet::core {
+namespace {
+
+// `grows` and `takes`: the verbs for one that has some of it and for one that has nothing.
+std::string wish_text(const Lease& lease, const std::string& grows, const std::string& takes) {
+  if (lease.resize)
+    return grows + " from " + format_size(lease.vram) + " to " + format_size(lease.resize->vram) +
+           (lease.devices.size() > 1 ? " on each of " + std::to_string(lease.devices.size()) + " devices" : "");
+  std::string text = takes + " " + format_size(lease.vram);
+  if (lease.waits_in_place()) return text + " again" + (lease.devices.size() > 1 ? " on each of its devices" : "");
+  if (lease.least() < lease.vram) text += ", or at least " + format_size(lease.least());
+  if (lease.device_count > 1) text += ", on each of " + std::to_string(lease.device_count) + " devices";
+  return text;
+}
+
+}  // namespace
+
+std::string name_of(const Device& device) {
+  return device.read_at ? "gpu" + std::to_string(device.reading.index) : device.reading.uuid;
+}
+
+std::string name_of(const Lease& lease) {
+  std::string inside = lease.tag.empty() ? lease.consumer : lease.tag;
+  if (!lease.user.empty()) inside += (inside.empty() ? "" : ", ") + lease.user;
+  return to_string(lease.id) + (inside.empty() ? "" : " (" + inside + ")");
+}
+
+std::string list_devices(const State& state) {
+  std::vector<const Device*> devices;
+  for (const auto& [uuid, device] : state.devices()) devices.push_back(&device);
+  std::stable_sort(devices.begin(), devices.end(),
+                   [](const Device* a, const Device* b) { return a->reading.index < b->reading.index; });
+  std::string text;
+  for (const Device* device : devices) {
+    if (!text.empty()) text += ", ";
+    text += name_of(*device);
+    if (!device->read_at) continue;
+    const DeviceReading& reading = device->reading;
+    text += " (" + reading.name + ", " + format_size(reading.total) + ", " + reading.uuid + ")";
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string capacity_text(const Device& device, const Rules& rules) {
+  return format_size_down(State::capacity(device, rules)) + " of " + format_size(device.reading.total) + " on " +
+         name_of(device) + " (the driver keeps " + format_size(device.reading.driver_reserved) + ", " +
+         format_size(rules.headroom) + " is headroom)";
+}
+
+std::string gone_text(const Device& device, Time now) {
+  std::string text = name_of(device);
+  if (device.read_at) text += " (" + device.reading.uuid + ")";
+  text += " has been gone for " + format_duration(device.missing_since ? now - *device.missing_since : Duration{});
+  return text + ": " + device.problem;
+}
+
+std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  if (lease.waits_in_place() || state.rooms().size() == state.devices().size()) return {};
+  int there = 0;
+  int gone = 0;
+  const Device* roomiest = nullptr;  // of those that are there
+  std::string missing;
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!may_use(lease, device)) continue;
+    if (!device.read_at) return {};  // may turn out to be anything
+    const bool fits = State::capacity(device, rules) >= lease.least();
+    if (device.lost) {
+      if (fits && ++gone <= 3) missing += (missing.empty() ? "" : "; ") + gone_text(device, now);
+      continue;
+    }
+    there += fits;
+    if (roomiest == nullptr || State::capacity(device, rules) > State::capacity(*roomiest, rules)) roomiest = &device;
+  }
+  if (there >= lease.device_count || there + gone < lease.device_count) return {};
+  if (gone > 3) missing += "; and " + std::to_string(gone - 3) + " more";
+  if (roomiest == nullptr) return missing;
+  if (there > 0) return missing + "; only " + std::to_string(there) + " of the others can hold it";
+  return missing + "; no other can hold it: the most is " + format_size_down(State::capacity(*roomiest, rules)) +
+         " on " + name_of(*roomiest);
+}
+
+std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now) {
+  if (state.known(device, rules, now)) return {};
+  if (device.lost) return gone_text(device, now);
+  if (!device.problem.empty()) return name_of(device) + ": " + device.problem;
+  if (!device.read_at) return name_of(device) + " was not read yet";
+  return name_of(device) + " was last read " + format_duration(now - *device.read_at) + " ago, more than the " +
+         format_duration(rules.max_age) + " that a reading is trusted for" +
+         (state.snapshot_problem().empty() ? "" : " (" + state.snapshot_problem() + ")");
+}
+
+std::string names_of_devices(const State& state, const std::vector<std::string>& uuids) {
+  std::string text;
+  for (std::size_t i = 0; i < uuids.size(); ++i) {
+    if (i > 0) text += i + 1 == uuids.size() ? " and " : ", ";
+    const auto device = state.devices().find(uuids[i]);
+    text += device == state.devices().end() ? uuids[i] : name_of(device->second);
+  }
+  return text;
+}
+
+std::string requester_text(const PreemptionRequest& preemption_request, const Lease& lease) {
+  return preemption_request.any_user && preemption_request.uid != lease.uid ? "an administrator" : "its owner";
+}
+
+std::string on_devices(const State& state, const Lease& lease) {
+  return (lease.devices.size() > 1 ? " on each of " : " on ") + names_of_devices(state, lease.devices);
+}
+
+std::string need_text(const Lease& lease) { return wish_text(lease, "wants to grow", "needs"); }
+std::string asked_text(const Lease& lease) { return wish_text(lease, "asked to grow", "asked for"); }
+
+bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
+  return std::find(leases.begin(), leases.end(), lease) != leases.end();
+}
+
+bool may_use(const Lease& lease, const Device& device) {
+  if (lease.waits_in_place())
+    return std::find(lease.devices.begin(), lease.devices.end(), device.reading.uuid) != lease.devices.end();
+  return lease.wanted_device.empty() || lease.wanted_device == device.reading.uuid;
+}
+
+Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  const auto known = [&](const std::string& uuid) -> const Device* {
+    const auto device = state.devices().find(uuid);
+    return device != state.devices().end() && state.known(device->second, rules, now) ? &device->second : nullptr;
+  };
+  Nearest nearest;
+  if (lease.waits_in_place()) {
+    for (const std::string& uuid : lease.devices) {
+      const Device* device = known(uuid);
+      if (device == nullptr) return {};
+      const Bytes free = state.effective_free(*device, rules, now);
+      if (nearest.device == nullptr ||
+          free - state.need(lease, uuid) < nearest.free - state.need(lease, nearest.device->reading.uuid))
+        nearest = {device, free};
+    }
+    return nearest;
+  }
+  if (!lease.wanted_device.empty()) {
+    nearest.device = known(lease.wanted_device);
+    if (nearest.device != nullptr) nearest.free = state.effective_free(*nearest.device, rules, now);
+    return nearest;
+  }
+  // What is too small for it however much of it is free comes near nothing.
+  const auto serves = [&](const std::string& uuid) -> const Device* {
+    const Device* device = known(uuid);
+    return device != nullptr && State::capacity(*device, rules) >= lease.least() ? device : nullptr;
+  };
+  int wanted = lease.device_count;
+  for (auto room = state.rooms().rbegin(); room != state.rooms().rend(); ++room) {
+    if (serves(room->device) == nullptr || --wanted > 0) continue;
+    // Of those with as much room, the one that would be named first.
+    auto first = state.rooms().lower_bound(DeviceFree{room->free, INT_MIN, {}, 0});
+    while (serves(first->device) == nullptr) ++first;
+    return {serves(first->device), room->free};
+  }
+  return nearest;
+}
+
+std::vector<Holder> holders_of(const State& state, const Device& device, const Lease& asking, std::size_t limit) {
+  std::vector<Holder> holders;
+  for (const ChargedLease& entry : device.by_charge) {
+    if (holders.size() == limit || entry.charged <= Bytes{}) break;
+    const Lease& lease = *state.find(entry.lease);
+    if (lease.id == asking.id) continue;
+    holders.push_back(
+        {lease.id, name_of(lease) + (lease.ended() ? ", ended and not yet measured gone" : ""), entry.charged});
+  }
+  if (device.other > Bytes{}) {
+    std::vector<Holder> outside;
+    for (const ProcessUse& use : device.reading.processes) {
+      const Lease* lease = state.find(use.lease);
+      const bool leased = lease != nullptr && device.leases.contains(use.lease);
+      if (leased || use.used.value_or(Bytes{}) <= Bytes{}) continue;
+      const std::string name = use.name.empty() ? "" : use.name + ", ";
+      outside.push_back({{}, "pid " + std::to_string(use.process.pid) + " (" + name + "without a lease)", *use.used});
+    }
+    if (device.other > device.unleased)
+      outside.push_back({{}, "bytes of no listed process", device.other - device.unleased});
+    holders.insert(holders.end(), outside.begin(), outside.end());
+  }
+  std::stable_sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
+  if (holders.size() > limit) holders.resize(limit);
+  return holders;
+}
+
+std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  std::string text = need_text(lease);
+  if (const Bytes beyond = state.beyond_size(lease); beyond > Bytes{})
+    text += ", and " + format_size(beyond) + " more for what its processes hold beyond that";
+  text += "; ";
+  if (const std::string hopeless = hopeless_text(state, rules, lease, now); !hopeless.empty()) return text + hopeless;
+  const Nearest nearest = nearest_device(state, rules, lease, now);
+  if (nearest.device == nullptr) {
+    std::string why;
+    for (const auto& [uuid, device] : state.devices()) {
+      if (!may_use(lease, device)) continue;
+      if (why.empty()) why = unknown_text(state, device, rules, now);
+    }
+    if (why.empty()) why = state.snapshot_problem().empty() ? "no device was read yet" : state.snapshot_problem();
+    return text + "nothing is known to be free: " + why;
+  }
+  if (nearest.free < Bytes{}) {
+    text += "nothing is free on " + name_of(*nearest.device) + " (" + format_size(Bytes{} - nearest.free) +
+            " more is taken than may be promised)";
+  } else {
+    text += format_size_down(nearest.free) + " is effectively free on " + name_of(*nearest.device);
+  }
+  if (!nearest.device->problem.empty()) text += " (" + nearest.device->problem + ")";
+  std::string held;
+  for (const Holder& holder : holders_of(state, *nearest.device, lease, 3))
+    held += (held.empty() ? ", held by " : "; ") + holder.what + " " + format_size(holder.bytes);
+  return text + held;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the core speaks of leases, devices and bytes: the parts that its sentences are made of. Private to this
+// folder.
+#pragma once
+
+#include "core/explain.h"
+#include "core/rules.h"
+#include "core/state.h"
+
+#include <string>
+#include <vector>
+
+namespace sublet::core {
+
+std::string name_of(const Device& device);     // "gpu0", its uuid while it was never read
+std::string name_of(const Lease& lease);       // "lease-3 (train, ana)"
+std::string list_devices(const State& state);  // "gpu0 (NVIDIA H200, 139 GiB, GPU-…), gpu1 (…)"
+std::string capacity_text(const Device& device, const Rules& rules);  // "23.2 GiB of 24.0 GiB, after …"
+// Why a device counts as unknown; "" while it is known.
+std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now);
+
+std::string requester_text(const PreemptionRequest& preemption_request,
+                           const Lease& lease);  // of that lease: "its owner", "an administrator"
+std::string names_of_devices(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu0 and gpu2"
+std::string on_devices(const State& state, const Lease& lease);  // " on gpu0", " on each of gpu0 and gpu2"
+std::string need_text(const Lease& lease);   // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"
+std::string asked_text(const Lease& lease);  // the same once that may be over: "asked for 6.0 GiB on each of 2 devices"
+
+// "gpu0 (GPU-…) has been gone for 5 min: GPU is lost"
+std::string gone_text(const Device& device, Time now);
+// Of one that waits: that no device which is there can ever hold it, and which ones that are gone could; "" otherwise.
+std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+bool may_use(const Lease& lease, const Device& device);
+bool holds(const std::vector<LeaseId>& leases, LeaseId lease);
+
+// Where the lease lacks least: of the as many known devices with the most room as it needs, the one with the least of
+// it, and what is free there; null if not so many are known that can ever hold it.
+struct Nearest {
+  const Device* device = nullptr;
+  Bytes free;
+};
+Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+// Who but the one that asks holds the device, the largest first, `limit` of them at most.
+std::vector<Holder> holders_of(const State& state, const Device& device, const Lease& asking, std::size_t limit);
+
+// "needs 6.0 GiB; 2.1 GiB is effectively free on gpu0, held by lease-1 (train, ana) 20.0 GiB, …"
+std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+}  // namespace sublet::core

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/nominations.h"
+
+#include "base/mutants.h"
+#include "core/end_estimate.h"
+#include "core/format.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace sublet::core {
+namespace {
+
+// How many of those who have waited long are looked at, and for how many room is held.
+constexpr std::size_t looked_at = 32;
+constexpr std::size_t held_for = 8;
+// Where one that takes any device could start is sought on so many of the roomiest; on twice as many at each new try.
+constexpr int devices_tried = 16;
+constexpr int most_tries = 8;
+
+// When the waiter could start on one device, and what it leaves over there.
+struct Shadow {
+  std::optional<Time> start;  // by the known ends; unset: unknown
+  Duration stay{};            // unknown: what is in the way has been there for so long, and may stay as long again
+};
+
+struct End {
+  Time at;
+  Bytes bytes;
+  bool operator<(const End& other) const { return at < other.at; }
+};
+
+// The known ends on a device in order; ends of others are given by their age.
+struct Ends {
+  std::vector<End> known;
+  std::vector<std::pair<Duration, Bytes>> unknown;
+};
+
+Ends ends_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
+  Ends ends;
+  for (const auto& [bytes, id] : device.by_charge) {
+    if (id == waiter.id) continue;
+    const Lease& lease = *state.find(id);
+    const Time start = lease.runs_since(now);
+    const Expected end = expected_end(state, rules, lease, start, now);
+    if (end.basis == Basis::settling) ends.known.push_back({now, bytes});
+    else if (end.known()) ends.known.push_back({end.at, bytes});
+    else ends.unknown.emplace_back(now - start, bytes);
+  }
+  std::sort(ends.known.begin(), ends.known.end());
+  return ends;
+}
+
+Shadow shadow_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Ends& ends,
+                 Time now) {
+  const Bytes need = state.need(waiter, device.reading.uuid);
+  Bytes free = state.effective_free(device, rules, now);
+  if (free >= need) return {now, {}};
+  for (const End& end : ends.known) {
+    free += end.bytes;
+    if (free >= need) return {end.at, {}};
+  }
+  std::sort(ends.unknown.begin(), ends.unknown.end());
+  for (const auto& [age, bytes] : ends.unknown) {
+    free += bytes;
+    if (free >= need) return {std::nullopt, age};
+  }
+  return {std::nullopt, Duration::max()};
+}
+
+// What those behind the waiter may take of the device without any promise to be back.
+Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const Device& device, const Ends& ends,
+              const std::optional<Time>& start, Time now) {
+  const Bytes need = state.need(waiter, device.reading.uuid);
+  if (start) {
+    Bytes free = state.effective_free(device, rules, now);
+    for (const End& end : ends.known)
+      if (end.at <= *start) free += end.bytes;
+    return free - need;
+  }
+  const Time since = waiter.waits_since() + rules.reserve_after;
+  Bytes left = State::capacity(device, rules) - device.other - need;
+  for (const auto& [bytes, id] : device.by_charge)
+    left -= id == waiter.id ? bytes : state.given_since(*state.find(id), device.reading.uuid, since);
+  return left;
+}
+
+}  // namespace
+
+Nominations::Nominations(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {
+  if (rules.reserve_after <= Duration{}) return;
+  std::vector<QueueKey> waiters;
+  state.queue().all().queued_by(now - rules.reserve_after, looked_at, waiters);
+  for (const QueueKey& key : waiters)
+    if (entries_.size() < held_for && (key.fixed || !any_)) add(key);
+  if (!waiters.empty()) last_ = waiters.back();
+}
+
+bool Nominations::given(const QueueKey& key, const std::vector<std::string>& devices) {
+  if (last_ && !last_->before(key)) return false;
+  for (const std::string& device : devices)
+    if (const Held* held = held_on(state_.devices().at(device).number)) terms_[held->entry].reset();
+  return true;
+}
+
+// They are few: to look at all of them takes less than anything else.
+const Nominations::Held* Nominations::held_on(std::uint32_t device) const {
+  const auto found = std::find_if(held_.begin(), held_.end(), [device](const Held& h) { return h.device == device; });
+  return found == held_.end() ? nullptr : &*found;
+}
+
+// What is parked there keeps a little of the device until it is back. From those without whom there is not enough for
+// the waiter nothing is held, or they would wait for each other for ever.
+const Device* Nominations::free_to_hold(const Lease& waiter, const std::string& device) const {
+  const auto at = state_.devices().find(device);
+  const bool free = at != state_.devices().end() && held_on(at->second.number) == nullptr;
+  if (!free || !state_.known(at->second, rules_, now_)) return nullptr;
+  const Bytes here = waiter.waits_in_place() ? state_.charged(waiter, device) : Bytes{};
+  return here + state_.need(waiter, device) <= state_.most_beside_others(waiter, at->second) ? &at->second : nullptr;
+}
+
+void Nominations::add(const QueueKey& key) {
+  const Lease& waiter = *state_.find(key.lease);
+  std::optional<Nomination> room;
+  const bool any = !waiter.waits_in_place() && waiter.wanted_device.empty();
+  if (any) {
+    if (!any_) room = choose(waiter);
+  } else {
+    room = Nomination{key.lease, waiter.waits_in_place() ? waiter.devices : std::vector{waiter.wanted_device}, {}, 0};
+    for (const std::string& device : room->devices)
+      if (free_to_hold(waiter, device) == nullptr) return;
+  }
+  if (!room) return;
+  any_ |= any;
+  for (std::size_t i = 0; i < room->devices.size(); ++i)
+    held_.push_back({state_.devices().at(room->devices[i]).number, entries_.size(), i});
+  entries_.push_back({std::move(*room), key});
+  terms_.emplace_back();
+}
+
+const Nominations::Terms& Nominations::terms(std::size_t entry) const {
+  std::optional<Terms>& terms = terms_[entry];
+  if (terms) return *terms;
+  const std::vector<std::string>& devices = entries_[entry].room.devices;
+  const Lease& waiter = *state_.find(entries_[entry].key.lease);
+  terms.emplace();
+  terms->start = now_;
+  std::vector<Ends> ends;
+  for (const std::string& uuid : devices) {
+    const Device& device = state_.devices().at(uuid);
+    ends.push_back(ends_on(state_, rules_, waiter, device, now_));
+    const Shadow shadow = shadow_of(state_, rules_, waiter, device, ends.back(), now_);
+    if (!shadow.start || !terms->start) terms->start.reset();
+    else terms->start = std::max(*terms->start, *shadow.start);
+  }
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const Device& device = state_.devices().at(devices[i]);
+    terms->left.push_back(left_by(state_, rules_, waiter, device, ends[i], terms->start, now_));
+  }
+  return *terms;
+}
+
+// Those it has stay until it should have started there: what frees up on them is not to be given away for a better
+// chance elsewhere. Each new choice looks at more devices and is kept for longer, so that one that can be had is found.
+std::optional<Nomination> Nominations::choose(const Lease& waiter) const {
+  Nomination chosen{waiter.id, {}, {}, 0};
+  for (const Nomination& old : state_.nominations()) {
+    if (old.waiter != waiter.id) continue;
+    const auto usable = [&](const std::string& device) { return free_to_hold(waiter, device) != nullptr; };
+    if (old.until > now_ && std::all_of(old.devices.begin(), old.devices.end(), usable)) return old;
+    chosen.tries = std::min(old.tries + 1, most_tries);
+  }
+  struct Choice {
+    Shadow shadow;
+    const Device* device;
+  };
+  std::vector<Choice> choices;
+  int left = (devices_tried << chosen.tries) + waiter.device_count;
+  for (auto room = state_.rooms().rbegin(); room != state_.rooms().rend() && left > 0; ++room) {
+    const Device* usable = free_to_hold(waiter, room->device);
+    if (usable == nullptr) continue;
+    const Device& device = *usable;
+    Ends ends = ends_on(state_, rules_, waiter, device, now_);
+    choices.push_back({shadow_of(state_, rules_, waiter, device, ends, now_), &device});
+    --left;
+  }
+  const auto count = static_cast<std::size_t>(waiter.device_count);
+  if (choices.size() < count) return std::nullopt;
+  std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
+    const auto rank = [](const Choice& c) {
+      return std::tuple(!c.shadow.start, c.shadow.start.value_or(Time{}), c.shadow.stay, c.device->reading.index);
+    };
+    return rank(a) != rank(b) ? rank(a) < rank(b) : a.device->reading.uuid < b.device->reading.uuid;
+  });
+  chosen.until =
+      now_ + std::min<Duration>(rules_.reserve_after, std::chrono::hours(24)) * (std::int64_t{1} << chosen.tries);
+  for (std::size_t i = 0; i < count; ++i) {
+    chosen.devices.push_back(choices[i].device->reading.uuid);
+    if (choices[i].shadow.start) chosen.until = std::max(chosen.until, *choices[i].shadow.start);
+  }
+  return chosen;
+}
+
+// What these need who come in one after the other, as far as they wait. Of who was parked, what it kept in the headroom
+// is lost to those who come after it.
+Bytes Nominations::kept_for(const std::vector<LeaseId>& waiters, const std::string& device) const {
+  Bytes kept, lost;
+  for (const LeaseId id : waiters) {
+    if (!state_.queue().contains(id)) continue;
+    const Lease& lease = *state_.find(id);
+    kept += std::exchange(lost, state_.leaves_headroom(lease, device)) + state_.need(lease, device);
+  }
+  return kept;
+}
+
+std::vector<LeaseId> Nominations::come_in(const PreemptionPlan& plan) const {
+  std::vector<LeaseId> all{plan.preemptor};
+  if (!mutant(Mutant::turns_are_the_first_ones))
+    all.insert(all.end(), plan.beneficiaries.begin(), plan.beneficiaries.end());
+  return all;
+}
+
+// Others yielded so that these can have it, and would have done so for nobody: the preemptor, and who comes in by the
+// same turn. Each has what the others leave of it; if that does not do any more, they come one after the other.
+std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lease& lease,
+                                           const DeviceFree& room) const {
+  std::vector<LeaseId> others = come_in(plan);
+  const auto its = std::find(others.begin(), others.end(), lease.id);
+  if (its == others.end()) return std::nullopt;
+  const std::vector<LeaseId> before(others.begin(), its);
+  others.erase(its);
+  const Bytes need = state_.need(lease, room.device), lost = state_.leaves_headroom(lease, room.device);
+  const Bytes kept = kept_for(others, room.device);
+  const Bytes beside_all = kept > Bytes{} ? room.free - kept - lost : room.free;
+  return beside_all >= need ? beside_all : std::min(room.free - kept_for(before, room.device), need);
+}
+
+// Who is of a higher tier goes ahead; everybody else leaves what is needed for whom room is being made.
+Bytes Nominations::beside_plan(const Lease& lease, const std::string& device, Bytes room) const {
+  const PreemptionPlan* plan = state_.plan_on(device);
+  const bool bound = plan != nullptr && lease.tier <= plan->tier;
+  return bound ? room - kept_for(come_in(*plan), device) - state_.leaves_headroom(lease, device) : room;
+}
+
+Bytes Nominations::allowance(const QueueKey& key, const Lease& lease, const DeviceFree& room) const {
+  if (const PreemptionPlan* plan = state_.plan_on(room.device))
+    if (const auto its = comes_in(*plan, lease, room)) return *its;
+  const Bytes free = beside_plan(lease, room.device, room.free);
+  const Held* held = held_on(room.number);
+  if (held == nullptr) return free;
+  const Entry& entry = entries_[held->entry];
+  if (!entry.key.before(key)) return free;  // it stands before, or is the one
+  if (const std::optional<Time> start = terms(held->entry).start) {
+    const Expected end = expected_end(state_, rules_, lease, lease.runs_since(now_), now_);
+    if (end.known() && end.at <= *start) return free;
+  }
+  return std::min(free, left_over(*held, room) - state_.leaves_headroom(lease, room.device));
+}
+
+// By the one for whom it is held and, where those are others, by those for whom room is made there.
+Bytes Nominations::left_over(const Held& held, const DeviceFree& room) const {
+  const PreemptionPlan* plan = state_.plan_on(room.device);
+  if (plan == nullptr) return left(held);
+  const std::vector<LeaseId> all = come_in(*plan);
+  const bool its = std::find(all.begin(), all.end(), entries_[held.entry].room.waiter) != all.end();
+  return its ? left(held) : left(held) - kept_for(all, room.device);
+}
+
+Bytes Nominations::open_room(const DeviceFree& room) const {
+  const PreemptionPlan* plan = state_.plan_on(room.device);
+  const Held* held = held_on(room.number);
+  Bytes free = room.free;
+  if (plan != nullptr) free -= kept_for(come_in(*plan), room.device);
+  if (held != nullptr) free = std::min(free, left_over(*held, room));
+  const bool less = plan != nullptr || held != nullptr;
+  return less ? free - state_.in_headroom(state_.devices().at(room.device).residues) : free;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Room that is being made for somebody by asking others to yield, and turns of those who do not fit together.
+#pragma once
+
+#include "core/cost.h"
+#include "core/lease.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sublet::core {
+
+// On what ground others have to make room: they are of a lower tier; it is the preemptor's turn among equals; or
+// somebody who may has ordered it.
+enum class Cause { tier, slice, request };
+
+// Somebody who yields, or would.
+struct Victim {
+  LeaseId lease;
+  bool ends = false;  // a spot lease that cannot be paused: it is ended, with notice
+  PauseMethod method = PauseMethod::driver;
+  Bytes gain;                // on the devices where room is made
+  Bytes bytes;               // that are moved, on all of its devices
+  Bytes enters, stays;       // of the ledger: from when it is asked, and once it is parked, as far as that is known
+  Prediction pause, resume;  // what it takes; nothing where it ends
+  Duration cost{};           // pause and resume, or what is lost with its end, and what its unreliability adds
+  // The cheapest first; nobody is ended before all others have yielded.
+  bool operator<(const Victim& other) const {
+    if (ends != other.ends) return other.ends;
+    return cost != other.cost ? cost < other.cost : lease < other.lease;
+  }
+};
+
+// Somebody who is not asked to yield, and why not.
+struct Ineligible {
+  LeaseId lease;
+  std::string why;             // one sentence, where reasons are told
+  Time until = Time::never();  // by time alone
+};
+
+// One waiter's room, for as long as it is made: what is free on these devices is kept for it meanwhile.
+struct PreemptionPlan {
+  LeaseId preemptor;
+  Tier tier =
+      Tier::standard;  // of the preemptor, or of who yields for it on somebody's word: who is above is not kept out
+  Cause cause = Cause::tier;
+  bool by_slice = false;  // with that it began; it is gone on with as that, whoever else yields for it in the end
+  bool started = false;   // somebody was asked to leave for it, in this turn
+  std::vector<std::string> devices;    // uuids
+  std::vector<Victim> victims;         // still to be asked, the cheapest first; none: all that is needed is under way
+  std::vector<LeaseId> beneficiaries;  // who else comes in by the same turn: what they need is kept for them as well
+};
+
+// Why a lease is not asked to yield for a while.
+struct LeftAlone {
+  enum class Ground {
+    failed,   // its pause failed by all methods that there are: it is trusted less
+    undone,   // its pause was undone, and that is not its own fault: it could not be measured, a debugger or a restart
+              // came between
+    refused,  // it was not asked at all: host memory does not take what it holds, say
+  } ground = Ground::failed;
+  std::string why;        // one sentence
+  std::string hint = {};  // what its owner can do about it; "": nothing is known
+};
+
+// What lasts and is in the way of its pauses, as was found out a moment ago.
+struct Barred {
+  Hindrance by{};
+  std::string why;  // one sentence
+  Time until;       // then it is looked at again
+};
+
+// How a lease stands as one that may be asked to yield.
+struct Standing {
+  Time restored;          // back from a pause
+  Time came_back;         // since then it has its room: granted, grown on somebody's word, or back from a pause
+  Time used_until;        // nothing of it has been seen on a device since, if nothing is
+  Time tried_at;          // no pause came of it then …
+  Time ineligible_until;  // … and none is tried before this
+  int failures = 0;       // of its pauses, in a row
+  std::optional<PauseMethod> next;  // the method that it would be asked by now: another one has just failed
+  Bytes parked;                     // what the driver had parked of it the last time
+  Time silent_since;                // nothing has said how it yields since, if nothing has
+};
+
+// The next turn on a device, or on several at once for a lease that wants so many: who leaves, and who comes in for it.
+struct NextSlice {
+  std::vector<std::string> devices;  // uuids
+  Time at;                           // the quantum of those who leave ends
+  std::vector<LeaseId> enters, leaves;
+  Time said = Time::never();  // what people are told: never later than they were told before of this very turn
+};
+
+// What was said of a turn, of those who leave in it, to whom it brings in.
+struct AnnouncedSlice {
+  std::vector<LeaseId> leaves;  // by id
+  Time said;                    // to begin then, …
+  Time first;                   // … for the first time
+};
+
+// What would be done to make room now: for a preview, and for the decision itself.
+struct VictimPlan {
+  bool found = false;
+  std::string why_not;               // not found: one sentence, where reasons are told
+  std::vector<std::string> devices;  // found: where; not found: where least is lacking, if anywhere
+  std::vector<Victim> victims;       // the cheapest first; none: nobody has to yield any more …
+  bool in_progress = false;          // … or others are yielding there already
+  Duration pause{};                  // until the room is there, the victims one after the other
+  Duration cost{};
+  // Found, but only once one of them may be asked: how long that takes (unset: not known), and why; one sentence.
+  std::optional<Duration> wait = Duration{};
+  std::string wait_for;
+  // Told to people: how long those stay away who are parked for it, from when they have yielded (unset: not known), and
+  // from what that is known, or why not; one clause.
+  std::optional<Duration> paused_for = {};
+  std::string paused_for_basis;
+  Time again = Time::never();          // not found: by time alone it may be from then on
+  bool beyond_ledger = false;          // not found: those who could yield are more together than host memory takes
+  Bytes short_bytes;                   // not found: lacking there although all yield who may
+  std::string hint;                    // not found, and asked by people: what else there is
+  std::vector<Ineligible> ineligible;  // those on these devices who are not asked
+};
+
+}  // namespace sublet::core

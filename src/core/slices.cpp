@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/slices.h"
+
+#include "base/mutants.h"
+#include "core/cover.h"
+#include "core/ledger_set.h"
+#include "core/methods.h"
+#include "core/victims.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration shortest_residency = 10s;
+constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
+constexpr std::size_t most_moments = 64;  // at which a turn that is looked for may come about
+
+Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move,
+                Bytes bytes) {
+  const auto method = pause_method_of(state, lease);
+  const PauseMethod next = method ? *method : PauseMethod::driver;
+  const PauseMethod by = lease.parking ? lease.parking->method : next;
+  return state.costs().predict(lease.whose(), devices, by, move, bytes).likely;
+}
+
+Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
+  return moving(state, lease, devices, move, state.to_move(lease));
+}
+
+// What it is to leave with, as far as can be foretold: who was given its room a moment ago may still be filling it.
+Bytes will_move(const State& state, const Lease& lease, Time now) {
+  const bool settled = now - state.standing(lease.id).came_back >= shortest_residency || !lease.reserves();
+  const Bytes all{lease.vram.count * static_cast<std::int64_t>(lease.devices.size())};
+  return settled ? state.to_move(lease) : std::max(state.to_move(lease), all);
+}
+
+}  // namespace
+
+bool waits_for(const Lease& lease, const Device& device) {
+  const std::string& uuid = device.reading.uuid;
+  if (lease.waits_in_place()) return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
+  return lease.wanted_device.empty() || lease.wanted_device == uuid;
+}
+
+std::size_t devices_wanted(const Lease& lease) {
+  return lease.waits_in_place() ? lease.devices.size() : static_cast<std::size_t>(lease.device_count);
+}
+
+SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
+  SliceGroup slice_group;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
+    if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
+    if (now < state.standing(id).ineligible_until) continue;
+    const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
+    if (!way.parks() && !(way.ends() && mutant(Mutant::turns_end_leases))) continue;  // nobody's turn ends another
+    slice_group.residents.push_back(id);
+  }
+  for (const LeaseId id : state.preemptors().on(device.reading.uuid)) {
+    const Lease& lease = *state.find(id);
+    const bool is_it = id == waiter.id;
+    if (lease.resize && !is_it) continue;  // resident, and counted as such
+    if (is_it || (lease.tier == waiter.tier && devices_wanted(lease) == 1)) slice_group.waiters.push_back(id);
+  }
+  return slice_group;
+}
+
+Duration residency(const State& state, const Rules& rules, const Lease& lease,
+                   const std::vector<std::string>& devices) {
+  if (rules.min_residency) return *rules.min_residency;
+  const Duration away = moving(state, lease, devices, Move::pause) + moving(state, lease, devices, Move::resume);
+  return std::max(shortest_residency, residency_per_switch * away);
+}
+
+namespace {
+
+struct Contestant {
+  const Lease* lease;
+  bool resident;
+  bool has_it;  // a resident, or the waiter, if it wants to grow
+  Duration had;
+  Bytes takes;    // beyond what it keeps when it is out
+  Victim yields;  // a resident, when it leaves
+};
+
+// A device of which those who take turns there have left, and everybody below them: nothing that follows changes it.
+struct Emptied {
+  std::vector<Contestant> candidates;
+  Bytes room;                    // without those below
+  std::vector<Victim> below;     // of lower tiers, who may be asked: as far as that is needed, they leave as well
+  std::vector<Candidate> gives;  // what each of them does
+};
+
+// Whoever is of a lower tier yields to all who take turns, as to anybody above it.
+void add_below(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now,
+               Emptied& emptied) {
+  const PreemptionQuery query{waiter, std::nullopt, /*told=*/false};
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *state.find(id);
+    if (lease.ended() || lease.tier >= waiter.tier || lease.state == LeaseState::pausing) continue;
+    const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
+    if (ineligible(state, rules, query, lease, way, now)) continue;
+    const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
+    emptied.below.push_back(its);
+    emptied.gives.push_back(
+        {its.gain, its.cost, its.enters, its.stays, lease.uid, ledger_left_for(state, rules, lease.uid, waiter.uid)});
+  }
+}
+
+Emptied emptied(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                const SliceGroup& slice_group, Time now) {
+  const std::string& uuid = device.reading.uuid;
+  Emptied all;
+  all.room = state.effective_free(device, rules, now) + being_yielded(state, device);
+  for (const LeaseId id : slice_group.residents) {
+    const Lease& lease = *state.find(id);
+    const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
+    all.room += its.gain;
+    all.candidates.push_back({&lease, true, true, state.had(id, uuid), its.gain, its});
+  }
+  for (const LeaseId id : slice_group.waiters) {
+    const Lease& lease = *state.find(id);
+    const bool has_it = lease.state == LeaseState::active;
+    all.candidates.push_back({&lease, false, has_it, state.had(id, uuid), state.need(lease, uuid), {}});
+  }
+  add_below(state, rules, waiter, device, now, all);
+  return all;
+}
+
+// Those of lower tiers who leave with these equals, one after the other, so that so much more is there. None: they
+// cannot, or host memory does not take all of them.
+std::optional<std::vector<Victim>> with_below(const State& state, const Rules& rules, const Lease& waiter,
+                                              const Emptied& emptied, const std::vector<Victim>& equals, Bytes need) {
+  const auto all = [&](const std::vector<std::size_t>& chosen) {
+    std::vector<Victim> victims = equals;
+    for (const std::size_t i : chosen) victims.push_back(emptied.below[i]);
+    std::sort(victims.begin(), victims.end());
+    return victims;
+  };
+  const auto fits = [&](const std::vector<Victim>& victims) {
+    return mutant(Mutant::ledger_is_asked_one_by_one) || beyond_ledger(state, rules, waiter.uid, victims).empty();
+  };
+  auto chosen = cheapest_cover(emptied.gives, need);
+  if (!chosen) return std::nullopt;
+  if (auto victims = all(*chosen); fits(victims)) return victims;
+  if (chosen->empty()) return std::nullopt;
+  // Others, for whom there is place whatever the equals leave of what they take.
+  std::vector<Candidate> gives = emptied.gives;
+  Bytes place = ledger_left(state, rules, {});
+  for (const Victim& equal : equals) {
+    place -= equal.enters;
+    for (Candidate& giver : gives)
+      if (giver.user == state.find(equal.lease)->uid) giver.for_user -= equal.enters;
+  }
+  chosen = cheapest_cover(gives, need, place);
+  if (!chosen) return std::nullopt;
+  auto victims = all(*chosen);
+  return fits(victims) ? std::optional(std::move(victims)) : std::nullopt;
+}
+
+// Of two that have had as much. A quantum has ended: who has had no more than the others goes on with them.
+bool first_of_equal(const Contestant& a, const Contestant& b) {
+  if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
+  return !a.resident && b.resident;
+}
+
+// Who has the device from then on, if nobody comes or goes until then: those who have it go on having it. None: those
+// of lower tiers who would have to leave cannot. `below`: they leave as far as they are needed.
+std::optional<NextSlice> resident_set(const State& state, const Rules& rules, const Emptied& emptied,
+                                      const Lease& waiter, const std::string& uuid, Duration then, bool below) {
+  std::vector<Contestant> order = emptied.candidates;
+  for (Contestant& candidate : order)
+    if (candidate.has_it) candidate.had += then;
+  std::stable_sort(order.begin(), order.end(), [](const Contestant& a, const Contestant& b) {
+    if (a.had != b.had && !mutant(Mutant::shares_go_by_priority)) return a.had < b.had;
+    return first_of_equal(a, b);
+  });
+  NextSlice slice{{uuid}, {}, {}, {}};
+  Bytes room = emptied.room;
+  if (below)
+    for (const Candidate& giver : emptied.gives) room += std::max(giver.frees, Bytes{});
+  const Bytes all = room;
+  std::vector<Victim> equals;
+  for (const Contestant& candidate : order) {
+    const bool fits = candidate.takes <= room;
+    if (fits) room -= candidate.takes;
+    if (fits && !candidate.resident) slice.enters.push_back(candidate.lease->id);
+    if ((!fits || mutant(Mutant::all_leave_for_a_turn)) && candidate.resident) equals.push_back(candidate.yields);
+  }
+  const auto leave = with_below(state, rules, waiter, emptied, equals, all - room - emptied.room);
+  if (!leave) return std::nullopt;
+  for (const Victim& victim : *leave) slice.leaves.push_back(victim.lease);
+  return slice;
+}
+
+// None: others come before the waiter. If those of lower tiers cannot leave with the equals, it is between the equals
+// alone.
+std::optional<NextSlice> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
+                               const std::string& uuid, Duration then) {
+  auto slice = resident_set(state, rules, emptied, waiter, uuid, then, /*below=*/true);
+  if (!slice && !emptied.below.empty())
+    slice = resident_set(state, rules, emptied, waiter, uuid, then, /*below=*/false);
+  const bool comes = slice && std::find(slice->enters.begin(), slice->enters.end(), waiter.id) != slice->enters.end();
+  return comes ? slice : std::nullopt;
+}
+
+// The moments, in order, from which one of those who have the device comes after one of those who wait for it: between
+// them nobody's place changes. Where there are too many of them, those at which it comes after this waiter.
+std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
+  const auto against = [&emptied](const auto& counts) {
+    std::vector<Duration> moments;
+    for (const Contestant& waits : emptied.candidates) {
+      if (waits.has_it || !counts(waits)) continue;
+      for (const Contestant& has : emptied.candidates)
+        if (const Duration until = waits.had - has.had + Duration(first_of_equal(waits, has) ? 0 : 1);
+            has.has_it && until > Duration{})
+          moments.push_back(until);
+    }
+    std::sort(moments.begin(), moments.end());
+    moments.erase(std::unique(moments.begin(), moments.end()), moments.end());
+    return moments;
+  };
+  auto moments = against([](const Contestant&) { return true; });
+  if (moments.size() <= most_moments) return moments;
+  return against([&waiter](const Contestant& candidate) { return candidate.lease->id == waiter.id; });
+}
+
+// No turn of this waiter begins sooner: whoever leaves has had its room for as long as whose turn it is is worth.
+Time first_quantum(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
+                   const std::string& uuid) {
+  Time first = Time::never();
+  for (const Contestant& candidate : emptied.candidates)
+    if (candidate.resident) first = std::min(first, state.standing(candidate.lease->id).came_back);
+  if (first == Time::never() || mutant(Mutant::switching_takes_no_time)) return {};
+  return first + residency(state, rules, waiter, {uuid});
+}
+
+}  // namespace
+
+bool among_equals(const State& state, const Lease& waiter, const NextSlice& slice) {
+  return std::any_of(slice.leaves.begin(), slice.leaves.end(),
+                     [&](LeaseId id) { return state.find(id)->tier == waiter.tier; });
+}
+
+namespace {
+
+// `bytes`: with how much each leaves.
+template <typename Moved>
+Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Moved bytes) {
+  // Who leaves several devices, or comes in on several, does so at the pace of the slowest.
+  std::vector<std::string> touched = slice.devices;
+  for (const LeaseId id : slice.leaves)
+    for (const std::string& its : state.find(id)->devices)
+      if (std::find(touched.begin(), touched.end(), its) == touched.end()) touched.push_back(its);
+  Duration switching{}, stays{};
+  Time since;
+  for (const LeaseId id : slice.leaves) {
+    const Lease& lease = *state.find(id);
+    switching += moving(state, lease, touched, Move::pause, bytes(lease));
+    if (lease.tier == waiter.tier) since = std::max(since, state.standing(id).came_back);
+  }
+  for (const LeaseId id : slice.enters) {
+    const Lease& lease = *state.find(id);
+    if (lease.parking) switching += moving(state, lease, touched, Move::resume);
+    stays = std::max(stays, residency(state, rules, lease, touched));
+  }
+  const double slice_overhead = mutant(Mutant::turns_take_a_tenth) ? 0.1 : rules.slice_overhead;
+  const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / slice_overhead));
+  return since + (mutant(Mutant::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays));
+}
+
+}  // namespace
+
+Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice) {
+  return quantum_ends(state, rules, waiter, slice, [&state](const Lease& lease) { return state.to_move(lease); });
+}
+
+Time announced_at(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Time now) {
+  if (!among_equals(state, waiter, slice)) return slice.at;
+  const auto bytes = [&](const Lease& lease) { return will_move(state, lease, now); };
+  return std::max(slice.at, quantum_ends(state, rules, waiter, slice, bytes));
+}
+
+std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice,
+                            Time now) {
+  auto victims = as_victims(state, rules, slice.leaves, waiter.uid, slice.devices, now);
+  for (Victim& victim : victims) {
+    const Lease& lease = *state.find(victim.lease);
+    const Bytes bytes = will_move(state, lease, now);
+    if (victim.ends || bytes <= victim.bytes) continue;
+    victim.bytes = bytes;
+    victim.pause = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::pause, bytes);
+  }
+  return victims;
+}
+
+Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextSlice slice, const PreemptionPlan& begun,
+             Time now) {
+  std::erase_if(slice.leaves, [&begun](LeaseId id) {
+    return std::ranges::any_of(begun.victims, [id](const Victim& victim) { return victim.lease == id; });
+  });
+  return among_equals(state, waiter, slice) ? std::max(quantum_ends(state, rules, waiter, slice), now) : now;
+}
+
+std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
+                                  const SliceGroup& slice_group, const PreemptionPlan* begun, Time now) {
+  const std::string& uuid = device.reading.uuid;
+  const Emptied all = emptied(state, rules, waiter, device, slice_group, now);
+  if (begun != nullptr) {
+    auto slice = built(state, rules, all, waiter, uuid, Duration{});
+    if (slice) slice->at = goes_on(state, rules, waiter, *slice, *begun, now);
+    return slice;
+  }
+  // The first moment at which those who then have to leave have had their quantum. Before any of them can have had it
+  // none of its equals leaves.
+  const std::vector<Duration> moments = moments_of(all, waiter);
+  const Duration any_has = first_quantum(state, rules, all, waiter, uuid) - now;
+  Duration then{};
+  std::optional<NextSlice> slice;
+  for (std::size_t tries = 0; tries < 2 * most_moments; ++tries) {
+    const auto moment = std::upper_bound(moments.begin(), moments.end(), then);
+    const auto changes = moment == moments.end() ? std::nullopt : std::optional(*moment);
+    slice = built(state, rules, all, waiter, uuid, then);
+    if (!slice && !changes) return std::nullopt;
+    if (!slice) {
+      then = std::max(*changes, any_has);
+      continue;
+    }
+    slice->at = now + then;
+    if (!among_equals(state, waiter, *slice)) return slice;
+    slice->at = std::max(slice->at, quantum_ends(state, rules, waiter, *slice));
+    if (mutant(Mutant::turns_are_put_off)) slice->at = std::max(slice->at, now + 5s);
+    if (slice->at <= now + then) return slice;
+    then = changes ? std::min(std::max(*changes, any_has), slice->at - now) : slice->at - now;
+  }
+  return slice;  // as far as it can be foreseen
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making room: who waits and may ask others to yield has them asked, the cheapest first and one after the other, and
+// what is free there is kept for it meanwhile. Nothing of this is stored: it is decided anew, from how things are, each
+// time that they have changed, so that a set that cannot be completed any more is given up by itself, and those who
+// yielded for it come back by their place in the queue.
+#include "base/mutants.h"
+#include "core/format.h"
+#include "core/ledger_set.h"
+#include "core/methods.h"
+#include "core/nominations.h"
+#include "core/prospects.h"
+#include "core/stepper.h"
+#include "core/victims.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What is given up may let others start, and they may change what is to be done; more often it is put off to the next
+// step.
+constexpr int rounds = 4;
+// Where more devices than this changed, everything is looked at anew: to ask each of them takes as long.
+constexpr std::size_t few_changes = 8;
+// Where others might yield on more devices than this, only the first of all waiters ask: each step would take too long.
+constexpr std::size_t most_spread = 64;
+constexpr Duration settling_pause = 1s;
+
+}  // namespace
+
+// -------------------------------------------------------------------------------- what is to be done
+
+void Stepper::preempt() {
+  if (mutant(Mutant::turns_last_one_step)) state_.slices_.clear();
+  for (int round = 0; round < rounds && room_stale(); ++round) {
+    previous_plans_ = std::exchange(state_.plans_, {});
+    for (PreemptionPlan& preemption : previous_plans_) pass_on(preemption);
+    state_.slices_.clear();
+    state_.room_look_at_ = Time::never();
+    announce_slices_on_several();
+    for (const LeaseId preemptor : preemptors_in_order()) look_for_room(*find(preemptor));
+    leave_slice_groups();
+    bool freed = give_up();
+    const std::vector<PreemptionPlan> plans = state_.plans_;
+    for (const PreemptionPlan& preemption : plans) freed |= advance(preemption);
+    if (!freed) break;
+    grant_waiting();
+  }
+}
+
+// Once the one has come in for whom a turn has begun, it goes on for the others who come in by it.
+void Stepper::pass_on(PreemptionPlan& preemption) const {
+  const Lease* preemptor = state_.find(preemption.preemptor);
+  const bool came_in = preemptor != nullptr && preemptor->reserves() && !state_.queue_.contains(preemption.preemptor);
+  if (!preemption.by_slice || !preemption.started || !came_in) return;
+  std::erase_if(preemption.beneficiaries, [this](LeaseId id) { return !state_.queue_.contains(id); });
+  if (preemption.beneficiaries.empty()) return;
+  preemption.preemptor = preemption.beneficiaries.front();
+  preemption.beneficiaries.erase(preemption.beneficiaries.begin());
+}
+
+// In the order of the queue; but what was begun on somebody's word, or because it is somebody's turn, is gone on with
+// before those begin who would not go ahead of it: else whoever yielded would yield for them, or for its own return.
+std::vector<LeaseId> Stepper::preemptors_in_order() const {
+  std::vector<const PreemptionPlan*> gone_on_with;
+  for (const PreemptionPlan& preemption : previous_plans_)
+    if (is_gone_on_with(preemption)) gone_on_with.push_back(&preemption);
+  std::vector<LeaseId> found;
+  std::set<LeaseId> known;
+  const auto add = [&](LeaseId id) {
+    if (known.insert(id).second) found.push_back(id);
+  };
+  for (const Preemptor& preemptor : state_.preemptors_.in_order()) {
+    for (const PreemptionPlan* preemption : gone_on_with)
+      if (!goes_ahead(preemptor.key.lease, *preemption)) add(preemption->preemptor);
+    add(preemptor.key.lease);
+  }
+  return found;
+}
+
+// Before anybody has yielded it does not matter whom it would have yield: that depends on who goes ahead of it.
+bool Stepper::goes_ahead(LeaseId preemptor, const PreemptionPlan& preemption) const {
+  const bool word = preemption.cause != Cause::request && state_.requested_.contains(preemptor);
+  return word || state_.find(preemptor)->tier >
+                     (preemption.started ? preemption.tier : state_.find(preemption.preemptor)->tier);
+}
+
+bool Stepper::is_gone_on_with(const PreemptionPlan& preemption) const {
+  if (preemption.cause == Cause::request) return state_.requested_.contains(preemption.preemptor);
+  return preemption.by_slice && state_.preemptors_.contains(preemption.preemptor);
+}
+
+// Where room is held for somebody before it, to whom it would not leave again what it was given, in its turn: nobody
+// yields there for such a one, unless on somebody's word.
+std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
+  const QueueKey* key = state_.queue_.key(waiter.id);
+  std::vector<std::string> devices;
+  const bool leaves_again = waiter.pausable != Pausable::no;
+  if (leaves_again || key == nullptr) return devices;
+  const Nominations held(state_, rules_, now_);
+  for (const Nominations::Entry& entry : held.entries())
+    if (entry.key.before(*key)) devices.insert(devices.end(), entry.room.devices.begin(), entry.room.devices.end());
+  return devices;
+}
+
+// Whether anything has changed that matters here: a device, or who the first waiters are, or it is time to look.
+bool Stepper::room_stale() {
+  std::vector<Preemptor> query = list_preemptors();
+  state_.reindex(rules_, now_);
+  const bool time = state_.room_look_at_ <= now_;
+  if (time) state_.room_look_at_ = Time::never();
+  const bool others = query != state_.preemptors_.in_order();
+  const bool everything = std::exchange(state_.room_stale_, false) || time || others;
+  const std::vector<std::string> changed = std::exchange(state_.room_changed_, {});
+  if (!everything && !change_matters(changed)) return false;
+  if (others) {
+    std::vector<std::vector<std::string>> devices;
+    for (const Preemptor& preemptor : query) {
+      const Lease& lease = *find(preemptor.key.lease);
+      if (lease.waits_in_place()) devices.push_back(lease.devices);
+      else if (!lease.wanted_device.empty()) devices.push_back({lease.wanted_device});
+      else devices.emplace_back();
+    }
+    state_.preemptors_ = Preemptors(std::move(query), devices);
+  }
+  if (state_.preemptors_.empty()) return !state_.plans_.empty() || !state_.slice_groups_.empty();
+  return true;
+}
+
+// Where nothing is under way and nothing was found before, nothing can be found now unless on one of the devices that
+// changed.
+bool Stepper::change_matters(const std::vector<std::string>& changed) const {
+  const bool in_progress = !state_.plans_.empty() || !state_.slices_.empty() || contested();
+  if (in_progress || !state_.requested_.empty() || changed.size() > few_changes) return !changed.empty();
+  return std::any_of(changed.begin(), changed.end(), [this](const std::string& uuid) {
+    const Device* device = state_.find_device(uuid);
+    return device != nullptr && std::ranges::any_of(state_.preemptors_.in_order(), [&](const Preemptor& preemptor) {
+             return might_make_room(state_, rules_, *state_.find(preemptor.key.lease), *device, now_);
+           });
+  });
+}
+
+// The first that wait; whoever wants to come back; and those for whom room was ordered, wherever they stand.
+std::vector<Preemptor> Stepper::list_preemptors() {
+  std::vector<QueueKey> by_rule;
+  if (rules_.automatic || mutant(Mutant::nothing_is_manual)) {
+    add_first_waiters(by_rule);
+    add_parked(by_rule);
+  }
+  std::vector<Preemptor> all;
+  all.reserve(by_rule.size() + state_.requested_.size());
+  for (const QueueKey& key : by_rule) all.push_back({key, true});
+  std::erase_if(state_.requested_, [&](LeaseId id) {
+    const QueueKey* key = state_.queue_.key(id);
+    if (key != nullptr) all.push_back({*key, false});
+    else if (Lease* lease = find(id)) keep_request(*lease);
+    return key == nullptr;
+  });
+  std::sort(all.begin(), all.end(), [](const Preemptor& a, const Preemptor& b) {
+    return a.key.lease == b.key.lease ? a.by_rule && !b.by_rule : a.key.before(b.key);
+  });
+  const auto same = [](const Preemptor& a, const Preemptor& b) { return a.key.lease == b.key.lease; };
+  all.erase(std::unique(all.begin(), all.end(), same), all.end());
+  return all;
+}
+
+// Nobody keeps those waiting who want something else: as many for each device, and for each number of them.
+void Stepper::add_first_waiters(std::vector<QueueKey>& keys) const {
+  const Queue& queue = state_.queue_;
+  queue.all().first(preemptors, keys);
+  std::size_t devices = 0;
+  for (const auto& where : state_.where_) devices += where.size();
+  if (queue.size() <= preemptors || devices > most_spread) return;
+  for (const auto& [count, tree] : queue.any()) tree.first(preemptors, keys);
+  queue.sets().first(preemptors, keys);
+  for (const auto& where : state_.where_)
+    for (const std::string& device : where)
+      if (const QueueTree* tree = queue.named(device)) tree->first(preemptors, keys);
+}
+
+void Stepper::add_parked(std::vector<QueueKey>& keys) const {
+  const Queue& queue = state_.queue_;
+  for (const LeaseId id : state_.away_) {
+    const QueueKey* key = queue.key(id);
+    if (key == nullptr) continue;
+    const std::vector<std::string>& devices = state_.find(id)->devices;
+    const QueueTree& tree = devices.size() > 1 ? queue.sets() : *queue.named(devices.front());
+    if (state_.away_.size() <= parked_preemptors || tree.before(*key) < parked_preemptors) keys.push_back(*key);
+  }
+}
+
+// What was kept for those who have no need of it any more, or no hope, is there for all again.
+bool Stepper::give_up() {
+  bool freed = false;
+  for (const PreemptionPlan& old : previous_plans_) {
+    for (const std::string& device : old.devices) {
+      if (const PreemptionPlan* now = state_.plan_on(device);
+          now != nullptr && now->preemptor == old.preemptor && now->tier >= old.tier)
+        continue;
+      if (!mutant(Mutant::kept_room_stays_kept)) state_.opened_.push_back(device);
+      freed = true;
+    }
+  }
+  return freed;
+}
+
+void Stepper::look_for_room(const Lease& waiter) {
+  if (waits_for_reading(waiter)) return;
+  const std::optional<PreemptionRequest>& preemption_request = waiter.preemption_request;
+  if (!preemption_request && !state_.somebody_might_yield(waiter.tier)) return;
+  const PreemptionQuery query{waiter, preemption_request, /*told=*/false};
+  const VictimPlan plan = plan_on_or_elsewhere(query);
+  // It comes by itself, or is there. What comes because others left for it is kept for it: they would have it back.
+  const bool settles = std::ranges::any_of(
+      plan.devices, [this](const std::string& uuid) { return state_.devices_.at(uuid).settling > Bytes{}; });
+  const bool for_it =
+      plan.in_progress || (settles && (started_for(waiter.id) != nullptr ||
+                                       (preemption_request && yields_on_its_request(waiter.id, plan.devices))));
+  if (plan.found && plan.victims.empty() && (!for_it || is_free(waiter, plan.devices))) return;
+  const std::vector<std::string> barred = barred_from(waiter);
+  const bool may =
+      query.cause() == Cause::request ||
+      std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
+  if (plan.found && plan.victims.empty() && others_come_in_with(waiter) && continue_slice(waiter)) return;
+  if (plan.found && may) {
+    // It goes on being its turn while those who leave for it are on their way out.
+    const auto old = std::ranges::find_if(previous_plans_, [&waiter](const PreemptionPlan& preemption) {
+      return preemption.preemptor == waiter.id && preemption.by_slice;
+    });
+    const bool by_slice = !preemption_request && old != previous_plans_.end();
+    const Cause cause = by_slice && plan.victims.empty() ? Cause::slice : query.cause();
+    begin_plan({waiter.id, keeps_out(query, plan), cause, by_slice, /*started=*/false, plan.devices, plan.victims,
+                by_slice && old->devices == plan.devices ? old->beneficiaries : std::vector<LeaseId>()});
+    return;
+  }
+  look_again_at(plan.again);
+  for (const Ineligible& ineligible : plan.ineligible) look_again_at(ineligible.until);
+  // A word whose victims cannot yield any more takes no right away.
+  if (may_ask(state_, rules_, waiter)) wait_for_slice(waiter, barred);
+}
+
+// Nothing is decided while the last reading of where room is made for it is too old; what was made so far is kept.
+bool Stepper::waits_for_reading(const Lease& waiter) {
+  const PreemptionPlan* old = started_for(waiter.id);
+  if (old == nullptr || !state_.queue_.contains(waiter.id)) return false;
+  const auto is_late = [this](const std::string& uuid) {
+    const Device* device = state_.find_device(uuid);
+    return device != nullptr && !state_.known(*device, rules_, now_) && device->problem.empty() &&
+           !State::given_up(*device, rules_, now_);
+  };
+  if (std::ranges::none_of(old->devices, is_late)) return false;
+  PreemptionPlan kept = *old;
+  kept.victims.clear();
+  return begin_plan(std::move(kept));
+}
+
+// What is on its way is enough for it, and not for those who come in by the same turn.
+bool Stepper::others_come_in_with(const Lease& waiter) const {
+  const PreemptionPlan* old = started_for(waiter.id);
+  if (old == nullptr || !old->by_slice || old->beneficiaries.empty()) return false;
+  return std::ranges::any_of(old->devices, [&](const std::string& uuid) {
+    Bytes need = state_.need(waiter, uuid);
+    for (const LeaseId id : old->beneficiaries)
+      if (const Lease* other = state_.find(id); other != nullptr && state_.queue_.contains(id))
+        need += state_.need(*other, uuid);
+    const auto device = state_.devices_.find(uuid);
+    return device != state_.devices_.end() && state_.known(device->second, rules_, now_) &&
+           state_.effective_free(device->second, rules_, now_) + device->second.settling +
+                   being_yielded(state_, device->second) <
+               need;
+  });
+}
+
+// Room is made for it in one place at a time.
+const PreemptionPlan* Stepper::started_for(LeaseId preemptor) const {
+  const auto found = std::ranges::find_if(previous_plans_, [preemptor](const PreemptionPlan& preemption) {
+    return preemption.preemptor == preemptor && preemption.started;
+  });
+  return found == previous_plans_.end() ? nullptr : &*found;
+}
+
+// Where others have yielded for it already, room goes on being made for it, whatever another device would cost by now:
+// else those would have yielded for nothing.
+VictimPlan Stepper::plan_on_or_elsewhere(PreemptionQuery query) const {
+  if (const PreemptionPlan* before = started_for(query.lease.id)) {
+    query.on = before->devices;
+    if (VictimPlan there = plan_victims(state_, rules_, query, now_); there.found) return there;
+    query.on.clear();
+  }
+  return plan_victims(state_, rules_, query, now_);
+}
+
+// The room is there, and if it is not the waiter's that is because it is held for somebody else: whoever yields there
+// does not yield for this one.
+bool Stepper::is_free(const Lease& waiter, const std::vector<std::string>& devices) const {
+  return std::all_of(devices.begin(), devices.end(), [&](const std::string& uuid) {
+    const Device& device = state_.devices_.at(uuid);
+    return state_.known(device, rules_, now_) &&
+           state_.effective_free(device, rules_, now_) >= state_.need(waiter, uuid);
+  });
+}
+
+void Stepper::look_again_at(Time at) {
+  if (at > now_) state_.room_look_at_ = std::min(state_.room_look_at_, at);
+}
+
+bool Stepper::begin_plan(PreemptionPlan preemption) {
+  for (const std::string& device : preemption.devices)
+    if (state_.plan_on(device) != nullptr) return false;  // of one that stands before it
+  const PreemptionPlan* old = started_for(preemption.preemptor);
+  preemption.started =
+      old != nullptr &&
+      (old->by_slice ? preemption.by_slice : std::ranges::is_permutation(old->devices, preemption.devices));
+  if (preemption.cause == Cause::request)
+    preemption.started |= yields_on_its_request(preemption.preemptor, preemption.devices);
+  state_.plans_.push_back(std::move(preemption));
+  return true;
+}
+
+// -------------------------------------------------------------------------------- doing it
+
+// One after the other: the next is asked when the one before has yielded, or could not. True: room may be there at
+// once.
+bool Stepper::advance(const PreemptionPlan& preemption) {
+  if (preemption.victims.empty() || somebody_yields(preemption.devices)) return false;
+  // Whose method has just failed is asked by the next one before anybody else is.
+  const auto again =
+      std::ranges::find_if(preemption.victims, [this](const Victim& its) { return undone_.contains(its.lease); });
+  const Victim& first = again == preemption.victims.end() ? preemption.victims.front() : *again;
+  Lease& victim = *find(first.lease);
+  if (somebody_yields(victim.devices)) return false;
+  if (victim.ended()) return false;  // for another preemptor, on another of its devices
+  if (first.ends && !swap_may_be_prevented(victim)) {
+    note_started(preemption);
+    end_spot(victim, preemption);
+    return true;
+  }
+  if (undone_.contains(victim.id)) return ask_by_next(victim, preemption), false;
+  state_.runtime_.at(victim.id).weighed = true;
+  plan_.actions.emplace_back(WeighHost{victim.id});
+  return false;
+}
+
+// That it cannot be was seen some time ago, and whoever shared its control group may have gone since: who is to be
+// ended for that is weighed once more.
+bool Stepper::swap_may_be_prevented(const Lease& victim) const {
+  const std::optional<Barred>& barred = state_.runtime_.at(victim.id).barred;
+  return barred && barred->by == Hindrance::swap && barred->until < now_ + barred_for;
+}
+
+// The method before it was undone a moment ago, and what host memory takes was told with that.
+void Stepper::ask_by_next(Lease& victim, const PreemptionPlan& preemption) {
+  const auto undone = undone_.find(victim.id);
+  State::LeaseRuntime& runtime = state_.runtime_.at(victim.id);
+  const auto methods = pause_methods_of(state_, victim);
+  const bool has = runtime.next && std::find(methods.begin(), methods.end(), *runtime.next) != methods.end();
+  if (!has || !check_host(victim, undone->second.host)) return;
+  note_started(preemption);
+  Parking parking = std::move(undone->second.parking);
+  undone_.erase(undone);
+  parking.told = false;
+  parking.reason = yield_text(preemption, victim);
+  runtime.yields_for = preemption.preemptor;
+  note("next_method");
+  ask_to_yield(victim, *runtime.next, std::move(parking));
+}
+
+// What was made so far is remembered by those who made it, for the time that nothing more could be.
+bool Stepper::yields_on_its_request(LeaseId preemptor, const std::vector<std::string>& devices) const {
+  return std::ranges::any_of(devices, [&](const std::string& uuid) {
+    return std::ranges::any_of(state_.devices_.at(uuid).leases, [&](LeaseId id) {
+      const Lease& lease = *state_.find(id);
+      const bool away = lease.state == LeaseState::pausing || lease.state == LeaseState::paused;
+      return away && state_.runtime_.at(id).yields_for == preemptor;
+    });
+  });
+}
+
+void Stepper::note_started(const PreemptionPlan& preemption) {
+  for (PreemptionPlan& its : state_.plans_) its.started |= its.preemptor == preemption.preemptor;
+}
+
+// For whomever they were asked, their room is not wanted any more, or not theirs.
+void Stepper::settle_undone() {
+  for (const auto& [id, undone] : std::exchange(undone_, {}))
+    if (Lease* lease = find(id); lease != nullptr && lease->state == LeaseState::active)
+      runs_again(*lease, undone.parking);
+}
+
+// Only now is it known what host memory takes, and a moment has passed: everything is looked at again.
+Result<LeaseId> Stepper::on(const HostWeighed& fact) {
+  Lease* victim = find(fact.lease);
+  if (victim == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
+  state_.runtime_.at(victim->id).weighed = false;
+  // The driver may have returned to one that was passed over, say: what that leaves is looked at first.
+  const auto preemption = std::find_if(state_.plans_.begin(), state_.plans_.end(), [&](const PreemptionPlan& of) {
+    return !of.victims.empty() && of.victims.front().lease == victim->id && !somebody_yields(of.devices);
+  });
+  if (preemption == state_.plans_.end() || somebody_yields(victim->devices)) {
+    // What is to be done has changed meanwhile. Not at once again: nobody is weighed in turn with another for ever.
+    look_again_at(now_ + look_interval);
+    return victim->id;
+  }
+  state_.room_stale_ = true;
+  const bool ends = preemption->victims.front().ends;
+  std::optional<Barred>& barred = state_.runtime_.at(victim->id).barred;
+  if (ends && barred && barred->by == Hindrance::swap) barred.reset();
+  if (swaps_for_good(*victim, fact.host))
+    bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
+  if (ends) return victim->id;
+  if (const Status may = check_pause(*victim, fact.host); !may) {
+    leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
+    return victim->id;
+  }
+  // Nor is the first asked where there is no host memory for the last. Another's control group is not looked at yet.
+  HostMemory host = fact.host;
+  host.headroom.reset();
+  const std::string beyond = beyond_ledger(state_, rules_, find(preemption->preemptor)->uid, preemption->victims, host);
+  if (!beyond.empty() && !mutant(Mutant::ledger_is_asked_one_by_one)) {
+    refuse_set(*preemption, beyond);
+    return victim->id;
+  }
+  preemption->started = true;
+  begin_pause(*victim, yield_text(*preemption, *victim), true);
+  state_.runtime_.at(victim->id).yields_for = preemption->preemptor;
+  return victim->id;
+}
+
+// Told while the victim is away, when the preemptor may be over: what was asked for, and nothing of how things are.
+std::string Stepper::yield_text(const PreemptionPlan& preemption, const Lease& victim) const {
+  const Lease& preemptor = *state_.find(preemption.preemptor);
+  const std::string asked = ", which " + asked_text(preemptor);
+  // With its equals those may have to leave who are below them all.
+  const bool below = preemption.cause == Cause::slice && victim.tier < preemptor.tier;
+  switch (below ? Cause::tier : preemption.cause) {
+    case Cause::tier:
+      return "to make room for " + name_of(preemptor) + ", of the tier " + std::string(to_string(preemptor.tier)) +
+             asked;
+    case Cause::slice: return "for the time slice of " + name_of(preemptor) + asked;
+    case Cause::request: break;
+  }
+  const std::string whose =
+      requester_text(preemptor.preemption_request.value_or(PreemptionRequest{victim.uid}), victim);
+  return "requested by " + whose + " to make room for " + name_of(preemptor) + asked;
+}
+
+// It cannot be paused, and has agreed to be ended when somebody above it needs its room.
+void Stepper::end_spot(Lease& lease, const PreemptionPlan& preemption) {
+  std::string text = yield_text(preemption, lease) + "; it is of the tier spot";
+  if (const auto since = state_.told_in_vain(lease, now_); since >= rules_.spot_unused_after) {
+    text += ", and its program has not gone on for " + format_duration(*since) + " since it was told to";
+    return end(lease, EndReason::revoked, text, "spot_ended");
+  }
+  text += " and cannot be paused";
+  const MostParkable most = most_parkable(rules_, lease, state_.find(preemption.preemptor)->uid);
+  const auto methods = pause_methods_of(state_, lease);
+  const bool by_a_method = !methods.empty();
+  const Barred* barred = by_a_method ? state_.barred(lease.id, methods.front(), now_) : nullptr;
+  if (barred != nullptr && open_methods_of(state_, lease, now_).empty()) {
+    text += ": " + barred->why;
+  } else if ((by_a_method || may_register(lease)) && lease.reserved() > most.bytes) {
+    text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +
+            format_size(most.bytes) + " (" + std::string(most.bound) + ")";
+  } else if (by_a_method) {
+    text += ": nothing of its program has been on a card for a while that could be parked";
+  } else if (may_register(lease)) {
+    text += lease.pausable == Pausable::driver ? ": no program of it has come" : ": nothing has said how it yields";
+    text += ", for " + format_duration(rules_.spot_unused_after) + " (`pause.spot_unused_after`)";
+  }
+  end(lease, EndReason::revoked, text, "spot_ended");
+}
+
+// Without the one that takes most of it there may be a set that fits; who is being parked may leave more of it free in
+// a moment.
+void Stepper::refuse_set(const PreemptionPlan& preemption, const std::string& beyond) {
+  const auto most = std::ranges::max_element(preemption.victims, {}, &Victim::enters);
+  Lease& victim = *find(most->lease);
+  leave_alone(victim, {LeftAlone::Ground::refused, "not it alone would have to yield, but " + beyond});
+  if (state_.ledger_unsettled() <= Bytes{}) return;
+  Time& until = state_.runtime_.at(victim.id).ineligible_until;
+  until = std::min(until, now_ + settling_pause);
+  look_again_at(until);
+}
+
+}  // namespace sublet::core

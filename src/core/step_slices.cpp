@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns among equals: when one comes, those who leave for it are asked as those are who make room for a higher tier
+// (step_preempt.cpp). Who has had how much is counted for as long as there is somebody to share with.
+#include "base/mutants.h"
+#include "core/format.h"
+#include "core/methods.h"
+#include "core/slices.h"
+#include "core/stepper.h"
+#include "core/victims.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// Of a turn whose price has changed the same come in another order.
+template <typename Element>
+std::vector<Element> in_order(std::vector<Element> elements) {
+  std::sort(elements.begin(), elements.end());
+  return elements;
+}
+
+}  // namespace
+
+// Its turn has begun on this device: others left for it, or are leaving.
+const PreemptionPlan* Stepper::begun(LeaseId waiter, const std::string& uuid) const {
+  const PreemptionPlan* plan = started_for(waiter);
+  const bool here = plan != nullptr && plan->by_slice &&
+                    std::find(plan->devices.begin(), plan->devices.end(), uuid) != plan->devices.end();
+  return here ? plan : nullptr;
+}
+
+void Stepper::wait_for_slice(const Lease& waiter, const std::vector<std::string>& barred) {
+  if (continue_slice(waiter)) return;
+  if (devices_wanted(waiter) > 1) {
+    const auto its = std::find_if(state_.slices_.begin(), state_.slices_.end(), [&](const auto& on) {
+      return on.second.devices.size() > 1 && on.second.enters.front() == waiter.id;
+    });
+    if (its != state_.slices_.end() && its->second.at <= now_) take_slice(waiter, its->second);
+    return;
+  }
+  for (const std::string& uuid : state_.where_might_yield(waiter.tier)) {
+    const Device& device = state_.devices_.at(uuid);
+    const auto known = state_.slices_.find(uuid);
+    if (known != state_.slices_.end() && known->second.devices.size() > 1) continue;  // that one comes before
+    auto slice = slice_on(waiter, device, barred);
+    if (!slice || !among_equals(state_, waiter, *slice) || comes_before(waiter, *slice)) continue;
+    keep_to_what_was_said(waiter, *slice);
+    if (slice->at <= now_ + (mutant(Mutant::turns_begin_when_near) ? 1s : 0s)) {
+      if (take_slice(waiter, *slice)) return;
+      continue;
+    }
+    if (!mutant(Mutant::turns_are_not_looked_for)) look_again_at(slice->at);
+    if (known != state_.slices_.end() && slice->at >= known->second.at) continue;
+    announce(*slice);
+    state_.slices_[uuid] = std::move(*slice);
+  }
+}
+
+// Who was told of this turn is not put off by what has been learned since: of what the switch costs, or of what those
+// use who leave. It is another turn where one of them was given its room since.
+void Stepper::keep_to_what_was_said(const Lease& waiter, NextSlice& slice) const {
+  slice.said = announced_at(state_, rules_, waiter, slice, now_);
+  const auto before = state_.said_.find({waiter.id, in_order(slice.devices)});
+  if (before == state_.said_.end() || !binds(before->second, slice) || mutant(Mutant::turns_are_put_off)) return;
+  slice.said = std::min(slice.said, before->second.said);
+  slice.at = std::min(slice.at, slice.said);
+}
+
+bool Stepper::binds(const AnnouncedSlice& said, const NextSlice& slice) const {
+  return said.leaves == in_order(slice.leaves) &&
+         std::ranges::all_of(slice.leaves, [&](LeaseId id) { return state_.standing(id).came_back <= said.first; });
+}
+
+// To all who come in by it.
+void Stepper::announce(const NextSlice& slice) {
+  for (const LeaseId id : slice.enters) {
+    const auto [its, fresh] = state_.said_.try_emplace({id, in_order(slice.devices)});
+    if (!fresh && binds(its->second, slice)) its->second.said = std::min(its->second.said, slice.said);
+    else its->second = {in_order(slice.leaves), slice.said, now_};
+  }
+}
+
+// Of those who want several devices the turn is found first, and no other begins there before it: on each of them the
+// turns of others end at times of their own, and it would never be the turn of one who waits for all to end at once.
+void Stepper::announce_slices_on_several() {
+  for (const LeaseId id : wanting_several()) {
+    const Lease& waiter = *find(id);
+    if (plan_victims(state_, rules_, PreemptionQuery{waiter, waiter.preemption_request, /*told=*/false}, now_).found)
+      continue;
+    auto slice = slice_on_several(waiter, barred_from(waiter));
+    if (!slice || comes_before(waiter, *slice)) continue;
+    keep_to_what_was_said(waiter, *slice);
+    if (slice->at > now_) look_again_at(slice->at);
+    announce(*slice);
+    for (const std::string& uuid : slice->devices) state_.slices_[uuid] = *slice;
+  }
+}
+
+// Whose turn has begun comes first; then whoever had least on that of its devices where it had most, and the one of the
+// higher priority of those who had as much.
+std::vector<LeaseId> Stepper::wanting_several() const {
+  struct Waiter {
+    bool begun;
+    Duration had;
+    int priority;
+    LeaseId id;
+  };
+  std::vector<Waiter> waiters;
+  for (const Preemptor& preemptor : state_.preemptors_.in_order()) {
+    const Lease& lease = *state_.find(preemptor.key.lease);
+    const bool might = devices_wanted(lease) > 1 && state_.somebody_might_yield(lease.tier);
+    if (!might || !may_ask(state_, rules_, lease)) continue;
+    Waiter waiter{false, {}, lease.priority, lease.id};
+    for (const Device* device : devices_for(state_, lease)) {
+      waiter.begun |= begun(lease.id, device->reading.uuid) != nullptr;
+      waiter.had = std::max(waiter.had, state_.had(lease.id, device->reading.uuid));
+    }
+    waiters.push_back(waiter);
+  }
+  std::stable_sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& b) {
+    if (a.begun != b.begun) return a.begun;
+    return a.had != b.had ? a.had < b.had : a.priority > b.priority;
+  });
+  std::vector<LeaseId> ids;
+  for (const Waiter& waiter : waiters) ids.push_back(waiter.id);
+  return ids;
+}
+
+// On one device, whoever else may take turns there; none while they are not known, or barred.
+std::optional<NextSlice> Stepper::slice_on(const Lease& waiter, const Device& device,
+                                           const std::vector<std::string>& barred) {
+  const std::string& uuid = device.reading.uuid;
+  if (!waits_for(waiter, device) || !state_.known(device, rules_, now_)) return std::nullopt;
+  if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) return std::nullopt;
+  SliceGroup slice_group = slice_group_on(state_, rules_, waiter, device, now_);
+  if (!slice_group.residents.empty()) join_slice_group(device, slice_group);
+  // Nobody yields to them there, whatever they have had: they take no turn from others.
+  std::erase_if(slice_group.waiters, [&](LeaseId id) {
+    if (id == waiter.id) return false;
+    const auto others = barred_from(*find(id));
+    return std::find(others.begin(), others.end(), uuid) != others.end();
+  });
+  return slice_of(state_, rules_, waiter, device, slice_group, begun(waiter.id, uuid), now_);
+}
+
+// Where its turn comes first. It begins when that of the last of those who leave has ended.
+std::optional<NextSlice> Stepper::slice_on_several(const Lease& waiter, const std::vector<std::string>& barred) {
+  std::vector<NextSlice> slices;
+  for (const Device* device : devices_for(state_, waiter)) {
+    if (state_.slices_.contains(device->reading.uuid)) continue;
+    if (auto slice = slice_on(waiter, *device, barred)) slices.push_back(std::move(*slice));
+  }
+  const std::size_t count = devices_wanted(waiter);
+  if (slices.size() < count) return std::nullopt;
+  std::stable_sort(slices.begin(), slices.end(), [](const NextSlice& a, const NextSlice& b) { return a.at < b.at; });
+  NextSlice all{{}, {}, {waiter.id}, {}};
+  const PreemptionPlan* in_progress = nullptr;
+  for (std::size_t i = 0; i < count; ++i) {
+    all.devices.push_back(slices[i].devices.front());
+    if (in_progress == nullptr) in_progress = begun(waiter.id, all.devices.back());
+    if (i == 0 || !mutant(Mutant::turns_begin_with_the_first)) all.at = std::max(all.at, slices[i].at);
+    for (const LeaseId id : slices[i].leaves)
+      if (std::find(all.leaves.begin(), all.leaves.end(), id) == all.leaves.end()) all.leaves.push_back(id);
+  }
+  if (!among_equals(state_, waiter, all)) return std::nullopt;
+  // One after the other they leave all of these devices: what that costs counts as a whole.
+  if (in_progress != nullptr) all.at = std::max(all.at, goes_on(state_, rules_, waiter, all, *in_progress, now_));
+  else if (!mutant(Mutant::turns_begin_with_the_first))
+    all.at = std::max(all.at, quantum_ends(state_, rules_, waiter, all));
+  return all;
+}
+
+// Whether the room is there by itself before that, or so soon after it that nobody need leave for it: the wait that is
+// saved would be shorter than what it costs.
+bool Stepper::comes_before(const Lease& waiter, const NextSlice& slice) const {
+  Duration price{};
+  for (const Victim& victim : as_victims(state_, rules_, slice.leaves, waiter.uid, slice.devices, now_))
+    price += victim.cost;
+  return std::all_of(slice.devices.begin(), slice.devices.end(), [&](const std::string& uuid) {
+    const auto by_itself = room_by_itself(state_, rules_, waiter, state_.devices_.at(uuid), now_);
+    return by_itself && *by_itself <= std::max(slice.at, now_) + price;
+  });
+}
+
+bool Stepper::take_slice(const Lease& waiter, const NextSlice& slice) {
+  auto devices = slice.devices;
+  if (mutant(Mutant::turns_of_one_device)) devices.resize(1);
+  auto victims = as_victims(state_, rules_, slice.leaves, waiter.uid, devices, now_);
+  std::vector<LeaseId> with = slice.enters;
+  std::erase(with, waiter.id);
+  return begin_plan({waiter.id, waiter.tier, Cause::slice, /*by_slice=*/true, /*started=*/false, std::move(devices),
+                     std::move(victims), std::move(with)});
+}
+
+// Once it has begun, those who were to leave then do, as long as they are enough: who had how much changes all the
+// time, and a turn that is made up anew from that could be put off, and what has been freed for it be kept for nobody.
+bool Stepper::continue_slice(const Lease& waiter) {
+  const PreemptionPlan* old = started_for(waiter.id);
+  if (old == nullptr || !old->by_slice) return false;
+  std::vector<LeaseId> leaves;
+  std::vector<Victim> victims = old->victims;
+  for (const auto& [id, undone] : undone_) {  // to be asked by the next method
+    const bool leaves_anyway = std::ranges::find(victims, id, &Victim::lease) != victims.end();
+    if (state_.find(id)->tier <= waiter.tier && !leaves_anyway) victims.emplace_back().lease = id;
+  }
+  for (const Victim& victim : victims) {
+    const Lease* lease = find(victim.lease);
+    if (lease == nullptr) continue;
+    const bool there = lease->state == LeaseState::active || does_not_go_on(state_, rules_, *lease, now_);
+    if (!there) continue;  // it has left, or is leaving
+    const WayToYield way = way_to_yield(state_, rules_, *lease, waiter.uid, now_);
+    const bool may = now_ >= state_.standing(lease->id).ineligible_until && !lease->stop_requested;
+    if (!may || way.kind == WayToYield::Kind::none || way.ends() != victim.ends) return false;
+    leaves.push_back(lease->id);
+  }
+  for (const std::string& uuid : old->devices) {
+    const auto device = state_.devices_.find(uuid);  // it may have been lost since
+    if (device == state_.devices_.end() || !state_.known(device->second, rules_, now_)) return false;
+    Bytes gain;
+    for (const Victim& its : as_victims(state_, rules_, leaves, waiter.uid, {uuid}, now_)) gain += its.gain;
+    if (gain < lacking(state_, rules_, PreemptionQuery{waiter, std::nullopt, /*told=*/false}, device->second, now_))
+      return false;
+  }
+  victims = as_victims(state_, rules_, leaves, waiter.uid, old->devices, now_);
+  return begin_plan({waiter.id, waiter.tier, Cause::slice, /*by_slice=*/true, /*started=*/false, old->devices,
+                     std::move(victims), old->beneficiaries});
+}
+
+// Who comes to the slice group of a device starts as if it had had as much there as the one who had least.
+void Stepper::join_slice_group(const Device& device, const SliceGroup& slice_group) {
+  auto& group = state_.slice_groups_[device.reading.uuid];
+  std::optional<Duration> least;
+  for (auto& [id, service] : group) {
+    count_time(id, service);
+    least = std::min(least.value_or(service.had), service.had);
+  }
+  const State::ServiceTime level{least.value_or(Duration{}), {}};
+  for (const auto* members : {&slice_group.residents, &slice_group.waiters})
+    for (const LeaseId id : *members) count_time(id, group.try_emplace(id, level).first->second);
+}
+
+// How long it had its room, up to now.
+void Stepper::count_time(LeaseId id, State::ServiceTime& service) {
+  if (service.since) service.had += now_ - *service.since;
+  const Lease* lease = find(id);
+  service.since = lease != nullptr && lease->state == LeaseState::active ? std::optional(now_) : std::nullopt;
+}
+
+// Time with room counts only while somebody else of equal standing waits for it. What was had is remembered while that
+// lasts, whoever is on the way out or in meanwhile.
+void Stepper::leave_slice_groups() {
+  for (auto& [uuid, group] : state_.slice_groups_) {
+    const auto device = state_.devices_.find(uuid);
+    for (auto& [id, service] : group) count_time(id, service);
+    std::erase_if(group, [&, &device = device](const auto& one) {
+      return device == state_.devices_.end() || !contends(one.first, device->second);
+    });
+  }
+  std::erase_if(state_.slice_groups_, [](const auto& of) { return of.second.empty(); });
+  // What is not said any more binds nobody: others come before it now, or it has room made on other grounds.
+  std::erase_if(state_.said_, [this](const auto& its) {
+    const auto& [waiter, devices] = its.first;
+    const PreemptionPlan* plan = state_.plan_for(waiter);
+    const auto slice = state_.slices_.find(devices.front());
+    const bool begins = plan != nullptr && plan->by_slice;
+    return !begins && (slice == state_.slices_.end() || in_order(slice->second.leaves) != its.second.leaves ||
+                       !holds(slice->second.enters, waiter));
+  });
+}
+
+bool Stepper::contends(LeaseId id, const Device& device) const {
+  const Lease* lease = state_.find(id);
+  if (lease == nullptr || lease->ended()) return false;
+  if (state_.queue_.contains(id)) return waits_for(*lease, device);
+  if (!lease->reserves() || !device.leases.contains(id)) return false;
+  if (lease->state != LeaseState::active) return true;
+  return std::ranges::any_of(state_.preemptors_.on(device.reading.uuid),
+                             [&](LeaseId other) { return other != id && state_.find(other)->tier == lease->tier; });
+}
+
+// On one of them somebody is on the way out, or is about to be asked.
+bool Stepper::somebody_yields(const std::vector<std::string>& devices) const {
+  return std::ranges::any_of(devices, [this](const std::string& uuid) {
+    return std::ranges::any_of(state_.devices_.at(uuid).leases, [this](LeaseId id) {
+      if (mutant(Mutant::all_yield_at_once)) return state_.runtime_.at(id).weighed;
+      return is_leaving(state_, *state_.find(id)) || state_.runtime_.at(id).weighed;
+    });
+  });
+}
+
+// Whether any of those who take turns has its room: else they all only wait.
+bool Stepper::contested() const {
+  return std::any_of(state_.slice_groups_.begin(), state_.slice_groups_.end(), [this](const auto& of) {
+    return std::any_of(of.second.begin(), of.second.end(), [this](const auto& one) {
+      const Lease* lease = state_.find(one.first);
+      return lease == nullptr || lease->reserves();
+    });
+  });
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/slices.h"
+#include "core/testing/slice_helpers.h"
+
+namespace sublet::core::testing {
+namespace {
+
+TEST(Slices, TwoThatDoNotFitTogetherShareTheCardEqually) {
+  Card w;
+  w.rules.min_residency = 20s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
+  Shares shares = share(w, {a, b}, 1200s);
+  EXPECT_GT(shares.switches, 6);
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s) << "a quantum";
+  EXPECT_GE(shares.had[a] + shares.had[b], 1200s * 85 / 100) << "the rest is spent on switching";
+}
+
+// Nobody had the card while the machine slept, and nobody's quantum is over by that.
+TEST(Slices, SleepIsNoTimeWithTheCard) {
+  Card w;
+  w.rules.min_residency = 60s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
+  const auto doze = [&w] {
+    w.now = w.now + 1h;
+    w.step(ClockGap{1h});
+    w.measure();
+  };
+  w.live(10s);
+  doze();
+  w.live(45s);
+  EXPECT_EQ(w.state_of(a), LeaseState::active) << "it has had it for less than a minute";
+  w.live(30s);
+  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  w.attach(b);
+  share(w, {a, b}, 600s);
+  doze();
+  Shares shares = share(w, {a, b}, 1200s);
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s) << "a quantum";
+}
+
+// Priority orders the queue, and so who waits to come back stands before whose turn it is.
+TEST(Slices, PriorityOrdersOnlyThoseWhoHadAsMuch) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;  // all three, for a moment
+  Lease dear = w.want(14 * GiB, Tier::standard, "a");
+  dear.priority = 10;
+  const LeaseId a = w.submit(dear, true);
+  w.attach(a);
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b"), c = w.start(14 * GiB, Tier::standard, "c");
+  Shares shares = share(w, {a, b, c}, 1800s);
+  for (const LeaseId id : {a, b, c}) {
+    EXPECT_GT(shares.had[id], 400s) << to_string(id);
+    EXPECT_LT(shares.had[id], 800s) << to_string(id);
+  }
+}
+
+// Together they fit only as long as what they keep while they are paused is in the headroom: who has just left does not
+// come back into the room that it made, though it stands before whose turn it is.
+TEST(Slices, ATurnIsNotTakenBackByWhoLeftForIt) {
+  Card w;
+  w.rules.headroom = 512 * MiB;
+  w.rules.min_residency = 20s;
+  const Bytes all = State::capacity(*w.state.find_device(uuid_of(0)), w.rules);
+  const Bytes size{all.count / 2 + (48 * MiB).count};  // both of which keep 64 MiB
+  Lease dear = w.want(size, Tier::standard, "a");
+  dear.priority = 10;
+  const LeaseId a = w.submit(dear, true);
+  w.attach(a);
+  const LeaseId b = w.start(size, Tier::standard, "b");
+  Shares shares = share(w, {a, b}, 1200s);
+  EXPECT_GT(shares.switches, 6);
+  for (const LeaseId id : {a, b}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
+}
+
+// Of those who come in by a turn each does: one of them that has had least does not go on waiting for others who stand
+// before it.
+TEST(Slices, BringInAllWhoseTurnItIs) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;
+  std::vector<LeaseId> all;
+  for (const auto& [size, priority] : {std::pair{10400, 0}, {10700, 30}, {15200, 10}, {9900, 0}}) {
+    Lease lease = w.want(size * MiB, Tier::standard, "train");
+    lease.priority = priority;
+    all.push_back(w.submit(lease, true));
+    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
+  }
+  int several = 0;
+  for (int tries = 0; several < 4 && tries < 3600; ++tries) {
+    const auto slice = w.state.slices().find(uuid_of(0));
+    std::vector<LeaseId> enters;
+    if (slice != w.state.slices().end() && slice->second.at <= w.now + 1s) enters = slice->second.enters;
+    share(w, all, 1s);
+    if (enters.size() < 2) continue;
+    share(w, all, 10s);  // those who leave have left by then
+    ++several;
+    for (const LeaseId id : enters) ASSERT_EQ(w.state_of(id), LeaseState::active) << to_string(id);
+  }
+  EXPECT_EQ(several, 4);
+}
+
+// Whose room takes both an equal's and a spot program's has its turn as well.
+TEST(Slices, ComeToOneForWhomEqualsAndThoseBelowHaveToLeave) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;
+  const LeaseId a = w.start(12 * GiB, Tier::standard, "a"), spot = w.start(6 * GiB, Tier::spot, "spot");
+  const LeaseId c = w.start(19 * GiB, Tier::standard, "c"), b = w.start(12 * GiB, Tier::standard, "b");
+  ASSERT_EQ(w.state_of(spot), LeaseState::active);
+  Shares shares = share(w, {a, b, c}, 1200s);
+  for (const LeaseId id : {a, b, c}) EXPECT_GT(shares.had[id], 250s) << to_string(id);
+}
+
+// With three it is known as well when the next turn begins.
+TEST(Slices, OfThreeBeginWhenTheyWereSaidTo) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 64 * GiB;
+  std::vector<LeaseId> all;
+  for (const auto& [name, size] : {std::pair{"a", 14 * GiB}, {"b", 9 * GiB}, {"c", 15 * GiB}, {"d", 6 * GiB}})
+    all.push_back(w.start(size, Tier::standard, name));
+  share(w, all, 60s);
+  int kept = 0;
+  for (int tries = 0; kept < 12 && tries < 1000; ++tries) {
+    const bool settled = w.state.plans().empty() && std::ranges::all_of(all, [&w](LeaseId id) {
+                           return w.state_of(id) == LeaseState::active || w.state_of(id) == LeaseState::paused;
+                         });
+    const auto slice = w.state.slices().find(uuid_of(0));
+    if (!settled || slice == w.state.slices().end()) {
+      share(w, all, 1s);
+      continue;
+    }
+    const Time at = slice->second.at;
+    while (w.state.plans().empty() && w.now < at) {
+      ASSERT_TRUE(w.state.slices().contains(uuid_of(0)));
+      ASSERT_EQ(w.state.slices().at(uuid_of(0)).at, at);
+      share(w, all, std::min<Duration>(1s, at - w.now));
+    }
+    ASSERT_GE(w.now, at);
+    ++kept;
+  }
+  EXPECT_EQ(kept, 12);
+}
+
+// Who comes new starts level with those who are there, on each card with its own.
+TEST(Slices, AreOfEachCardByItself) {
+  Card w;
+  w.cards = 2;
+  w.measure();
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 128 * GiB;
+  const auto on = [&w](unsigned card, const char* name, int priority) {
+    Lease lease = w.want(14 * GiB, Tier::standard, name);
+    lease.wanted_device = uuid_of(card);
+    lease.priority = priority;
+    const LeaseId id = w.submit(lease, true);
+    if (w.state_of(id) == LeaseState::active) w.attach(id);
+    return id;
+  };
+  const LeaseId a = on(1, "a", 0), b = on(1, "b", 0);
+  share(w, {a, b}, 3600s);
+  const LeaseId c = on(0, "c", 100), d = on(0, "d", 100);
+  share(w, {a, b, c, d}, 300s);
+  // It goes where the next turn ends, on the card where more was had; who waits for the other is looked at first.
+  const auto had_room = [&w](LeaseId one, LeaseId other) {
+    const LeaseId has = w.state_of(one) == LeaseState::active ? one : other;
+    return w.state_of(has) == LeaseState::active ? w.now - w.state.standing(has).came_back : Duration{};
+  };
+  while (had_room(c, d) < 3s || had_room(a, b) < had_room(c, d) + 20s) w.live(1s);
+  const LeaseId any = w.start(14 * GiB, Tier::standard, "any");
+  Shares shares = share(w, {a, b, c, d, any}, 1800s);
+  for (const LeaseId id : {a, b, c, d, any}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
+}
+
+TEST(Slices, OneOnSeveralCardsTakesThemWithThoseOfEach) {
+  Several w(20s);
+  const LeaseId a = w.on_card(0, "a"), b = w.on_card(1, "b");
+  ASSERT_EQ(w.state_of(a), LeaseState::queued);
+  Shares shares = share(w, {w.both, a, b}, 2400s);
+  EXPECT_GT(shares.switches, 12);
+  for (const LeaseId id : {w.both, a, b}) EXPECT_GT(shares.had[id], 900s) << to_string(id);
+}
+
+TEST(Slices, OneOnSeveralCardsLeavesForWhoWantsOne) {
+  Several w(20s);
+  const LeaseId a = w.on_card(0, "a");
+  Shares shares = share(w, {w.both, a}, 1200s);
+  for (const LeaseId id : {w.both, a}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
+}
+
+// The turns on its cards end at times of their own: it waits for the last, and nobody comes in before it meanwhile.
+TEST(Slices, OneOnSeveralCardsIsNotKeptOutByThoseWhoseTurnsEndAtOtherTimes) {
+  Several w(40s);
+  std::vector<LeaseId> all{w.both};
+  for (unsigned card = 0; card < 2; ++card)
+    for (const char* name : {"a", "b"}) {
+      all.push_back(w.on_card(card, name));
+      share(w, all, 25s);
+    }
+  Shares shares = share(w, all, 3600s);
+  for (const LeaseId id : all) EXPECT_GT(shares.had[id], 800s) << to_string(id);
+}
+
+TEST(Slices, ThatOfOneOnSeveralCardsIsAnnouncedOnAllOfThem) {
+  Several w(100s);
+  const LeaseId a = w.on_card(0, "a"), b = w.on_card(1, "b");
+  // Once it has left its cards, and those who came in have had almost as much.
+  const auto announced = [&w] { return w.state_of(w.both) == LeaseState::paused && !w.state.slices().empty(); };
+  for (int second = 0; second < 900 && !announced(); ++second) share(w, {w.both, a, b}, 1s);
+  ASSERT_EQ(w.state.slices().size(), 2u);
+  for (const auto& [uuid, slice] : w.state.slices()) {
+    EXPECT_EQ(slice.enters, std::vector<LeaseId>{w.both});
+    EXPECT_EQ(slice.leaves.size(), 2u);
+    EXPECT_EQ(slice.devices.size(), 2u);
+  }
+  EXPECT_GT(leaves_in(w.state, a, w.now), 0s);
+  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(w.both), w.now).basis, "its time slice comes then: ");
+}
+
+// On all of its cards or on none.
+TEST(Slices, NobodyLeavesOneCardWhereThereIsNoTurnOnTheOther) {
+  Card w;
+  w.cards = 2;
+  w.measure();
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 128 * GiB;
+  Lease pinned = w.want(14 * GiB, Tier::standard, "pinned");
+  pinned.pausable = Pausable::no;
+  w.attach(w.submit(pinned, true));
+  const LeaseId other = w.start(14 * GiB, Tier::standard, "other");
+  Lease lease = w.want(14 * GiB, Tier::standard, "both");
+  lease.device_count = 2;
+  const LeaseId both = w.submit(lease, true);
+  EXPECT_EQ(share(w, {other, both}, 600s).switches, 0);
+  EXPECT_TRUE(w.state.slices().empty());
+}
+
+TEST(Slices, WhoAlwaysFitsIsNeverPaused) {
+  Card w;
+  w.rules.min_residency = 15s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b"),
+                c = w.start(8 * GiB, Tier::standard, "c");
+  Shares shares = share(w, {a, b, c}, 1200s);
+  EXPECT_GE(shares.had[c], 1190s) << "60, 50 and 35 % of the card: the third fits with either";
+  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
+  EXPECT_LE(difference, 200s);
+}
+
+TEST(Slices, AWorkingSetThatFitsIsNeverRotated) {
+  Card w;
+  w.rules.min_residency = 1s;
+  const LeaseId a = w.start(12 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b");
+  EXPECT_EQ(share(w, {a, b}, 300s).switches, 0);
+}
+
+TEST(Slices, NobodyTakesTurnsWithWhoHasNothingOnTheCardYet) {
+  Card w;
+  w.rules.min_residency = 20s;
+  const LeaseId early = w.submit(w.want(20 * GiB, Tier::standard, "imports"), true);
+  w.step(Attach{early, 0, kept_process(50), true, {}});
+  const LeaseId other = w.start(20 * GiB, Tier::standard, "other");
+  w.live(300s);
+  EXPECT_EQ(w.state_of(early), LeaseState::active);
+  w.programs[early] = {50, 6 * GiB};
+  EXPECT_GT(share(w, {early, other}, 300s).switches, 0) << "and then they do";
+}
+
+// Who has just been given its room holds little yet, and nobody knows yet what the switch takes: what is told then is
+// not overtaken by what it fills it with, and by what is learned.
+TEST(Slices, NobodyIsToldOfASoonerTurnThanComes) {
+  Card w;
+  w.rules.min_residency = 10s;
+  const LeaseId a = w.start(20 * GiB, Tier::standard, "a");
+  const LeaseId c = w.start(2 * GiB, Tier::interactive, "c");
+  w.programs[a].second = GiB;
+  w.measure();
+  const LeaseId b = w.start(20 * GiB, Tier::standard, "b");
+  w.measure();
+  ASSERT_EQ(w.state.slices().size(), 1u);
+  const NextSlice slice = w.state.slices().begin()->second;
+  const auto told = queue_info(w.state, w.rules, w.at(b), w.now).eta;
+  ASSERT_TRUE(told);
+  EXPECT_GT(slice.said, slice.at + 60s) << "a quantum of 20 GiB, not of one";
+  EXPECT_GT(leaves_in(w.state, a, w.now), slice.at - w.now + 60s);
+  const Time promised = w.now + *told;
+  w.live(3s);
+  w.programs[a].second = 20 * GiB;
+  w.live(15s);
+  w.step(Pause{c, 0, "its owner asked", plenty});
+  w.now = w.now + 12s;  // much longer than was assumed
+  w.yielded.insert(c);
+  w.step(Parked{c, true, {}, 2 * GiB});
+  w.measure(), w.measure();
+  ASSERT_EQ(w.state_of(c), LeaseState::paused);
+  w.obeyed = w.actions.size();
+  EXPECT_EQ(w.state.slices().begin()->second.said, slice.said);
+  while (w.state_of(b) == LeaseState::queued && w.now < promised + 60s) w.live(1s);
+  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  EXPECT_GT(w.now, promised - 30s) << "it is no empty promise";
+  EXPECT_LE(w.state.standing(b).came_back, promised);
+}
+
+// Whatever their prices become meanwhile: those who leave come in another order then.
+TEST(Slices, WhatWasSaidOfTwoWhoLeaveBindsWhicheverIsTheDearer) {
+  Card w;
+  w.rules.min_residency = 10s;
+  const LeaseId a = w.start(10 * GiB, Tier::standard, "a"), b = w.start(10 * GiB, Tier::standard, "b");
+  const LeaseId big = w.start(22 * GiB, Tier::standard, "big");
+  w.programs[a].second = GiB;
+  w.programs[b].second = 2 * GiB;
+  w.live(2s);
+  ASSERT_EQ(w.state.slices().size(), 1u);
+  const NextSlice before = w.state.slices().begin()->second;
+  ASSERT_EQ(before.leaves.size(), 2u);
+  w.programs[a].second = 10 * GiB;
+  w.live(12s);
+  ASSERT_EQ(w.state.slices().size(), 1u);
+  const NextSlice after = w.state.slices().begin()->second;
+  EXPECT_NE(before.leaves, after.leaves) << "the other is the cheaper one now";
+  EXPECT_LE(after.said, before.said);
+  EXPECT_LE(after.at, before.said);
+  EXPECT_EQ(after.enters, std::vector<LeaseId>{big});
+}
+
+TEST(Slices, TheNextOneIsAnnounced) {
+  Card w;
+  w.rules.min_residency = 100s;
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a");
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
+  ASSERT_EQ(w.state.slices().size(), 1u);
+  const NextSlice& slice = w.state.slices().begin()->second;
+  EXPECT_EQ(slice.leaves, std::vector<LeaseId>{a});
+  EXPECT_EQ(slice.enters, std::vector<LeaseId>{b});
+  EXPECT_GT(slice.at, w.now + 90s);
+  EXPECT_LE(slice.at, w.now + 130s);
+  EXPECT_GT(leaves_in(w.state, a, w.now), 90s);
+  EXPECT_EQ(leaves_in(w.state, b, w.now), std::nullopt);
+  const QueueInfo info = queue_info(w.state, w.rules, w.at(b), w.now);
+  EXPECT_GT(info.eta, slice.at - w.now) << "the pause takes time";
+  EXPECT_SAYS(info.basis, "its time slice comes then: " + to_string(a));
+}
+
+TEST(Slices, WhoWantsToGrowIsNotPausedForItself) {
+  Card w;
+  w.rules.min_residency = 1s;
+  w.start(6 * GiB, Tier::standard, "a");
+  const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
+  w.step(Resize{b, 0, 22 * GiB});
+  for (int second = 0; second < 120; ++second) {
+    w.pass(1s);
+    w.measure();
+    w.obey();
+    ASSERT_FALSE(contains(w.why(b, "pausing"), "for the time slice of " + to_string(b)));
+  }
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

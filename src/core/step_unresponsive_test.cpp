@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whoever is told to go on and does not answer: its lease can be ended, and it keeps nobody out for ever.
+#include "core/testing/ideal_executor.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// A program that yields by itself, was paused, and is told in vain to go on.
+struct Unresponsive : World {
+  LeaseId id;
+  std::size_t told = 0;  // of `actions`
+  explicit Unresponsive(OwnerKind kind, Tier tier = Tier::standard) {
+    snapshot({gpu(0, 24 * GiB)});
+    if (kind == OwnerKind::process) {
+      id = run(10 * GiB, 7, "serve");
+    } else {
+      Lease asked = wish(10 * GiB, "serve");
+      asked.tier = tier;
+      asked.owner.kind = kind;
+      id = submit(asked, true);
+    }
+    Cooperation how;
+    how.way = CooperationWay::webhook;
+    how.address = "http://127.0.0.1:8080/";
+    measure();
+    EXPECT_TRUE(step(Cooperate{id, 0, how}).outcome.has_value());
+    EXPECT_TRUE(step(Pause{id, 0, "its owner asked", plenty}).outcome.has_value());
+    step(Parked{id, true, {}, Bytes{}});
+    measure(), measure();
+    EXPECT_EQ(state_of(id), LeaseState::paused);
+    step(LivenessReport{id, false});
+    told = actions.size();
+    step(Resume{id});
+    EXPECT_EQ(state_of(id), LeaseState::resuming);
+  }
+  void measure() {
+    now = now + 20ms;
+    snapshot({gpu(0, 24 * GiB)});
+  }
+  // As long as it does not answer, or what the code says is in the way.
+  void live(Duration d, const std::string& code = "late") {
+    for (const Time until = now + d; now < until;) {
+      for (; told < actions.size(); ++told)
+        if (std::holds_alternative<Unpark>(actions[told]))
+          step(Unparked{id, Unparked::How::not_yet, "it has not answered in time", plenty, false, code});
+      pass(1s);
+      measure();
+    }
+  }
+};
+
+TEST(UnresponsiveReturn, CanBeEndedByWhoeverInsists) {
+  for (const bool revoke : {false, true}) {
+    Unresponsive w(OwnerKind::token);
+    w.live(1min);
+    ASSERT_EQ(w.state_of(w.id), LeaseState::resuming);
+    ASSERT_TRUE(
+        w.step(Release{.lease = w.id, .force = !revoke, .stop = !revoke, .revoke = revoke}).outcome.has_value());
+    EXPECT_TRUE(w.gone(w.id));
+    w.measure();
+    EXPECT_EQ(w.free(0), 24 * GiB - w.rules.headroom);
+  }
+}
+
+TEST(UnresponsiveReturn, OfAProgramOfOursIsEndedAsItIsByForce) {
+  Unresponsive w(OwnerKind::process);
+  ASSERT_TRUE(w.step(Release{.lease = w.id, .force = true, .stop = true}).outcome.has_value());
+  EXPECT_EQ(w.signals(w.id, false), 1);
+  w.live(w.rules.grace + 1s);
+  EXPECT_EQ(w.signals(w.id, true), 1);
+}
+
+TEST(UnresponsiveReturn, WhoIsToEndThenIsEndedOnceItHadTheTimeToSaveItsWork) {
+  Unresponsive w(OwnerKind::process);
+  ASSERT_TRUE(w.step(Release{.lease = w.id, .stop = true}).outcome.has_value());
+  w.live(5s);
+  EXPECT_EQ(w.signals(w.id, false), 0);
+  w.live(w.rules.grace + 1min);
+  EXPECT_EQ(w.signals(w.id, false), 1);
+
+  Unresponsive others(OwnerKind::token);
+  ASSERT_TRUE(others.step(Release{.lease = others.id, .stop = true}).outcome.has_value());
+  others.live(others.rules.grace + 1min);
+  EXPECT_TRUE(others.gone(others.id));
+}
+
+TEST(UnresponsiveReturn, OfTheTierSpotYieldsToAHigherTierAfterItsMoment) {
+  for (const Tier tier : {Tier::spot, Tier::batch}) {
+    Unresponsive w(OwnerKind::token, tier);
+    Lease urgent = wish(20 * GiB, "chat");
+    urgent.tier = Tier::critical;
+    const LeaseId preemptor = w.submit(urgent, true);
+    w.live(w.rules.spot_unused_after - 5s);
+    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+    w.live(2min);
+    if (tier == Tier::batch) {
+      EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "nothing but spot leases is ended for others";
+      continue;
+    }
+    EXPECT_SAYS(w.why(w.id, "ended"), "revoked: to make room for");
+    EXPECT_SAYS(w.why(w.id, "ended"), "and its program has not gone on for");
+    EXPECT_TRUE(w.at(preemptor).reserves());
+  }
+}
+
+TEST(UnresponsiveReturn, OfTheTierSpotIsKeptWhereNobodyWaits) {
+  Unresponsive w(OwnerKind::token, Tier::spot);
+  w.live(10min);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+}
+
+// Its room, its driver, or whoever would tell it.
+TEST(UnresponsiveReturn, WhatIsNotItsProgramsDoingEndsNobody) {
+  for (const std::string code : {"no_room", "no_driver", "traced", "unreachable"}) {
+    Unresponsive w(OwnerKind::token, Tier::spot);
+    Lease urgent = wish(20 * GiB, "chat");
+    urgent.tier = Tier::critical;
+    w.submit(urgent, true);
+    w.live(10min, code);
+    ASSERT_TRUE(w.step(Release{.lease = w.id, .revoke = true}).outcome.has_value());
+    w.live(10min, code);
+    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
+    // What was before says nothing of what it does once it is told.
+    w.live(w.rules.grace - 5s);
+    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
+    w.live(1min);
+    EXPECT_TRUE(w.gone(w.id)) << code;
+  }
+  Unresponsive ours(OwnerKind::process);
+  ours.live(10min, "no_room");
+  ASSERT_TRUE(ours.step(Release{.lease = ours.id, .stop = true, .revoke = true}).outcome.has_value());
+  ours.live(10min, "no_room");
+  EXPECT_EQ(ours.signals(ours.id, false), 0) << "it is parked, and could not save its work";
+}
+
+// Whose own room alone would not be enough.
+TEST(UnresponsiveReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
+  Unresponsive w(OwnerKind::token, Tier::spot);
+  Lease beside = wish(10 * GiB, "beside");
+  beside.tier = Tier::batch;
+  beside.owner.kind = OwnerKind::connection;
+  const LeaseId yields = w.submit(beside, true);
+  ASSERT_TRUE(w.at(yields).reserves());
+  Cooperation how;
+  how.way = CooperationWay::poll;
+  ASSERT_TRUE(w.step(Cooperate{yields, 0, how}).outcome.has_value());
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  const LeaseId preemptor = w.submit(urgent, true);
+  w.live(w.rules.spot_unused_after - 5s);
+  EXPECT_EQ(w.state_of(yields), LeaseState::active) << "its room alone is not enough";
+  w.live(1min);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "who can be paused is asked first";
+  w.step(HostWeighed{yields, plenty});
+  ASSERT_EQ(w.state_of(yields), LeaseState::pausing);
+  w.step(Parked{yields, true, {}, Bytes{}});
+  w.measure(), w.measure(), w.measure();
+  EXPECT_EQ(w.state_of(yields), LeaseState::paused);
+  EXPECT_SAYS(w.why(w.id, "ended"), "and its program has not gone on for");
+  EXPECT_TRUE(w.at(preemptor).reserves());
+}
+
+TEST(UnresponsiveReturn, IsNotForEverWhereNobodyIsLeft) {
+  Unresponsive w(OwnerKind::token);
+  w.live(1min, "unreachable");
+  w.now = w.now + w.rules.orphan_after;
+  w.live(1min, "unreachable");
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "it could not even be told";
+  w.live(1min);
+  EXPECT_SAYS(w.why(w.id, "ended"), "expired: it has been paused for");
+}
+
+// What was undone is told to go on as well, and its moment begins with that.
+TEST(UnresponsiveReturn, OfWhatWasUndoneHasItsMomentToo) {
+  Unresponsive w(OwnerKind::token, Tier::spot);
+  w.step(Unparked{w.id});
+  ASSERT_EQ(w.state_of(w.id), LeaseState::active);
+  w.live(1h);
+  ASSERT_TRUE(w.step(Pause{w.id, 0, "its owner asked", plenty}).outcome.has_value());
+  w.step(Parked{w.id, false, "it refuses"});
+  ASSERT_EQ(w.state_of(w.id), LeaseState::resuming);
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  w.submit(urgent, true);
+  w.live(w.rules.spot_unused_after - 10s);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+  w.live(1min);
+  EXPECT_SAYS(w.why(w.id, "ended"), "revoked: to make room for");
+}
+
+TEST(UnresponsiveReturn, WhatTheDaemonCouldNotHearCountsAgainstNobody) {
+  Unresponsive w(OwnerKind::token, Tier::spot);
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  w.submit(urgent, true);
+  w.live(1min);
+  w.now = w.now + w.rules.spot_unused_after;
+  w.step(ClockGap{.stood_still = w.rules.spot_unused_after});
+  w.live(30s);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+}
+
+TEST(UnresponsiveReturn, OfTheTierSpotIsKeptWhereItsRoomWouldNotHelp) {
+  Unresponsive w(OwnerKind::token, Tier::spot);
+  ASSERT_TRUE(w.at(w.submit(wish(10 * GiB, "beside"))).reserves());
+  Lease urgent = wish(20 * GiB, "chat");
+  urgent.tier = Tier::critical;
+  w.submit(urgent, true);
+  w.live(10min);
+  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of the core that pause one program, whatever it meets.
+#pragma once
+
+#include "core/testing/world.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace sublet::core::testing {
+
+// One card of 24 GiB, a program that uses 9 of its 10 GiB and yields by itself, and an urgent one that may come.
+struct Attempt : World {
+  LeaseId victim, urgent;
+  Attempt() {
+    snapshot({gpu(0, 24 * GiB)});
+    victim = run(10 * GiB, 7, "serve");
+    measure(9 * GiB);
+  }
+  void cooperate() {
+    Cooperation how;
+    how.residue = 32 * MiB;
+    how.process = process(7);
+    step(Cooperate{victim, 0, how});
+  }
+  void measure(Bytes used, Bytes unlisted = {}) {
+    now = now + 20ms;
+    std::vector<ProcessUse> processes{uses(99, 100 * MiB)};  // without any the list itself is not believed
+    if (used > Bytes{}) processes.push_back(uses(7, used, victim));
+    snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
+  }
+  void ask() {
+    Lease lease = wish(20 * GiB, "infer");
+    lease.tier = Tier::interactive;
+    urgent = submit(lease, true);
+  }
+  void weighed(HostMemory host = plenty) { step(HostWeighed{victim, host}); }
+  Result<LeaseId> pause() { return step(Pause{victim, 0, "its owner asked", plenty}).outcome; }
+  void refused() { step(Parked{victim, false, "it refuses"}); }
+  void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
+  void runs() { step(Unparked{victim, Unparked::How::runs, {}, plenty}); }
+  int parks() const {
+    return static_cast<int>(
+        std::count_if(actions.begin(), actions.end(), [](const Action& a) { return std::holds_alternative<Park>(a); }));
+  }
+  const Parking& parking() const { return *at(victim).parking; }
+  Standing standing() const { return state.standing(victim); }
+};
+
+}  // namespace sublet::core::testing

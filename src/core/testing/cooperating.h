@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of the core with a program that yields by itself.
+#pragma once
+
+#include "core/testing/world.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sublet::core::testing {
+
+// One card of 24 GiB and a program that uses 9 of its 10 GiB and yields by itself, all but 32 MiB.
+struct Cooperating : World {
+  LeaseId victim;
+  Cooperating() {
+    snapshot({gpu(0, 24 * GiB)});
+    victim = run(10 * GiB, 7, "serve");
+    measure(9 * GiB);
+    EXPECT_TRUE(step(Cooperate{victim, 0, how()}).outcome.has_value());
+  }
+  static Cooperation how() {
+    Cooperation how;
+    how.residue = 32 * MiB;
+    how.process = process(7);
+    return how;
+  }
+  void measure(Bytes used) {
+    now = now + 20ms;
+    std::vector<ProcessUse> processes;
+    if (used > Bytes{}) processes.push_back(uses(7, used, victim));
+    snapshot({gpu(0, 24 * GiB, std::move(processes))});
+  }
+  Result<LeaseId> pause() { return step(Pause{victim, 0, "its owner asked", plenty}).outcome; }
+  void parked(Bytes bytes = {}) { step(Parked{victim, true, {}, bytes}); }
+  void refused(std::string why) { step(Parked{victim, false, std::move(why)}); }
+  void touching() { ASSERT_TRUE(step(LockIntent{victim, {process(7)}}).outcome.has_value()); }
+  void runs(std::optional<HostMemory> host = plenty) { step(Unparked{victim, Unparked::How::runs, {}, host}); }
+  void not_yet() { step(Unparked{victim, Unparked::How::not_yet, "it does not answer"}); }
+  template <typename Kind>
+  const Kind* newest() const {
+    const Kind* found = nullptr;
+    for (const Action& action : actions)
+      if (const auto* kind = std::get_if<Kind>(&action)) found = kind;
+    return found;
+  }
+  template <typename Kind>
+  int ordered() const {
+    return static_cast<int>(
+        std::count_if(actions.begin(), actions.end(), [](const Action& a) { return std::holds_alternative<Kind>(a); }));
+  }
+  PauseMethod method() const { return at(victim).parking->method; }
+  double trust(PauseMethod by = PauseMethod::cooperative) const {
+    const MethodRecord* record = state.record(anas("serve"), by);
+    return record == nullptr ? 1 : record->reliability();
+  }
+  void settle() {
+    ASSERT_TRUE(pause().has_value());
+    now = now + 3s;
+    parked();
+    measure(20 * MiB);
+    measure(20 * MiB);
+    ASSERT_EQ(state_of(victim), LeaseState::paused);
+  }
+};
+
+}  // namespace sublet::core::testing

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of the core that make room: one card whose programs do what they are told.
+#pragma once
+
+#include "core/testing/world.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace sublet::core::testing {
+
+// Cards of 24 GiB whose programs do what they are told: they yield when they are asked, and come back.
+struct Card : World {
+  std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and what it uses
+  std::set<LeaseId> yielded;
+  std::set<LeaseId> refusing;  // to yield by themselves
+  std::size_t obeyed = 0;      // of `actions`
+  int next_pid = 100;
+  unsigned cards = 1;
+
+  Card() { measure(); }
+
+  Lease want(Bytes vram, Tier tier, std::string consumer = "train") {
+    Lease lease = wish(vram, std::move(consumer));
+    lease.tier = tier;
+    lease.owner.kind = OwnerKind::connection;
+    return lease;
+  }
+  LeaseId start(Bytes vram, Tier tier, std::string consumer = "train") {
+    const LeaseId id = submit(want(vram, tier, std::move(consumer)), true);
+    if (state_of(id) == LeaseState::active) attach(id);
+    return id;
+  }
+  void attach(LeaseId id) {
+    const int pid = next_pid += 2;
+    step(Attach{id, 0, kept_process(pid), true, {}});
+    programs[id] = {pid, at(id).vram};
+    measure();
+  }
+  void measure() {
+    now = now + 20ms;
+    std::vector<DeviceReading> readings;
+    for (unsigned card = 0; card < cards; ++card) {
+      std::vector<ProcessUse> processes;
+      for (const auto& [id, program] : programs)
+        if (!yielded.contains(id) && on(id, uuid_of(card)))
+          processes.push_back(uses(program.first, program.second, id));
+      readings.push_back(gpu(card, 24 * GiB, std::move(processes)));
+    }
+    snapshot(std::move(readings));
+  }
+  bool on(LeaseId id, const std::string& uuid) const {
+    const Lease* lease = state.find(id);
+    if (lease == nullptr) return uuid == uuid_of(0);  // an unleased process
+    return std::find(lease->devices.begin(), lease->devices.end(), uuid) != lease->devices.end();
+  }
+  // Carries out what was ordered, at the speed of 2 GiB/s, until nothing is ordered any more.
+  void obey(HostMemory host = plenty, int orders = 200) {
+    for (int order = 0; order < orders && obeyed < actions.size(); ++order) {
+      const Action action = actions[obeyed++];
+      if (const auto* weigh = std::get_if<WeighHost>(&action)) step(HostWeighed{weigh->lease, host});
+      if (const auto* park = std::get_if<Park>(&action)) {
+        now = now + moving(park->lease);
+        if (park->method == PauseMethod::cooperative && refusing.contains(park->lease)) {
+          step(Parked{park->lease, false, "it refuses"});
+          measure();
+          continue;
+        }
+        yielded.insert(park->lease);
+        step(Parked{park->lease, true, {}, programs.at(park->lease).second});
+        measure();
+        measure();
+      }
+      if (const auto* unpark = std::get_if<Unpark>(&action)) {
+        now = now + moving(unpark->lease);
+        yielded.erase(unpark->lease);
+        step(Unparked{unpark->lease, Unparked::How::runs, {}, host});
+        measure();
+      }
+    }
+  }
+  Duration moving(LeaseId id) const { return 1s * (programs.at(id).second.count / GiB.count) / 2; }
+  void quit(LeaseId id) {
+    programs.erase(id);
+    step(ProgramEnded{id, 0, false});
+    measure();
+    obey();
+  }
+  // Lets time pass as the daemon does, with everything that is ordered meanwhile.
+  void live(Duration d) {
+    const Time until = now + d;
+    while (now < until) {
+      now = std::max(now, std::min({until, now + 1s, std::max(last.wake_at, now + 1ms)}));
+      step(Tick{});
+      measure();
+      obey();
+    }
+  }
+};
+
+}  // namespace sublet::core::testing

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of turns: who had how much of the cards.
+#pragma once
+
+#include "core/testing/ideal_executor.h"
+
+namespace sublet::core::testing {
+
+struct Shares {
+  std::map<LeaseId, Duration> had;
+  int switches = 0;
+};
+
+inline Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
+  Shares shares;
+  std::map<LeaseId, LeaseState> before;
+  const Time until = w.now + d;
+  while (w.now < until) {
+    const Time then = w.now;
+    w.live(1s);
+    for (const LeaseId id : all) {
+      if (w.state_of(id) == LeaseState::active && !w.programs.contains(id)) w.attach(id);
+      if (w.state_of(id) == LeaseState::active) shares.had[id] += w.now - then;
+      shares.switches += before[id] == LeaseState::active && w.state_of(id) != LeaseState::active;
+      before[id] = w.state_of(id);
+    }
+  }
+  return shares;
+}
+
+// One lease on both of two cards, and whoever else wants one of them.
+struct Several : Card {
+  LeaseId both;
+  explicit Several(Duration residency) {
+    cards = 2;
+    measure();
+    rules.min_residency = residency;
+    rules.ledger_limit = 128 * GiB;
+    Lease lease = want(14 * GiB, Tier::standard, "both");
+    lease.device_count = 2;
+    both = submit(lease, true);
+    attach(both);
+  }
+  LeaseId on_card(unsigned card, std::string name) {
+    Lease lease = want(14 * GiB, Tier::standard, std::move(name));
+    lease.wanted_device = uuid_of(card);
+    return submit(lease, true);
+  }
+};
+
+}  // namespace sublet::core::testing

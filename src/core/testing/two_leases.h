@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of the core that pause: a program with its lease, and one that waits for its room.
+#pragma once
+
+#include "core/testing/world.h"
+
+namespace sublet::core::testing {
+
+// One card of 24 GiB, a program that uses 9 of its 10 GiB, and one that waits for 20.
+struct TwoLeases : World {
+  LeaseId victim, waiter;
+  TwoLeases() {
+    snapshot({gpu(0, 24 * GiB)});
+    victim = run(10 * GiB, 7, "train", 1h);
+    measure(9 * GiB);
+    waiter = submit(wish(20 * GiB), true);
+  }
+  void measure(Bytes used, Bytes outside = {}) {
+    now = now + 20ms;
+    std::vector<ProcessUse> processes;
+    if (used > Bytes{}) processes.push_back(uses(7, used, victim));
+    if (outside > Bytes{}) processes.push_back(uses(99, outside));
+    snapshot({gpu(0, 24 * GiB, std::move(processes))});
+  }
+  Result<LeaseId> pause(HostMemory host = plenty) { return step(Pause{victim, 0, "its owner asked", host}).outcome; }
+  void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
+  void unparked(Unparked::How how = Unparked::How::runs) { step(Unparked{victim, how, "the driver says 2"}); }
+  Result<LeaseId> resume() { return step(Resume{victim}).outcome; }
+  const Unpark& newest_unpark() const {
+    const Unpark* found = nullptr;
+    for (const Action& action : actions)
+      if (const auto* unpark = std::get_if<Unpark>(&action)) found = unpark;
+    return *found;
+  }
+  template <typename Kind>
+  int ordered() const {
+    int count = 0;
+    for (const Action& action : actions) count += std::holds_alternative<Kind>(action);
+    return count;
+  }
+  void settle() {
+    ASSERT_TRUE(pause().has_value());
+    parked();
+    measure(Bytes{});
+    measure(Bytes{});
+    ASSERT_EQ(state_of(victim), LeaseState::paused);
+  }
+};
+
+}  // namespace sublet::core::testing

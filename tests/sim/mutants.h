@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mutants of sim_mutants, and what each does.
+#pragma once
+
+#include "config.h"
+
+#include "base/mutants.h"
+
+#include <span>
+#include <string_view>
+
+namespace sublet::sim {
+
+struct MutantInfo {
+  Mutant mutant;
+  std::string_view name;  // by which it is asked for
+  const char* where;      // "core", "engine" or "store"
+  const char* what;
+  // In what worlds it can show at all; in others it is not looked for. Unset: in all.
+  bool (*can_show)(const Config&) = nullptr;
+};
+
+std::span<const MutantInfo> all_mutants();
+const MutantInfo* find_mutant(std::string_view name);  // null: there is none of that name
+
+}  // namespace sublet::sim
