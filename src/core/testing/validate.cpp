@@ -61,7 +61,6 @@ void Validation::check_lease(const Lease& lease) {
   expect(name, "in the index of paused leases", state_.away().contains(lease.id), lease.parking.has_value());
   expect(name, "in the queue", state_.queue().contains(lease.id),
          lease.state == LeaseState::queued || lease.waits_in_place());
-  if (lease.resize) expect(name, "active while it waits to grow", lease.state == LeaseState::active, true);
   if (state_.verifying().contains(lease.id))
     expect(name, "pausing while its pause is verified", lease.state == LeaseState::pausing, true);
 
