@@ -2,6 +2,7 @@
 // A whole store as a damaged file, or another hand, may leave it: every table, with any value in any column that the
 // schema lets in. It is loaded, read and written to again as a daemon would, or it is refused as damaged.
 #include "core/step.h"
+#include "core/testing/validate.h"
 #include "fuzz.h"
 #include "store/sqlite.h"
 #include "store/tables.h"
@@ -147,6 +148,7 @@ void go_on(store::Tables& tables, store::Loaded loaded) {
   auto state = core::State::load(std::move(loaded.leases), std::move(history), loaded.last_id, rules, now, loaded.moves,
                                  std::move(grants), loaded.records);
   core::Plan plan = core::step(state, rules, core::Tick{}, now);
+  FUZZ_CHECK(core::testing::validate(state, rules, now).empty());
   std::vector<store::AnswerKey> dropped;
   store::Batch batch{.changed = std::move(plan.changed), .reasons = std::move(plan.reasons), .now = now};
   batch.settled = std::move(plan.settled);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thousands of random facts, lies of the driver and restarts among them; after each, everything that must
-// always hold is checked against a slow recomputation (oracle.h). SEED=n replays one run, STEPS=n makes it
-// longer.
+// Thousands of random facts, lies of the driver and restarts among them; after each, everything that must always hold
+// is checked against a slow recomputation (testing/validate.h, testing/property_checks.h). SEED=n replays one run,
+// STEPS=n makes it longer.
 #include "core/commit_batches.h"
-#include "core/testing/oracle.h"
+#include "core/testing/property_checks.h"
 #include "core/testing/world.h"
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ constexpr int cards = 3;
 
 class Storm {
  public:
-  explicit Storm(std::uint64_t seed) : random_(seed), oracle_(rules_) {
+  explicit Storm(std::uint64_t seed) : random_(seed), checks_(rules_) {
     rules_.headroom = static_cast<std::int64_t>(below(2)) * 256 * MiB;
     rules_.reserve_after = std::array{0s, 3s, 20s}[seed % 3];  // some of each in any row of seeds
     rules_.aging_per_minute = std::array{1.0, 0.0, 5.0}[below(3)];
@@ -61,9 +61,9 @@ class Storm {
   }
 
   Plan step(const Fact& fact) {
-    oracle_.before(state_, fact, now_);
+    checks_.before(state_, now_);
     Plan plan = core::step(state_, rules_, fact, now_);
-    oracle_.after(state_, fact, plan, now_);
+    checks_.after(state_, fact, plan, now_);
     EXPECT_TRUE(testing::has_name(plan)) << "nothing can be interrupted that has no name";
     check_portions(plan);
     const auto* touching = std::get_if<LockIntent>(&fact);
@@ -218,7 +218,7 @@ class Storm {
   }
   Duration some_time() { return Duration(static_cast<std::int64_t>(1 + below(60)) * 1'000'000'000); }
   LeaseId some_lease() {
-    const std::uint64_t last = oracle_.last_id();
+    const std::uint64_t last = checks_.last_id();
     return lease_ = {last == 0 || chance(2) ? last + 1 : last - below(std::min<std::uint64_t>(last, 16))};
   }
   std::uint64_t some_generation() {
@@ -255,12 +255,12 @@ class Storm {
   ProgramEnded program_ended() {
     some_lease();
     // Often that of a lease that has ended long ago: it is waited for.
-    const std::vector<Lease> all = oracle_.stored();
+    const std::vector<Lease> all = checks_.stored();
     const auto old = std::find_if(all.begin(), all.end(), [](const Lease& lease) { return lease.ended(); });
     if (old != all.end() && chance(50)) lease_ = old->id;
     const Lease* lease = state_.find(lease_);
     // Only process owners and booked programs are ever reported.
-    if (lease == nullptr || !lease->had_process) return {{oracle_.last_id() + 7}, 0, false};
+    if (lease == nullptr || !lease->had_process) return {{checks_.last_id() + 7}, 0, false};
     std::erase_if(programs_, [this](const Program& p) { return p.lease == lease_ && chance(70); });
     return {lease_, chance(80) ? std::optional(static_cast<int>(below(3))) : std::nullopt, chance(30)};
   }
@@ -338,8 +338,8 @@ class Storm {
   // --- what must hold over a restart ---
 
   void restart() {
-    state_ = State::load(oracle_.stored(), {}, oracle_.last_id(), rules_, now_);
-    oracle_.restarted(now_);
+    state_ = State::load(checks_.stored(), {}, checks_.last_id(), rules_, now_);
+    checks_.restarted(state_);
     to_weigh_.clear();
     ordered_.clear();  // nobody knows how far they came
     step(Tick{});
@@ -357,12 +357,12 @@ class Storm {
     Rules calm = rules_;  // who has failed to yield is not stored
     calm.automatic = false;
     for (const LeaseId id : state_.queue().in_order()) {
-      const auto there = oracle_.stored();
+      const auto there = checks_.stored();
       const auto stored = std::find_if(there.begin(), there.end(), [id](const Lease& lease) { return lease.id == id; });
       EXPECT_EQ(stored->preemption_request, state_.preemption_request(id)) << to_string(id);
       if (state_.preemption_request(id)) return;  // and neither is whose pause of those that it asks failed
     }
-    State here = state_, there = State::load(oracle_.stored(), {}, oracle_.last_id(), calm, now_);
+    State here = state_, there = State::load(checks_.stored(), {}, checks_.last_id(), calm, now_);
     const Snapshot snapshot{now_, honest()};
     core::step(here, calm, snapshot, now_);
     core::step(there, calm, snapshot, now_);
@@ -414,7 +414,7 @@ class Storm {
       bool left = false;
       for (const auto& [id, park] : std::exchange(ordered_, {}))
         park ? void(step(Parked{id, false, "it refuses"})) : void(step(Unparked{id}));
-      for (const Lease& lease : oracle_.stored()) {
+      for (const Lease& lease : checks_.stored()) {
         left = true;
         if (lease.state == LeaseState::paused) step(Resume{lease.id});
         if (lease.state == LeaseState::offered) step(Claim{lease.id});
@@ -425,13 +425,13 @@ class Storm {
       }
       if (!left) return;
     }
-    EXPECT_TRUE(oracle_.stored().empty()) << state_.queue().size() << " wait for ever";
+    EXPECT_TRUE(checks_.stored().empty()) << state_.queue().size() << " wait for ever";
   }
 
   std::mt19937_64 random_;
   Rules rules_;
   State state_;
-  Oracle oracle_;
+  PropertyChecks checks_;
   Time now_{1'800'000'000'000'000'000};
   LeaseId lease_;
   std::map<LeaseId, Lease> stored_;        // by the portions of plans so far

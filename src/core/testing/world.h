@@ -5,6 +5,7 @@
 
 #include "core/explain.h"
 #include "core/step.h"
+#include "core/testing/validate.h"
 
 #include <gtest/gtest.h>
 
@@ -61,6 +62,9 @@ inline bool has_name(const Plan& plan) {
   return !stores || !plan.transitions.empty();
 }
 
+// Larger states are not validated after each step: that would take minutes.
+inline constexpr std::size_t validated_leases = 200;
+
 struct World {
   State state;
   Rules rules;
@@ -74,6 +78,8 @@ struct World {
   Plan& step(const Fact& fact) {
     last = core::step(state, rules, fact, now);
     EXPECT_TRUE(has_name(last)) << "nothing can be interrupted that has no name";
+    if (state.leases().size() <= validated_leases)
+      for (const std::string& violation : validate(state, rules, now)) ADD_FAILURE() << violation;
     reasons.insert(reasons.end(), last.reasons.begin(), last.reasons.end());
     actions.insert(actions.end(), last.actions.begin(), last.actions.end());
     return last;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/testing/validate.h"
+
+#include "core/methods.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace sublet::core::testing {
+namespace {
+
+std::string text_of(bool value) { return value ? "true" : "false"; }
+std::string text_of(Bytes bytes) { return std::to_string(bytes.count) + " bytes"; }
+template <typename Integer>
+std::string text_of(Integer value) {
+  return std::to_string(value);
+}
+
+class Validation {
+ public:
+  Validation(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {}
+
+  std::vector<std::string> run() {
+    for (const auto& [id, lease] : state_.leases()) check_lease(lease);
+    for (const auto& [uuid, device] : state_.devices()) check_device(device);
+    check_ledger();
+    check_queue();
+    check_free_memory_index();
+    return std::move(wrong_);
+  }
+
+ private:
+  template <typename Value>
+  void expect(const std::string& subject, const char* what, const Value& kept, const Value& recomputed) {
+    if (kept == recomputed) return;
+    wrong_.push_back(subject + ": " + what + " is " + text_of(kept) + ", recomputed " + text_of(recomputed));
+  }
+
+  void check_lease(const Lease& lease);
+  void check_device(const Device& device);
+  Bytes unleased_on(const Device& device) const;
+  void check_ledger();
+  void check_queue();
+  void check_free_memory_index();
+  bool goes_before(const Lease& a, const Lease& b) const;
+
+  const State& state_;
+  const Rules& rules_;
+  const Time now_;
+  std::vector<std::string> wrong_;
+};
+
+// The fields of one lease agree with its state, and the lease is in exactly the indices of that state.
+void Validation::check_lease(const Lease& lease) {
+  const std::string name = to_string(lease.id);
+  const bool moves = lease.state == LeaseState::pausing || lease.state == LeaseState::resuming;
+  expect(name, "has a parking", lease.parking.has_value(), moves || lease.parked());
+  expect(name, "in the index of paused leases", state_.away().contains(lease.id), lease.parking.has_value());
+  expect(name, "in the queue", state_.queue().contains(lease.id),
+         lease.state == LeaseState::queued || lease.waits_in_place());
+  if (state_.verifying().contains(lease.id))
+    expect(name, "pausing while its pause is verified", lease.state == LeaseState::pausing, true);
+
+  const std::set<std::string> devices(lease.devices.begin(), lease.devices.end());
+  expect(name, "number of distinct devices", devices.size(), lease.devices.size());
+  if (lease.reserves()) expect(name, "number of devices", devices.size(), static_cast<std::size_t>(lease.device_count));
+  if (lease.state == LeaseState::queued) expect(name, "number of devices", devices.size(), std::size_t{0});
+  for (const auto& [uuid, device] : state_.devices()) {
+    const bool booked = devices.contains(uuid) && (lease.reserves() || state_.charge(lease.id, uuid).settling);
+    expect(name, "in the index of its device", device.leases.contains(lease.id), booked);
+  }
+  if (!lease.tag.empty() && !lease.ended())
+    expect(name, "found by its tag", state_.find_tag(lease.uid, lease.tag) == &lease, true);
+}
+
+// The sums of a device are the sums over the leases that are booked there.
+void Validation::check_device(const Device& device) {
+  const std::string& uuid = device.reading.uuid;
+  Device sum;
+  for (const LeaseId id : device.leases) {
+    const Lease* lease = state_.find(id);
+    if (lease == nullptr) return wrong_.push_back(uuid + ": names " + to_string(id) + ", which is not in the state");
+    const Charge& charge = state_.charge(id, uuid);
+    const Bytes charged = state_.charged(*lease, uuid);
+    sum.charged += charged;
+    sum.leased_used += charge.used;
+    if (charge.settling) sum.settling += charged;
+    sum.kept_unseen += std::max(lease->kept_unseen() - charge.used, Bytes{});
+    sum.pausing += lease->state == LeaseState::pausing;
+    if (lease->state == LeaseState::pausing) sum.residues_to_come += lease->parking->residue;
+    sum.parked += lease->parked();
+    if (lease->parked()) sum.residues += lease->parking->residue;
+    if (lease->reserves() && might_yield(*lease)) {
+      Device::Claimable& of_tier = sum.might_yield[static_cast<std::size_t>(lease->tier)];
+      ++of_tier.leases;
+      of_tier.charged += charged;
+    }
+    sum.by_charge.insert({charged, id});
+    expect(to_string(id), "charged at least what it reserves", !lease->reserves() || charged >= lease->reserved_each(),
+           true);
+    expect(to_string(id), "charged at least what it uses", charged >= charge.used, true);
+  }
+  expect(uuid, "charged", device.charged, sum.charged);
+  expect(uuid, "leased_used", device.leased_used, sum.leased_used);
+  expect(uuid, "settling", device.settling, sum.settling);
+  expect(uuid, "kept_unseen", device.kept_unseen, sum.kept_unseen);
+  expect(uuid, "pausing", device.pausing, sum.pausing);
+  expect(uuid, "parked", device.parked, sum.parked);
+  expect(uuid, "residues", device.residues, sum.residues);
+  expect(uuid, "residues_to_come", device.residues_to_come, sum.residues_to_come);
+  const auto same = [](const ChargedLease& a, const ChargedLease& b) {
+    return a.charged == b.charged && a.lease == b.lease;
+  };
+  expect(uuid, "index of leases by charge is complete", std::ranges::equal(device.by_charge, sum.by_charge, same),
+         true);
+  for (std::size_t tier = 0; tier < tier_count; ++tier) {
+    expect(uuid, "leases that might yield", device.might_yield[tier].leases, sum.might_yield[tier].leases);
+    expect(uuid, "bytes that might be yielded", device.might_yield[tier].charged, sum.might_yield[tier].charged);
+    expect(uuid, "in the index of devices where a lease might yield",
+           state_.where_might_yield(static_cast<Tier>(tier)).contains(uuid), sum.might_yield[tier].leases > 0);
+  }
+
+  expect(uuid, "arrived is 0 or more", device.arrived >= Bytes{}, true);
+  const Bytes other = std::max(
+      {unleased_on(device), device.reading.used - sum.leased_used - sum.kept_unseen - device.arrived, Bytes{}});
+  expect(uuid, "other", device.other, other);
+  // No byte is promised twice: what is charged, what others hold and what is free never exceed the card.
+  const Bytes headroom_left = std::max(rules_.headroom - sum.residues, Bytes{});
+  const Bytes free = device.reading.total - device.reading.driver_reserved - headroom_left - sum.charged - other;
+  const bool known =
+      device.read_at && device.problem.empty() && !device.lost && now_ - *device.read_at <= rules_.max_age;
+  expect(uuid, "effective free memory", state_.effective_free(device, rules_, now_), known ? free : Bytes{});
+}
+
+// Of the processes that are listed on the device: what belongs to no lease that is charged for it.
+Bytes Validation::unleased_on(const Device& device) const {
+  Bytes listed;
+  for (const ProcessUse& use : device.reading.processes) listed += use.used.value_or(Bytes{});
+  return std::max(listed - device.leased_used, Bytes{});
+}
+
+// The park ledger is the sum over all leases with a parking.
+void Validation::check_ledger() {
+  Bytes entries, unsettled;
+  std::map<std::uint32_t, Bytes> of_user;
+  for (const auto& [id, lease] : state_.leases()) {
+    if (!lease.parking) continue;
+    entries += lease.parking->host_bytes;
+    of_user[lease.uid] += lease.parking->host_bytes;
+    if (!lease.parking->measured) unsettled += lease.parking->host_bytes;
+  }
+  expect("ledger", "entries", state_.ledger_entries(), entries);
+  expect("ledger", "unsettled", state_.ledger_unsettled(), unsettled);
+  for (const auto& [uid, bytes] : of_user)
+    expect("ledger of uid " + std::to_string(uid), "entries", state_.ledger_of(uid), bytes);
+}
+
+// The order as design 02 words it, at one moment; the queue itself has a static key.
+bool Validation::goes_before(const Lease& a, const Lease& b) const {
+  if (a.tier != b.tier) return a.tier > b.tier;
+  const Time of_a = a.waits_since(), of_b = b.waits_since();
+  if (!(rules_.aging_per_minute > 0)) {
+    if (a.priority != b.priority) return a.priority > b.priority;
+    return of_a != of_b ? of_a < of_b : a.id < b.id;
+  }
+  // In the time that a point is worth, a whole number of nanoseconds: exact, as the queue's own order is.
+  const auto point = std::llround(60e9 / rules_.aging_per_minute);
+  const auto aged = [&](const Lease& lease, Time since) { return lease.priority * point + (now_ - since).count(); };
+  const auto aged_a = aged(a, of_a), aged_b = aged(b, of_b);
+  return aged_a != aged_b ? aged_a > aged_b : a.id < b.id;
+}
+
+void Validation::check_queue() {
+  std::vector<const Lease*> waiting;
+  for (const auto& [id, lease] : state_.leases())
+    if (lease.state == LeaseState::queued || lease.waits_in_place()) waiting.push_back(&lease);
+  std::ranges::sort(waiting, [this](const Lease* a, const Lease* b) { return goes_before(*a, *b); });
+  const std::vector<LeaseId> order = state_.queue().in_order();
+  expect("queue", "length", order.size(), waiting.size());
+  if (order.size() != waiting.size()) return;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    expect("queue", "lease at that place", order[i].number, waiting[i]->id.number);
+    expect("queue", "place", state_.queue().place(order[i]), i + 1);
+  }
+}
+
+// The index of free memory over all devices holds what each of them says. A device that changed in a refused step is
+// indexed by the next one.
+void Validation::check_free_memory_index() {
+  std::size_t indexed = 0, unread = 0;
+  for (const auto& [uuid, device] : state_.devices()) {
+    unread += !device.read_at;
+    if (device.indexed.room) {
+      ++indexed;
+      expect(uuid, "in the index of free memory", state_.rooms().contains(*device.indexed.room), true);
+    }
+    if (device.indexed.moved || !state_.known(device, rules_, now_)) continue;
+    expect(uuid, "indexed", device.indexed.room.has_value(), true);
+    if (device.indexed.room)
+      expect(uuid, "indexed free memory", device.indexed.room->free, State::unclaimed(device, rules_));
+  }
+  expect("devices", "size of the index of free memory", state_.rooms().size(), indexed);
+  expect("devices", "never read", state_.unread(), unread);
+}
+
+}  // namespace
+
+std::vector<std::string> validate(const State& state, const Rules& rules, Time now) {
+  return Validation(state, rules, now).run();
+}
+
+}  // namespace sublet::core::testing
