@@ -89,8 +89,8 @@ std::vector<Records::Record> Records::read() const {
   return records;
 }
 
-// If the record cannot be written (no space, say), the next actor does not know the helper. That is acceptable: a
-// paused process must be resumed in any case.
+// If the record cannot be written (no space, say), the next actor does not know the helper. The helper is still
+// started, because a paused process must be resumed in any case.
 void Records::write(const Record& record) const {
   if (!directory_) return;
   const std::string name = std::to_string(record.helper.pid);

@@ -50,7 +50,7 @@ Result<std::vector<gid_t>> groups_of_account(uid_t uid) {
   int count = static_cast<int>(groups.size());
   errno = 0;
   // getgrouplist() does not report failures: the caller asks untold_failure(). If the buffer is too small, the call
-  // stores the number of groups in `count`. That number may have grown by the next call.
+  // stores the number of groups in `count`. The number may have grown by the next call.
   while (::getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
     if (groups.size() > 65536) return from_errno("cannot ask the account database for groups", E2BIG);
     groups.resize(groups.size() * 4);

@@ -43,7 +43,7 @@ class AsideThread {
 
 struct AsideOptions {
   std::int64_t patience_ns = 0;  // longest wait of the caller
-  // greatest age of an answer while there is no newer answer
+  // Greatest age of an answer while there is no newer answer.
   std::int64_t serves_ns = std::numeric_limits<std::int64_t>::max();
   std::size_t most_known = 4096;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program does with inherited descriptors when it starts.
+// Handles inherited descriptors at the start of a program.
 #pragma once
 
 namespace sublet {

@@ -20,7 +20,7 @@ class Failpoints {
   static constexpr std::string_view queued = "queued";    // the store has been given the change
   static constexpr std::string_view writing = "writing";  // the transaction is open, and nothing is written
   static constexpr std::string_view written = "written";  // all is written, and nothing is committed
-  // the change is durable, and the engine does not know it; a failure leaves it possibly durable
+  // The change is durable, and the engine does not know it; a failure leaves it possibly durable.
   static constexpr std::string_view committed = "committed";
   static constexpr std::string_view told = "told";  // the engine knows; nothing has been done or announced
   static constexpr std::string_view done = "done";  // the actions are done and announced; the answer has not been sent

@@ -132,7 +132,7 @@ bool Client::pause(Duration duration) {
 
 Answer<nlohmann::json> parse(const Reply& reply) {
   auto body = nlohmann::json::parse(reply.text, nullptr, false);
-  // json converts to every type, hence in_place_value
+  // JSON converts to every type, hence in_place_value.
   if (!body.is_discarded()) return {boost::system::in_place_value, std::move(body)};
   return Failure{FailureKind::lost, {Code::Unavailable, "the daemon's answer is not JSON", {}}, 0, {}};
 }

@@ -25,7 +25,7 @@ struct Interrupt {
 
 // How a caller waits while the daemon is away.
 struct Patience {
-  // called at each attempt after the daemon was away for a minute, at most every 5 s; the error is the latest
+  // Called at each attempt after the daemon was away for a minute, at most every 5 s; the error is the latest.
   std::function<void(const Error&, Duration away)> say;
   Duration limit = Duration::max();  // gives up after the daemon was away for this time
 };

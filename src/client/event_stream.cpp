@@ -46,7 +46,7 @@ boost::system::result<void, Failure> EventStream::open(const std::string& target
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
     if (sent > 0) rest.remove_prefix(static_cast<std::size_t>(sent));
-    // the daemon may refuse early and close; its answer can still be read
+    // The daemon may refuse early and close; its answer can still be read.
     else if (errno == EPIPE || errno == ECONNRESET) break;
     else if (errno != EINTR) return lost;
   }

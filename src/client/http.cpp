@@ -23,7 +23,7 @@ namespace {
 
 namespace http = boost::beast::http;
 
-// more than the longest answer; limits the memory that a faulty daemon can use
+// More than the longest answer; limits the memory that a faulty daemon can use.
 constexpr std::size_t body_limit = 256u << 20;
 
 using Parser = http::response_parser<http::string_body>;

@@ -100,7 +100,7 @@ struct Problem {
 };
 
 std::string to_string(const Problem& problem);  // "FILE:LINE:COLUMN: KEY: TEXT (HINT)"
-// the same without the hint, for callers that show the hint themselves
+// The same without the hint, for callers that show the hint themselves.
 std::string without_hint(const Problem& problem);
 
 // The result of reading a file.
@@ -114,13 +114,13 @@ struct Loaded {
 
 Loaded parse(std::string_view text, const std::string& file_name);
 
-// A missing file is a file that sets nothing. One that cannot be read is a problem.
+// Reads a file. A missing file sets nothing. A file that cannot be read is a problem.
 Loaded load(const std::filesystem::path& file);
 
-// The same of a file that somebody named, and so means one that is there: a missing one is a problem.
+// The same for a file that the command line names: a missing file is a problem.
 Loaded load_named(const std::filesystem::path& file);
 
-// All problems as one error for a daemon that refuses to start: the first as detail, the others counted in it.
+// Returns one error for a daemon that refuses to start: the first problem, and the number of the others.
 Error to_error(const std::vector<Problem>& problems);
 
 // The file that a daemon reads, by its mode.

@@ -37,7 +37,7 @@ std::string find_program(const fs::path& bin, const std::string& name) {
 
 Status make_directory(const std::string& path, mode_t mode) {
   std::error_code failure;
-  // the directory existed: its owner decides its mode
+  // The directory existed: its owner decides its mode.
   if (!fs::create_directories(path, failure) && !failure) return {};
   if (failure) return from_errno("cannot make " + path, failure.value());
   if (::chmod(path.c_str(), mode) != 0) return from_errno("chmod " + path, errno);

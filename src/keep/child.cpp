@@ -69,7 +69,7 @@ std::optional<ExecFailure> find_program(const std::string& program) {
     const std::string_view dir = path.substr(0, colon);
     const int errnum = executable(dir.empty() ? program : fmt::format("{}/{}", dir, program));
     if (errnum == 0) return std::nullopt;
-    // like exec: continues the search, and reports EACCES if nothing better is found
+    // Like exec: continues the search, and reports EACCES if nothing better is found.
     if (errnum == EACCES) found = EACCES;
     if (colon == std::string_view::npos) return failure(found);
     path.remove_prefix(colon + 1);

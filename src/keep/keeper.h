@@ -32,7 +32,7 @@ client::Patience patience(const Listener& listener);
 std::string news(const client::Lease& lease);
 
 struct Outcome {
-  // exit status for the keeper's process: the program's status, 128+N for a signal, 125 for our own failure
+  // Exit status for the keeper's process: the program's status, 128+N for a signal, 125 for our own failure.
   int code = 125;
   int interrupted_by = 0;  // signal by which the keeper should end, after a terminal key interrupted the program, so
                            // that the shell ends its script or loop; 0: none

@@ -87,7 +87,7 @@ bool decode_booked(std::string_view text, std::vector<core::Booked>& booked) {
   return booked.size() <= core::booked_limit;
 }
 
-// an earlier version stored no list of the processes that the driver locked
+// An earlier version stored no list of the processes that the driver locked.
 constexpr std::string_view not_noted = "?";
 
 std::string encode_touched(const std::optional<std::vector<ProcessRef>>& locked_processes) {
@@ -362,7 +362,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt)
             << number(parked.orphaned_since);
   statement << number(run_of(lease))
-            // without a process there is nothing to measure: settled at once
+            // Without a process there is nothing to measure: settled at once.
             << std::int64_t{lease.ended() && !had_process};
 }
 

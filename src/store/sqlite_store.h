@@ -69,7 +69,7 @@ class SqliteStore final : public Store {
   Status reach(const std::vector<Queued>& batches, std::string_view step);
   Status tidy();
   void answer(Reads reads);
-  // lets waiting batches go first; true: the reads are queued again
+  // Lets waiting batches go first; true: the reads are queued again.
   bool give_way(Reads::iterator first, Reads::iterator last);
   void fail(Error error);
 

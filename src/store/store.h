@@ -76,7 +76,7 @@ struct Batch {
   std::vector<AccessToken> tokens{};     // new ones
   std::vector<std::uint64_t> revoked{};  // numbers of removed tokens
   std::vector<core::Grant> grants{};     // given or removed grants
-  // random id of the store, which qualifies event numbers; set once by the engine
+  // Random id of the store, which qualifies event numbers; set once by the engine.
   std::optional<std::string> life{};
   Time now{};
   std::vector<std::string_view> transitions{};  // core::Plan::transitions; only for failpoints, not stored
@@ -93,7 +93,7 @@ struct Loaded {
   std::vector<core::Lease> leases;  // all living leases, and ended leases that have not settled; by id
   std::map<core::Consumer, ConsumerRuns> history;
   std::uint64_t last_id = 0;  // highest lease id ever stored, pruned leases included
-  // greatest Batch::now ever stored; the daemon's clock starts here or later
+  // Greatest Batch::now ever stored; the daemon's clock starts here or later.
   Time last_time;
   std::string boot_id;                          // the last stored boot id, "" if there is none
   std::optional<std::int64_t> clock_offset_ns;  // stored with the boot id

@@ -177,7 +177,7 @@ inline core::Lease full_lease() {
   return lease;
 }
 
-// --- a sequence of batches that shows what became of it ---
+// --- numbered batches ---
 
 // Batch n moves lease 1 to generation n, makes lease 1000 + n, adds a reason, and remembers an answer.
 inline Batch step(std::uint64_t n) {
