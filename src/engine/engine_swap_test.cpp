@@ -91,7 +91,7 @@ class SomePrograms final : public Programs {
   Result<proc::CgroupRef> check_cgroup(const std::string&) const override { return unavailable("nobody asks"); }
   const proc::ProcRoot& root() const override { std::abort(); }
 
-  // Answers the oldest order: success, or failure with `why_not`.
+  // Answers all waiting orders: success, or failure with `why_not`.
   void answer(const std::string& why_not = {}) {
     if (why_not.empty()) stopped.insert(kept.begin(), kept.end());
     for (auto& done : std::exchange(answers, {})) done(why_not);

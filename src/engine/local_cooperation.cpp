@@ -151,7 +151,7 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
                                     Done done) {
   const auto [at, fresh] = entries.try_emplace(lease.id, io);
   Entry& entry = at->second;
-  // The number of a program's own resume order stays.
+  // A resume order goes the way of the order to yield, unless its process has ended, even if the lease has a new way.
   const bool never_told = fresh || entry.order.number == 0;
   if (lease.cooperation && (kind == Kind::yield || never_told || !lives(entry.how.process))) {
     entry.how = *lease.cooperation;
